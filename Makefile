@@ -56,10 +56,12 @@ docs: $(DEVELOPMENT) ## the documentation as a site, in build/docs; a warning is
 bench: $(DEVELOPMENT) ## speed, levels and powers (hours), load: the tables in docs; CURATOR_FLAGS="--runs 0.02" for a glance
 	$(BIN)/python -m benchmarks.hot_paths
 	$(BIN)/python -m benchmarks.two_sample $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.p0 $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.hospitals $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.joint_independence $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.categorical $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.strata $(CURATOR_FLAGS)
+	$(BIN)/python -m benchmarks.groups $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.identity $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.distance_correlation $(CURATOR_FLAGS)
 	$(BIN)/python -m benchmarks.p4 $(CURATOR_FLAGS)

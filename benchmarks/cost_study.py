@@ -54,7 +54,7 @@ GROUP_ROWS = 65_536
 """Rows of a row group of the generated files."""
 
 Holders = Literal["each", "one", "split", "curator"]
-Kind = Literal["numbers", "categories", "times"]
+Kind = Literal["numbers", "categories", "times", "groups"]
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,10 @@ class Question:
         """Return the study's columns; of categories, as many levels as make ``size`` cells of them."""
         if self.kind == "numbers":
             return numeric_domain(point.columns, (-5.0, 5.0))
-        if self.kind == "times":
-            time = numeric_domain(1, (-5.0, 5.0)).columns
-            ended = CategoricalColumn(name="c1", levels=("level-0000", "level-0001"))
-            return Domain(columns=(*time, ended))
+        if self.kind in ("times", "groups"):
+            numbers = numeric_domain(point.columns - 1, (-5.0, 5.0)).columns
+            last = CategoricalColumn(name=f"c{point.columns - 1}", levels=("level-0000", "level-0001"))
+            return Domain(columns=(*numbers, last))
         levels = tuple(f"level-{i:04d}" for i in range(levels_of(point)))
         return Domain(
             columns=tuple(CategoricalColumn(name=f"c{i}", levels=levels) for i in range(point.columns))
@@ -168,11 +168,11 @@ def levels_of(point: Point) -> int:
 
 
 def write_rows(path: Path, kind: Kind, point: Point) -> None:
-    """Write the rows as Parquet: normal numbers, uniform categories; of times one of each, independent."""
+    """Write the rows as Parquet: normal numbers, uniform categories: of times, groups the last."""
     rng = np.random.default_rng(0)
     names = [f"c{i}" for i in range(point.columns)]
-    text = np.array([f"level-{i:04d}" for i in range(2 if kind == "times" else levels_of(point))])
-    numbers = {"numbers": names, "times": names[:1]}.get(kind, [])
+    text = np.array([f"level-{i:04d}" for i in range(levels_of(point) if kind == "categories" else 2)])
+    numbers = {"numbers": names, "categories": []}.get(kind, names[:-1])
     schema = pa.schema([(name, pa.float64() if name in numbers else pa.string()) for name in names])
 
     def column(name: str, rows: int) -> npt.NDArray[Any]:
@@ -298,6 +298,11 @@ QUESTIONS: Mapping[str, Question] = {
             Point(100_000, 2, 16, 2),
             {"rows": ROWS, "size": (16, 36, 100), "owners": OWNERS},
             _cells,
+        ),
+        Question(
+            *("group_comparison", "groups", "each", ""),
+            Point(100_000, 2, 0, 2),
+            {"rows": ROWS, "columns": (2, 6, 20), "owners": OWNERS},
         ),
         Question(
             *("survival", "times", "each", "cells k"),

@@ -4,8 +4,9 @@
 
 P2 is Balog, Tolstikhin and Schölkopf, *Differentially private database release via kernel mean embeddings*.
 The population is that of its experiments, known in closed form, so that every error is exact for its weights:
-no sample stands in for the population. The procedure's own weights (``spectrum``) need no data at all: their
-mean squared error over data and noise is a formula in what is counted here. Weights that users get are fitted
+no sample stands in for the population. Linear weights need no data at all: their mean squared error over
+data and noise is a formula, and P2's noise gets the ridge that is best in the very cell. Shrunk weights are
+averaged over draws of both, with the best linear ones as control variate. Weights that users get are fitted
 to drawn data with simulated noise at the procedure's own scale; ``tacit.local`` adds OpenDP's.
 """
 
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -33,10 +35,11 @@ from benchmarks.harness import (
     table,
 )
 from benchmarks.problems import locations_of
+from tacit.database.weights import SHRUNK_RIDGE, Weighting, shrinkage
 from tacit.local.database import release_database
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
-from tacit_protocol.features.mean_embedding import REGULARISATION_PER_LOCATION, WhitenedMeanEmbedding
+from tacit_protocol.features.mean_embedding import RIDGES, WhitenedMeanEmbedding
 from tacit_protocol.features.moments import MEAN, MomentRelease, MomentShares
 from tacit_protocol.numerics.simplex_weights import fit_simplex
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, noise_scales
@@ -54,7 +57,17 @@ DIMENSIONS = (2, 5)
 EPSILONS = (0.1, 1.0, 4.0)
 UNITS = (1_000, 10_000, 100_000, 1_000_000)
 POINTS = (30, 100, 300, 1000)
-SPECTRUM_PARTS = ("missed", "spread", "unseen", "trace")
+PEER_RIDGES = tuple(10.0**power for power in range(-14, -1))
+"""Of P2's weights, in parts of the number of points; in each cell the best."""
+
+DRAWS = 40
+"""Of data and noise, for shrunk weights on the same points."""
+
+ROUNDING = 1e-6
+"""Of squared errors, in parts: what differs by less is the same."""
+
+RESOLVED = 1e-5
+"""Least variance of a record's coordinate that double precision tells from 0, beside a total of 1 at most."""
 FITTED_POINTS = 100
 FEATURES = {f"random features, {count} frequencies": count for count in (50, 500)}
 LOCAL_UNITS, LOCAL_POINTS = 10_000, 100
@@ -177,8 +190,12 @@ NOISES = {"ours": our_noise, "p2": p2_noise}
 @functools.cache
 def some_features(columns: int, count: int) -> WhitenedMeanEmbedding:
     """Return features at any points: noise does not depend on their places."""
-    points = np.random.default_rng(0).random((count, columns))
-    return WhitenedMeanEmbedding(p2_mixture(columns).kernel, locations_of(points))
+    return features_at(p2_mixture(columns), np.random.default_rng(0).random((count, columns)))
+
+
+def features_at(mixture: Mixture, points: Floats) -> WhitenedMeanEmbedding:
+    """Return a new study's features on points."""
+    return WhitenedMeanEmbedding(mixture.kernel, locations_of(points), "fine")
 
 
 def asked_of(placement: str, count: int, rest: str) -> str:
@@ -186,37 +203,137 @@ def asked_of(placement: str, count: int, rest: str) -> str:
     return f"{placement} | {count} | {rest}"
 
 
-def spectrum_run(columns: int, number: int) -> Answers:
-    """Return what the exact error of Algorithm 1's weights depends on, for every placement and number."""
+@dataclass(frozen=True)
+class Reading:
+    """A linear way from a released mean to weights, in the eigenbasis of the points' Gram matrix, (J,) each.
+
+    Released are the coordinates ``features`` times a record's kernels with the points; weights are
+    ``weights`` times those.
+    """
+
+    features: Floats
+    weights: Floats
+
+
+@dataclass(frozen=True)
+class Spectrum:
+    """What some points see of a population, in the eigenbasis of their Gram matrix.
+
+    ``eigenvalues`` (J,), falling; ``mean`` (J,) and ``second`` (J, J) are the first moments of a record's
+    kernels with the points; ``norm_sqr`` is that of the population's embedding.
+    """
+
+    eigenvalues: Floats
+    mean: Floats
+    second: Floats
+    norm_sqr: float
+
+    @classmethod
+    def of(cls, mixture: Mixture, points: Floats) -> "Spectrum":
+        """Return what the points see of a mixture."""
+        gram = mixture.kernel.gram(locations_of(points), locations_of(points))
+        eigenvalues, vectors = np.linalg.eigh((gram + gram.T) / 2)
+        eigenvalues, vectors = np.maximum(eigenvalues[::-1], 0.0), vectors[:, ::-1]
+        second = vectors.T @ mixture.second_moment(points) @ vectors
+        return cls(eigenvalues, vectors.T @ mixture.embedding(points), second, mixture.norm_sqr())
+
+    def own(self, ridge: float = 1.0) -> Reading:
+        """Return the raw weights of a new study; with another part of its ridge, shrunk ones before that."""
+        floor = RIDGES["fine"] * len(self.eigenvalues)
+        features = 1 / np.sqrt(self.eigenvalues + floor)
+        singular = self.eigenvalues * features
+        return Reading(features, singular / (singular**2 + ridge * floor))
+
+    def ridged(self) -> list[Reading]:
+        """Return Algorithm 1's weights with every ridge: in the coordinates, or where these are read."""
+        base = PEER_RIDGES[0] * len(self.eigenvalues)
+        bare = 1 / np.sqrt(self.eigenvalues + base)
+        made = []
+        for ridge in PEER_RIDGES:
+            whole = self.eigenvalues + ridge * len(self.eigenvalues)
+            made += [Reading(1 / np.sqrt(whole), 1 / np.sqrt(whole)), Reading(bare, 1 / (bare * whole))]
+        return made
+
+    def noise_trace(self, reading: Reading) -> float:
+        """Return the mean squared norm of what noise of deviation 1 on each coordinate becomes."""
+        return float(self.eigenvalues @ reading.weights**2)
+
+    def error(self, reading: Reading, n: int, noise: float, *, to_data: bool = False) -> float:
+        """Return the mean squared error of weights over data and noise, to the population or to the data."""
+        kept = reading.features * reading.weights
+        sampling = (np.diag(self.second) - self.mean**2) / n
+        moved = self.eigenvalues * kept**2 @ (self.mean**2 + sampling)
+        crossed = 2 * kept @ (self.mean**2 + (sampling if to_data else 0.0))
+        found = moved - crossed + self.target(n, to_data=to_data) + noise**2 * self.noise_trace(reading)
+        return max(0.0, float(found))
+
+    def target(self, n: int, *, to_data: bool) -> float:
+        """Return the mean squared norm of the embedding of the population or of the data."""
+        return self.norm_sqr + (1 - self.norm_sqr) / n if to_data else self.norm_sqr
+
+    def records(self, features: Floats, rng: np.random.Generator) -> Floats:
+        """Draw what the mean of a record's coordinates has of sampling error at n = 1, (draws, J)."""
+        spread = features[:, None] * (self.second - np.outer(self.mean, self.mean)) * features
+        variances, vectors = np.linalg.eigh((spread + spread.T) / 2)
+        deviations = np.sqrt(np.where(variances > RESOLVED, variances, 0.0))
+        drawn = deviations * rng.standard_normal((DRAWS, len(variances)))
+        return np.asarray(drawn @ vectors.T)
+
+
+def linear_run(columns: int, number: int) -> Answers:
+    """Return the squared errors of tuned P2, of raw and of shrunk weights on the same points."""
     mixture, rng = p2_mixture(columns), np.random.default_rng([number, columns])
     answers: dict[str, float] = {}
     for placement in PLACEMENTS:
         cloud = mixture.place(placement, max(POINTS), rng)
         for count in POINTS:
-            for part, value in zip(SPECTRUM_PARTS, spectrum(mixture, cloud[:count]), strict=True):
-                answers[asked_of(placement, count, part)] = value
+            for asked, value in errors_at(Spectrum.of(mixture, cloud[:count]), columns, rng).items():
+                answers[asked_of(placement, count, asked)] = value
     return answers
 
 
-def spectrum(mixture: Mixture, points: Floats) -> tuple[float, float, float, float]:
-    """Return what the error at these points depends on.
+def errors_at(seen: Spectrum, columns: int, rng: np.random.Generator) -> dict[str, float]:
+    """Return squared errors for every n and epsilon, and the simulation's variance of that of shrunk ones."""
+    own, bare, ridged = seen.own(), seen.own(SHRUNK_RIDGE), seen.ridged()
+    sampled = seen.records(own.features, rng)
+    drawn = rng.standard_normal(sampled.shape)
+    features, answers = some_features(columns, len(seen.eigenvalues)), dict[str, float]()
+    for n, epsilon, to_data in product(UNITS, EPSILONS, (False, True)):
+        noise, p2 = (noise_of(features, n, epsilon) for noise_of in (our_noise, p2_noise))
+        exact = own.features * seen.mean + sampled / math.sqrt(n)
+        released = exact + noise * drawn
+        target = (exact if to_data else own.features * seen.mean) / own.features
 
-    The released element is A mu_X + noise, A = Phi (K + lambda)^-1 Phi' on the points. ``missed`` is
-    |A mu - mu|^2, ``spread`` E|A h|^2 - |A mu|^2 with h = k(X, .), ``unseen`` E|A h - h|^2, and ``trace``
-    that of K (K + lambda)^-1, the squared norm of standard noise.
-    """
-    gram = mixture.kernel.gram(locations_of(points), locations_of(points))
-    eigenvalues, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    floor = REGULARISATION_PER_LOCATION * len(points)
-    eigenvalues = np.maximum(eigenvalues, 0.0)
-    kept = eigenvalues / (eigenvalues + floor)
-    # Coordinates of psi in the eigenbasis: the mean, and the mean squares.
-    mean = (vectors.T @ mixture.embedding(points)) / np.sqrt(eigenvalues + floor)
-    squares = np.sum(vectors * (mixture.second_moment(points) @ vectors), axis=0) / (eigenvalues + floor)
-    missed = mixture.norm_sqr() + float(mean**2 @ (kept - 2))
-    spread = float((squares - mean**2) @ kept)
-    unseen = 1 + float(squares @ (kept - 2))
-    return max(0.0, missed), spread, max(0.0, unseen), float(kept.sum())
+        def squared(weights: Floats, target: Floats = target, n: int = n, to_data: bool = to_data) -> Floats:
+            return np.asarray(
+                np.sum(weights * (seen.eigenvalues * weights - 2 * target), axis=1)
+                + seen.target(n, to_data=to_data)
+            )
+
+        # Ridges where the coordinates are read, of our coordinates; the best is the control variate.
+        floor = own.features**-2 - seen.eigenvalues
+        ridges = [
+            Reading(own.features, 1 / (own.features * (seen.eigenvalues + ridge / RIDGES["fine"] * floor)))
+            for ridge in PEER_RIDGES
+        ]
+        expected, control = min(
+            ((seen.error(one, n, noise, to_data=to_data), one) for one in ridges), key=lambda pair: pair[0]
+        )
+        kept = np.array([shrinkage(one, noise) for one in released])
+        beyond = squared(bare.weights * kept * released) - squared(control.weights * released)
+        found = {
+            "p2": min(seen.error(one, n, p2, to_data=to_data) for one in ridged),
+            "raw": seen.error(own, n, noise, to_data=to_data),
+            "shrunk": expected + float(beyond.mean()),
+            "shrunk, its variance": float(beyond.var(ddof=1)) / DRAWS,
+        }
+        answers |= {error_of(n, epsilon, who, to_data=to_data): value for who, value in found.items()}
+    return answers
+
+
+def error_of(n: int, epsilon: float, who: str, *, to_data: bool = False) -> str:
+    """Name an error."""
+    return f"{n} | {epsilon:g} | {who}{' to the data' if to_data else ''}"
 
 
 def fitted_run(
@@ -238,7 +355,7 @@ def fitted_run(
 
     for placement in placements:
         points = mixture.place(placement, FITTED_POINTS, rng)
-        features = WhitenedMeanEmbedding(mixture.kernel, locations_of(points))
+        features = features_at(mixture, points)
         fit(placement, points, features, whitened_mean(features, mixture, data))
         if placement == "own":
             for name, count in FEATURES.items():
@@ -273,21 +390,19 @@ def local_run(columns: int, number: int) -> Answers:
         public=points.tolist(),
         bandwidth=mixture.bandwidth,
     )
-    features = WhitenedMeanEmbedding(mixture.kernel, locations_of(points))
-    noisy, exact = (
-        mixture.squared_error(points, np.asarray(np.linalg.solve(features.unwhitener, mean)))
-        for mean in (found.embedding, whitened_mean(features, mixture, data))
-    )
-    return {
-        "found": noisy,
-        "expected": exact + found.noise**2 * spectrum(mixture, points)[3],
-        "simplex": mixture.squared_error(points, found.weights),
+    features = features_at(mixture, points)
+    kinds: tuple[Weighting, ...] = ("simplex", "raw", "shrunk")
+    errors: dict[str, float] = {
+        kind: mixture.squared_error(points, found.with_weights(kind).weights) for kind in kinds
     }
+    seen, exact = Spectrum.of(mixture, points), whitened_mean(features, mixture, data)
+    lossless = mixture.squared_error(points, found.problem.linear_map() @ exact)
+    return errors | {"expected": lossless + found.noise**2 * seen.noise_trace(seen.own())}
 
 
 def cells() -> list[Cell]:
     """List the cells."""
-    made = cells_of("spectrum D={}", 10, spectrum_run, DIMENSIONS)
+    made = cells_of("linear D={}", 10, linear_run, DIMENSIONS)
     made += cells_of("tacit.local D={}", 20, local_run, DIMENSIONS)
     for d, n in product(DIMENSIONS, UNITS):
         run = functools.partial(fitted_run, d, n, tuple(PLACEMENTS), (1.0,))
@@ -312,19 +427,23 @@ P2_PUBLISHED = {
 """Errors that P2's authors publish with their code, for 104, 319 and 977 points of their own data."""
 
 
-def raw_errors(
-    counts: Counts, columns: int, placement: str, count: int, n: int, epsilon: float, *, to_data: bool = False
-) -> Errors:
-    """Return the root mean square errors of Algorithm 1's weights under either noise."""
-    asked = [asked_of(placement, count, part) for part in SPECTRUM_PARTS]
-    found = [counts.rate(f"spectrum D={columns}", one) for one in asked]
-    if any(value is None for value in found):
-        return None, None
-    missed, spread, unseen, trace = (value or 0.0 for value in found)
-    sampled = (unseen - missed) / n if to_data else spread / n
-    sigmas = [noise_of(some_features(columns, count), n, epsilon) for noise_of in NOISES.values()]
-    ours, theirs = (math.sqrt(missed + sampled + sigma**2 * trace) for sigma in sigmas)
-    return ours, theirs
+LINEAR = ("shrunk", "raw", "p2")
+"""Weights on public points, in the order in which tables have them; ``p2`` has its own noise, tuned."""
+
+
+def linear_error(
+    counts: Counts, cell: tuple[int, str, int, int, float], who: str, *, to_data: bool = False
+) -> float | None:
+    """Return the root mean square error of linear weights; a cell has D, placement, J, n and epsilon."""
+    columns, placement, count, n, epsilon = cell
+    asked = asked_of(placement, count, error_of(n, epsilon, who, to_data=to_data))
+    squared = counts.rate(f"linear D={columns}", asked)
+    return None if squared is None else math.sqrt(squared)
+
+
+def _linear(counts: Counts, *cell: Any) -> str:
+    errors = [linear_error(counts, cell, who) for who in LINEAR]
+    return " / ".join(f"{error:.4f}" for error in errors if error is not None)
 
 
 def fitted_errors(counts: Counts, cell: str, name: str, epsilon: float) -> Errors:
@@ -349,39 +468,40 @@ def _own_error(columns: int, n: int) -> float:
 
 def parts(counts: Counts) -> dict[str, str]:
     """Write the tables of the page."""
-    raw, of_fits, published = (
+    linear, of_fits, published = (
         dict[str, dict[str, str]](),
         dict[str, dict[str, str]](),
         dict[str, dict[str, str]](),
     )
     for columns in DIMENSIONS:
         for (placement, words), count in product(PLACEMENTS.items(), POINTS):
-            raw[f"D = {columns}, {words}, J = {count}"] = {
-                f"n={n}": _both(raw_errors(counts, columns, placement, count, n, 1.0)) for n in UNITS
+            linear[f"D = {columns}, {words}, J = {count}"] = {
+                f"n={n}": _linear(counts, columns, placement, count, n, 1.0) for n in UNITS
             }
-        raw[f"D = {columns}, data alone"] = {f"n={n}": f"{_own_error(columns, n):.4f}" for n in UNITS}
+        linear[f"D = {columns}, data alone"] = {f"n={n}": f"{_own_error(columns, n):.4f}" for n in UNITS}
         for n, name in product(UNITS, ("own", *FEATURES, *list(PLACEMENTS)[1:])):
             errors = fitted_errors(counts, f"weights D={columns} n={n}", name, 1.0)
             of_fits.setdefault(f"D = {columns}, {PLACEMENTS.get(name, name)}", {})[f"n={n}"] = _both(errors)
     for (columns, count), theirs in P2_PUBLISHED.items():
         row = published.setdefault(f"D = {columns}, J = {count}", {})
         for epsilon, figure in theirs.items():
-            errors = raw_errors(counts, columns, "own", count, SWEPT_UNITS, epsilon, to_data=True)
             row[f"ε={epsilon:g}: published"] = f"{figure:.4f}"
-            for words, error in zip(("P2's noise here", "ours"), errors[::-1], strict=True):
+            for words, who in (("P2's noise here, tuned", "p2"), ("raw", "raw"), ("shrunk", "shrunk")):
+                cell = (columns, "own", count, SWEPT_UNITS, epsilon)
+                error = linear_error(counts, cell, who, to_data=True)
                 row[f"{words}, ε={epsilon:g}"] = "" if error is None else f"{error:.4f}"
     return {
-        "comparisons": _lower(counts),
-        "draws": counts.runs_of("spectrum"),
-        "raw weights": table(raw, "ε = 1"),
-        "raw weights by epsilon": grid(
+        "comparisons": _compared(counts),
+        "draws": counts.runs_of("linear"),
+        "linear weights": table(linear, "ε = 1"),
+        "linear weights by epsilon": grid(
             "n = 100 000",
             [
                 (f"D = {columns}, {words}, J = {count}", (columns, placement, count))
                 for columns, (placement, words), count in product(DIMENSIONS, PLACEMENTS.items(), (100, 1000))
             ],
             named("ε={:g}", EPSILONS),
-            lambda row, e: _both(raw_errors(counts, *row, SWEPT_UNITS, e)),
+            lambda row, e: _linear(counts, *row, SWEPT_UNITS, e),
         ),
         "published": table(published, "a published part"),
         "fitted runs": counts.runs_of("weights"),
@@ -397,17 +517,42 @@ def parts(counts: Counts) -> dict[str, str]:
         "with OpenDP": grid(
             "squared error",
             named("D = {}", DIMENSIONS),
-            [("found", "found"), ("expected", "expected"), ("probability weights", "simplex")],
+            [
+                ("raw", "raw"),
+                ("expected of raw", "expected"),
+                ("shrunk", "shrunk"),
+                ("probability weights", "simplex"),
+            ],
             lambda columns, part: counts.shown(f"tacit.local D={columns}", part, ".3e"),
         ),
     }
 
 
-def _lower(counts: Counts) -> str:
-    """Say in how many comparisons ours is the lower."""
-    every = product(DIMENSIONS, PLACEMENTS, POINTS, UNITS, EPSILONS)
-    raw = [(ours, theirs) for ours, theirs in (raw_errors(counts, *one) for one in every) if ours and theirs]
-    ratios = [theirs / ours for ours, theirs in raw]
+def _compared(counts: Counts) -> str:
+    """Say in how many cells ours is not above P2's noise with its best ridge, and by how much it is."""
+    cells = [
+        (columns, asked_of(placement, count, f"{n} | {epsilon:g}"))
+        for columns, placement, count, n, epsilon in product(DIMENSIONS, PLACEMENTS, POINTS, UNITS, EPSILONS)
+    ]
+    lines = []
+    for who in ("shrunk", "raw"):
+        ratios = []
+        for columns, asked in cells:
+            cell = f"linear D={columns}"
+            ours, theirs = (counts.rate(cell, f"{asked} | {one}") for one in (who, "p2"))
+            if ours is None or theirs is None:
+                continue
+            # Raw weights are not simulated.
+            variance = counts.rate(cell, f"{asked} | {who}, its variance") or 0.0
+            same = max(2 * math.sqrt(variance / counts.runs[cell]), ROUNDING * theirs)
+            ratios.append(1.0 if abs(ours - theirs) <= same else math.sqrt(theirs / ours))
+        found = np.array(ratios or [1.0])
+        lower, same, higher = (int(np.sum(is_so)) for is_so in (found > 1, found == 1, found < 1))
+        lines.append(
+            f"`{who}` is lower in {lower} of {len(ratios)} cells, by up to {found.max():.2f} times\n"
+            f"  (by 5 % or more in {np.sum(found >= 1.05)}), the same in {same}, higher in {higher}"
+            + (f", by up to {1 / found.min() - 1:.1%}." if higher else ".")
+        )
     fitted = [
         (counts.rate(cell, asked) or 0.0, counts.rate(cell, asked.removesuffix("ours") + "p2") or 0.0)
         for cell, asked in counts.answered
@@ -415,34 +560,36 @@ def _lower(counts: Counts) -> str:
     ]
     lower = sum(ours < theirs for ours, theirs in fitted)
     worst = min((math.sqrt(theirs / ours) for ours, theirs in fitted), default=1.0)
-    return (
-        f"Algorithm 1's weights: ours is lower in {sum(r > 1 for r in ratios)} of {len(ratios)} cells,\n"
-        f"by a factor of up to {max(ratios, default=1):.2f}, and of 1 + {min(ratios, default=1) - 1:.0e} "
-        f"where noise no longer counts. Fitted weights: lower in {lower} of {len(fitted)}\n"
-        f"cells; in the others, of the latter kind, ours is higher by {max(0.0, 1 / worst - 1):.1%} at most."
+    lines.append(
+        f"Fitted weights, below: lower than with P2's noise in {lower} of {len(fitted)} cells;\n"
+        f"  in the others, without much noise, it is higher by {max(0.0, 1 / worst - 1):.1%} at most."
     )
+    return "- " + "\n- ".join(lines)
 
 
 def draw(counts: Counts, folder: Path) -> None:
     """Draw the error against n, the number of points and epsilon; dashed with P2's noise."""
-    sizes = [round(n) for n in np.geomspace(UNITS[0], UNITS[-1], 25)]
-    if not all(
-        counts.runs.get(f"{kind}={d}") for kind in ("spectrum D", "tacit.local D") for d in DIMENSIONS
-    ):
+    drawn = [f"linear D={d}" for d in DIMENSIONS] + [f"epsilon D={d} n={SWEPT_UNITS}" for d in DIMENSIONS]
+    if not all(counts.runs.get(cell) for cell in drawn):
         return
+
+    def linear(
+        x: Sequence[float], cells: list[tuple[int, str, int, int, float]]
+    ) -> list[tuple[Sequence[float], list[float | None]]]:
+        return [(x, [linear_error(counts, cell, who) for cell in cells]) for who in ("shrunk", "p2")]
 
     def pair(
         x: Sequence[float], errors: list[Errors]
     ) -> list[tuple[Sequence[float], tuple[float | None, ...]]]:
         return [(x, of) for of in zip(*errors, strict=True)]
 
-    against_n, against_points, against_epsilon = {}, {}, {}
+    against_n, against_points, against_epsilon = dict[str, Any](), dict[str, Any](), dict[str, Any]()
     for d in DIMENSIONS:
         lines = {
-            f"{words}, J = {count}": pair(sizes, [raw_errors(counts, d, p, count, n, 1.0) for n in sizes])
+            f"{words}, J = {count}": linear(UNITS, [(d, p, count, n, 1.0) for n in UNITS])
             for (p, words), count in product(PLACEMENTS.items(), (100, 1000))
         }
-        against_n[f"D = {d}, ε = 1"] = lines | {"data alone": [(sizes, [_own_error(d, n) for n in sizes])]}
+        against_n[f"D = {d}, ε = 1"] = lines | {"data alone": [(UNITS, [_own_error(d, n) for n in UNITS])]}
         cell = f"epsilon D={d} n={SWEPT_UNITS}"
         against_epsilon[f"D = {d}, n = 100 000, fitted weights on {FITTED_POINTS} points"] = {
             PLACEMENTS.get(name, name): pair(
@@ -452,7 +599,7 @@ def draw(counts: Counts, folder: Path) -> None:
         }
     for e in (0.1, 1.0):
         against_points[f"D = 2, n = 100 000, ε = {e:g}"] = {
-            words: pair(POINTS, [raw_errors(counts, 2, p, count, SWEPT_UNITS, e) for count in POINTS])
+            words: linear(POINTS, [(2, p, count, SWEPT_UNITS, e) for count in POINTS])
             for p, words in PLACEMENTS.items()
         }
     pictures = {"n": against_n, "points": against_points, "epsilon": against_epsilon}

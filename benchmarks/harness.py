@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -343,7 +343,12 @@ Line = tuple[Sequence[float], Sequence[float | None]]
 
 
 def curves(
-    path: Path, panels: Mapping[str, Mapping[str, Sequence[Line]]], xlabel: str, ylabel: str, rows: int = 1
+    path: Path,
+    panels: Mapping[str, Mapping[str, Sequence[Line]]],
+    xlabel: str,
+    ylabel: str,
+    rows: int = 1,
+    yscale: Literal["log", "linear"] = "log",
 ) -> None:
     """Draw panels of named lines on logarithmic axes, as an SVG: the same numbers make the same bytes.
 
@@ -367,7 +372,7 @@ def curves(
                 values, colour = [math.nan if one is None else one for one in y], f"C{names.index(name)}"
                 (line,) = panel.plot(x, values, style, color=colour, ms=4, mfc="none")
                 shown.setdefault(name, line)
-        panel.set(xscale="log", yscale="log", title=title, xlabel=xlabel)
+        panel.set(xscale="log", yscale=yscale, title=title, xlabel=xlabel)
     for panel in axes.flat[len(panels) :]:
         panel.set_visible(False)
     figure.supylabel(ylabel)

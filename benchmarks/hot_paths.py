@@ -4,15 +4,24 @@
 
 Times are processor time of one thread, the least of ``--repeats``, so that they hold on a machine that does
 something else too. A plain form computes the same numbers, as one would write it first in NumPy; it rounds
-where ours does. ``--sizes`` varies the slices that features are computed in. Tables are printed.
+where ours does. ``--sizes`` varies the slices that features are computed in. ``--peers`` takes turns with
+other libraries (dcor, where installed) and times the start of commands. Tables are printed.
 """
 
+import importlib
+import importlib.util
+import resource
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
+import opendp.prelude as dp
 
 from benchmarks.harness import Floats, options
 from benchmarks.problems import MemoryTable, chunk_of, locations_of, numeric_domain
@@ -28,6 +37,7 @@ from tacit_protocol.features.sketches import add_signed
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.numerics.sincos import wave
 from tacit_protocol.privacy.exact_sums import ExactSum, unit_averages, whole_steps
+from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_services.agent.data.reader import CHUNK_BYTES
 from tacit_services.shared.compute import prepare_to_compute
 
@@ -202,6 +212,79 @@ def show_kernels(repeats: int) -> None:
         print(f"| {path.name} | {ours:.2f} | {plain:.2f} | {plain / ours:.1f} |", flush=True)
 
 
+def peer_paths(rng: np.random.Generator) -> list[HotPath]:
+    """Distance covariance beside dcor's, compiled by numba; noise beside OpenDP's without our checks."""
+    found = []
+    if importlib.util.find_spec("dcor") is not None:
+        dcor = importlib.import_module("dcor")
+        for units in (10**5, 10**6):
+            x = rng.standard_normal(units)
+            y = 0.1 * x + rng.standard_normal(units)
+            found.append(
+                HotPath(
+                    f"distance covariance, n = {units}, dcor",
+                    units,
+                    partial(distance_covariance_sqr, x, y),
+                    partial(dcor.u_distance_covariance_sqr, x, y, method="mergesort"),
+                )
+            )
+    noise, scale = OpenDPNoise(), 2.0**20
+    for size in (1000, 10**5):
+        values = np.zeros(size, dtype=np.int64)
+        domain = dp.vector_domain(dp.atom_domain(T="i64"))
+        gaussian = dp.m.make_gaussian(domain, dp.l2_distance(T=float), scale)
+        found.append(
+            HotPath(
+                f"Gaussian noise of {size} numbers, OpenDP alone",
+                size,
+                partial(noise.gaussian, values, scale),
+                partial(gaussian, values.tolist()),
+            )
+        )
+    return found
+
+
+def show_peers(repeats: int) -> None:
+    """Print ours and the peer's times a value, the least of calls in turns; then the commands' starts."""
+    print("| hot path, peer | ours, ns a value | peer, ns a value | peer / ours |\n|---|---|---|---|")
+    for path in peer_paths(np.random.default_rng(0)):
+        turns = [
+            (least_ns(path.ours, path.values, 1), least_ns(path.plain, path.values, 1))
+            for _ in range(repeats)
+        ]
+        ours, peer = (min(times) for times in zip(*turns, strict=True))
+        print(f"| {path.name} | {ours:.0f} | {peer:.0f} | {peer / ours:.2f} |", flush=True)
+    starts: dict[str, list[float]] = {name: [] for name in STARTS}
+    with tempfile.TemporaryDirectory() as folder:
+        for _ in range(repeats):
+            for name, arguments in STARTS.items():
+                starts[name].append(start_s(arguments, folder))
+    print("\n| start of | processor time, s |\n|---|---|")
+    for name, seconds in starts.items():
+        print(f"| {name} | {min(seconds):.2f} |", flush=True)
+
+
+COMMAND = "from tacit.command import main; main()"
+STARTS = {
+    "`tacit --help`": ("-c", COMMAND, "--help"),
+    "`tacit study list`, up to reading party.toml": ("-c", COMMAND, "study", "list"),
+    "python, and typer": ("-c", "import typer"),
+    "python, with typer, httpx, pydantic and Ed25519 keys": (
+        "-c",
+        "import typer, httpx; from pydantic import BaseModel;"
+        "from cryptography.hazmat.primitives.asymmetric import ed25519",
+    ),
+}
+
+
+def start_s(arguments: Sequence[str], folder: str) -> float:
+    """Seconds of processor time that a Python process takes."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *arguments], cwd=folder, capture_output=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
 def sums_of_tables(rng: np.random.Generator) -> dict[str, Callable[[], object]]:
     """Whole sums over a chunk of 50 000 rows, by features."""
     rows = CHUNK_BYTES // (8 * COLUMNS + 8)
@@ -239,9 +322,10 @@ def show_sizes(repeats: int) -> None:
 
 def main() -> None:
     """Measure, with the threads and the memory of an agent's process."""
-    chosen = options(__doc__, repeats=20, sizes=False)
+    chosen = options(__doc__, repeats=20, sizes=False, peers=False)
     prepare_to_compute()
-    (show_sizes if chosen.sizes else show_kernels)(chosen.repeats)
+    show = show_sizes if chosen.sizes else show_peers if chosen.peers else show_kernels
+    show(chosen.repeats)
 
 
 if __name__ == "__main__":

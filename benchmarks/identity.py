@@ -53,6 +53,7 @@ EXPERIMENTS = {
     "uniform": "Uniform distribution",
     "2-histogram": "2-histogram",
     "guarantees": "zCDP against approximate and pure differential privacy",
+    "deltas": "Approximate differential privacy, five values of delta",
 }
 
 ALPHA = EPSILON = 0.1
@@ -69,6 +70,8 @@ UNIFORM = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_600)
 HISTOGRAM = (400, 800, 1600, 3200, 6800)
 LARGE = 20_000
 GUARANTEES = (10, 100, 1000, 10_600)
+FEW_CELLS = (10, 100, 1000)
+DELTAS = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10)
 
 LARGE_PART, SMALL_MASS = 1 / 200, 1 / 3
 """Of the 2-histogram, as in P3's published code: the part of the cells that is heavy, and the probability of
@@ -156,22 +159,40 @@ def methods(epsilon: float) -> dict[str, dict[str, object]]:
 
 def guarantees() -> dict[str, dict[str, object]]:
     """Return what the third experiment compares: one test under several guarantees."""
-    exact = gaussian_mu(EPSILON, DELTA) ** 2 / 2
-    root = math.sqrt(math.log(1 / DELTA))
-    textbook = (math.sqrt(math.log(1 / DELTA) + EPSILON) - root) ** 2
     return {
         "zcdp-gof, zCDP that pure 0.1 implies": {"method": "zcdp-gof", "rho": EPSILON**2 / 2},
-        "zcdp-gof, (0.1, 1e-6) by the exact curve": {"method": "zcdp-gof", "rho": exact},
-        "zcdp-gof, (0.1, 1e-6) by the zCDP bound": {"method": "zcdp-gof", "rho": textbook},
+        "zcdp-gof, (0.1, 1e-6) by the exact curve": {"method": "zcdp-gof", "rho": exact_rho(DELTA)},
+        "zcdp-gof, (0.1, 1e-6) by the zCDP bound": {"method": "zcdp-gof", "rho": textbook_rho(DELTA)},
         "mcgof, pure 0.1": {"method": "mcgof"},
         "privit-laplace, pure 0.1": {"method": "privit-laplace"},
     }
 
 
+def exact_rho(delta: float) -> float:
+    """Return the rho of the widest Gaussian noise that (epsilon, delta) needs."""
+    return gaussian_mu(EPSILON, delta) ** 2 / 2
+
+
+def textbook_rho(delta: float) -> float:
+    """Return the rho whose published bound is (epsilon, delta)."""
+    return (math.sqrt(math.log(1 / delta) + EPSILON) - math.sqrt(math.log(1 / delta))) ** 2
+
+
+def deltas() -> dict[str, dict[str, object]]:
+    """Return one test at five values of delta, by the exact curve and by the published bound."""
+    words = {"exact curve": exact_rho, "zCDP bound": textbook_rho}
+    return {
+        f"zcdp-gof, (0.1, {delta:.0e}) by the {by}": {"method": "zcdp-gof", "rho": rho(delta)}
+        for delta in DELTAS
+        for by, rho in words.items()
+    } | {"privit-laplace, pure 0.1": {"method": "privit-laplace"}}
+
+
 def size_run(experiment: str, cells: int, label: str, _: int) -> Answers:
     """Find the size of a method."""
     q, other = (histogram if experiment == "2-histogram" else uniform)(cells)
-    chosen = (guarantees() if experiment == "guarantees" else methods(EPSILON))[label]
+    choices = {"guarantees": guarantees, "deltas": deltas}
+    chosen = (choices[experiment]() if experiment in choices else methods(EPSILON))[label]
     asked = {"probabilities": q, "epsilon": EPSILON, "level": LEVEL, "distance": ALPHA} | chosen
     search = Search(f"{experiment} | {label} | {cells}", lambda n: PlannedIdentity(units=n, **asked), other)
     plan = search.make(1)
@@ -187,6 +208,7 @@ def cells() -> list[Cell]:
     asked = [("uniform", k, label) for k in UNIFORM for label in plain]
     asked += [("2-histogram", k, label) for k in HISTOGRAM for label in methods(EPSILON)]
     asked += [("guarantees", k, label) for k in GUARANTEES for label in guarantees()]
+    asked += [("deltas", k, label) for k in FEW_CELLS for label in deltas()]
     asked.append(("uniform", LARGE, f"zcdp-gof, rho = {EPSILON**2 / 2:g}"))
     asked.sort(key=lambda one: (one[1], list(EXPERIMENTS).index(one[0])))
     return [Cell(f"{e} | {label} | {k}", 1, partial(size_run, e, k, label)) for e, k, label in asked]

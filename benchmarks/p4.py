@@ -1,11 +1,12 @@
 """Private distance correlations of several columns a side, on the eight data sets of P4's experiments.
 
-    python -m benchmarks.p4      # both pages; continues where it stopped; skips data sets that are not there
+    python -m benchmarks.p4      # all pages; continues where it stopped; skips data sets that are not there
     python -m benchmarks.p4 --page p4-frequencies
 
 Errors against epsilon: one owner holds the first half of the columns, the other the second. Data are fixed;
 what varies is the noise and the public choices. The sketch runs as ``tacit.local.distance_correlation``; P4's
-projections go through the procedure's parts, without its test, with simulated noise.
+projections go through the procedure's parts, without its test, with simulated noise. The page p4-projections
+has them for K = 3 and 7, and the boundaries of their test.
 
 Frequencies: how many, on which interval. Laws are real data sets or drawn rows, of which every covariance of
 features is known; the error is that of the law of the estimate's variance, and of what is left out; power is
@@ -46,18 +47,22 @@ from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjectio
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
 from tacit_protocol.features.moments import DIAGONAL
 from tacit_protocol.features.sketches import SKETCH as SKETCHED
-from tacit_protocol.features.sketches import SketchRelease
+from tacit_protocol.features.sketches import Side, SketchRelease
 from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr, projection_constant
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelation, DistanceSummary
-from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters, Plan, aimed
+from tacit_protocol.procedures.distance_correlation.release import (
+    DistanceCorrelationParameters,
+    DistanceCorrelationPlan,
+    aimed,
+)
 from tacit_protocol.procedures.distance_correlation.statistic import (
     NoisyProjections,
     Permutations,
     RawCorrelation,
-    Side,
     permutation_test,
     raw_correlation,
 )
@@ -255,13 +260,13 @@ def exact_roots(name: str) -> DistanceSummary:
 
 
 def projected_estimates(
-    halves: Halves, epsilon: float, rng: np.random.Generator
+    halves: Halves, epsilon: float, rng: np.random.Generator, directions: int = DIRECTIONS
 ) -> dict[str, tuple[float, float | None]]:
     """Return P4's raw values: noise at both owners for a unit; and at one, for one attribute."""
     sides = [halves.x, halves.y]
-    features = [RowProjections(random_directions(side.shape[1], DIRECTIONS, rng)) for side in sides]
+    features = [RowProjections(random_directions(side.shape[1], directions, rng)) for side in sides]
     projected = [map_(chunk_of(side)) for map_, side in zip(features, sides, strict=True)]
-    multiplier, blocks = noise_multiplier(epsilon), deal_out(halves.units, DIRECTIONS, rng)
+    multiplier, blocks = noise_multiplier(epsilon), deal_out(halves.units, directions, rng)
     repeated, dealt = [], []
     for map_, side, values in zip(features, sides, projected, strict=True):
         columns = side.shape[1]
@@ -398,6 +403,123 @@ def draw(counts: Counts, folder: Path) -> None:
         curves(folder / f"p4-{quantity}.svg", panels, "ε", f"mean error of the {words}", rows=2)
 
 
+FEW_DIRECTIONS = (3, 7)
+"""P4's other numbers of projections: what naval's 11 934 rows leave room for, and wine's 4898."""
+
+PROJECTED = (PNC, DISJOINT, ATTRIBUTE)
+
+PROJECTION_RUNS, BOUNDARY_RUNS, BOUNDARY_PERMUTATIONS = 7, 2, 99
+
+WITHOUT_NOISE = math.inf
+BOUNDARY_EPSILONS = (1.0, 10.0, WITHOUT_NOISE)
+
+
+def projections_run(name: str, directions: int, number: int) -> Answers:
+    """Return the errors of so many projections at every epsilon."""
+    halves, truth = read(name), exact_values(name)
+    rng = np.random.default_rng([number, halves.units, directions])
+    answers: dict[str, float] = {"exact covariance": truth.covariance}
+    for epsilon in EPSILONS:
+        found = projected_estimates(halves, epsilon, rng, directions)
+        for method, (covariance, _) in found.items():
+            answers[error_of(method, epsilon, "covariance")] = abs(covariance - truth.covariance)
+    return answers
+
+
+def boundaries_run(name: str, directions: int, number: int) -> Answers:
+    """Return n Omega and the boundary above which the permutation test rejects at the level."""
+    halves = read(name)
+    rng = np.random.default_rng([number, halves.units, directions, BOUNDARY_PERMUTATIONS])
+    sides, features, answers = [halves.x, halves.y], [], {}
+    for side in sides:
+        features.append(RowProjections(random_directions(side.shape[1], directions, rng)))
+    for epsilon in BOUNDARY_EPSILONS:
+        released = []
+        for map_, side in zip(features, sides, strict=True):
+            sensitivity = ProjectionRelease(map_, False).parts(1)[0].sensitivity
+            scale = 0.0 if epsilon == WITHOUT_NOISE else noise_multiplier(epsilon) * sensitivity
+            released.append(_noisy(map_(chunk_of(side)), scale, side.shape[1], rng))
+        observed = _omega(released[0], released[1].values, released[1].columns)
+        null = [
+            _omega(released[0], rng.permutation(released[1].values), released[1].columns)
+            for _ in range(BOUNDARY_PERMUTATIONS)
+        ]
+        # With 99 permutations the test rejects where at most 4 of them reach the statistic.
+        boundary = sorted(null)[-math.floor(LEVEL * (BOUNDARY_PERMUTATIONS + 1))]
+        answers[f"{epsilon:g} | boundary"] = halves.units * boundary
+        answers[f"{epsilon:g} | observed"] = halves.units * observed
+    return answers
+
+
+def _omega(first: NoisyProjections, second: Floats, columns: int) -> float:
+    """Return Omega, averaged over projections, of one side's values and another's, in some order."""
+    constants = projection_constant(first.columns) * projection_constant(columns)
+    pairs = zip(first.values.T, second.T, strict=True)
+    return constants * float(np.mean([distance_covariance_sqr(x, y) for x, y in pairs]))
+
+
+def projection_cells() -> list[Cell]:
+    """List the cells of every data set that is there: errors, and boundaries."""
+    there = [name for name, (file, _) in DATA_SETS.items() if (FOLDER / file).exists()]
+    return [
+        *cells_of("{}, K={}", PROJECTION_RUNS, projections_run, there, FEW_DIRECTIONS),
+        *cells_of("{}, K={}, boundary", BOUNDARY_RUNS, boundaries_run, there, FEW_DIRECTIONS),
+    ]
+
+
+def projection_parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    errors: dict[str, dict[str, str]] = {}
+    boundaries: dict[str, dict[str, str]] = {}
+    for name in DATA_SETS:
+        for directions in FEW_DIRECTIONS:
+            cell = f"{name}, K={directions}"
+            if not counts.runs.get(cell):
+                continue
+            for method in PROJECTED:
+                label = f"{method} (not protecting a person)" if method == ATTRIBUTE else method
+                asked = {f"ε={epsilon:g}": error_of(method, epsilon, "covariance") for epsilon in SHOWN}
+                found = {head: counts.rate(cell, one) for head, one in asked.items()}
+                errors[f"{cell}, {label}"] = {head: _figure(one or 0.0) for head, one in found.items()}
+            zero = counts.rate(cell, "exact covariance") or 0.0
+            errors[f"{cell}, {NOTHING}"] = {f"ε={epsilon:g}": _figure(zero) for epsilon in SHOWN}
+            boundaries[cell] = {}
+            for epsilon in BOUNDARY_EPSILONS:
+                head = "no noise" if epsilon == WITHOUT_NOISE else f"ε={epsilon:g}"
+                for what, words in (("boundary", "boundary"), ("observed", "n Ω")):
+                    value = counts.rate(f"{cell}, boundary", f"{epsilon:g} | {what}")
+                    boundaries[cell][f"{head}, {words}"] = "" if value is None else f"{value:.3g}"
+    return {
+        "runs": extent(runs for cell, runs in counts.runs.items() if not cell.endswith("boundary")),
+        "permutations": f"{BOUNDARY_PERMUTATIONS} permutations, mean of {BOUNDARY_RUNS} runs",
+        "error": table(errors, "data set, K, method"),
+        "boundaries": table(boundaries, "data set, K"),
+    }
+
+
+def draw_projections(counts: Counts, folder: Path) -> None:
+    """Draw the errors against epsilon, a panel a data set; K = 3 solid, K = 7 dashed."""
+    panels: dict[str, dict[str, list[Line]]] = {}
+    for name in DATA_SETS:
+        cells_there = [f"{name}, K={directions}" for directions in FEW_DIRECTIONS]
+        zero = counts.rate(cells_there[0], "exact covariance")
+        if zero is None:
+            continue
+        panels[name] = {NOTHING: [(EPSILONS, [zero] * len(EPSILONS))]}
+        for method in PROJECTED:
+            label = f"{method}: does not protect a person" if method == ATTRIBUTE else method
+            panels[name][label] = [
+                (
+                    EPSILONS,
+                    [counts.rate(cell, error_of(method, epsilon, "covariance")) for epsilon in EPSILONS],
+                )
+                for cell in cells_there
+            ]
+    curves(
+        folder / "p4-projections.svg", panels, "ε", f"mean error of the {QUANTITIES['covariance']}", rows=2
+    )
+
+
 DELTA, LEVEL = 1e-5, 0.05
 ROWS, DRAWS, POWER_RUNS, PERMUTATIONS = 3000, 4, 60, 99
 """Rows of a law at most, draws of directions, runs of a power and permutations of each."""
@@ -486,7 +608,7 @@ class Released:
     @classmethod
     def of(cls, found: Moments, units: int, epsilon: float) -> "Released":
         """Lay both releases out as the procedure does."""
-        plan = Plan(
+        plan = DistanceCorrelationPlan(
             DistanceCorrelationParameters(),
             found.columns,
             found.sketches,
@@ -599,6 +721,7 @@ def frequency_parts(counts: Counts) -> dict[str, str]:
 
 BENCHMARKS = (
     Benchmark("p4-data-sets", cells, parts, draw),
+    Benchmark("p4-projections", projection_cells, projection_parts, draw_projections),
     Benchmark("p4-frequencies", frequency_cells, frequency_parts),
 )
 

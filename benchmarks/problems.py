@@ -139,7 +139,7 @@ class Problem:
         if self.name == "Heavy":
             return rng.standard_t(2, (n, self.columns))
         x = rng.standard_normal((n, self.columns))
-        if second and self.name == "GMD":
+        if second and self.name.startswith("GMD"):
             x[:, 0] += 1.0
         elif second and self.name == "GVD":
             x[:, 0] *= np.sqrt(2.0)
@@ -167,6 +167,8 @@ PROBLEMS = {
         Problem("SG", (-5.0, 5.0), 50),
         Problem("GMD", (-5.0, 5.0), 50),
         Problem("GVD", (-5.0, 5.0), 50),
+        Problem("SG100", (-5.0, 5.0), 100),
+        Problem("GMD100", (-5.0, 5.0), 100),
         Problem("Blobs", (-5.0, 20.0), 2),
         Problem("Interaction", (-5.0, 5.0), 5),
         Problem("Interaction50", (-5.0, 5.0), 50),

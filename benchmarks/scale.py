@@ -143,7 +143,7 @@ def kernel_of(which: str, *, own: bool) -> Kernel:
 
     def embedded(rows: FloatMatrix) -> FloatMatrix:
         distances = np.sum(rows * rows, axis=1)[:, None] + squares - 2 * (rows @ targets)
-        return np.asarray(np.exp(distances / (-2 * bandwidth**2)) @ features._whitener)
+        return np.asarray(np.exp(distances / (-2 * bandwidth**2)) @ features.whitener)
 
     return lambda rows: moments(embedded(rows))
 

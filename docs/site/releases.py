@@ -184,7 +184,7 @@ def page_of(name: str) -> str:
         f"**Test**: [`test_sensitivity_of_releases.py`]({AUDIT}) goes through these studies under these names.",
         "",
         "Sensitivities are of sums over units, in the vectors' own units, with the rounding to the grid. Scales are standard deviations of Gaussian,",
-        "and scales of Laplace noise. The shares of μ² of one release's vectors add up to 1; a symmetric matrix is one vector, whose diagonal and",
+        "and scales of Laplace noise. The shares of μ² of one release's vectors add up to 1, and to more where no unit moves all of them; a symmetric matrix is one vector, whose diagonal and",
         "off-diagonal entries (these without their √2, so with less noise) share its sensitivity and its share.",
         "",
         "| study | ε, δ | leaves | numbers | one unit moves it by | noise | events |",

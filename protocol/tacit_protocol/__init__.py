@@ -3,5 +3,3 @@
 Pure: no network, no database, no clock, no files. Noise is handed in. An owner who wants to audit
 Tacit reads this package; nothing else decides what leaves the building.
 """
-
-PROTOCOL_VERSION = 1

@@ -1,4 +1,4 @@
-"""The base of every message: strict, frozen models, JSON with only one reading, and what each field tells."""
+"""The base of every message: strict, frozen models, what each field tells, and the two errors of a study."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -25,6 +25,14 @@ class Egress:
     kind: EgressKind
     made: str
     why: str
+
+
+class StudyError(ValueError):
+    """The study cannot be run as written. The message says what to change and quotes no data."""
+
+
+class ReleaseError(ValueError):
+    """A release does not fit its study. The message says which rule it breaks and quotes no value."""
 
 
 class UnclassifiedFieldError(TypeError):

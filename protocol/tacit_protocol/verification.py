@@ -13,14 +13,16 @@ canonical ones; that a verdict does not say who declined.
 
 import json
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import DeclineMessage, Release, ReleaseMessage
-from tacit_protocol.messages.study import CancellationMessage, Owner, Study
+from tacit_protocol.messages.release import DeclineMessage, PublicRule, Release, ReleaseMessage
+from tacit_protocol.messages.study import CancellationMessage, Study
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript, VerdictMessage
 from tacit_protocol.procedures.base import (
     Procedure,
@@ -79,6 +81,7 @@ DECLINES_UNKNOWN = (
 )
 
 Message = TypeVar("Message", bound=BaseModel)
+OwnersMessage = TypeVar("OwnersMessage", ReleaseMessage, DeclineMessage)
 
 
 class VerificationError(Exception):
@@ -90,6 +93,15 @@ class VerificationError(Exception):
         self.step = step
         self.party = party
         self.reason = reason
+
+
+@contextmanager
+def _failing(step: Step, party: str | None = None) -> Iterator[None]:
+    """Tell of what does not hold as of a failure of this step."""
+    try:
+        yield
+    except (EnvelopeError, MessageError, StudyError, ReleaseError) as error:
+        raise VerificationError(step, str(error), party) from None
 
 
 @dataclass(frozen=True)
@@ -107,6 +119,8 @@ class VerifiedTranscript:
     """The verdict as recomputed here; None where the study ended without a result."""
     declined: tuple[str, ...] = ()
     """Who declined by its own signature, in the study's order; of whom else is missing nothing is known."""
+    rules: Mapping[str, PublicRule] = field(default_factory=dict)
+    """The public rule that each decline names, of those that name one."""
     canonical: bool = True
     """Whether the study's bytes are its canonical ones, which alone are answered."""
 
@@ -148,23 +162,23 @@ def verify_transcript(
     Raises:
         VerificationError: a step failed; nothing in the transcript should then be believed.
     """
-    try:
+    with _failing("transcript"):
         transcript = decode(Transcript, data, size_bytes_max=TRANSCRIPT_BYTES_MAX)
-    except MessageError as error:
-        raise VerificationError("transcript", str(error)) from None
     study, study_digest = _verify_study(transcript, tester_key)
     releases, digests, units = _verify_releases(transcript, study, study_digest)
     _verify_reused(transcript, study, releases, digests)
     verdict = _verify_verdict(transcript, study, study_digest)
     _verify_roster(study, verdict, digests)
-    _verify_declines(transcript, study, study_digest, verdict)
+    rules = _verify_declines(transcript, study, study_digest, verdict)
     _verify_cancellation(transcript, study, study_digest, verdict, cancellation)
     result = None
     if verdict.outcome == "completed":
         result = _verify_result(study, releases, units, verdict, progress)
     declined = tuple(sender.name for sender in study.senders if sender.name in transcript.declines)
     canonical = _is_canonical(study, study_digest)
-    return VerifiedTranscript(study, study_digest, releases, digests, verdict, result, declined, canonical)
+    return VerifiedTranscript(
+        study, study_digest, releases, digests, verdict, result, declined, rules, canonical
+    )
 
 
 def _verify_study(transcript: Transcript, tester_key: str | None) -> tuple[Study, str]:
@@ -178,23 +192,19 @@ def _verify_study(transcript: Transcript, tester_key: str | None) -> tuple[Study
 def _open_study(step: Step, text: str) -> tuple[Study, str]:
     """Read a study that its analyst signed; returns it and its digest."""
     envelope = text.encode("utf-8")
-    try:
+    with _failing(step):
         # The analyst's key stands in the study itself, so the envelope says which key to begin with.
         payload = open_envelope(envelope, STUDY_TYPE, peek_key_id(envelope))
-    except EnvelopeError as error:
-        raise VerificationError(step, str(error)) from None
-    study = _read(step, Study, payload)
+        study = decode(Study, payload)
     if study.analyst.key != peek_key_id(envelope):
         raise VerificationError(step, "the study is signed by another key than its analyst's")
     return study, digest(payload)
 
 
 def _check_study(step: Step, study: Study) -> Procedure:
-    try:
+    with _failing(step):
         procedure = procedure_named(study.procedure)
         check_study(procedure, study)
-    except StudyError as error:
-        raise VerificationError(step, str(error)) from None
     return procedure
 
 
@@ -214,20 +224,16 @@ def _verify_releases(
     digests = {name: answer.digest for name, answer in answers.items()}
     sent = None if relay is None else digests.get(relay.sender.name)
     for name, answer in answers.items():
-        try:
+        with _failing("release", name):
             check_answer(procedure, study, answer)
             require_received(relay, sent, answer)
-        except ReleaseError as error:
-            raise VerificationError("release", str(error), name) from None
     releases = {name: a.release for name, a in answers.items() if a.release is not None}
     return releases, digests, {name: answer.units for name, answer in answers.items()}
 
 
 def _read_answer(relay: Relay | None, text: str, study_digest: str, name: str, key: str) -> OwnAnswer:
-    try:
+    with _failing("release", name):
         answer = read_answer(relay, text.encode("utf-8"), name, key)
-    except (EnvelopeError, MessageError) as error:
-        raise VerificationError("release", str(error), name) from None
     if (answer.study, answer.party) != (study_digest, name):
         raise VerificationError("release", "it was made for another study or owner", name)
     return answer
@@ -246,9 +252,14 @@ def _verify_reused(
     for owner in study.reusing:
         source_digest, text = str(owner.reuses), transcript.reused[owner.name]
         source, source_procedure = sources[source_digest]
-        release, digests[owner.name] = _open_release("reuse", text, source_digest, owner.name, owner.key)
-        _check_release("reuse", source_procedure, source, release, owner.name)
-        releases[owner.name] = _reread(procedure, study, owner, source, release, lender=source_procedure)
+        payload = _open("reuse", text, RELEASE_TYPE, owner.key, owner.name)
+        message = _read_own("reuse", ReleaseMessage, payload, source_digest, owner.name)
+        digests[owner.name] = digest(payload)
+        with _failing("reuse", owner.name):
+            check_release(source_procedure, source, message.release)
+            releases[owner.name] = reread(
+                procedure, study, owner, source, message.release, lender=source_procedure
+            )
 
 
 def _verify_source(named: str, text: str) -> tuple[Study, Procedure]:
@@ -256,31 +267,6 @@ def _verify_source(named: str, text: str) -> tuple[Study, Procedure]:
     if source_digest != named:
         raise VerificationError("reuse", "an earlier study is not the one that its digest names")
     return source, _check_study("reuse", source)
-
-
-def _reread(
-    procedure: Procedure, study: Study, owner: Owner, source: Study, release: Release, *, lender: Procedure
-) -> Release:
-    try:
-        return reread(procedure, study, owner, source, release, lender=lender)
-    except StudyError as error:
-        raise VerificationError("reuse", str(error), owner.name) from None
-
-
-def _open_release(step: Step, text: str, study_digest: str, name: str, key: str) -> tuple[Release, str]:
-    """Read what an owner signed for a study; returns the release and the digest of what was signed."""
-    payload = _open(step, text, RELEASE_TYPE, key, name)
-    message = _read(step, ReleaseMessage, payload, name)
-    if (message.study, message.party) != (study_digest, name):
-        raise VerificationError(step, "it was made for another study or owner", name)
-    return message.release, digest(payload)
-
-
-def _check_release(step: Step, procedure: Procedure, study: Study, release: Release, name: str) -> None:
-    try:
-        check_release(procedure, study, release)
-    except ReleaseError as error:
-        raise VerificationError(step, str(error), name) from None
 
 
 def _verify_verdict(transcript: Transcript, study: Study, study_digest: str) -> VerdictMessage:
@@ -312,21 +298,26 @@ def _verify_roster(study: Study, verdict: VerdictMessage, digests: dict[str, str
 
 def _verify_declines(
     transcript: Transcript, study: Study, study_digest: str, verdict: VerdictMessage
-) -> None:
-    """Check that the transcript holds exactly the declines that the verdict lists, each its owner's own."""
+) -> dict[str, PublicRule]:
+    """Check that the transcript holds exactly the declines that the verdict lists, each its owner's own.
+
+    Returns the public rules that they name, by owner.
+    """
     listed = verdict.declines or {}
     if set(listed) != set(transcript.declines):
         raise VerificationError("decline", "the verdict lists other declines than the transcript holds")
     if not set(listed) <= set(verdict.missing):
         raise VerificationError("decline", "the verdict says that an owner declined who is not missing")
     keys = {sender.name: sender.key for sender in study.senders}
+    rules: dict[str, PublicRule] = {}
     for name, text in transcript.declines.items():
         payload = _open("decline", text, DECLINE_TYPE, keys[name], name)
-        message = _read("decline", DeclineMessage, payload, name)
-        if (message.study, message.party) != (study_digest, name):
-            raise VerificationError("decline", "it was made for another study or owner", name)
+        message = _read_own("decline", DeclineMessage, payload, study_digest, name)
         if digest(payload) != listed[name]:
             raise VerificationError("decline", "the verdict lists another one", name)
+        if message.rule is not None:
+            rules[name] = message.rule
+    return rules
 
 
 def _verify_cancellation(
@@ -396,14 +387,18 @@ def _first_difference(own: Any, stated: Any, path: str) -> str | None:
 
 
 def _open(step: Step, text: str, payload_type: str, key: str, party: str | None = None) -> bytes:
-    try:
+    with _failing(step, party):
         return open_envelope(text.encode("utf-8"), payload_type, key)
-    except EnvelopeError as error:
-        raise VerificationError(step, str(error), party) from None
 
 
 def _read(step: Step, model: type[Message], payload: bytes, party: str | None = None) -> Message:
-    try:
+    with _failing(step, party):
         return decode(model, payload)
-    except MessageError as error:
-        raise VerificationError(step, str(error), party) from None
+
+
+def _read_own(step: Step, model: type[OwnersMessage], payload: bytes, study: str, name: str) -> OwnersMessage:
+    """Read what an owner signed for the study of that digest."""
+    message = _read(step, model, payload, name)
+    if (message.study, message.party) != (study, name):
+        raise VerificationError(step, "it was made for another study or owner", name)
+    return message

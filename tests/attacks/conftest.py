@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from attacked_agent import AttackedAgent, MakeAgent
+from agent_fakes import AttackedAgent, MakeAgent
 from study_parties import MeanProcedure, Parties
 from tester_federation import Federation
 

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
-from attacked_agent import AttackedAgent
+from agent_fakes import AttackedAgent
 from curated_world import make_curator
 from curator_world import URL as CURATOR_URL
 from curator_world import CuratorWorld

@@ -7,19 +7,28 @@ import random
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import odd_rows
 import pytest
-from attacked_agent import MakeAgent
+from agent_fakes import FakeSum, MakeAgent, World
 from odd_rows import CATEGORY, MISSING, NUMBER, OTHER, F, M
 
 from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain.table import Table
+from tacit_protocol.messages.encoding import decode
+from tacit_protocol.messages.release import DeclineMessage
+from tacit_protocol.messages.study import Study
+from tacit_protocol.procedures.base import PublicRuleError, canonical
+from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.signing.envelope import payload_of
 from tacit_services.agent.data import csv_source
 from tacit_services.agent.data.csv_source import CsvSource, RecordShape, records_of
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import SourceTable
+from tacit_services.agent.intake import Job, StudyRefusedError
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import open_source
 
@@ -164,6 +173,99 @@ def test_an_agent_answers_alike_whatever_a_row_holds(make_agent: MakeAgent, odd:
         return turns
 
     assert seen(odd) == seen(b"7,7,p7\n")
+
+
+class RuledSum(FakeSum):
+    """Needs more units than it says at first, and can be told by its data to fail, with or without a rule."""
+
+    def __init__(self, units_min: int, fails: Exception | None = None) -> None:
+        self.units_min, self.fails = units_min, fails
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        if any(count < self.units_min for count in units.values()):
+            raise PublicRuleError("too-few-units", "too few of them")
+
+    def summarise(self, study: Study, table: Table) -> tuple[int, int]:
+        if self.fails is not None:
+            raise self.fails
+        return super().summarise(study, table)
+
+
+def decline_of(make_agent: MakeAgent, world: World, procedure: FakeSum, rows: str | None = None) -> bytes:
+    """Return the exact bytes in which a study is declined."""
+    attacked = make_agent(world=world, procedures={FakeSum.name: procedure})
+    if rows is not None:
+        (attacked.world.folder / "patients.csv").write_text(rows)
+    asked = attacked.world.ask(attacked.tester, attacked.world.study())
+    attacked.turn()
+    assert attacked.row(asked).state is State.REFUSED
+    assert not attacked.debits()
+    ((_, kind, body),) = attacked.tester.received
+    assert kind == "declines"
+    return body
+
+
+def rule_in(decline: bytes) -> str | None:
+    return decode(DeclineMessage, payload_of(decline)).rule
+
+
+OTHER_ROWS = {
+    "constant": "x,y,id\n" + "7,7,p7\n" * 60,
+    "unreadable": "x,y,id\n" + '"7\n' * 60,
+    "no numbers": "x,y,id\n" + "NaN,,\n" * 60,
+    "odd bytes": "x,y,id\n" + "\x01,\x02,\x03\n" * 60,
+}
+
+
+@pytest.mark.parametrize("rows", OTHER_ROWS)
+@pytest.mark.parametrize("units_min", [61, 0])
+def test_data_sets_of_one_size_are_declined_in_the_same_bytes(
+    make_agent: MakeAgent, tmp_path: Path, rows: str, units_min: int
+) -> None:
+    """Whether a public rule decides, or the rows: what leaves says nothing of them."""
+    world = World(tmp_path)
+    fails = PublicRuleError("too-many-units", "60 units hold a 7")
+    one = decline_of(make_agent, world, RuledSum(units_min, fails))
+    other = decline_of(make_agent, world, RuledSum(units_min, ValueError("no 7")), OTHER_ROWS[rows])
+    assert one == other
+    assert rule_in(one) == ("too-few-units" if units_min else None)
+
+
+def test_a_rule_that_data_could_name_would_be_caught(
+    make_agent: MakeAgent, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: what summarise raises of a rule is told, as what check_units raises is."""
+    spared = Job.require_units
+
+    def planted(job: Job, table: Any) -> None:
+        spared(job, table)
+        try:
+            job.procedure.summarise(job.study, table)
+        except PublicRuleError as error:
+            raise StudyRefusedError("study-refused", str(error), error.rule) from None
+        except ValueError:
+            return
+
+    monkeypatch.setattr(Job, "require_units", planted)
+    with pytest.raises(AssertionError):
+        test_data_sets_of_one_size_are_declined_in_the_same_bytes(make_agent, tmp_path, "constant", 0)
+
+
+def test_a_real_study_of_too_few_units_is_declined_by_its_public_rule(
+    make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    world = World(tmp_path)
+    attacked = make_agent(world=world, procedures=PROCEDURES)
+    owner = world.study().owners[0]
+    parameters = {"cuts": {"x": [5.0]}, "probabilities": [0.5, 0.5], "method": "repetition"}
+    study = world.study(procedure="identity", parameters=parameters, owners=(owner,), level=0.01)
+    study = canonical(PROCEDURES["identity"], study)
+    asked = world.ask(attacked.tester, study)
+    attacked.turn()
+    ((_, kind, body),) = attacked.tester.received
+    assert (kind, rule_in(body)) == ("declines", "too-few-units")
+    assert "blocks" in str(attacked.row(asked).reason), "the owner is told in full"
+    assert not attacked.debits()
 
 
 def test_the_owner_is_told_of_rows_that_cannot_be_read(tmp_path: Path) -> None:

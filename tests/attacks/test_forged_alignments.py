@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_fakes import World
-from aligned_owners import IDS, UNIT_COLUMN, Peer, aligned_study
-from attacked_agent import AttackedAgent
+from agent_fakes import IDS, UNIT_COLUMN, AttackedAgent, Peer, World, aligned_study
 
 from tacit_protocol.messages.alignment import NO_PROOF, AlignmentMessage, UnitKey
 from tacit_protocol.messages.encoding import encode

@@ -20,7 +20,7 @@ from tacit_services.agent.settings import open_source
 GROWTH_BYTES_MAX = 256 * 10**6
 """Memory that reading any file may take."""
 
-CHILD = Path(__file__).parents[1] / "support" / "read_child.py"
+CHILD = Path(__file__).parents[1] / "support" / "hostile_child.py"
 CANARY = "Xc4nary7"
 
 
@@ -50,7 +50,7 @@ BOMBS: dict[str, Callable[[Path], None]] = {
 
 
 def read_apart(path: Path, kind: str, *planted: str) -> dict[str, Any]:
-    child = forked_python().run([str(CHILD), str(path), kind, *planted], timeout_s=900)
+    child = forked_python().run([str(CHILD), "read", str(path), kind, *planted], timeout_s=900)
     assert child.returncode == 0, child.stderr
     report: dict[str, Any] = json.loads(child.stdout)
     return report

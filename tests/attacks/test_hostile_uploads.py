@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from curator_process import prepare
-from curator_server import CuratorProcess
+from curator_process import CuratorProcess, prepare
 from curator_world import COLUMNS, ROWS, CuratorWorld, problem
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

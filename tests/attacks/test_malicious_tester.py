@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_fakes import World
-from attacked_agent import AttackedAgent, MakeAgent
-from hostile_tester import ATTACKS, hostile_tester
+from agent_fakes import AttackedAgent, MakeAgent, World
+from hostile_child import ATTACKS, hostile_tester
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.encoding import decode
@@ -36,7 +35,7 @@ def run_attacks(folder: Path, *planted: str) -> dict[str, Any]:
     """Let a hostile tester at an agent in a process of its own; return what it cost."""
     with hostile_tester() as url:
         child = subprocess.run(
-            [sys.executable, str(CHILD), str(folder), url, *planted],
+            [sys.executable, str(CHILD), "attacks", str(folder), url, *planted],
             capture_output=True,
             text=True,
             timeout=900,

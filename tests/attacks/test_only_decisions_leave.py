@@ -245,8 +245,11 @@ def remember(seen: Seen, noise: RecordingNoise) -> None:
     seen.secrets["exact observed"] = OBSERVED
     seen.secrets |= {f"exact {index}": float(value) for index, value in enumerate(PERMUTED)}
     seen.secrets |= {f"noisy {index}": value for index, value in enumerate(noise.out)}
-    rank = 1 + sum(value >= noise.out[0] for value in noise.out[1:])
-    seen.secrets["p-value"] = rank / (PERMUTATIONS + 1)
+    seen.secrets["p-value"] = p_value(noise)
+
+
+def p_value(noise: RecordingNoise) -> float:
+    return (1 + sum(value >= noise.out[0] for value in noise.out[1:])) / (PERMUTATIONS + 1)
 
 
 @pytest.mark.sweep(2)
@@ -259,67 +262,59 @@ def test_only_the_decision_leaves(tmp_path: Path, case: str) -> None:
     assert seen.leaks() == set()
 
 
-def failing(procedure: Any) -> None:
-    genuine = procedure.privatise
+Plant = Callable[[Any], None]
 
-    def privatise(study: Any, summary: Any, noise: Any) -> Release:
-        genuine(study, summary, noise)
-        raise ValueError(f"could not release {OBSERVED!r}")
 
-    procedure.privatise = privatise
+def after_release(change: Callable[[Release, Any], Release]) -> Plant:
+    """Have a procedure's release changed, or something done with what its noise was."""
+
+    def plant(procedure: Any) -> None:
+        genuine = procedure.privatise
+        procedure.privatise = lambda study, summary, noise: change(genuine(study, summary, noise), noise)
+
+    return plant
+
+
+def fail(_: Release, __: Any) -> Release:
+    raise ValueError(f"could not release {OBSERVED!r}")
+
+
+def log_a_statistic(release: Release, _: Any) -> Release:
+    structlog.get_logger().info("deciding", statistic=OBSERVED)
+    return release
+
+
+def log_the_p_value(release: Release, noise: Any) -> Release:
+    """Rounded."""
+    structlog.get_logger().info("decided", pvalue=round(p_value(noise), 12))
+    return release
+
+
+def release_a_noisy_statistic(release: Release, noise: Any) -> Release:
+    vector = NoisyVector(values=(noise.out[0],), exponent=-30, noise="laplace", scale=1.0)
+    return release.model_copy(update={"vectors": {"statistic": vector}})
+
+
+def unchecked(procedure: Any) -> None:
+    """Plant: a release that holds a noisy statistic beside the decision, and nobody who checks it."""
+    after_release(release_a_noisy_statistic)(procedure)
+    procedure.check_release = lambda *_: None
 
 
 def test_an_error_that_quotes_a_statistic_declines_without_it(tmp_path: Path) -> None:
-    seen = play(tmp_path, "joint_independence", failing)
+    seen = play(tmp_path, "joint_independence", after_release(fail))
     assert seen.decision is None
     assert seen.leaks() == set()
-
-
-def logged(procedure: Any) -> None:
-    """Plant: a statistic in the log."""
-    genuine = procedure.privatise
-
-    def privatise(study: Any, summary: Any, noise: Any) -> Release:
-        structlog.get_logger().info("deciding", statistic=OBSERVED)
-        release: Release = genuine(study, summary, noise)
-        return release
-
-    procedure.privatise = privatise
-
-
-def p_value_logged(procedure: Any) -> None:
-    """Plant: the p-value in the log, rounded."""
-    genuine = procedure.privatise
-
-    def privatise(study: Any, summary: Any, noise: Any) -> Release:
-        release: Release = genuine(study, summary, noise)
-        rank = 1 + sum(value >= noise.out[0] for value in noise.out[1:])
-        structlog.get_logger().info("decided", pvalue=round(rank / (PERMUTATIONS + 1), 12))
-        return release
-
-    procedure.privatise = privatise
-
-
-def noisy_in_the_release(procedure: Any) -> None:
-    """Plant: a release that holds a noisy statistic beside the decision, and nobody who checks it."""
-    genuine = procedure.privatise
-
-    def privatise(study: Any, summary: Any, noise: Any) -> Release:
-        release: Release = genuine(study, summary, noise)
-        vector = NoisyVector(values=(noise.out[0],), exponent=-30, noise="laplace", scale=1.0)
-        return release.model_copy(update={"vectors": {"statistic": vector}})
-
-    procedure.privatise, procedure.check_release = privatise, lambda *_: None
 
 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("plant", "leaks"),
     [
-        (logged, {"exact in the logs"}),
-        (p_value_logged, {"p-value in the logs"}),
+        (after_release(log_a_statistic), {"exact in the logs"}),
+        (after_release(log_the_p_value), {"p-value in the logs"}),
         (
-            noisy_in_the_release,
+            unchecked,
             {
                 "noisy in the transcript",
                 "noisy in the tester's study/transcript",
@@ -329,7 +324,7 @@ def noisy_in_the_release(procedure: Any) -> None:
         ),
     ],
 )
-def test_a_planted_mistake_is_caught(tmp_path: Path, plant: Callable[[Any], None], leaks: set[str]) -> None:
+def test_a_planted_mistake_is_caught(tmp_path: Path, plant: Plant, leaks: set[str]) -> None:
     assert leaks <= play(tmp_path, "joint_independence", plant).leaks()
 
 

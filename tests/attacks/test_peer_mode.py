@@ -10,18 +10,19 @@ from typing import Any
 import httpx
 import pytest
 import sqlalchemy as sa
-from fault_world import NOW, URL, enrol, key_of, make_tester, sealed
-from peer_world import PROCEDURE, RECEIVER, SENDER, GaussianNoise, make_peer_agent, peer_study
-from simulation import Network
+from fault_world import NOW, URL, enrol, key_of, sealed
+from peer_world import PROCEDURE, RECEIVER, SENDER, make_peer_agent, peer_study
+from simulation import Simulation
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.sealed import (
+from tacit_protocol.messages.release import (
     CIPHERTEXT_BYTES_MAX,
     HEADER_BYTES,
     NUMBER_BYTES,
     SEAL_BYTES,
     Receipt,
+    Release,
+    ReleaseMessage,
     SealedPackage,
     SealedRelease,
     ciphertext_digest,
@@ -46,56 +47,33 @@ from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.schema import OUTBOX, RECEIVED, STUDIES
 from tacit_services.agent.settings import DataSetSettings
 from tacit_services.agent.studies import study_row
-from tacit_services.agent.tester_client import TesterClient
-from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.shared.database import run_transaction
 from tacit_services.tester.tables import SEALED
 
 PARTIES = (SENDER, RECEIVER, "west")
 
 
-class World:
+class World(Simulation):
     """A tester and both agents in memory, and every byte that went between them."""
 
+    parties = (SENDER, RECEIVER)
+
     def __init__(self, folder: Path) -> None:
-        self.folder, self.network = folder, Network()
-        self.now: float = NOW
-        self.engines: list[sa.Engine] = []
         self.bodies: list[bytes] = []
         self.change: Callable[[bytes], bytes] = lambda content: content
         """What the tester does to a sealed package before it hands it out."""
-        tester = self._engine("tester")
-        self.tester = make_tester(folder, URL, tester, lambda: self.now)
-        self.network.app = self.tester
-        run_transaction(tester, lambda connection: enrol(connection, PARTIES))
-        self.agents = {name: self._agent(name) for name in (SENDER, RECEIVER)}
+        self.make_templates(folder)
+        super().__init__(folder, folder)
 
-    def _engine(self, name: str) -> sa.Engine:
-        engine = create_engine(f"sqlite:///{self.folder / name}.sqlite3")
-        upgrade(engine, "tester" if name == "tester" else "agent")
-        self.engines.append(engine)
-        return engine
+    @staticmethod
+    def fill_tester(connection: sa.Connection) -> None:
+        enrol(connection, PARTIES)
 
-    def _agent(self, name: str) -> Agent:
-        client = TesterClient(
-            URL,
-            URL,
-            key_of(name),
-            lambda: self.now,
-            lambda _: None,
-            transport=httpx.MockTransport(self._carry),
-        )
-        noise = GaussianNoise(len(name))
-        return make_peer_agent(
-            self.folder,
-            name,
-            engine=self._engine(name),
-            client=client,
-            noise=noise,
-            clock=lambda: self.now,
-        )
+    def make_agent(self, owner: str, **uses: Any) -> Agent:
+        return make_peer_agent(self.folder, owner, **uses)
 
-    def _carry(self, request: httpx.Request) -> httpx.Response:
-        response = self.network.deliver(request)
+    def carry(self, request: httpx.Request) -> httpx.Response:
+        response = self.network.carry(request)
         content = response.read()
         self.bodies += [request.content, content]
         if "/sealed/" in request.url.path and response.status_code == 200:
@@ -111,7 +89,7 @@ class World:
         response.read()
         return response
 
-    def create(self, study: Study | None = None) -> str:
+    def ask(self, study: Study | None = None) -> str:
         name, envelope = sealed(study or peer_study())
         response = self.call("PUT", f"/v1/studies/{name}", "ada", envelope)
         assert response.status_code == 201, response.text
@@ -129,17 +107,11 @@ class World:
     def finish(self) -> None:
         self.send()
         self.receive()
-        while self.tester.state.worker.run_once():
-            pass
+        self.work_at_tester()
         self.agents[RECEIVER].fetch_verdicts()
 
     def rows(self, name: str, table: sa.Table) -> list[Any]:
-        engine = self.tester_engine if name == "tester" else self.agents[name].engine
-        return run_transaction(engine, lambda c: list(c.execute(table.select())), read_only=True)
-
-    @property
-    def tester_engine(self) -> sa.Engine:
-        return self.engines[0]
+        return self.read(name, lambda c: list(c.execute(table.select())))
 
     def state(self, study: str) -> str:
         return {row.digest: row.state for row in self.rows(RECEIVER, STUDIES)}[study]
@@ -153,9 +125,7 @@ class World:
 def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path)
     yield world
-    world.network.loop.close()
-    for engine in world.engines:
-        engine.dispose()
+    world.close()
 
 
 def problem(response: httpx.Response) -> str:
@@ -193,7 +163,7 @@ def test_nobody_but_the_receiver_ever_holds_the_numbers_and_it_in_memory_alone(
     """Not the tester's database, log and traffic, not the transcript, and no file of the receiver's."""
     log = io.StringIO()
     with redirect_stdout(log):
-        study = world.create(peer_study(publish))
+        study = world.ask(peer_study(publish))
         world.finish()
     assert world.state(study) == "sent"
     transcript = world.call("GET", f"/v1/studies/{study}/transcript", "ada").content
@@ -207,7 +177,7 @@ def test_nobody_but_the_receiver_ever_holds_the_numbers_and_it_in_memory_alone(
 
 def test_a_release_that_is_not_sealed_would_be_caught(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sealed_module, "seal_to", lambda *given: given[3] + bytes(SEAL_BYTES))
-    study = world.create()
+    study = world.ask()
     world.send()
     plain = decode(SealedPackage, world.package()).sealed[:-SEAL_BYTES]
     assert {"bodies", "tester.sqlite3-wal"} <= leaks(world, canaries(decode(ReleaseMessage, plain)), "")
@@ -215,7 +185,7 @@ def test_a_release_that_is_not_sealed_would_be_caught(world: World, monkeypatch:
 
 
 def test_only_the_receiver_is_handed_the_sealed_release(world: World) -> None:
-    study = world.create()
+    study = world.ask()
     path = f"/v1/studies/{study}/sealed/{SENDER}"
     assert problem(world.call("GET", path, RECEIVER)) == "release-pending"
     world.send()
@@ -229,7 +199,7 @@ def test_only_the_receiver_is_handed_the_sealed_release(world: World) -> None:
 def test_a_ciphertext_says_nothing_by_its_size(world: World) -> None:
     sizes = set()
     for title in ("one", "two", "three"):
-        world.create(peer_study(title=title))
+        world.ask(peer_study(title=title))
         world.send()
         sizes.add(len(decode(SealedPackage, world.package()).sealed))
     assert sizes == {HEADER_BYTES + 60 * NUMBER_BYTES + SEAL_BYTES}
@@ -290,7 +260,7 @@ def flip(content: bytes, place: int) -> bytes:
 
 @pytest.mark.long
 def test_what_the_tester_changes_is_not_taken_and_asked_for_again(world: World) -> None:
-    study = world.create()
+    study = world.ask()
     world.send()
     package = world.package()
     for place in range(0, len(package), max(1, len(package) // 200)):
@@ -307,10 +277,10 @@ def test_what_the_tester_changes_is_not_taken_and_asked_for_again(world: World) 
 
 
 def test_another_studys_package_is_not_taken(world: World) -> None:
-    world.create(peer_study(title="the first"))
+    world.ask(peer_study(title="the first"))
     world.send()
     first = world.package()
-    study = world.create(peer_study(title="the second"))
+    study = world.ask(peer_study(title="the second"))
     answer = world.call("PUT", f"/v1/studies/{study}/releases/{SENDER}", SENDER, first)
     assert problem(answer) == "digest-mismatch"
     world.send()
@@ -333,12 +303,17 @@ def statement(study: str, ciphertext: bytes, /, party: str = SENDER, **changes: 
     return encode(SealedPackage.of(envelope, ciphertext))
 
 
+def sealed_to_the_receiver(study: str, message: bytes) -> bytes:
+    context = SealContext(study, SENDER, RECEIVER)
+    return seal_to(certify(key_of(RECEIVER)), key_of(RECEIVER).public_hex, context, message)
+
+
 def test_a_ciphertext_of_another_study_under_a_new_statement_ends_the_study(world: World) -> None:
     """The sender itself replays; what it sealed opens as part of its own study alone."""
-    world.create(peer_study(title="the first"))
+    world.ask(peer_study(title="the first"))
     world.send()
     ciphertext = decode(SealedPackage, world.package()).sealed
-    study = world.create(peer_study(title="the second"))
+    study = world.ask(peer_study(title="the second"))
     path = f"/v1/studies/{study}/releases/{SENDER}"
     assert world.call("PUT", path, SENDER, statement(study, ciphertext)).status_code == 201
     world.receive()
@@ -346,23 +321,16 @@ def test_a_ciphertext_of_another_study_under_a_new_statement_ends_the_study(worl
 
 
 def test_another_owners_ciphertext_is_not_taken(world: World) -> None:
-    study = world.create()
-    message = padded(opened_release(world, study))
-    ciphertext = seal_to(
-        certify(key_of(RECEIVER)), key_of(RECEIVER).public_hex, SealContext(study, SENDER, RECEIVER), message
-    )
-    forged = statement(study, ciphertext, party="west")
+    study = world.ask()
+    world.send()
+    message = padded(opened(study, world.package()))
+    forged = statement(study, sealed_to_the_receiver(study, message), party="west")
     answer = world.call("PUT", f"/v1/studies/{study}/releases/{SENDER}", "west", forged)
     assert problem(answer) == "forbidden"
     world.change = lambda _: forged
     world.receive()
     assert world.state(study) == "approved"
     assert world.rows(RECEIVER, RECEIVED) == []
-
-
-def opened_release(world: World, study: str) -> ReleaseMessage:
-    world.send()
-    return opened(study, world.package())
 
 
 def with_other_noise(release: Release) -> Release:
@@ -382,17 +350,12 @@ def test_a_sealed_release_that_does_not_fit_ends_the_study(
     world: World, change: Callable[[Release], Release]
 ) -> None:
     """Nobody but the receiver can check it, and the receiver does."""
-    world.create(peer_study(title="the first"))
+    world.ask(peer_study(title="the first"))
     world.send()
     first = opened(world.rows(SENDER, OUTBOX)[-1].study, world.package())
-    study = world.create(peer_study(title="the second"))
+    study = world.ask(peer_study(title="the second"))
     message = ReleaseMessage(study=study, party=SENDER, release=change(first.release))
-    ciphertext = seal_to(
-        certify(key_of(RECEIVER)),
-        key_of(RECEIVER).public_hex,
-        SealContext(study, SENDER, RECEIVER),
-        padded(message),
-    )
+    ciphertext = sealed_to_the_receiver(study, padded(message))
     path = f"/v1/studies/{study}/releases/{SENDER}"
     assert world.call("PUT", path, SENDER, statement(study, ciphertext)).status_code == 201
     world.receive()
@@ -400,7 +363,7 @@ def test_a_sealed_release_that_does_not_fit_ends_the_study(
 
 
 def test_what_is_too_large_or_not_what_it_says_is_refused_by_the_tester(world: World) -> None:
-    study = world.create()
+    study = world.ask()
     path = f"/v1/studies/{study}/releases/{SENDER}"
 
     def refusal(content: bytes) -> str:
@@ -439,7 +402,7 @@ def receipt(study: str, received: str, party: str = RECEIVER) -> bytes:
 
 
 def test_receipts_are_for_what_was_sent_and_by_the_receiver(world: World) -> None:
-    study = world.create()
+    study = world.ask()
     path = f"/v1/studies/{study}/releases/"
     assert (
         problem(world.call("PUT", path + RECEIVER, RECEIVER, receipt(study, "0" * 64))) == "release-refused"
@@ -458,13 +421,14 @@ def test_receipts_are_for_what_was_sent_and_by_the_receiver(world: World) -> Non
 
 def test_an_owner_cannot_answer_with_a_release_in_the_open(world: World) -> None:
     """Neither owner's noisy numbers may reach the tester, whoever asks for them."""
-    study = world.create()
-    message = opened_release(world, study)
+    study = world.ask()
+    world.send()
+    message = opened(study, world.package())
     for name in (SENDER, RECEIVER):
         plain = seal(encode(message.model_copy(update={"party": name})), RELEASE_TYPE, key_of(name))
         answer = world.call("PUT", f"/v1/studies/{study}/releases/{name}", name, plain)
         assert problem(answer) in {"malformed-message", "invalid-signature"}
-    published = world.create(peer_study(publish=True, title="published"))
+    published = world.ask(peer_study(publish=True, title="published"))
     world.send()
     own = ReleaseMessage(study=published, party=RECEIVER, release=message.release)
     plain = seal(encode(own), RELEASE_TYPE, key_of(RECEIVER))
@@ -473,7 +437,7 @@ def test_an_owner_cannot_answer_with_a_release_in_the_open(world: World) -> None
 
 
 def test_a_sender_that_declines_ends_the_study_for_the_receiver(world: World) -> None:
-    study = world.create()
+    study = world.ask()
     sender = world.agents[SENDER]
     sender.poll(0)
     sender.decline(study, None)
@@ -497,7 +461,7 @@ def test_when_the_receiver_answers_says_nothing_of_its_data(
         world.now += computing_s
         return combine(*given)
 
-    world.create(peer_study(publish, respond_after_s=5))
+    world.ask(peer_study(publish, respond_after_s=5))
     world.agents[RECEIVER].poll(0)
     world.agents[RECEIVER].work()
     world.send()
@@ -509,35 +473,15 @@ def test_when_the_receiver_answers_says_nothing_of_its_data(
     assert world.rows(RECEIVER, OUTBOX)[0].closed_at is None
 
 
-def test_either_steward_reads_what_would_leave_and_what_stays(world: World) -> None:
-    study = world.create(peer_study(title="kept"))
-    published = world.create(peer_study(publish=True, title="published"))
-    for agent in world.agents.values():
-        agent.poll(0)
-
-    def shown(name: str, digest: str) -> dict[str, Any]:
-        agent = world.agents[name]
-        row = run_transaction(agent.engine, lambda c: study_row(c, digest), read_only=True)
-        assert row is not None
-        return views.detail(agent, row)
-
-    sender, receiver, pays = shown(SENDER, study), shown(RECEIVER, study), shown(RECEIVER, published)
-    assert "sealed to south" in sender["plain_words"]
-    assert "stays with south" in sender["plain_words"]
-    assert "spends epsilon 4" in sender["plain_words"]
-    assert "a receipt, which depends on no data" in receiver["plain_words"]
-    assert "spends nothing" in receiver["plain_words"]
-    assert "do not pass it on" in receiver["plain_words"]
-    assert (receiver["epsilon_micro"], receiver["numbers_released"]) == (0, 0)
-    assert (pays["epsilon_micro"], pays["numbers_released"]) == (4_000_000, 1)
-    assert "spends epsilon 4" in pays["plain_words"]
-    assert "covariance" in shown(SENDER, published)["plain_words"]
-
-
 def test_a_receiver_that_spends_nothing_is_not_held_to_its_budget(world: World) -> None:
     """The policy's most epsilon is for what is spent; the sender's agent refuses the same study."""
-    study = world.create(peer_study(budget=Budget.of("10", "1e-5")))
+    study = world.ask(peer_study(budget=Budget.of("10", "1e-5")))
     for name, agent in world.agents.items():
         agent.poll(0)
         states = {row.digest: row.state for row in world.rows(name, STUDIES)}
         assert states[study] == ("refused" if name == SENDER else "approved")
+    receiver = world.agents[RECEIVER]
+    row = run_transaction(receiver.engine, lambda c: study_row(c, study), read_only=True)
+    assert row is not None
+    shown = views.detail(receiver, row)
+    assert (shown["epsilon_micro"], shown["numbers_released"]) == (0, 0)

@@ -4,8 +4,7 @@ import json
 from typing import ClassVar
 
 import pytest
-from agent_fakes import FakeSum
-from attacked_agent import MakeAgent
+from agent_fakes import FakeSum, MakeAgent
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
@@ -58,13 +57,6 @@ def test_an_agent_beside_one_whose_release_is_reused_is_told_so_and_pays_once(ma
     attacked.turn()
     assert attacked.row(asked).state is State.SENT
     assert len(attacked.debits()) == 1
-
-
-def test_a_plain_study_says_nothing_of_reuse(make_agent: MakeAgent) -> None:
-    attacked = make_agent(procedures=REREADING, policy='approval = "by-hand"')
-    asked = attacked.world.ask(attacked.tester, attacked.world.study())
-    attacked.turn()
-    assert "earlier" not in views.detail(attacked.agent, attacked.row(asked))["plain_words"]
 
 
 def test_an_agent_refuses_reuse_that_its_procedure_does_not_know(make_agent: MakeAgent) -> None:

@@ -1,19 +1,19 @@
 """What the tester sees of an agent's time, sizes and counts, when only the data differ."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import httpx
 import pytest
-from agent_fakes import FakeSum, FakeTester, World
-from attacked_agent import NOW, MakeAgent
+from agent_fakes import NOW, FakeSum, FakeTester, MakeAgent, World
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.study import RESPOND_AFTER_S, RESPOND_AFTER_S_MAX, Study
+from tacit_protocol.procedures.base import PublicRuleError
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.participant import Loops
 from tacit_services.agent.releases import DOUBLINGS, MARGIN_S, send_time
@@ -147,6 +147,20 @@ def test_every_failure_looks_like_every_other(observe: Observe, tmp_path: Any, f
     ]
     assert times(expected) == [0.0, 0.0, 3.0]
     assert observe(world, **FAILURES[failure]) == expected
+
+
+def test_a_public_rule_is_told_at_the_moment_of_every_decline(
+    observe: Observe, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes are more: they follow from the study and the number of units, and so may be."""
+
+    def refuse(self: SlowSum, study: Study, units: Mapping[str, int]) -> None:
+        raise PublicRuleError("too-few-units", "too few of them")
+
+    world = World(tmp_path)
+    expected = observe(world, fails=True)
+    monkeypatch.setattr(SlowSum, "check_units", refuse, raising=False)
+    assert [request[:3] for request in observe(world)] == [request[:3] for request in expected]
 
 
 def test_releases_and_declines_leave_at_the_same_moment(observe: Observe, tmp_path: Any) -> None:

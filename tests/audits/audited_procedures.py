@@ -1,30 +1,26 @@
 """What every procedure must hand in to be audited: a procedure in the registry and not here fails a test."""
 
-import curated_distance_cases
-import curated_two_sample_cases
-import distance_correlation_cases
-import embedding_release_cases
-import identity_cases
-import joint_independence_cases
-import kernel_two_sample_cases
-import noisy_counts_cases
-import screening_cases
+import counts_cases as counts
+import dependence_cases as dependence
+import group_comparison_cases
+import mean_cases as means
 from release_audit import ReleaseCase
 
 AUDITED: dict[str, dict[str, ReleaseCase]] = {
-    "kernel_two_sample": kernel_two_sample_cases.CASES,
-    "curated_two_sample": curated_two_sample_cases.CASES,
-    "joint_independence": joint_independence_cases.CASES,
-    "distance_correlation": distance_correlation_cases.CASES,
-    "curated_distance_correlation": curated_distance_cases.CASES,
-    "screening": screening_cases.CASES,
-    "identity": identity_cases.CASES,
-    "noisy_counts": noisy_counts_cases.CASES,
-    "homogeneity": noisy_counts_cases.HOMOGENEITY_CASES,
-    "independence_table": noisy_counts_cases.INDEPENDENCE_CASES,
-    "stratified_table": noisy_counts_cases.STRATIFIED_CASES,
-    "survival": noisy_counts_cases.SURVIVAL_CASES,
-    "embedding_release": embedding_release_cases.CASES,
+    "kernel_two_sample": means.KERNEL_TWO_SAMPLE,
+    "curated_two_sample": means.CURATED_TWO_SAMPLE,
+    "joint_independence": dependence.JOINT_INDEPENDENCE,
+    "distance_correlation": dependence.DISTANCE_CORRELATION,
+    "curated_distance_correlation": dependence.CURATED_DISTANCE_CORRELATION,
+    "screening": dependence.SCREENING,
+    "group_comparison": group_comparison_cases.CASES,
+    "identity": counts.IDENTITY,
+    "noisy_counts": counts.NOISY_COUNTS,
+    "homogeneity": counts.HOMOGENEITY,
+    "independence_table": counts.INDEPENDENCE_TABLE,
+    "stratified_table": counts.STRATIFIED_TABLE,
+    "survival": counts.SURVIVAL,
+    "embedding_release": means.EMBEDDING_RELEASE,
 }
 """Cases of each procedure, by its name in the registry: at least one for every way its release is made, and
 at least one with so few numbers that the black-box audit can run it (``black_box``)."""

@@ -6,6 +6,7 @@
 import math
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import numpy as np
 from neighbour_search import Effort, Found, Objective, Rows, Space, largest_change
@@ -27,7 +28,6 @@ UNIT_ROWS = 3
 """Rows of each unit where averages are searched."""
 
 ROOT_2 = math.sqrt(2)
-EMPTY = np.zeros((0, 0), dtype=np.int32)
 
 
 @dataclass(frozen=True)
@@ -60,115 +60,6 @@ class Case:
         }[objective]
 
 
-def _locations(numeric: FloatMatrix, categorical: np.typing.NDArray[np.int32] | None = None) -> Locations:
-    codes = np.zeros((len(numeric), 0), dtype=np.int32) if categorical is None else categorical
-    return Locations(np.asarray(numeric, dtype=np.float64), codes)
-
-
-def _random_locations(space: Space, count: int) -> Locations:
-    rows = space.random(np.random.default_rng(count), count)
-    return Locations(rows.numeric, rows.categorical)
-
-
-def _embedding(
-    name: str,
-    kernel: ProductKernel,
-    space: Space,
-    locations: Locations,
-    largest: float | None = None,
-    raw: bool = False,
-) -> Case:
-    kind = RawMeanEmbedding if raw else WhitenedMeanEmbedding
-    anchors = Rows(locations.numeric, locations.categorical)
-    return Case(name, kind(kernel, locations), space, anchors, largest)
-
-
-def _embeddings() -> list[Case]:
-    plane, mixed = Space(2), Space(2, (3, 4))
-    corners = _locations(np.array([[0.0, 0.0], [1.0, 1.0], [0.5, 0.5]]))
-    cells = _locations(
-        np.zeros((12, 0)), np.array([[a, b] for a in range(3) for b in range(4)], dtype=np.int32)
-    )
-    twice = _random_locations(plane, 6)
-    doubled = _locations(np.concatenate([twice.numeric, twice.numeric]))
-    wide = math.sqrt(-2 * math.expm1(-2 / 8))
-    return [
-        _embedding(
-            "ME Gaussian .05, J = 5, 2 columns",
-            ProductKernel("gaussian", 0.05),
-            plane,
-            _random_locations(plane, 5),
-            ROOT_2,
-        ),
-        _embedding(
-            "ME Gaussian .05, J = 1, 2 columns",
-            ProductKernel("gaussian", 0.05),
-            plane,
-            _random_locations(plane, 1),
-            1.0,
-        ),
-        _embedding(
-            "ME Gaussian .4, J = 40, 3 columns",
-            ProductKernel("gaussian", 0.4),
-            Space(3),
-            _random_locations(Space(3), 40),
-        ),
-        _embedding(
-            "ME Gaussian 2, J = 5, 2 columns",
-            ProductKernel("gaussian", 2.0),
-            plane,
-            _random_locations(plane, 5),
-        ),
-        _embedding(
-            "ME Gaussian 2, J = 3 with opposite corners", ProductKernel("gaussian", 2.0), plane, corners, wide
-        ),
-        _embedding(
-            "ME Gaussian .3, J = 12, each location twice", ProductKernel("gaussian", 0.3), plane, doubled
-        ),
-        _embedding(
-            "ME Laplacian .01, J = 5, 2 columns",
-            ProductKernel("laplacian", 0.01),
-            plane,
-            _random_locations(plane, 5),
-            ROOT_2,
-        ),
-        _embedding(
-            "ME Laplacian .5, J = 20, 2 columns",
-            ProductKernel("laplacian", 0.5),
-            plane,
-            _random_locations(plane, 20),
-        ),
-        _embedding(
-            "ME Gaussian .5 x categories, similarity .3, J = 20",
-            ProductKernel("gaussian", 0.5, 0.3),
-            mixed,
-            _random_locations(mixed, 20),
-        ),
-        _embedding(
-            "ME categories alone, similarity .5, every cell",
-            ProductKernel("gaussian", 1.0, 0.5),
-            Space(0, (3, 4)),
-            cells,
-            math.sqrt(2 - 2 * 0.25),
-        ),
-        _embedding(
-            "raw ME Gaussian .05, J = 4 at one point",
-            ProductKernel("gaussian", 0.05),
-            Space(1),
-            _locations(np.zeros((4, 1))),
-            2.0,
-            raw=True,
-        ),
-        _embedding(
-            "raw ME Gaussian .4, J = 10, 3 columns",
-            ProductKernel("gaussian", 0.4),
-            Space(3),
-            _random_locations(Space(3), 10),
-            raw=True,
-        ),
-    ]
-
-
 def half_turns() -> FloatMatrix:
     """Frequencies that are odd multiples of pi: the corners 0 and (1, 0) are half a turn apart at each."""
     return np.pi * np.array([[1.0, 2.0], [3.0, 0.0], [-1.0, 4.0]])
@@ -178,92 +69,118 @@ def random_frequencies(count: int, columns: int, scale: float) -> FloatMatrix:
     return scale * np.random.default_rng(count).standard_normal((count, columns))
 
 
+def _embedding(
+    name: str, space: Space, at: int | FloatMatrix | Locations, *kernel: Any, largest: float | None = None
+) -> Case:
+    """Of a kernel at that many random locations, or at those; raw where the name says so."""
+    if isinstance(at, int):
+        rows = space.random(np.random.default_rng(at), at)
+        at = Locations(rows.numeric, rows.categorical)
+    if not isinstance(at, Locations):
+        at = Locations(at, np.zeros((len(at), 0), dtype=np.int32))
+    kind = RawMeanEmbedding if name.startswith("raw") else WhitenedMeanEmbedding
+    anchors = Rows(at.numeric, at.categorical)
+    return Case(name, kind(ProductKernel(*kernel), at), space, anchors, largest)
+
+
+def _embeddings() -> list[Case]:
+    line, plane, cube, mixed = Space(1), Space(2), Space(3), Space(2, (3, 4))
+    corners = np.array([[0.0, 0.0], [1.0, 1.0], [0.5, 0.5]])
+    cells = np.array([[a, b] for a in range(3) for b in range(4)], dtype=np.int32)
+    twice = np.tile(plane.random(np.random.default_rng(6), 6).numeric, (2, 1))
+    wide = math.sqrt(-2 * math.expm1(-2 / 8))
+    every_cell = Locations(np.zeros((12, 0)), cells)
+    return [
+        _embedding("ME Gaussian .05, J = 5, 2 columns", plane, 5, "gaussian", 0.05, largest=ROOT_2),
+        _embedding("ME Gaussian .05, J = 1, 2 columns", plane, 1, "gaussian", 0.05, largest=1.0),
+        _embedding("ME Gaussian .4, J = 40, 3 columns", cube, 40, "gaussian", 0.4),
+        _embedding("ME Gaussian 2, J = 5, 2 columns", plane, 5, "gaussian", 2.0),
+        _embedding(
+            "ME Gaussian 2, J = 3 with opposite corners", plane, corners, "gaussian", 2.0, largest=wide
+        ),
+        _embedding("ME Gaussian .3, J = 12, each location twice", plane, twice, "gaussian", 0.3),
+        _embedding("ME Laplacian .01, J = 5, 2 columns", plane, 5, "laplacian", 0.01, largest=ROOT_2),
+        _embedding("ME Laplacian .5, J = 20, 2 columns", plane, 20, "laplacian", 0.5),
+        _embedding("ME Gaussian .5 x categories, similarity .3, J = 20", mixed, 20, "gaussian", 0.5, 0.3),
+        _embedding(
+            "ME categories alone, similarity .5, every cell",
+            Space(0, (3, 4)),
+            every_cell,
+            "gaussian",
+            1.0,
+            0.5,
+            largest=math.sqrt(2 - 2 * 0.25),
+        ),
+        _embedding(
+            "raw ME Gaussian .05, J = 4 at one point",
+            line,
+            np.zeros((4, 1)),
+            "gaussian",
+            0.05,
+            largest=2.0,
+        ),
+        _embedding("raw ME Gaussian .4, J = 10, 3 columns", cube, 10, "gaussian", 0.4),
+    ]
+
+
+def _scf(name: str, columns: int, frequencies: FloatMatrix, *given: Any, **named: Any) -> Case:
+    largest = named.pop("largest", None)
+    return Case(name, SmoothCharacteristic(frequencies, *given, **named), Space(columns), None, largest)
+
+
 def _characteristics() -> list[Case]:
+    draw = random_frequencies
     return [
-        Case("SCF, half turns, J = 6, 2 columns", SmoothCharacteristic(half_turns()), Space(2), None, 2.0),
-        Case(
-            "SCF raw, half turns, J = 6, 2 columns",
-            SmoothCharacteristic(half_turns(), raw=True),
-            Space(2),
-            None,
-            math.sqrt(12),
-        ),
-        Case(
-            "SCF raw, J = 10, 5 columns",
-            SmoothCharacteristic(random_frequencies(5, 5, 4.0), raw=True),
-            Space(5),
-        ),
-        Case("SCF, J = 40, 2 columns", SmoothCharacteristic(random_frequencies(20, 2, 6.0)), Space(2)),
-        Case(
-            "SCF, window .5, J = 10, 3 columns",
-            SmoothCharacteristic(random_frequencies(5, 3, 6.0), 0.5),
-            Space(3),
-        ),
+        _scf("SCF, half turns, J = 6, 2 columns", 2, half_turns(), largest=2.0),
+        _scf("SCF raw, half turns, J = 6, 2 columns", 2, half_turns(), raw=True, largest=math.sqrt(12)),
+        _scf("SCF raw, J = 10, 5 columns", 5, draw(5, 5, 4.0), raw=True),
+        _scf("SCF, J = 40, 2 columns", 2, draw(20, 2, 6.0)),
+        _scf("SCF, window .5, J = 10, 3 columns", 3, draw(5, 3, 6.0), 0.5),
+        _scf("SCF, window .2, J = 40, 2 columns", 2, draw(20, 2, 5.0), 0.2),
+        _scf("SCF raw, window .5, J = 10, 5 columns", 5, draw(5, 5, 2.0), 0.5, raw=True),
+        _scf("SCF, window .3, J = 2, 1 column", 1, np.array([[40.0]]), 0.3),
     ]
 
 
-def _columns() -> list[Case]:
-    closed = ((1.0, 2.0), (1.0, 1.0))
-    default = ((0.8, 1.6, 3.2), (1.0, 1.0, 0.4))
-    return [
-        Case(
-            "column-wise, cycles 1 2, 1 column", ColumnWise(1, (), *closed), Space(1), None, math.sqrt(3.125)
-        ),
-        Case(
-            "column-wise, cycles 1 2, 6 columns", ColumnWise(6, (), *closed), Space(6), None, math.sqrt(3.125)
-        ),
-        Case(
-            "column-wise, a quarter cycle, 2 columns",
-            ColumnWise(2, (), (0.25,), (1.0,)),
-            Space(2),
-            None,
-            ROOT_2,
-        ),
-        Case(
-            "column-wise, cycles .8 1.6 3.2, 2 columns + 2 categorical",
-            ColumnWise(2, (3, 5), *default),
-            Space(2, (3, 5)),
-        ),
-        Case("column-wise, 2 categorical", ColumnWise(0, (3, 4), *closed), Space(0, (3, 4)), None, ROOT_2),
-    ]
+Cycles = tuple[tuple[float, ...], tuple[float, ...]]
+ONE_TWO: Cycles = ((1.0, 2.0), (1.0, 1.0))
+ONE: Cycles = ((1.0,), (1.0,))
 
 
-def _pairs() -> list[Case]:
-    closed = ((1.0, 2.0), (1.0, 1.0))
-    cases = [
-        Case(f"pairwise, cycles 1 2, {d} columns", Pairwise(d, (), *closed), Space(d)) for d in range(2, 7)
-    ]
-    one = ((1.0,), (1.0,))
-    return [
-        *cases,
-        Case("pairwise, cycle 1, 2 columns", Pairwise(2, (), *one), Space(2), None, 2.0),
-        Case("pairwise, cycle 1, 3 columns", Pairwise(3, (), *one), Space(3), None, math.sqrt(2 + 2 / 3)),
-        Case(
-            "pairwise, cycles 1 2, 2 columns + 2 categorical", Pairwise(2, (3, 4), *closed), Space(2, (3, 4))
-        ),
-        Case("pairwise, 3 categorical", Pairwise(0, (3, 3, 4), *one), Space(0, (3, 3, 4)), None, ROOT_2),
-    ]
+def _columns(name: str, cycles: Cycles, columns: int, *categories: int, largest: float | None = None) -> Case:
+    """Column-wise or pairwise features, as the name begins."""
+    kind = ColumnWise if name.startswith("column") else Pairwise
+    features: FeatureMap = kind(columns, categories, *cycles)
+    return Case(name, features, Space(columns, categories), None, largest)
 
 
-def _sums() -> list[Case]:
+def _additive() -> list[Case]:
     two, five = default_choice(2, (), 0.3), default_choice(4, (3,), 0.3)
-    plane = Space(2)
-    joint = WhitenedMeanEmbedding(ProductKernel("gaussian", 0.4), _random_locations(plane, 10))
+    joint = _embedding("", Space(2), 10, "gaussian", 0.4).features
+    both = DirectSum((ColumnWise(2, (), *ONE_TWO), joint), (1.0, 1.0))
+    largest, third = math.sqrt(3.125), math.sqrt(2 + 2 / 3)
+    default: Cycles = ((0.8, 1.6, 3.2), (1.0, 1.0, 0.4))
     return [
-        Case("default features, 2 columns", AdditiveFeatures(2, (), two), plane),
+        _columns("column-wise, cycles 1 2, 1 column", ONE_TWO, 1, largest=largest),
+        _columns("column-wise, cycles 1 2, 6 columns", ONE_TWO, 6, largest=largest),
+        _columns("column-wise, a quarter cycle, 2 columns", ((0.25,), (1.0,)), 2, largest=ROOT_2),
+        _columns("column-wise, cycles .8 1.6 3.2, 2 columns + 2 categorical", default, 2, 3, 5),
+        _columns("column-wise, 2 categorical", ONE_TWO, 0, 3, 4, largest=ROOT_2),
+        *(_columns(f"pairwise, cycles 1 2, {d} columns", ONE_TWO, d) for d in range(2, 7)),
+        _columns("pairwise, cycle 1, 2 columns", ONE, 2, largest=2.0),
+        _columns("pairwise, cycle 1, 3 columns", ONE, 3, largest=third),
+        _columns("pairwise, cycles 1 2, 2 columns + 2 categorical", ONE_TWO, 2, 3, 4),
+        _columns("pairwise, 3 categorical", ONE, 0, 3, 3, 4, largest=ROOT_2),
+        Case("default features, 2 columns", AdditiveFeatures(2, (), two), Space(2)),
         Case("default features, 4 columns + 1 categorical", AdditiveFeatures(4, (3,), five), Space(4, (3,))),
-        Case(
-            "column-wise + ME Gaussian .4, shares .5 .5, 2 columns",
-            DirectSum((ColumnWise(2, (), (1.0, 2.0), (1.0, 1.0)), joint), (1.0, 1.0)),
-            plane,
-        ),
+        Case("column-wise + ME Gaussian .4, shares .5 .5, 2 columns", both, Space(2)),
     ]
 
 
 @cache
 def cases() -> tuple[Case, ...]:
     """Every case, in the table's order."""
-    return (*_embeddings(), *_characteristics(), *_columns(), *_pairs(), *_sums())
+    return (*_embeddings(), *_characteristics(), *_additive())
 
 
 @cache

@@ -26,8 +26,8 @@ from tacit_protocol.signing.tokens import issue_token
 from tacit_services.agent.__main__ import main as agent_main
 from tacit_services.agent.service import Runtime, build, create_agent_app
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.ledger import verification
-from tacit_services.ledger.accounts import debit, set_caps
+from tacit_services.ledger import accounts, verification
+from tacit_services.ledger.accounts import LedgerConflictError, debit, set_caps
 from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, FIRST_HASH, entry_of
 from tacit_services.ledger.verification import Inspection, inspect
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
@@ -154,8 +154,9 @@ def inserted(connection: sa.Connection) -> None:
     connection.execute(ACCOUNTS.update().where(ACCOUNTS.c.data_set == "patients").values(version=6))
 
 
-def cap_raised(connection: sa.Connection) -> None:
-    connection.execute(ACCOUNTS.update().values(epsilon_cap_micro=10**9))
+def account_edited(**values: int) -> Callable[[sa.Connection], None]:
+    """The entries are as they were, and the account says something else."""
+    return lambda connection: connection.execute(ACCOUNTS.update().values(values)) and None
 
 
 def rechained_with_less_spent(connection: sa.Connection) -> None:
@@ -163,19 +164,6 @@ def rechained_with_less_spent(connection: sa.Connection) -> None:
     rows = stored(connection)
     halved = [row | {"pure_pico": row["pure_pico"] // 2} if row["kind"] == "debit" else row for row in rows]
     rechain(connection, halved)
-
-
-def summed_to_less(connection: sa.Connection) -> None:
-    """The entries are as they were, and the account's own sum is not theirs."""
-    connection.execute(ACCOUNTS.update().values(pure_spent_pico=0))
-
-
-def promised_more(connection: sa.Connection) -> None:
-    connection.execute(ACCOUNTS.update().values(pure_promised_pico=10**15))
-
-
-def shared_more(connection: sa.Connection) -> None:
-    connection.execute(ACCOUNTS.update().values(gaussian_share_femto=10**16))
 
 
 TAMPERINGS: dict[str, tuple[Callable[[sa.Connection], None], str]] = {
@@ -190,14 +178,14 @@ TAMPERINGS: dict[str, tuple[Callable[[sa.Connection], None], str]] = {
     "the newest entry deleted": (deleted_newest, "newest entries are missing"),
     "two entries reordered": (reordered, "does not follow the one before it (entry 3)"),
     "an entry inserted": (inserted, "(entry 4)"),
-    "a cap raised": (cap_raised, "caps were changed"),
+    "a cap raised": (account_edited(epsilon_cap_micro=10**9), "caps were changed"),
     "amounts halved and all hashes computed anew": (
         rechained_with_less_spent,
         "not what its events cost",
     ),
-    "a sum lowered": (summed_to_less, "sums are not those of its debits"),
-    "a promise raised": (promised_more, "high-water marks were changed"),
-    "a share raised": (shared_more, "shares were changed"),
+    "a sum lowered": (account_edited(pure_spent_pico=0), "sums are not those of its debits"),
+    "a promise raised": (account_edited(pure_promised_pico=10**15), "high-water marks were changed"),
+    "a share raised": (account_edited(gaussian_share_femto=10**16), "shares were changed"),
 }
 
 
@@ -267,6 +255,20 @@ def test_a_head_hash_kept_long_ago_is_still_there(engine: sa.Engine) -> None:
     run_transaction(engine, lambda c: debit(c, "patients", "9" * 64, guarantee, at=3))
     assert head(engine) != kept
     assert inspected(engine, [kept]).faults == ()
+
+
+def test_a_debit_is_refused_where_another_wrote_the_account_after_it_was_read(
+    sqlite: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the account's version, whatever the database's isolation."""
+    guarantee = Guarantee(budget=Budget.of("0.5", "1e-6"), events=COST.events)
+    with sqlite.connect() as connection:
+        read = accounts.account_of(connection, "patients")
+        debit(connection, "patients", "8" * 64, guarantee, at=3)
+        monkeypatch.setattr(accounts, "account_of", lambda *_: read)
+        with pytest.raises(LedgerConflictError):
+            debit(connection, "patients", "9" * 64, guarantee, at=3)
+        connection.rollback()
 
 
 BLIND_SPOTS = {

@@ -11,18 +11,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from peer_world import GaussianNoise, key_of
+from peer_world import GaussianNoise, owner_of, peer_study
 
 from tacit.in_process.samples import ArrayTable, Sample
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, peer
 from tacit_protocol.procedures.distance_correlation.peer import OwnCovariance
 from tacit_protocol.procedures.distance_correlation.release import blocks_of, plan_of
-from tacit_protocol.signing.sealing import certify
 
 Floats = npt.NDArray[np.float64]
 
@@ -31,32 +30,15 @@ UNITS = 40
 
 
 def study_of(x: int, y: int, method: str = "pnc", epsilon: float = 20.0, **parameters: Any) -> Study:
-    names = [f"x{i}" for i in range(x)], [f"y{i}" for i in range(y)]
-    owners = tuple(
-        Owner(
-            name=name,
-            key=key_of(name).public_hex,
-            data_set="data",
-            columns=tuple(held),
-            sealing=certify(key_of(name)) if name == "south" else None,
-        )
-        for name, held in zip(("north", "south"), names, strict=True)
-    )
-    fixed = {"method": method, "mode": "peer", "receiver": "south", "publish": True, "permutations": 99}
-    return Study(
-        title="audit",
-        procedure="distance_correlation",
-        parameters=fixed | parameters,
-        domain=Domain(
-            columns=tuple(NumericColumn(name=name, lower=0.0, upper=1.0) for held in names for name in held)
-        ),
-        owners=owners,
-        tester=Party(name="tester", key=key_of("tester").public_hex),
-        analyst=Party(name="ada", key=key_of("ada").public_hex),
+    held = {"north": tuple(f"x{i}" for i in range(x)), "south": tuple(f"y{i}" for i in range(y))}
+    columns = [NumericColumn(name=name, lower=0.0, upper=1.0) for own in held.values() for name in own]
+    fixed = {"mode": "peer", "receiver": "south", "permutations": 99}
+    return peer_study(
+        publish=True,
+        parameters={"method": method, "publish": True} | fixed | parameters,
+        domain=Domain(columns=tuple(columns)),
+        owners=tuple(owner_of(name, own) for name, own in held.items()),
         budget=Budget.of(epsilon, 1e-5),
-        level=0.05,
-        created_at=0,
-        deadline=1,
         seed="5a" * 16,
     )
 

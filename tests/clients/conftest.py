@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import pytest
 from pydantic import BaseModel
+from study_parties import MeanProcedure
 
 from tacit import Client
 from tacit.client.http import HttpRequest, HttpResponse
@@ -17,20 +18,14 @@ from tacit.command import connect
 from tacit.command.app import run
 from tacit.results import TwoSampleResult
 from tacit.studies import preflight
-from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
-from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import VerdictMessage
-from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.guarantee import GaussianEvent, Guarantee
-from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import Procedure, Progress, StudyError
+from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, open_envelope, peek_key_id, seal
 from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.verdicts.base import BaseVerdict
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -77,41 +72,23 @@ class QuickParameters(BaseModel):
     """Lets everything through, for the procedure itself to refuse."""
 
 
-class QuickProcedure(Procedure):
+class QuickProcedure(MeanProcedure):
     """Takes any study whose parameters are empty; calls fewer than ten units hopeless."""
 
     name: ClassVar[str] = "quick"
     title: ClassVar[str] = "Quick"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = QuickParameters
-    Verdict: ClassVar[type[BaseVerdict]] = TwoSampleResult
+    Verdict: ClassVar[type[BaseModel]] = TwoSampleResult
 
     def check(self, study: Study) -> None:
         if study.parameters:
             raise StudyError("parameter *: there is no such parameter")
-
-    def cost(self, study: Study) -> Guarantee:
-        return Guarantee(budget=study.budget, events=(GaussianEvent(noise_multiplier=4.0),))
 
     def numbers_released(self, study: Study) -> int:
         return 7
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         return ("Hopeless: there are too few units",) if min(units.values()) < 10 else ()
-
-    def summarise(self, study: Study, table: Table) -> Any:
-        raise NotImplementedError
-
-    def privatise(self, study: Study, summary: Any, noise: NoiseSource) -> Release:
-        raise NotImplementedError
-
-    def check_release(self, study: Study, release: Release) -> None:
-        raise NotImplementedError
-
-    def assemble(
-        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> BaseVerdict:
-        raise NotImplementedError
 
 
 @pytest.fixture(autouse=True)
@@ -139,6 +116,7 @@ class MemoryTester:
     senders: list[dict[str, Any]] | None = None
     """What the tester says of who answers; by default every owner has sent nothing."""
     lie: Callable[[HttpRequest, HttpResponse], HttpResponse] = field(default=lambda _, answer: answer)
+    result: ClassVar[dict[str, Any]] = RESULT
 
     def send(self, request: HttpRequest) -> HttpResponse:
         self.asked.append(request)
@@ -149,7 +127,12 @@ class MemoryTester:
 
     def end(self, digest: str, **fields: Any) -> None:
         """End a study with a verdict."""
-        message = {"outcome": "completed", "releases": {}, "result": RESULT, "software": "memory"} | fields
+        message = {
+            "outcome": "completed",
+            "releases": {},
+            "result": self.result,
+            "software": "memory",
+        } | fields
         payload = encode(VerdictMessage(study=digest, **message))
         self.verdicts[digest] = seal(payload, VERDICT_TYPE, self.key)
 
@@ -242,6 +225,7 @@ def client(memory_tester: MemoryTester, analyst_key: PrivateKey, monkeypatch: py
         analyst_key,
         tester_key=memory_tester.key.public_hex,
         transport=memory_tester,
+        clock=lambda: 1_000_000.0,
         sleep=lambda _: None,
     )
     monkeypatch.setattr(connect, "party_client", lambda _: nullcontext(made))

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from compatibility_cases import CASES, FIXTURES
-from compatibility_stated import stated
+from compatibility_cases import CASES, FIXTURES, stated
 
 from tacit_protocol.procedures.discovery import PROCEDURES
 

@@ -4,14 +4,13 @@ import csv
 import random
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from attacked_agent import AttackedAgent
+from agent_fakes import AttackedAgent
 from browser import Visitor, hostile_site, running_browser, serving, visitor
 from scipy.stats import chi2
 
@@ -21,6 +20,8 @@ from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.studies.draft import StudyDraft
 from tacit_services.agent.service import Runtime, create_agent_app
+
+Eventually = Callable[[Callable[[], Any]], Any]
 
 UNITS = 1500
 PATIENCE_S = 300.0
@@ -63,11 +64,11 @@ def federation(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield started
 
 
-def ask(federation: LocalFederation, title: str) -> str:
+def ask(federation: LocalFederation, eventually: Eventually) -> str:
     """Create a study, and wait until both agents have it."""
     draft = StudyDraft.from_dict(
         {
-            "title": title,
+            "title": TITLE,
             "columns": [
                 {"kind": "numeric", "name": "age", "lower": 0, "upper": 120},
                 {"kind": "categorical", "name": "sex", "levels": ["F", "M"]},
@@ -81,16 +82,8 @@ def ask(federation: LocalFederation, title: str) -> str:
         digest = client.create_study(draft)
     for owner in ("north", "south"):
         with federation.agent_client(owner) as agent:
-            wait_for(lambda agent=agent: any(study["digest"] == digest for study in agent.studies()))
+            eventually(lambda agent=agent: any(study["digest"] == digest for study in agent.studies()))
     return digest
-
-
-def wait_for(look: Callable[[], Any]) -> Any:
-    ends_at = time.monotonic() + PATIENCE_S
-    while not (found := look()):
-        assert time.monotonic() < ends_at, "what was waited for did not happen"
-        time.sleep(0.1)
-    return found
 
 
 def door_of(federation: LocalFederation, owner: str) -> Door:
@@ -116,9 +109,10 @@ def test_a_steward_approves_and_the_verdict_is_on_its_chart(
     steward: Visitor,
     analyst: Visitor,
     tacit_process: Callable[..., "subprocess.CompletedProcess[str]"],
+    eventually: Eventually,
     tmp_path: Path,
 ) -> None:
-    digest = ask(federation, TITLE)
+    digest = ask(federation, eventually)
     analyst.sign_in(party_door(federation.analyst.configuration))
     analyst.page.get_by_role("link", name=TITLE).click()
     analyst.page.get_by_text("0 of 2 releases are in").wait_for()
@@ -225,35 +219,6 @@ def require_burn_down_of(page: Any, federation: LocalFederation) -> None:
     assert [value(float(y)) for y, _ in dots] == pytest.approx(left, abs=0.1)
 
 
-@pytest.mark.long
-def test_a_declined_study_ends_cleanly(
-    federation: LocalFederation, steward: Visitor, analyst: Visitor, tacit_json: Callable[..., Any]
-) -> None:
-    reason = "We answer no such question before the board has met."
-    digest = ask(federation, "A question that north declines")
-    config = federation.folder / "north" / "agent.toml"
-    steward.use_link(tacit_json("agent", "login", "--config", str(config))["url"])
-    steward.page.goto(f"{door_of(federation, 'north').shown}/studies/{digest}")
-    # By keyboard alone.
-    steward.page.get_by_label("A note for your own record").focus()
-    steward.page.keyboard.type(reason)
-    steward.page.keyboard.press("Tab")
-    steward.page.keyboard.press("Enter")
-    steward.page.locator(".state.declined").wait_for()
-    assert reason in steward.page.locator("main").text_content()
-    assert steward.page.get_by_role("button", name=re.compile("Approve")).count() == 0
-    with federation.agent_client("south") as agent:
-        agent.decline(digest)
-    analyst.use_link(tacit_json("tester", "login", "--config", str(federation.tester.configuration))["url"])
-    analyst.page.goto(f"{federation.tester.url}/studies/{digest}")
-    analyst.page.get_by_role("heading", name="Ended without a result").wait_for()
-    assert "No release came from north, south" in analyst.page.locator("main").text_content()
-    assert reason not in analyst.page.content()
-    assert analyst.page.locator("svg").count() == 0
-    analyst.require_accessible()
-    assert (steward.complaints, analyst.complaints) == ([], [])
-
-
 @pytest.fixture
 def attacked(tmp_path: Path) -> Iterator[tuple[AttackedAgent, Door, str]]:
     """An agent of this process, its clock in the test's hands, with one study that waits."""
@@ -266,56 +231,20 @@ def attacked(tmp_path: Path) -> Iterator[tuple[AttackedAgent, Door, str]]:
     agent.agent.engine.dispose()
 
 
-def link_to(agent: AttackedAgent, door: Door) -> str:
-    return make_sign_in_link(door, clock=agent.clock).url
-
-
-@pytest.mark.long
-def test_links_work_once_and_both_links_and_sessions_expire(
-    attacked: tuple[AttackedAgent, Door, str], steward: Visitor
-) -> None:
-    agent, door, digest = attacked
-    page, link = steward.page, link_to(agent, door)
-    page.goto(door.shown)
-    page.get_by_role("heading", name="This browser is not signed in").wait_for()
-    steward.require_accessible()
-    page.goto(link)
-    steward.require_accessible()
-    page.goto(link)  # looking at it does not use it up
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="What is asked of north").wait_for()
-    (cookie,) = steward.context.cookies()
-    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
-    page.goto(link)
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="The sign-in link is not valid").wait_for()
-
-    agent.clock.now += 8 * 3600 + 1
-    page.goto(f"{door.shown}/studies/{digest}")
-    page.get_by_role("heading", name="This browser is not signed in").wait_for()
-    late = link_to(agent, door)
-    agent.clock.now += 301
-    page.goto(late)
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="The sign-in link is not valid").wait_for()
-
-    page.goto(link_to(agent, door))
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("button", name="Sign out").click()
-    page.get_by_role("heading", name="Signed out").wait_for()
-    steward.context.add_cookies([cookie])
-    page.goto(door.shown)
-    page.get_by_role("heading", name="This browser is not signed in").wait_for()
-
-
 def test_a_form_of_another_site_is_refused_even_with_a_stolen_token(
     attacked: tuple[AttackedAgent, Door, str], steward: Visitor
 ) -> None:
     agent, door, digest = attacked
-    page = steward.page
-    page.goto(link_to(agent, door))
+    page, link = steward.page, make_sign_in_link(door, clock=agent.clock).url
+    page.goto(door.shown)
+    page.get_by_role("heading", name="This browser is not signed in").wait_for()
+    steward.require_accessible()
+    page.goto(link)
+    steward.require_accessible()
     page.get_by_role("button", name="Sign in").click()
     page.get_by_role("link", name="How high is x?").click()
+    (cookie,) = steward.context.cookies()
+    assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Strict")
     stolen = page.locator("input[name=form_token]").first.get_attribute("value")
     for token in ("", stolen):
         attack = (

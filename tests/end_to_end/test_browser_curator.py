@@ -115,18 +115,6 @@ def test_owners_decide_each_for_itself_and_their_ledgers_show_it(
     assert operator.page.locator("svg.burn-down").count() == 2
 
 
-def test_data_sets_and_owners_are_shown_to_whom_they_concern(window: Callable[[str], Visitor]) -> None:
-    north, operator = window("north"), window(OPERATOR)
-    for who, seen in ((north, ["north/patients"]), (operator, ["north/patients", "south/patients"])):
-        who.page.get_by_role("link", name="Data sets").click()
-        who.wait_for_heading("Data sets", exact=True)
-        headings = who.page.locator("h2").all_text_contents()
-        assert [heading for heading in headings if "/" in heading] == seen
-    operator.require_accessible()
-    assert north.page.get_by_role("heading", name="Owners").count() == 0
-    assert operator.page.get_by_role("heading", name="Owners").count() == 1
-
-
 def test_an_owner_declines_by_keyboard_and_keeps_its_reason(
     curated: CuratorFederation, window: Callable[[str], Visitor], address: str
 ) -> None:

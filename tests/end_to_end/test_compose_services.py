@@ -104,8 +104,3 @@ def test_the_profile_of_the_curator_starts_one_that_is_healthy(services: Compose
     made = json.loads(services.run_in("tester", *invite, "--name", "curator"))
     services.run_in("curator", "tacit", "curator", "join", "--invitation", made["invitation"])
     assert set(services.stop().values()) == {0}
-
-
-def test_each_service_has_an_address_and_a_state_folder_of_its_own(services: ComposeProcesses) -> None:
-    assert len(set(services.addresses.values())) == len(services.addresses)
-    assert "127.0.0.1" not in services.addresses.values()

@@ -4,7 +4,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +18,6 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent import service
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.agent.tester_client import TesterClient
 
 ATTEMPTS = 50
 ROWS, ROWS_OF_A_GROUP = 240_000, 20_000
@@ -80,21 +78,6 @@ def data(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(autouse=True)
-def _clients_are_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    made: list[TesterClient] = []
-
-    class Remembered(TesterClient):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            made.append(self)
-
-    monkeypatch.setattr(service, "TesterClient", Remembered)
-    yield
-    for client in made:
-        client.close()
-
-
 def run(world: World, study: Study, data: Path, database: str) -> tuple[list[tuple[int, bytes]], FakeTester]:
     """Have an agent, made from its file and the environment, run the study; returns what it drew and sent."""
     noise, tester = RecordingNoise(), FakeTester()
@@ -110,6 +93,7 @@ def run(world: World, study: Study, data: Path, database: str) -> tuple[list[tup
             agent.work()
         finally:
             agent.engine.dispose()
+            agent._client.close()
     return noise.drawn, tester
 
 

@@ -42,9 +42,13 @@ def federation(
 
 @pytest.fixture
 def digest(federation: LocalFederation) -> str:
+    return create(federation, "Are the patients of north and south alike?")
+
+
+def create(federation: LocalFederation, title: str) -> str:
     draft = StudyDraft.from_dict(
         {
-            "title": "Are the patients of north and south alike?",
+            "title": title,
             "columns": [
                 {"kind": "numeric", "name": "age", "lower": 0, "upper": 120},
                 {"kind": "categorical", "name": "sex", "levels": ["F", "M"]},
@@ -111,7 +115,7 @@ def test_nothing_leaves_before_both_stewards_have_approved(
 
 
 @pytest.mark.long
-def test_a_declined_study_ends_incomplete_and_spends_nothing(
+def test_declined_and_cancelled_studies_end_and_spend_nothing(
     federation: LocalFederation,
     digest: str,
     tacit_process: Process,
@@ -130,23 +134,13 @@ def test_a_declined_study_ends_incomplete_and_spends_nothing(
         assert set(client.wait_for_verdict(digest).missing) == {"north", "south"}
         assert b"a note" not in client.transcript(digest)
         assert client.verify(digest).result is None
+    cancelled = create(federation, "And again?")
+    assert tacit_json("study", "cancel", cancelled[:10], *party)["cancelled"]
+    assert tacit_process("study", "watch", cancelled, *party).returncode == 1
+    assert tacit_json("study", "list", *party)[0]["state"] == "cancelled"
     assert [spent(federation, owner) for owner in ("north", "south")] == [0, 0]
 
-
-@pytest.mark.long
-def test_a_cancelled_study_ends_cancelled(
-    federation: LocalFederation, digest: str, tacit_process: Process, tacit_json: Callable[..., Any]
-) -> None:
-    party = ("--party", str(federation.analyst.configuration))
-    assert tacit_json("study", "cancel", digest[:10], *party)["cancelled"]
-    assert tacit_process("study", "watch", digest, *party).returncode == 1
-    assert tacit_json("study", "list", *party)[0]["state"] == "cancelled"
-
-
-@pytest.mark.long
-def test_the_doctor_and_the_data_check_look_at_a_real_agent(
-    federation: LocalFederation, tacit_process: Process, tacit_json: Callable[..., Any]
-) -> None:
+    # The doctor and the data check look at a real agent.
     findings = tacit_json("doctor", *config(federation, "north"))
     states = {finding["name"]: finding["state"] for finding in findings}
     assert states.pop("durable") != "failed"  # a warning where temporary files are in memory

@@ -21,9 +21,11 @@ import pytest
 from declared_egress import ROUTES, Fields, Service, declared, paths_in
 from recording_proxy import Recorded, Recording, recording_proxy
 
-from tacit.client.agent import AgentClient
+from tacit.client.agent import AgentClient, finding_result
 from tacit.client.data_set import DataSetDescription
 from tacit.client.tester import Client
+from tacit.errors import ProblemError
+from tacit.results import DistanceCorrelationResult
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import CuratedOwnerSetup, LocalFederation, OwnerSetup
 from tacit.setup.keys import load_key
@@ -149,10 +151,21 @@ def run_studies(federation: LocalFederation) -> None:
         )
         assert client.wait_for_verdict(reused, timeout_s=300).outcome == "completed"
         for digest in (*digests.values(), reused):
-            client.transcript(digest)
+            client.verify(digest)
             client.study(digest)
+        assert {use.study for use in client.study(digests["Gaussian vectors"]).reused_by} == {reused}
         client.studies()
         client.parties()
+    for site in federation.agents:
+        with AgentClient.from_configuration(site.configuration) as agent:
+            # Nobody pays for a release twice, and a result in peer mode stays with its receiver.
+            assert reused not in {entry["study"] for entry in agent.ledger()}
+            if site.name == "south":
+                found = finding_result(agent.finding(digests["a receipt"]))
+                assert isinstance(found, DistanceCorrelationResult)
+            else:
+                with pytest.raises(ProblemError, match="nothing"):
+                    agent.finding(digests["a receipt"])
 
 
 def ask(client: Client, title: str, procedure: str, fields: dict[str, Any]) -> str:
@@ -168,7 +181,7 @@ def look_around(federation: LocalFederation) -> None:
             for study in agent.studies():
                 agent.study(study["digest"])
             agent.ledger()
-            agent.verify_ledger()
+            assert agent.verify_ledger()["ok"]
     curator = federation.curator
     assert curator is not None
     with curator.operator_client() as operator, curator.owner_client("east") as east:

@@ -3,7 +3,6 @@
 import re
 import shlex
 import threading
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -150,21 +149,3 @@ def test_every_policy_that_is_shown_is_one(tmp_path: Path) -> None:
         policy = Policy.load(tmp_path / "policy.toml")
         assert set(policy.procedures) <= set(PROCEDURES)
         assert policy.data_sets
-
-
-def test_the_installed_settings_are_those_that_the_unit_names() -> None:
-    text = (HOW_TO / "install-an-agent.md").read_text("utf-8")
-    unit = (HOW_TO.parents[1] / "deploy/systemd/tacit-agent.service").read_text("utf-8")
-    for path in ("/etc/tacit", "/opt/tacit/bin", "tacit-agent"):
-        assert path in text
-        assert path in unit
-    assert "LoadCredential=agent.toml:/etc/tacit/agent.toml" in unit
-    assert "LoadCredential=key:/etc/tacit/agent.pem" in unit
-    assert "sqlite:////var/lib/tacit-agent/agent.sqlite3" in unit
-    assert "ProtectHome=yes" in unit
-
-
-def test_the_declared_policy_of_init_names_no_column(north: Path) -> None:
-    assert (
-        tomllib.loads((north / "north" / "policy.toml").read_text())["data_sets"]["patients"]["columns"] == []
-    )

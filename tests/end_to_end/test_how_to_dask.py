@@ -1,23 +1,16 @@
 """What docs/how-to/dask.md says to type works, and starts what docker-compose.yml starts."""
 
-import os
 import re
 import shlex
 import subprocess
-import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
-from compose_processes import loopback_address
-from dask_cluster import connections_closed_whole, write_certificates
 from distributed.cli import dask_scheduler, dask_worker
 
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.shared.cluster import Certificates, ClusterWorkers, Patience
+from tacit_services.shared.cluster import Certificates
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "how-to" / "dask.md").read_text("utf-8")
@@ -86,54 +79,3 @@ def test_the_agent_takes_the_settings(tmp_path: Path, monkeypatch: pytest.Monkey
     compute = AgentSettings.load(tmp_path / "agent.toml").compute
     assert compute.dask_scheduler == "tls://compute.north.example:8786"
     assert compute.dask_key_file == tmp_path / "dask" / "client.key"
-
-
-@contextmanager
-def started(role: str, folder: Path, address: str) -> Iterator["subprocess.Popen[bytes]"]:
-    """What a unit starts, in its environment, here; only addresses and paths are changed."""
-    unit = installed(UNITS[role])
-    credentials = folder / role
-    credentials.mkdir()
-    for credential in unit["LoadCredential"]:
-        name, _, path = credential.partition(":")
-        made = Path(path).name.replace(".pem", "_certificate").replace(".key", "_key")
-        made = made.replace("ca_certificate", "ca")
-        (credentials / name).write_bytes((folder / "secrets" / f"dask_{made}").read_bytes())
-    environment = dict(line.partition("=")[::2] for line in unit["Environment"])
-    assert environment.pop("DASK_CONFIG") == "/etc/tacit/dask.yaml"
-    environment = {name: value.replace("%d", str(credentials)) for name, value in environment.items()}
-    environment["DASK_CONFIG"] = str(ROOT / "deploy" / "settings" / "dask.yaml")
-    host, _, port = address.rpartition(":")
-    command = shlex.split(unit["ExecStart"][0].replace("--port=8786", f"--host={host} --port={port}"))
-    assert command[0] == "/opt/tacit/bin/python"
-    if "DASK_SCHEDULER_ADDRESS" in environment:
-        environment["DASK_SCHEDULER_ADDRESS"] = f"tls://{address}"
-        command = [word.replace("/tmp", str(folder / "scratch")) for word in command]  # noqa: S108 (the unit's own)
-    with (folder / f"{role}.log").open("wb") as file:
-        process = subprocess.Popen(
-            [sys.executable, *command[1:]], env=os.environ | environment, stdout=file, stderr=file
-        )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait()
-
-
-@pytest.mark.long
-def test_the_units_start_a_scheduler_and_a_worker_whose_certificates_are_their_credentials(
-    tmp_path: Path,
-) -> None:
-    certificates = write_certificates(tmp_path / "secrets")
-    address = f"{loopback_address()}:8786"
-    patience = Patience(connect_s=120, reconnect_s=120)
-    with started("scheduler", tmp_path, address), started("worker", tmp_path, address) as worker:
-        workers = ClusterWorkers(f"tls://{address}", certificates, patience)
-        try:
-            while not workers.threads():
-                assert worker.poll() is None, (tmp_path / "worker.log").read_text()
-                threading.Event().wait(0.1)
-            assert list(workers.threads().values()) == [1]
-        finally:
-            with connections_closed_whole():
-                workers.close()

@@ -156,10 +156,6 @@ def test_the_first_study_needs_nothing_but_its_page_and_a_file(reader: Reader) -
     assert len(reader.services) == 2
 
 
-def test_the_first_study_is_read_in_four_minutes() -> None:
-    assert len(text_of("first-study.md").split()) < 800, "the page promises ten minutes with all typing"
-
-
 @pytest.mark.long
 @pytest.mark.slow
 def test_the_stewards_tutorial_works_line_by_line(reader: Reader) -> None:

@@ -4,10 +4,10 @@ import asyncio
 import json
 from collections import Counter
 
-import debit_storm
+import debit_process
 import pytest
 import sqlalchemy as sa
-from debit_storm import DEBIT_MICRO_MAX, account_name
+from debit_process import DEBIT_MICRO_MAX, account_name
 from forked_python import forked_python
 from long_runs import choose
 from tester_federation import Federation
@@ -75,7 +75,8 @@ def run_storm(url: str, processes: int, debits: int, *planted: str) -> dict[str,
     for account in sorted({account_name(index) for index in range(debits)}):
         run_transaction(engine, lambda c, account=account: set_caps(c, account, CAP_MICRO, 0, at=1))  # type: ignore[misc]
     engine.dispose()
-    done = forked_python().run([debit_storm.__file__, url, str(processes), str(debits), "1", *planted])
+    storm = ["storm", url, str(processes), str(debits), "1", *planted]
+    done = forked_python().run([debit_process.__file__, *storm])
     assert done.returncode == 0, done.stderr
     granted: dict[str, list[int]] = json.loads(done.stdout)
     return granted

@@ -1,19 +1,19 @@
 """Kill the curator and the tester at every step, and at pairs of steps, and start them again.
 
-As test_kill_sweep.py, with a curator that holds two owners' data (support/curator_sweep_process.py).
+As test_kill_sweep.py, with a curator that holds two owners' data (support/kill_sweep_process.py).
 Afterwards: one debit for each owner, one release whose bytes alone were ever sent, the verdict reached, and a
 transcript that verifies.
 """
 
-from collections.abc import Iterator
 from itertools import combinations_with_replacement, product
 
-import curator_sweep_process
 import pytest
 from long_runs import LONG
-from sweeps import Sweep, on_postgresql, on_sqlite
+from sweeps import Sweep
 
 from tacit_services.shared.failpoints import AgentStep, CuratorStep, TesterStep
+
+SUPERVISOR = "curator"
 
 pytestmark = pytest.mark.long
 
@@ -43,25 +43,6 @@ def pairs_of(engine: str) -> list[tuple[str, str]]:
         return list(product(ALL, ALL))
     pairs = [pair for pair in combinations_with_replacement(OWN, 2) if "@" not in pair[1]]
     return pairs[::PAIRS_SAMPLED] if engine == "sqlite" else []
-
-
-@pytest.fixture(scope="module")
-def sqlite_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
-    with on_sqlite(curator_sweep_process, tmp_path_factory.mktemp("sweep")) as sweep:
-        yield sweep
-
-
-@pytest.fixture(scope="module")
-def postgresql_sweep(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[Sweep]:
-    folder = tmp_path_factory.mktemp("sweep")
-    with on_postgresql(curator_sweep_process, folder, postgres_server) as sweep:
-        yield sweep
-
-
-@pytest.fixture
-def sweep(request: pytest.FixtureRequest, engine: str) -> Sweep:
-    found: Sweep = request.getfixturevalue(f"{engine}_sweep")
-    return found
 
 
 ENGINES = pytest.mark.parametrize("engine", ["sqlite", "postgresql"])

@@ -4,15 +4,16 @@ SIGKILL to real processes, on SQLite and PostgreSQL (support/kill_sweep_process.
 one release whose bytes alone were ever sent, the verdict reached, and a transcript that verifies.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import combinations_with_replacement, product
 
-import kill_sweep_process
 import pytest
 from long_runs import LONG
-from sweeps import Sweep, on_postgresql, on_sqlite
+from sweeps import Sweep
 
 from tacit_services.shared.failpoints import AgentStep, TesterStep
+
+SUPERVISOR = "agent"
 
 AGENT, TESTER = [step.value for step in AgentStep], [step.value for step in TesterStep]
 STEPS = [*TESTER[:7], *AGENT, *TESTER[7:]]
@@ -32,24 +33,6 @@ def pairs_of(engine: str) -> list[tuple[str, str]]:
     others = [pair for pair in pairs if not set(pair) <= set(AGENT)]
     of_agents, of_others = SAMPLED[engine]
     return agents[::of_agents] + others[1::of_others]
-
-
-@pytest.fixture(scope="module")
-def sqlite_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
-    with on_sqlite(kill_sweep_process, tmp_path_factory.mktemp("sweep")) as sweep:
-        yield sweep
-
-
-@pytest.fixture(scope="module")
-def postgresql_sweep(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[Sweep]:
-    with on_postgresql(kill_sweep_process, tmp_path_factory.mktemp("sweep"), postgres_server) as sweep:
-        yield sweep
-
-
-@pytest.fixture
-def sweep(request: pytest.FixtureRequest, engine: str) -> Sweep:
-    found: Sweep = request.getfixturevalue(f"{engine}_sweep")
-    return found
 
 
 def must_both_kill(first: str, second: str) -> bool:

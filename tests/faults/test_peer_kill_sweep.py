@@ -1,19 +1,19 @@
 """Kill both agents and the tester at every step of peer mode, and start them again.
 
-As test_kill_sweep.py, with one owner's release sealed to the other (support/peer_sweep_process.py).
+As test_kill_sweep.py, with one owner's release sealed to the other (support/kill_sweep_process.py).
 Afterwards: one debit at whoever spends, one finding, one sealed release whose bytes alone were ever sent, no
 ciphertext left at the tester, the verdict reached, and a transcript that verifies.
 """
 
-from collections.abc import Iterator
 from itertools import combinations
 
-import peer_sweep_process
 import pytest
 from long_runs import LONG
-from sweeps import Sweep, on_postgresql, on_sqlite
+from sweeps import Sweep
 
 from tacit_services.shared.failpoints import AgentRelayStep, AgentStep, TesterRelayStep, TesterStep
+
+SUPERVISOR = "peer"
 
 pytestmark = pytest.mark.long
 
@@ -37,25 +37,6 @@ PAIRS_SAMPLED = 10
 
 def steps_of(engine: str) -> list[str]:
     return ALL if LONG else STEPS[engine]
-
-
-@pytest.fixture(scope="module")
-def sqlite_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
-    with on_sqlite(peer_sweep_process, tmp_path_factory.mktemp("sweep")) as sweep:
-        yield sweep
-
-
-@pytest.fixture(scope="module")
-def postgresql_sweep(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[Sweep]:
-    folder = tmp_path_factory.mktemp("sweep")
-    with on_postgresql(peer_sweep_process, folder, postgres_server) as sweep:
-        yield sweep
-
-
-@pytest.fixture
-def sweep(request: pytest.FixtureRequest, engine: str) -> Sweep:
-    found: Sweep = request.getfixturevalue(f"{engine}_sweep")
-    return found
 
 
 ENGINES = pytest.mark.parametrize("engine", ["sqlite", "postgresql"])

@@ -1,39 +1,20 @@
 """Kill the tester at every step of a study that only reads earlier releases again, and start it again.
 
-SIGKILL to real processes, on SQLite and PostgreSQL (support/reuse_sweep_process.py). Afterwards: what is
+SIGKILL to real processes, on SQLite and PostgreSQL (support/kill_sweep_process.py). Afterwards: what is
 reused is recorded, the earlier releases are as they were, and the one verdict's transcript verifies.
 """
 
-from collections.abc import Iterator
-
 import pytest
-import reuse_sweep_process
-from sweeps import Sweep, on_postgresql, on_sqlite
+from sweeps import Sweep
 
 from tacit_services.shared.failpoints import TesterStep
+
+SUPERVISOR = "reuse"
 
 pytestmark = pytest.mark.long
 
 STEPS = [step.value for step in TesterStep if not step.value.startswith("tester.release.")]
 """Nobody is asked, so no release is taken."""
-
-
-@pytest.fixture(scope="module")
-def sqlite_sweep(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
-    with on_sqlite(reuse_sweep_process, tmp_path_factory.mktemp("sweep")) as sweep:
-        yield sweep
-
-
-@pytest.fixture(scope="module")
-def postgresql_sweep(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[Sweep]:
-    with on_postgresql(reuse_sweep_process, tmp_path_factory.mktemp("sweep"), postgres_server) as sweep:
-        yield sweep
-
-
-@pytest.fixture
-def sweep(request: pytest.FixtureRequest, engine: str) -> Sweep:
-    found: Sweep = request.getfixturevalue(f"{engine}_sweep")
-    return found
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])

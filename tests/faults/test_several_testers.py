@@ -5,17 +5,16 @@ lost, no verdict was computed twice unless the worker that had it was killed or 
 verdict, and the transcripts verify.
 """
 
-from collections.abc import Iterator
 from itertools import product
 
 import pytest
-import several_testers_process
 from long_runs import LONG, choose
-from several_testers_parts import PAUSE
-from several_testers_process import DEAF, WAKE
-from sweeps import Sweep, on_postgresql
+from several_testers_process import DEAF, PAUSE, WAKE
+from sweeps import Sweep
 
 from tacit_services.shared.failpoints import TesterStep
+
+SUPERVISOR = "several testers"
 
 pytestmark = pytest.mark.long
 
@@ -32,11 +31,9 @@ LONG_ALONE = {
 """Steps at which the usual run kills only in test_kill_sweep.py."""
 
 
-@pytest.fixture(scope="module")
-def sweep(tmp_path_factory: pytest.TempPathFactory, postgres_server: str) -> Iterator[Sweep]:
-    folder = tmp_path_factory.mktemp("several")
-    with on_postgresql(several_testers_process, folder, postgres_server) as sweep:
-        yield sweep
+@pytest.fixture
+def sweep(postgresql_sweep: Sweep) -> Sweep:
+    return postgresql_sweep
 
 
 @pytest.mark.parametrize("step", [step for step in STEPS if LONG or step not in LONG_ALONE])

@@ -6,27 +6,18 @@ this file as a ``test_repro_...``.
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fault_world import PROCEDURE
-from hypothesis import HealthCheck, Phase, settings
+from histories import FAULTS, Histories, databases_of, run_histories
+from hypothesis import Phase
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, precondition, rule
 from long_runs import LONG, choose
 from simulation import OWNERS, Fault, SimulatedKillError, Simulation
 from sqlalchemy.engine import Engine
@@ -36,7 +27,6 @@ from tacit_protocol.privacy.accounting import Amounts
 from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.relay import OwnAnswer
 from tacit_services.agent import participant
-from tacit_services.agent import participant as agent_module
 from tacit_services.agent import releases as releases_module
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger import accounts
@@ -52,8 +42,6 @@ STEPS_MAX = choose(8, 15)
 WORKERS, HISTORIES_OF_EACH = 2, 5_000
 """Processes of the long run, which make 10 000 histories together."""
 
-FAULTS = st.lists(st.sampled_from(["ok", "ok", "request lost", "answer lost", "twice", "late"]), max_size=6)
-
 
 def kill_at(wanted: AgentStep) -> Callable[[AgentStep], None]:
     def reached(step: AgentStep) -> None:
@@ -63,16 +51,14 @@ def kill_at(wanted: AgentStep) -> Callable[[AgentStep], None]:
     return reached
 
 
-class Histories(RuleBasedStateMachine):
-    """The operations and faults of a history; the invariants are the simulation's."""
+class AgentHistories(Histories):
+    """Agents and a tester, an analyst who cancels, and clocks that jump."""
 
-    templates: Path
-    folders: Path
+    kind = Simulation
 
     @initialize(seed=st.integers(0, 2**16))
     def begin(self, seed: int) -> None:
-        self.folder = Path(tempfile.mkdtemp(dir=self.folders))
-        self.simulation = Simulation(self.folder, self.templates, seed)
+        self.start(seed)
         self.simulation.create(OWNERS[1:3], "0.5", 2 * 3600)
 
     @rule(
@@ -83,50 +69,20 @@ class Histories(RuleBasedStateMachine):
     )
     @precondition(lambda self: len(self.simulation.studies) < 6)
     def create(self, owners: list[str], epsilon: str, deadline_in_s: int, faults: list[Fault]) -> None:
-        self.simulation.network.faults.extend(faults)
-        self.simulation.create(owners, epsilon, deadline_in_s)
+        self.with_faults(faults, self.simulation.create, owners, epsilon, deadline_in_s)
 
-    @rule(owner=st.sampled_from(OWNERS), faults=FAULTS)
-    def poll(self, owner: str, faults: list[Fault]) -> None:
-        self._act(owner, "poll", faults)
-
-    @rule(owner=st.sampled_from(OWNERS), faults=FAULTS)
-    def work(self, owner: str, faults: list[Fault]) -> None:
-        self._act(owner, "work", faults)
+    @rule(owner=st.sampled_from(OWNERS), action=st.sampled_from(["poll", "work", "fetch"]), faults=FAULTS)
+    def act(self, owner: str, action: str, faults: list[Fault]) -> None:
+        self.with_faults(faults, self.simulation.act, owner, action)
 
     @rule(owner=st.sampled_from(OWNERS), faults=FAULTS)
     def poll_and_work(self, owner: str, faults: list[Fault]) -> None:
-        self._act(owner, "poll", [])
-        self._act(owner, "work", faults)
-
-    @rule(owner=st.sampled_from(OWNERS))
-    def fetch(self, owner: str) -> None:
-        self._act(owner, "fetch", [])
-
-    def _act(self, owner: str, action: str, faults: list[Fault]) -> None:
-        self.simulation.network.faults.clear()
-        self.simulation.network.faults.extend(faults)
-        self.simulation.act(owner, action)
-        self.simulation.network.faults.clear()
-
-    @rule(index=st.integers(0, 5), approve=st.booleans())
-    def decide(self, index: int, approve: bool) -> None:
-        names = sorted(self.simulation.studies)
-        self.simulation.decide(names[index % len(names)], approve)
+        self.simulation.act(owner, "poll")
+        self.act(owner, "work", faults)
 
     @rule(index=st.integers(0, 5))
     def cancel(self, index: int) -> None:
-        names = sorted(self.simulation.studies)
-        self.simulation.cancel(names[index % len(names)])
-
-    @rule()
-    def work_at_tester(self) -> None:
-        self.simulation.work_at_tester()
-
-    @rule(index=st.integers(0, 20))
-    @precondition(lambda self: self.simulation.network.late)
-    def deliver_late(self, index: int) -> None:
-        self.simulation.deliver_late(index)
+        self.simulation.cancel(self.study(index))
 
     @rule(party=st.sampled_from([*OWNERS, "tester", "ada"]), jump_s=st.integers(-3600, 3600))
     def one_clock_jumps(self, party: str, jump_s: int) -> None:
@@ -136,14 +92,6 @@ class Histories(RuleBasedStateMachine):
     def clocks_agree(self) -> None:
         self.simulation.skews = dict.fromkeys(self.simulation.skews, 0.0)
 
-    @rule(pass_s=st.integers(1, 3600))
-    def time_passes(self, pass_s: int) -> None:
-        self.simulation.now += pass_s
-
-    @rule()
-    def restart_tester(self) -> None:
-        self.simulation.restart_tester()
-
     @rule(owner=st.sampled_from(OWNERS))
     def restart_agent(self, owner: str) -> None:
         self.simulation.restart_agent(owner)
@@ -151,7 +99,7 @@ class Histories(RuleBasedStateMachine):
     @rule(owner=st.sampled_from(OWNERS), step=st.sampled_from(list(AgentStep)))
     def kill_agent(self, owner: str, step: AgentStep) -> None:
         with pytest.MonkeyPatch.context() as patch:
-            for module in (agent_module, releases_module, participant):
+            for module in (releases_module, participant):
                 patch.setattr(module, "reached", kill_at(step))
             for action in ("poll", "work"):
                 try:
@@ -160,53 +108,20 @@ class Histories(RuleBasedStateMachine):
                     break
         self.simulation.restart_agent(owner)
 
-    @invariant()
-    def holds(self) -> None:
-        if hasattr(self, "simulation"):
-            self.simulation.check()
-
-    def teardown(self) -> None:
-        if not hasattr(self, "simulation"):
-            return
-        try:
-            self.simulation.heal()
-        finally:
-            self.simulation.close()
-            shutil.rmtree(self.folder)
-
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Histories]]:
-    """The state machine with its databases, in memory where the system has a file system there."""
-    memory = Path("/dev/shm")  # noqa: S108 (a folder of its own below)
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Databases for the histories, and their procedure."""
     monkeypatch.setitem(discovery.PROCEDURES, PROCEDURE.name, PROCEDURE)
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
-        Simulation.make_templates(Path(folder))
-        monkeypatch.setattr(Histories, "templates", Path(folder), raising=False)
-        monkeypatch.setattr(Histories, "folders", Path(folder), raising=False)
-        yield Histories
-
-
-def run_histories(world: type[Histories], histories: int, **options: Any) -> None:
-    run_state_machine_as_test(  # type: ignore[no-untyped-call]
-        world,
-        settings=settings(
-            max_examples=histories,
-            stateful_step_count=STEPS_MAX,
-            deadline=None,
-            derandomize=not LONG,
-            database=None,
-            print_blob=True,
-            suppress_health_check=list(HealthCheck),
-            **options,
-        ),
-    )
+    with databases_of(AgentHistories, tmp_path):
+        yield
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(6 * 3600)
-def test_no_history_loses_or_repeats_anything(world: type[Histories]) -> None:
-    run_histories(world, HISTORIES)
+@pytest.mark.usefixtures("world")
+def test_no_history_loses_or_repeats_anything() -> None:
+    run_histories(AgentHistories, HISTORIES, STEPS_MAX)
 
 
 @pytest.mark.slow
@@ -267,12 +182,10 @@ def _sum_in(answer: OwnAnswer) -> int:
         (exchange_releases, "the transcript does not hold"),
     ],
 )
+@pytest.mark.usefixtures("world")
 def test_a_planted_mistake_is_caught(
-    world: type[Histories],
-    monkeypatch: pytest.MonkeyPatch,
-    plant: Callable[[pytest.MonkeyPatch], None],
-    fault: str,
+    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], fault: str
 ) -> None:
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=fault):
-        run_histories(world, 100, phases=[Phase.generate], report_multiple_bugs=False)
+        run_histories(AgentHistories, 100, STEPS_MAX, phases=[Phase.generate], report_multiple_bugs=False)

@@ -4,7 +4,6 @@ import os
 import resource
 import signal
 import sqlite3
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,9 +28,8 @@ from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.studies import StudyRow, insert_study
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger import accounts
-from tacit_services.ledger.accounts import LedgerConflictError, LedgerDamagedError, debit, debits_of, set_caps
+from tacit_services.ledger.accounts import LedgerDamagedError, debit, debits_of, set_caps
 from tacit_services.ledger.verification import verify
-from tacit_services.shared import database
 from tacit_services.shared.database import (
     DatabaseUnavailableError,
     StorageFullError,
@@ -332,34 +330,6 @@ def test_a_damaged_database_file_is_unavailable_and_not_written(tmp_path: Path, 
     assert faults_of_damage(tmp_path / "ledger.sqlite3", DAMAGES[damage]) == []
 
 
-def test_damage_that_nobody_names_would_be_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_is_damaged", lambda _: False)
-    found = faults_of_damage(tmp_path / "ledger.sqlite3", DAMAGES["no database"])
-    assert found == ["the damage was not named"]
-
-
-def test_a_ledger_begun_anew_in_place_of_a_damaged_one_would_be_caught(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    genuine = run_transaction
-
-    def helpful(engine: sa.Engine, work: Callable[[sa.Connection], object]) -> object:
-        try:
-            return genuine(engine, work)
-        except DatabaseUnavailableError:
-            file = Path(str(engine.url.database))
-            for one in (file, Path(f"{file}-wal"), Path(f"{file}-shm")):
-                one.unlink(missing_ok=True)
-            return genuine(a_ledger(f"sqlite:///{file}", 0), work)
-
-    def damage(content: bytes) -> bytes:
-        monkeypatch.setattr(sys.modules[__name__], "run_transaction", helpful)
-        return DAMAGES["cut in half"](content)
-
-    found = faults_of_damage(tmp_path / "ledger.sqlite3", damage)
-    assert found == ["a damaged ledger was debited", "the damaged file was written to"]
-
-
 def kill_server_of(connection: sa.Connection) -> None:
     """Kill the server process of this connection: PostgreSQL then ends every other and recovers, as after a
     power cut."""
@@ -440,22 +410,6 @@ def test_a_ledgers_database_that_restarts_in_mid_debit_has_spent_nothing(postgre
     engine.dispose()
 
 
-def test_a_debit_committed_before_the_restart_would_be_seen(postgres_url: str) -> None:
-    engine = a_ledger(postgres_url, 2)
-    before = studies_debited(engine)
-
-    def work(connection: sa.Connection) -> None:
-        add_debit(engine, 100)  # planted: in a transaction of its own
-        kill_server_of(connection)
-        connection.exec_driver_sql("SELECT 1")
-
-    with pytest.raises(DatabaseUnavailableError):
-        run_transaction(engine, work)
-    wait_for_server(postgres_url)
-    assert studies_debited(engine) != before
-    engine.dispose()
-
-
 def conflicting_debits(engine: sa.Engine) -> int:
     """Debit while another transaction debits the same account; returns how often the work ran."""
     runs = 0
@@ -478,17 +432,6 @@ def test_a_serialization_failure_runs_the_debit_again_whole(postgres_url: str) -
     assert conflicting_debits(engine) == 2
     assert len(studies_debited(engine)) == 4
     run_transaction(engine, verify, read_only=True)
-    engine.dispose()
-
-
-def test_without_retries_the_serialization_failure_would_be_seen(
-    postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = a_ledger(postgres_url, 2)
-    monkeypatch.setattr(database, "ATTEMPTS_MAX", 1)
-    with pytest.raises((DatabaseUnavailableError, LedgerConflictError)):
-        conflicting_debits(engine)
-    assert len(studies_debited(engine)) == 3
     engine.dispose()
 
 

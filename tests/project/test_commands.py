@@ -1,7 +1,6 @@
 """make and .ci/run do what they say, and say clearly when there is no Python to do it with."""
 
 import os
-import re
 import stat
 import subprocess
 import sys
@@ -34,11 +33,6 @@ def test_the_first_python_that_serves_is_chosen(tmp_path: Path) -> None:
     assert (found.returncode, found.stdout) == (0, "python3.11\n")
 
 
-def test_a_named_python_comes_first(tmp_path: Path) -> None:
-    found = find_python(tmp_path, {"python3": GOOD, "mine": GOOD}, PYTHON="mine")
-    assert (found.returncode, found.stdout) == (0, "mine\n")
-
-
 @pytest.mark.parametrize(("target", "chosen"), [("test", ' -m "not long"'), ("test-all", "")])
 def test_both_tiers_run_every_check_first(target: str, chosen: str) -> None:
     plan = subprocess.run(
@@ -60,10 +54,3 @@ def test_an_install_takes_pinned_files_alone_and_sets_no_index() -> None:
     assert '--require-hashes -r requirements/build.txt -r "requirements/$1.txt"' in needed
     assert project.endswith("--no-index --no-deps --no-build-isolation -e .")
     assert "PIP_INDEX" not in text + (ROOT / "Makefile").read_text()
-
-
-@pytest.mark.parametrize("name", ["run", "install", "lock", "find-python"])
-def test_every_script_stops_at_the_first_failure(name: str) -> None:
-    path = ROOT / ".ci" / name
-    assert re.search(r"^set -euo pipefail$", path.read_text(), re.MULTILINE)
-    assert path.stat().st_mode & stat.S_IXUSR

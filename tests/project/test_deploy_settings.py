@@ -11,7 +11,7 @@ from tacit_services.agent.settings import AgentSettings
 from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.shared.http_server import KEEP_ALIVE_S
 from tacit_services.tester.inboxes import WAIT_S_MAX
-from tacit_services.tester.pages import KEEP_ALIVE_LOOKS, LOOK_S
+from tacit_services.tester.pages import KEEP_ALIVE_LOOKS, STREAM_LOOK_S
 from tacit_services.tester.settings import TesterSettings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,11 +26,6 @@ def _no_settings_from_this_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TACIT_CONFIG", raising=False)
 
 
-def test_the_tester_takes_its_example() -> None:
-    settings = TesterSettings.load(SETTINGS / "tester.toml")
-    assert settings.key_file == SETTINGS / "tester.pem"
-
-
 def test_the_agent_takes_its_example_and_its_policy() -> None:
     settings = AgentSettings.load(SETTINGS / "agent.toml")
     policy = Policy.load(settings.policy_file)
@@ -39,12 +34,6 @@ def test_the_agent_takes_its_example_and_its_policy() -> None:
     for data_set in settings.data_sets:
         assert policy.maximum.epsilon_micro <= data_set.caps.epsilon_micro
         assert policy.maximum.delta_pico <= data_set.caps.delta_pico
-
-
-def test_the_curator_takes_its_example() -> None:
-    settings = CuratorSettings.load(SETTINGS / "curator.toml")
-    assert settings.storage_folder == SETTINGS / "rows"
-    assert settings.storage_keys_file == SETTINGS / "storage.key"
 
 
 def unit(path: Path) -> dict[str, list[str]]:
@@ -89,20 +78,11 @@ def test_a_unit_runs_its_service(path: Path) -> None:
     assert {name.removesuffix("_FILE") for name in named - known} <= known | {"TACIT_CONFIG"}
 
 
-@pytest.mark.parametrize("role", ["scheduler", "worker"])
-def test_rows_in_a_clusters_memory_stay_there(role: str) -> None:
-    (path,) = (path for path in UNITS if path.stem.removesuffix("@") == f"tacit-dask-{role}")
-    service = unit(path)
-    assert (service["LimitCORE"], service["MemorySwapMax"]) == (["0"], ["0"])
-    assert service["Restart"] == ["always"]  # a worker ends when its scheduler does
-    assert "DASK_CONFIG=/etc/tacit/dask.yaml" in service["Environment"]
-
-
 def test_the_balancer_waits_longer_than_any_poll_and_asks_who_is_ready() -> None:
     text = (SETTINGS / "haproxy.cfg").read_text()
     for side in ("client", "server"):
         (seconds,) = re.findall(rf"timeout {side} (\d+)s", text)
-        assert int(seconds) > WAIT_S_MAX + LOOK_S * KEEP_ALIVE_LOOKS / 2
+        assert int(seconds) > WAIT_S_MAX + STREAM_LOOK_S * KEEP_ALIVE_LOOKS / 2
     (idle_s,) = re.findall(r"timeout http-keep-alive (\d+)s", text)
     assert int(idle_s) < KEEP_ALIVE_S
     assert "option httpchk GET /readyz" in text

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 import typer
-import yaml
 from pydantic import BaseModel
 from typer.main import get_command
 
-import tacit
 from tacit.command.app import app
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent.policy import DataSetPolicy, Policy
@@ -24,19 +22,9 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted
 REFERENCE = "".join(path.read_text() for path in sorted(ROOT.glob("docs/reference/**/*.md")))
 
 SOURCES = ("protocol", "services", "clients", "tests", "benchmarks", "deploy", "docs", ".ci")
-TEXT_SUFFIXES = {
+SUFFIXES = {
     "",
-    ".py",
-    ".md",
-    ".toml",
-    ".txt",
-    ".yml",
-    ".cfg",
-    ".service",
-    ".sh",
-    ".html",
-    ".css",
-    ".mako",
+    *[".py", ".md", ".toml", ".txt", ".yml", ".cfg", ".service", ".sh", ".html", ".css", ".mako"],
 }
 # Written in pieces, so that this file does not find itself.
 FORBIDDEN = [
@@ -75,7 +63,7 @@ def project_files() -> Iterator[Path]:
     for source in SOURCES:
         for path in sorted((ROOT / source).rglob("*")):
             hidden = {"__pycache__", "federation"} & set(path.relative_to(ROOT / source).parts[:-1])
-            if path.is_file() and path.suffix in TEXT_SUFFIXES and not hidden:
+            if path.is_file() and path.suffix in SUFFIXES and not hidden:
                 yield path
 
 
@@ -159,12 +147,6 @@ def test_every_make_target_that_a_page_names_exists() -> None:
         assert named <= targets, page
 
 
-def test_the_readme_states_both_commands_in_its_first_screen() -> None:
-    first_screen = (ROOT / "README.md").read_text().splitlines()[:40]
-    for command in ("    make demo ", "    make test "):
-        assert any(line.startswith(command) for line in first_screen)
-
-
 def test_the_readme_lists_exactly_the_procedures_that_exist() -> None:
     rows = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("|")]
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == set(PROCEDURES)
@@ -202,12 +184,6 @@ def test_every_command_has_a_reference() -> None:
     assert {command for command in all_commands() if command not in REFERENCE} == set()
 
 
-def test_the_citation_is_of_this_version() -> None:
-    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["version"] == tacit.__version__
-    assert citation["authors"] == [{"name": "The Tacit developers"}]
-
-
 def missing_folders(text: str) -> list[str]:
     """The paths in the project that a page names in code and that do not exist."""
     named = re.findall(rf"`((?:{'|'.join(SOURCES[:-1])})/[\w./-]*)`", FENCE.sub("", text))
@@ -216,18 +192,6 @@ def missing_folders(text: str) -> list[str]:
 
 def test_every_path_that_contributing_names_exists() -> None:
     assert missing_folders((ROOT / "CONTRIBUTING.md").read_text()) == []
-    assert missing_folders("a class in `protocol/nowhere/` and `tests/audits`") == ["protocol/nowhere/"]
-
-
-def test_every_page_is_at_most_two_clicks_from_the_front_page() -> None:
-    front = linked_from(ROOT / "docs" / "index.md")
-    near = front.union(*(linked_from(page) for page in front))
-    pages = {*ROOT.glob("docs/**/*.md"), *ROOT.glob("*.md")} - {ROOT / "docs" / "index.md"}
-    assert {str(page.relative_to(ROOT)) for page in pages - near} == set()
-
-
-def test_the_front_page_has_at_most_forty_links() -> None:
-    assert len(LINK.findall((ROOT / "docs" / "index.md").read_text())) <= 40
 
 
 @pytest.mark.parametrize("index", sorted(ROOT.glob("docs/**/README.md")), ids=lambda page: page.parent.name)
@@ -241,9 +205,3 @@ def linked_from(page: Path) -> set[Path]:
         return set()
     links = (link.partition("#")[0] for link in LINK.findall(FENCE.sub("", page.read_text())))
     return {(page.parent / link).resolve() for link in links if link and ":" not in link}
-
-
-@pytest.mark.parametrize("term", ["power analysis", "sample size", "confidence interval", "p-value"])
-def test_a_search_for_a_standard_term_finds_a_page_by_its_title(term: str) -> None:
-    titles = [page.read_text().partition("\n")[0].lower() for page in PAGES]
-    assert any(term in title for title in titles)

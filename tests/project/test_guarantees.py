@@ -75,9 +75,3 @@ def test_every_page_that_promises_something_is_in_the_table(page: Path) -> None:
         for link in LINK.findall(row[1])
     }
     assert page in stated
-
-
-def test_a_test_that_is_gone_is_seen() -> None:
-    here = "tests/project/test_guarantees.py"
-    text = f"`{here}::test_a_test_that_is_gone_is_seen` `{here}` `{here}::test_none` `tests/none.py`"
-    assert list(missing_tests(text)) == [f"{here}::test_none", "tests/none.py::"]

@@ -38,10 +38,6 @@ def random_rows(rng: np.random.Generator, count: int, numeric: int, categories: 
     return Rows(values, np.stack(codes, axis=1) if codes else np.zeros((count, 0), dtype=np.int32))
 
 
-def take(rows: Rows, part: slice) -> Rows:
-    return Rows(rows.numeric[part], rows.categorical[part])
-
-
 def kernel_value(kernel: ProductKernel, x: Rows, i: int, t: Rows, j: int) -> mpmath.mpf:
     differences = [mpf(float(a)) - mpf(float(b)) for a, b in zip(x.numeric[i], t.numeric[j], strict=True)]
     bandwidth, similarity = mpf(kernel.bandwidth), mpf(kernel.similarity)

@@ -1,33 +1,23 @@
-"""Studies with made-up keys, tables in memory and a seeded noise, for the tests of every procedure."""
+"""Studies with made-up keys, tables in memory and their releases, for the tests of every procedure."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from two_sample_cases import MemoryTable, NoNoise
+from two_sample_cases import Floats, MemoryTable, NoNoise
 
 from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain.table import EncodedChunk, Table
+from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import Procedure, check_release
 
 Integers = npt.NDArray[np.int64]
-
-
-class SimulatedNoise:
-    """Rounded normal noise and discrete Laplace noise with a seed: repeatable, so for tests alone."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def gaussian(self, values: Integers, scale: float) -> Integers:
-        return values + np.rint(scale * self._rng.standard_normal(values.shape)).astype(np.int64)
-
-    def laplace(self, values: Integers, scale: float) -> Integers:
-        drawn = self._rng.geometric(-math.expm1(-1 / scale), (2, len(values)))
-        return np.asarray(values + drawn[0] - drawn[1])
 
 
 class Drawing(NoNoise):
@@ -78,6 +68,51 @@ def made_study(
         "seed": f"{seed:032x}",
     }
     return Study(**(asked | fields))
+
+
+@dataclass(frozen=True)
+class PlacedTable:
+    """Rows of units at ``places``, (units,), in the chunks that ``cuts`` makes of the units in ``order``."""
+
+    domain: Domain
+    numeric: Floats
+    unit: Integers
+    places: Integers
+    order: Integers
+    cuts: tuple[int, ...] = ()
+
+    @property
+    def units(self) -> int:
+        return len(self.places)
+
+    def chunks(self) -> Iterator[EncodedChunk]:
+        for units in np.split(self.order, self.cuts):
+            rows, names = np.flatnonzero(np.isin(self.unit, units)), np.sort(units)
+            own, none = np.searchsorted(names, self.unit[rows]), np.zeros((len(rows), 0), np.int32)
+            yield EncodedChunk(self.numeric[rows], none, own, len(names), self.places[names])
+
+
+def uniform(domain: Domain, rows: int, seed: int) -> MemoryTable:
+    """Uniform numbers, and every listed level as often as any other."""
+    rng = np.random.default_rng(seed)
+    codes = [rng.integers(0, column.categories - 2, rows) for column in domain.categorical]
+    categorical = np.array(codes, np.int32).reshape(len(codes), rows).T
+    return MemoryTable(domain, rng.random((rows, len(domain.numeric))), categorical)
+
+
+def release_of(procedure: Procedure, study: Study, table: Table, noise: NoiseSource, **given: Any) -> Release:
+    """What a sender releases of a table, as its tester takes it."""
+    release = procedure.privatise(study, procedure.summarise(study, table, **given), noise)
+    check_release(procedure, study, release)
+    return release
+
+
+def releases_of(
+    procedure: Procedure, study: Study, tables: Sequence[Table], noise: NoiseSource
+) -> dict[str, Release]:
+    """What each owner releases of its table."""
+    owned = zip(study.owners, tables, strict=True)
+    return {owner.name: release_of(procedure, study, table, noise) for owner, table in owned}
 
 
 def rows_table(domain: Domain, values: Any, unit: Any = None, codes: Any = None, **more: Any) -> MemoryTable:

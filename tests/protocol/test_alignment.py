@@ -2,7 +2,6 @@
 
 import base64
 import hmac
-import json
 import unicodedata
 from typing import Any
 
@@ -23,7 +22,7 @@ from tacit_protocol.messages.alignment import (
     buckets_text,
     canonical_id,
 )
-from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Party
 from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, ENVELOPE_BYTES_MAX, seal
 from tacit_protocol.signing.keys import PrivateKey
@@ -42,17 +41,8 @@ def names(count: int) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "form"),
     [
-        ("7", "7"),
-        ("07", "07"),
-        (" 7\t", "7"),
-        ("a b", "a b"),
-        ("Ab", "Ab"),
-        ("Jose\u0301", "Jos\u00e9"),
-        ("\u00a0Jos\u00e9\u2003", "Jos\u00e9"),
-        ("\u212b", "\u00c5"),
-        ("\ufb01", "\ufb01"),
-        ("", None),
-        (" \u3000", None),
+        *(("07", "07"), (" 7\t", "7"), ("a b", "a b"), ("Ab", "Ab"), ("", None), (" \u3000", None)),
+        *(("\u00a0Jose\u0301\u2003", "Jos\u00e9"), ("\u212b", "\u00c5"), ("\ufb01", "\ufb01")),
     ],
 )
 def test_an_id_has_one_form(text: str, form: str | None) -> None:
@@ -105,15 +95,8 @@ def test_equal_units_have_one_digest_and_any_other_units_another() -> None:
 
 
 def test_buckets_hold_sixteen_to_thirty_two_units_and_are_bounded() -> None:
-    assert [bucket_count(units) for units in (1, 16, 31, 32, 1000, 10**6, 10**8)] == [
-        1,
-        1,
-        1,
-        2,
-        32,
-        32768,
-        BUCKETS_MAX,
-    ]
+    counts = [bucket_count(units) for units in (1, 31, 32, 1000, 10**6, 10**8)]
+    assert counts == [1, 1, 2, 32, 32768, BUCKETS_MAX]
     units = units_of(names(5000))
     for buckets in (1, 2, 256):
         ends = bucket_ends(units, buckets)
@@ -150,13 +133,6 @@ def message_of(ids: list[str], **changes: Any) -> AlignmentMessage:
     return AlignmentMessage(**{**fields, **changes})
 
 
-def test_a_message_reads_as_it_was_written() -> None:
-    message = message_of(names(1000))
-    read = decode(AlignmentMessage, encode(message))
-    assert read == message
-    assert np.array_equal(read.bucket_digests, KEY.bucket_digests(units_of(names(1000)), 32))
-
-
 def test_a_message_holds_no_id_no_hash_and_no_key() -> None:
     content = encode(message_of(names(200)))
     for text in names(200):
@@ -165,15 +141,6 @@ def test_a_message_holds_no_id_no_hash_and_no_key() -> None:
         for form in (f"{hashed:016x}".encode(), base64.b64encode(int(hashed).to_bytes(8, "big"))[:10]):
             assert form not in content
     assert KEY.secret.hex().encode() not in content
-
-
-@pytest.mark.parametrize(
-    "buckets", ["", "AAAA", base64.b64encode(bytes(24)).decode(), "=" * 12, "x" * 8, " " * 12]
-)
-def test_buckets_that_are_none_are_refused(buckets: str) -> None:
-    content = json.loads(encode(message_of(names(20))))
-    with pytest.raises(ValidationError):
-        AlignmentMessage.model_validate_json(json.dumps(content | {"buckets": buckets}))
 
 
 def test_the_largest_message_fits_its_envelope() -> None:

@@ -82,15 +82,6 @@ def test_a_transcript_as_it_was_made_holds(case: Case) -> None:
     assert verified.result.model_dump()["mean"] == 2.0
 
 
-def test_any_byte_changed_without_a_key_is_caught(case: Case) -> None:
-    data = case.transcript()
-    for index in range(0, len(data), 7):
-        flipped = bytearray(data)
-        flipped[index] ^= 1
-        with pytest.raises(VerificationError):
-            verify_transcript(bytes(flipped), case.parties.tester.public_hex)
-
-
 def test_a_lying_tester_cannot_change_any_field_of_its_verdict(case: Case) -> None:
     """Only the name of the software is the tester's own word."""
     believed = []
@@ -103,28 +94,18 @@ def test_a_lying_tester_cannot_change_any_field_of_its_verdict(case: Case) -> No
     assert believed == ["software"]
 
 
-def test_an_owner_cannot_swap_its_release_after_the_verdict(case: Case) -> None:
-    """Every changed field is caught, though the owner signs it anew: the verdict binds the first one."""
-    count = 0
-    for path, payload in tampered(case.payload("north")):
-        envelope = seal(payload, RELEASE_TYPE, case.parties.owners["north"])
+def test_nobody_can_change_a_release_or_the_study_afterwards(case: Case) -> None:
+    """Every changed field is caught, though its own signer signs it anew: the verdict binds the first one."""
+    study = open_envelope(case.study_envelope, STUDY_TYPE, case.parties.analyst.public_hex)
+    changed: list[dict[str, Any]] = [
+        {"releases": case.releases | {"north": seal(payload, RELEASE_TYPE, case.parties.owners["north"])}}
+        for _, payload in tampered(case.payload("north"))
+    ]
+    changed += [{"study": seal(payload, STUDY_TYPE, case.parties.analyst)} for _, payload in tampered(study)]
+    for changes in changed:
         with pytest.raises(VerificationError):
-            verify_transcript(case.transcript(releases=case.releases | {"north": envelope}))
-        assert path
-        count += 1
-    assert count >= 12
-
-
-def test_an_analyst_cannot_change_the_study_afterwards(case: Case) -> None:
-    payload = open_envelope(case.study_envelope, STUDY_TYPE, case.parties.analyst.public_hex)
-    count = 0
-    for path, other in tampered(payload):
-        envelope = seal(other, STUDY_TYPE, case.parties.analyst)
-        with pytest.raises(VerificationError):
-            verify_transcript(case.transcript(study=envelope))
-        assert path
-        count += 1
-    assert count >= 25
+            verify_transcript(case.transcript(**changes))
+    assert len(changed) >= 37
 
 
 def test_a_verdict_computed_from_another_release_is_caught(case: Case) -> None:
@@ -137,24 +118,18 @@ def test_a_verdict_computed_from_another_release_is_caught(case: Case) -> None:
     assert "$.mean" in error.reason
 
 
-def test_a_result_beyond_rounding_is_caught_and_rounding_is_not(case: Case) -> None:
-    assert case.verdict.result is not None
-    for factor, holds in ((1 + 1e-12, True), (1 + 1e-8, False)):
-        result = case.verdict.result | {"mean": 2.0 * factor}
-        verdict = case.verdict.model_copy(update={"result": result})
-        data = case.transcript(verdict=case.sealed_verdict(encode(verdict)))
-        if holds:
-            verify_transcript(data)
-        else:
-            fails(data, "result")
-
-
-def test_extra_and_missing_result_fields_are_caught(case: Case) -> None:
+def test_a_result_beyond_rounding_or_of_other_fields_is_caught_and_rounding_is_not(case: Case) -> None:
     result = case.verdict.result
     assert result is not None
-    for other in (result | {"more": 1}, {k: v for k, v in result.items() if k != "note"}, {}):
+
+    def stating(other: dict[str, Any]) -> bytes:
         verdict = case.verdict.model_copy(update={"result": other})
-        fails(case.transcript(verdict=case.sealed_verdict(encode(verdict))), "result")
+        return case.transcript(verdict=case.sealed_verdict(encode(verdict)))
+
+    verify_transcript(stating(result | {"mean": 2.0 * (1 + 1e-12)}))
+    without = {name: value for name, value in result.items() if name != "note"}
+    for other in (result | {"mean": 2.0 * (1 + 1e-8)}, result | {"more": 1}, without, {}):
+        fails(stating(other), "result")
 
 
 def test_signers_must_be_those_of_the_study(case: Case) -> None:
@@ -180,26 +155,16 @@ def test_a_dropped_release_is_caught(case: Case) -> None:
         fails(case.transcript(releases=releases, verdict=case.sealed_verdict(encode(verdict))), "roster")
 
 
-def test_a_release_of_a_stranger_is_caught(case: Case) -> None:
-    fails(case.transcript(releases=case.releases | {"east": case.releases["north"]}), "release")
-
-
-def test_releases_exchanged_between_owners_are_caught(case: Case) -> None:
-    swapped = case.releases | {"north": case.releases["south"], "south": case.releases["north"]}
-    fails(case.transcript(releases=swapped), "release")
-
-
-def test_a_release_of_another_study_is_caught(case: Case) -> None:
-    other = case.parties.release("0" * 64, "north", value=10)
-    fails(case.transcript(releases=case.releases | {"north": other}), "release")
-
-
-def test_a_release_that_does_not_fit_the_study_is_caught(case: Case) -> None:
-    payload = case.payload("north").replace(b'"mean"', b'"mode"')
-    envelope = seal(payload, RELEASE_TYPE, case.parties.owners["north"])
-    assert (
-        "one number" in fails(case.transcript(releases=case.releases | {"north": envelope}), "release").reason
-    )
+def test_releases_of_strangers_exchanged_of_another_study_or_shape_are_caught(case: Case) -> None:
+    north, south = case.releases["north"], case.releases["south"]
+    misfit = case.payload("north").replace(b'"mean"', b'"mode"')
+    for wrong in (
+        {"east": north},
+        {"north": south, "south": north},
+        {"north": case.parties.release("0" * 64, "north", value=10)},
+        {"north": seal(misfit, RELEASE_TYPE, case.parties.owners["north"])},
+    ):
+        fails(case.transcript(releases=case.releases | wrong), "release")
 
 
 def _ended(case: Case, outcome: str, absent: tuple[str, ...], **changes: Any) -> bytes:
@@ -240,9 +205,3 @@ def test_a_release_that_breaks_the_recomputation_is_caught(
     data = case.transcript()
     monkeypatch.setattr(mean_procedure, "during_assembly", breaks)
     fails(data, "result")
-
-
-def test_an_unknown_procedure_is_said(case: Case) -> None:
-    study, envelope = case.parties.sealed_study(procedure="unheard_of")
-    assert study != case.study
-    assert "unknown procedure" in fails(case.transcript(study=envelope), "study").reason

@@ -102,13 +102,10 @@ def test_a_release_that_its_owner_was_not_asked_for_is_caught(case: Case) -> Non
 
 
 def test_another_release_of_the_same_study_and_owner_is_caught(case: Case) -> None:
-    """An owner that signs a second release for the earlier study cannot swap it in: the verdict binds one."""
+    """The verdict binds one, and its result shows a tester that swaps it and signs so."""
     other = case.parties.release(case.source, "north", value=11)
     fails(case.transcript(reused={"north": other.decode()}), "roster")
-
-
-def test_a_tester_that_swaps_the_release_and_signs_so_is_caught_by_the_result(case: Case) -> None:
-    case.reused = {"north": case.parties.release(case.source, "north", value=11)}
+    case.reused = {"north": other}
     fails(case.transcript(), "result")
 
 
@@ -121,76 +118,48 @@ def test_releases_of_others_and_of_other_studies_are_caught(case: Case) -> None:
     fails(case.transcript(reused={"north": mallory.decode()}), "reuse", "another key")
 
 
-def test_a_source_signed_by_another_than_its_analyst_is_caught(case: Case) -> None:
+def test_a_source_of_another_signer_and_a_release_that_never_fitted_it_are_caught(case: Case) -> None:
     payload = open_envelope(case.source_envelope, STUDY_TYPE, case.parties.analyst.public_hex)
     forged = seal(payload, STUDY_TYPE, PrivateKey.generate())
     fails(case.transcript(sources={case.source: forged.decode()}), "reuse", "analyst")
-
-
-def test_a_release_that_never_fitted_its_own_study_is_caught(case: Case) -> None:
-    payload = case.payload("north").replace(b'"mean"', b'"mode"')
-    envelope = seal(payload, RELEASE_TYPE, case.parties.owners["north"])
+    misfit = case.payload("north").replace(b'"mean"', b'"mode"')
+    envelope = seal(misfit, RELEASE_TYPE, case.parties.owners["north"])
     fails(case.transcript(reused={"north": envelope.decode()}), "reuse", "one number")
 
 
-SOURCES: dict[str, tuple[dict[str, Any], str]] = {
-    "other columns": (
-        {"domain": Domain(columns=(NumericColumn(name="age", lower=0.0, upper=99.0),))},
-        "other columns",
-    ),
-    "other unit": ({"unit_column": "patient"}, "privacy unit"),
-    "other tester": (
-        {"tester": Party(name="tester", key=PrivateKey.generate().public_hex)},
-        "another tester",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SOURCES)
 def test_sources_that_the_tester_should_have_refused_are_caught(
-    parties: Parties, mean_procedure: MeanProcedure, name: str
-) -> None:
-    changes, words = SOURCES[name]
-    fails(Case(parties, **changes).transcript(), "reuse", words)
-
-
-def source_owners(parties: Parties, **changes: Any) -> tuple[Owner, ...]:
-    return parties.owner("north", **changes), parties.owner("south")
-
-
-def test_the_source_must_name_that_owner_with_key_and_data_set(
     parties: Parties, mean_procedure: MeanProcedure
 ) -> None:
-    for changes in ({"data_set": "staff"}, {"key": PrivateKey.generate().public_hex}):
-        case = Case(parties, owners=source_owners(parties, **changes))
-        fails(case.transcript(), "reuse", "same key and data set")
-    fails(Case(parties, owners=(parties.owner("south"),)).transcript(), "reuse", "same key and data set")
-
-
-def test_a_chain_and_a_curated_source_are_caught(parties: Parties, mean_procedure: MeanProcedure) -> None:
-    chained = Case(parties, owners=source_owners(parties, reuses="0" * 64))
-    fails(chained.transcript(), "reuse", "name the one it was made for")
-    curator = Party(name="curator", key=PrivateKey.generate().public_hex)
-    fails(Case(parties, curator=curator).transcript(), "reuse")
-
-
-def test_a_procedure_that_rereads_nothing_is_caught(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Forgetful(MeanProcedure):
-        reread = None  # type: ignore[assignment]
-
-    data = case.transcript()
-    monkeypatch.setitem(discovery.PROCEDURES, "mean", Forgetful())
-    fails(data, "study", "no release of an earlier study")
+    """Of other columns, unit, tester, key or data set, without the owner, curated, or of a chain."""
+    another, south = PrivateKey.generate().public_hex, parties.owner("south")
+    age = Domain(columns=(NumericColumn(name="age", lower=0.0, upper=99.0),))
+    sources: list[tuple[dict[str, Any], str | None]] = [
+        ({"domain": age}, "other columns"),
+        ({"unit_column": "patient"}, "privacy unit"),
+        ({"tester": Party(name="tester", key=another)}, "another tester"),
+        ({"owners": (parties.owner("north", data_set="staff"), south)}, "same key and data set"),
+        ({"owners": (parties.owner("north", key=another), south)}, "same key and data set"),
+        ({"owners": (south,)}, "same key and data set"),
+        ({"owners": (parties.owner("north", reuses="0" * 64), south)}, "name the one it was made for"),
+        ({"curator": Party(name="curator", key=another)}, None),
+    ]
+    for changes, words in sources:
+        fails(Case(parties, **changes).transcript(), "reuse", words)
 
 
 def test_what_is_read_again_must_fit_the_later_study(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A procedure that returned anything would still be held to its own check."""
+    """A procedure that rereads nothing is caught, and one that returned anything is held to its own check."""
+
+    class Forgetful(MeanProcedure):
+        reread = None  # type: ignore[assignment]
 
     class Careless(MeanProcedure):
         def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:
             return release.model_copy(update={"vectors": {"mode": release.vectors["mean"]}})
 
     data = case.transcript()
+    monkeypatch.setitem(discovery.PROCEDURES, "mean", Forgetful())
+    fails(data, "study", "no release of an earlier study")
     monkeypatch.setitem(discovery.PROCEDURES, "mean", Careless())
     fails(data, "reuse", "does not fit this study")
 

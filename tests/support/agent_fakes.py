@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,16 +17,28 @@ from study_parties import study_bytes
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
+from tacit_protocol.messages.alignment import NO_PROOF, AlignmentMessage, UnitKey, bucket_count, buckets_text
+from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.problems import problem_document
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent, NoisyVector
-from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import ReleaseError, StudyError
-from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
+from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.procedures.base import Procedure, ReleaseError, StudyError
+from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, STUDY_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.strict import StrictModel
+from tacit_services.agent.agent import Agent
+from tacit_services.agent.alignment import compare
+from tacit_services.agent.policy import Policy
+from tacit_services.agent.releases import Dependencies
+from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.studies import StudyRow, study_row
+from tacit_services.agent.tester_client import TesterClient
+from tacit_services.ledger.accounts import standing_of
+from tacit_services.ledger.verification import export, verify
+from tacit_services.shared.database import create_engine, run_transaction, upgrade
 
 GRID = -20
 """The fake procedure's sums are integers on a grid of 2**-20."""
@@ -255,3 +267,151 @@ class World:
             f'[[data_sets]]\nname = "patients"\nsource = "patients.csv"\n{caps}delta = 1e-5\n{data_set}\n'
         )
         return path
+
+
+# An agent in this process, and what the attacks look at afterwards.
+
+NOW = 10_000
+
+
+@dataclass
+class Clock:
+    """A clock that a test turns by hand."""
+
+    now: float = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class AttackedAgent:
+    """One agent, its fake tester, its clock, and the names of the data sets that were touched, in order."""
+
+    def __init__(
+        self,
+        folder: Path,
+        world: World | None = None,
+        procedures: Mapping[str, Procedure] = FAKES,
+        transport: httpx.BaseTransport | None = None,
+        noise: NoiseSource | None = None,
+        **written: str,
+    ) -> None:
+        self.world = World(folder) if world is None else world
+        self.world.folder = folder
+        self.tester, self.clock, self.opened = FakeTester(), Clock(), list[str]()
+        settings = AgentSettings.load(self.world.write("http://tester", **written))
+        engine = create_engine(settings.database_url)
+        upgrade(engine, "agent")
+        client = TesterClient(
+            "http://tester",
+            "http://tester",
+            self.world.agent,
+            self.clock,
+            lambda _: None,
+            transport=transport or self.tester.transport(),
+        )
+        self.agent = Agent(
+            settings,
+            Policy.load(settings.policy_file),
+            self.world.agent,
+            procedures,
+            Dependencies(engine, client, noise or OpenDPNoise(), self.clock),
+        )
+        self.agent.open_accounts()
+
+    def turn(self) -> None:
+        """Let the agent ask, run and send once."""
+        self.agent.poll(0)
+        self.agent.work()
+
+    def row(self, study_digest: str) -> StudyRow:
+        """Return what the agent recorded of a study."""
+        row = run_transaction(self.agent.engine, lambda c: study_row(c, study_digest), read_only=True)
+        assert row is not None
+        return row
+
+    def debits(self) -> list[dict[str, Any]]:
+        """Return the debits of a ledger that verifies."""
+        run_transaction(self.agent.engine, verify, read_only=True)
+        entries = run_transaction(self.agent.engine, export, read_only=True)
+        return [entry for entry in entries if entry["kind"] == "debit"]
+
+    def spent(self) -> int:
+        """Return the micro-epsilons that were spent, all of it pure."""
+        found = run_transaction(self.agent.engine, lambda c: standing_of(c, "patients"), read_only=True)
+        return found.pure_spent_micro
+
+
+MakeAgent = Callable[..., AttackedAgent]
+
+
+# Two owners of different columns of the same people: the agent under test, and a peer that makes files.
+
+IDS = tuple(f"p{i}" for i in range(60))
+"""The ids that the world's data set holds."""
+
+UNIT_COLUMN = 'unit_column = "id"'
+
+
+@dataclass
+class Peer:
+    """The other owner: its name, its key, and what it shares with the agent under test."""
+
+    folder: Path
+    name: str = "south"
+    data_set: str = "persons"
+    key: PrivateKey = field(default_factory=PrivateKey.generate)
+    shared: UnitKey = field(default_factory=lambda: UnitKey(bytes(range(32))))
+
+    @property
+    def key_file(self) -> Path:
+        path = self.folder / "shared.key"
+        path.write_text(self.shared.secret.hex() + "\n")
+        path.chmod(0o600)
+        return path
+
+    def message(self, ids: Sequence[str] = IDS, **changes: Any) -> AlignmentMessage:
+        """What the peer says of its units, proven with the shared key."""
+        units = np.unique(self.shared.hashes(ids))
+        fields: dict[str, Any] = {
+            "owner": Party(name=self.name, key=self.key.public_hex),
+            "data_set": self.data_set,
+            "unit_column": "id",
+            "key_fingerprint": self.shared.fingerprint,
+            "units": len(units),
+            "digest": self.shared.digest(units),
+            "buckets": buckets_text(self.shared.bucket_digests(units, bucket_count(len(units)))),
+        }
+        message = AlignmentMessage(**{**fields, **changes, "proof": NO_PROOF})
+        return message.model_copy(update={"proof": self.shared.proof(encode(message))})
+
+    def sealed(self, message: AlignmentMessage | None = None, key: PrivateKey | None = None) -> bytes:
+        return seal(encode(message or self.message()), ALIGNMENT_TYPE, key or self.key)
+
+    def compared(self, config: Path, envelope: bytes | None = None, *, list_ids: bool = False) -> Any:
+        """What the agent's owner is told of the peer's file."""
+        path = self.folder / "theirs.json"
+        path.write_bytes(self.sealed() if envelope is None else envelope)
+        return compare(
+            config, "patients", None, self.key_file, path, list_ids=list_ids, clock=lambda: 1_700_000_000
+        )
+
+
+def aligned_study(world: World, peer: Peer, **changes: Any) -> Study:
+    """A study of the agent's column x and the peer's column z, by the digest of the world's own ids."""
+    owners = (
+        Owner(name="north", key=world.agent.public_hex, data_set="patients", columns=("x",)),
+        Owner(name=peer.name, key=peer.key.public_hex, data_set=peer.data_set, columns=("z",)),
+    )
+    return world.study(
+        **{
+            "procedure": "distance_correlation",
+            "domain": Domain(
+                columns=tuple(NumericColumn(name=name, lower=0.0, upper=10.0) for name in ("x", "z"))
+            ),
+            "owners": owners,
+            "unit_column": "id",
+            "alignment": peer.message().digest,
+            **changes,
+        }
+    )

@@ -4,10 +4,8 @@
 catch it.
 """
 
-import atexit
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -75,16 +73,13 @@ def approve_first() -> None:
 
 
 LATER_S = 600.0
-"""When what was acknowledged is stored, and how long a slow stop takes: longer than any is waited for."""
+"""When what was acknowledged is stored: later than anything is waited for."""
 
 
 def plant(mistake: str) -> None:
     patched: Any = Releaser
     if mistake == "approve-first":
         approve_first()
-        return
-    if mistake == "slow-stop":
-        atexit.register(time.sleep, LATER_S)
         return
     if mistake == "debit-outside":
         patched.release = debit_in_its_own_transaction(Releaser.release)

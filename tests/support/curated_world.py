@@ -1,15 +1,16 @@
 """A real curator with several owners' data: keys from names, repeatable noise, small procedures."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import sqlalchemy as sa
 from agent_fakes import FakeSum
-from fault_world import CAP, NOW, PooledVerdict, SeededNoise, key_of, study_of
+from fault_world import CAP, NOW, PooledVerdict, SeededNoise, check_account, key_of, study_of
 from pydantic import BaseModel
-from simulation import Network
+from simulation import Simulation
 
 from tacit_protocol.domain.columns import NumericColumn
 from tacit_protocol.domain.table import PooledTable, Table
@@ -18,13 +19,17 @@ from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError
 from tacit_protocol.strict import StrictModel
-from tacit_services.agent.participant import Identity
+from tacit_services.agent.participant import AlreadyDecidedError, Identity
 from tacit_services.agent.releases import Dependencies
+from tacit_services.agent.schema import OUTBOX
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.curator import Curator, CuratorIntake
 from tacit_services.curator.data_sets import ConfiguredDataSet, DataSets, HeldPolicy, Registration
 from tacit_services.curator.store import RowStore, StorageKeys
 from tacit_services.curator.tables import OWNERS
+from tacit_services.ledger.verification import verify
+from tacit_services.shared.database import run_transaction
+from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.tables import PARTIES
 
 CURATOR = "clearinghouse"
@@ -184,9 +189,65 @@ def make_curator(
     return Curator(identity, intake, Dependencies(engine, client, noise, clock))
 
 
-def close_network(network: Network) -> None:
-    """End a simulated network's loop."""
-    loop = network.loop
-    loop.run_until_complete(loop.shutdown_asyncgens())
-    loop.run_until_complete(loop.shutdown_default_executor())
-    loop.close()
+HELD = ("east", "north", "west")
+"""The owners whose data the curator holds."""
+
+BY_HAND = "west"
+"""The one of them who decides by hand."""
+
+
+class CuratedSimulation(Simulation):
+    """One history of a curator and a tester."""
+
+    parties = (CURATOR,)
+    component = "curator"
+
+    @staticmethod
+    def fill_party(connection: sa.Connection) -> None:
+        register_owners(connection, make_data_sets(Path(), ()), HELD, [BY_HAND])
+
+    @staticmethod
+    def fill_tester(connection: sa.Connection) -> None:
+        enrol_at_tester(connection)
+
+    def study_of(self, owners: Sequence[str], **fields: Any) -> Study:
+        return curated_study_of(owners, **fields)
+
+    def make_agent(self, owner: str, **uses: Any) -> Any:
+        self.data_sets = make_data_sets(self.folder, HELD)
+        return make_curator(self.data_sets, **uses)
+
+    def decide(self, name: str, approve: bool) -> None:
+        curator = self.agents[CURATOR]
+        with suppress(AlreadyDecidedError):
+            if approve:
+                curator.approve(name, BY_HAND)
+            else:
+                curator.decline(name, BY_HAND, None)
+
+    def delete_data_set(self, owner: str) -> None:
+        with suppress(ProblemError):  # it was deleted before
+            run_transaction(
+                self.engines[CURATOR],
+                lambda c: self.data_sets.delete(c, owner, "patients", int(self.now)),
+            )
+
+    def register_data_set(self, owner: str) -> None:
+        registration = registration_of(owner == BY_HAND)
+        run_transaction(
+            self.engines[CURATOR],
+            lambda c: self.data_sets.register(c, owner, "patients", registration, int(self.now)),
+        )
+
+    def _check_owner(self, connection: sa.Connection, owner: str) -> None:
+        rows = connection.execute(OUTBOX.select()).all()
+        releases = {row.study: bytes(row.envelope) for row in rows if row.kind == "release"}
+        for holder in HELD:
+            debits = check_account(connection, f"{holder}/patients")
+            studies = sorted(entry.study for entry in debits if entry.study is not None)
+            asked = {name for name, study in self.studies.items() if holder in {o.name for o in study.owners}}
+            assert studies == sorted(asked & set(releases)), "debits and releases differ"
+        verify(connection)
+        for study in self.studies:
+            sent = self.network.bodies[f"/v1/studies/{study}/releases/{owner}", "PUT"]
+            assert sent <= {releases.get(study, b"")}, "another release than the stored one was sent"

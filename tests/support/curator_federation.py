@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from curated_world import CURATOR, PROCEDURES, close_network, curated_study_of, enrol_at_tester
+from curated_world import CURATOR, PROCEDURES, curated_study_of, enrol_at_tester
 from fault_world import NOW, SeededNoise, key_of, make_tester, sealed
 from fault_world import URL as TESTER_URL
 from simulation import Network
@@ -85,7 +85,7 @@ class CuratorFederation:
         self.base.store.release()
         self.base.engine.dispose()
         self.tester_engine.dispose()
-        close_network(self.network)
+        self.network.close()
 
     def call(self, method: str, path: str, party: str, **options: Any) -> httpx.Response:
         """Send a request to the curator."""

@@ -1,39 +1,59 @@
-"""Debits one account many times, as one of several processes: ``debit_process.py URL NAME DEBITS``.
+"""Debits accounts many times, from one of several processes or from many at once.
 
-Prints how many debits were granted. Costs add up, so that the tests know what may be granted in all.
+``debit_process.py URL NAME DEBITS`` debits one account and prints how many debits were granted. Costs add up,
+so that the tests know what may be granted in all.
+
+``debit_process.py storm URL PROCESSES DEBITS SEED [PLANTED]`` forks the processes, so that imports are paid
+for once; each opens a database connection of its own. All turn to the next account after
+``DEBITS_PER_ACCOUNT`` debits each: most debits of a full account are refused, and only those before it is
+full compete. Amounts are random and add up. Prints the granted amounts in micro-epsilons, as JSON: for each
+account those of all processes. With ``PLANTED`` each process first reads what is spent, and inserts in a
+second transaction.
 """
 
+import json
+import multiprocessing
+import os
+import random
 import sys
+from multiprocessing.synchronize import Barrier
 
 import sqlalchemy as sa
 
+from tacit_protocol.privacy.accounting import charge
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS, ApproximateEvent, Budget, Guarantee
 from tacit_protocol.signing.envelope import digest
-from tacit_services.ledger.accounts import BudgetExceededError, debit
+from tacit_services.ledger import accounts
+from tacit_services.ledger.accounts import BudgetExceededError, debit, standing_of
 from tacit_services.shared.database import DatabaseUnavailableError, create_engine, run_transaction
 
 DEBIT_MICRO = 10_000
-PATIENCE = 100
-COST = Guarantee(
-    budget=Budget(epsilon_micro=DEBIT_MICRO, delta_pico=0),
-    events=(ApproximateEvent(epsilon=DEBIT_MICRO / EPSILON_UNITS, delta=0.0),),
-)
+DEBIT_MICRO_MAX = 20_000
+DEBITS_PER_ACCOUNT = 100
+"""Debits that each process tries on one account before it turns to the next."""
+
+PATIENCE = 1000
+"""Whole transactions, each with its own retries, before conflicts count as never settling."""
 
 
-def debit_often(engine: sa.Engine, name: str, debits: int) -> int:
-    """Try that many debits of different studies; returns how many were granted."""
-    granted = 0
-    for index in range(debits):
-        study = digest(f"{name} {index}".encode())
-        granted += debit_once(engine, study)
-    return granted
+def guarantee(micro: int) -> Guarantee:
+    event = ApproximateEvent(epsilon=micro / EPSILON_UNITS, delta=0.0)
+    return Guarantee(budget=Budget(epsilon_micro=micro, delta_pico=0), events=(event,))
 
 
-def debit_once(engine: sa.Engine, study: str) -> bool:
-    """Debit one study, however often conflicts get in the way; returns whether it was granted."""
+COST = guarantee(DEBIT_MICRO)
+
+
+def account_name(index: int) -> str:
+    """Return the data set that every process of a storm debits at its ``index``-th debit."""
+    return f"patients-{index // DEBITS_PER_ACCOUNT}"
+
+
+def debit_once(engine: sa.Engine, account: str, study: str, cost: Guarantee) -> bool:
+    """Debit one study until the database has said yes or no; returns whether it was granted."""
     for _ in range(PATIENCE):
         try:
-            run_transaction(engine, lambda c: debit(c, "patients", study, COST, at=0))
+            run_transaction(engine, lambda c: debit(c, account, study, cost, at=0))
         except BudgetExceededError:
             return False
         except DatabaseUnavailableError:
@@ -42,6 +62,58 @@ def debit_once(engine: sa.Engine, study: str) -> bool:
     raise TimeoutError("the conflicts did not settle")
 
 
+def debit_after_reading(
+    engine: sa.Engine, account: str, study: str, cost: Guarantee, together: Barrier
+) -> bool:
+    """Plant: what is left is read in one transaction, and the entry written in another."""
+    left = run_transaction(engine, lambda c: standing_of(c, account), read_only=True).pure_left_micro
+    together.wait(300)
+    return cost.budget.epsilon_micro <= left and debit_once(engine, account, study, cost)
+
+
+def storm_of_one(
+    url: str, name: int, debits: int, seed: int, together: Barrier, planted: bool, out: int
+) -> None:
+    """One child: its debits one after the other, all children starting at once."""
+    if planted:
+        accounts._place = lambda account, cost: (account.share, charge(cost.events))
+    engine, amounts = create_engine(url), random.Random(f"{seed} {name}")  # noqa: S311 (amounts)
+    granted: dict[str, list[int]] = {}
+    together.wait(300)
+    for index in range(debits):
+        account, micro = account_name(index), amounts.randint(1, DEBIT_MICRO_MAX)
+        asked = engine, account, digest(f"{name} {index}".encode()), guarantee(micro)
+        if debit_after_reading(*asked, together) if planted else debit_once(*asked):
+            granted.setdefault(account, []).append(micro)
+    engine.dispose()
+    os.write(out, json.dumps(granted).encode() + b"\n")
+
+
+def storm(url: str, processes: int, debits: int, seed: int, planted: bool) -> None:
+    forking = multiprocessing.get_context("fork")
+    together, (reading, writing) = forking.Barrier(processes), os.pipe()
+    children = [
+        forking.Process(target=storm_of_one, args=(url, name, debits, seed, together, planted, writing))
+        for name in range(processes)
+    ]
+    for child in children:
+        child.start()
+    os.close(writing)
+    with os.fdopen(reading) as answers:  # read while they run: a pipe holds little
+        granted = [json.loads(line) for line in answers]
+    for child in children:
+        child.join()
+    assert len(granted) == processes, "a process failed"
+    names = {account for one in granted for account in one}
+    json.dump({a: [micro for one in granted for micro in one.get(a, [])] for a in names}, sys.stdout)
+
+
 if __name__ == "__main__":
-    database = create_engine(sys.argv[1])
-    sys.stdout.write(str(debit_often(database, sys.argv[2], int(sys.argv[3]))))
+    if sys.argv[1] == "storm":
+        _, _, url, *numbers = sys.argv
+        storm(url, *(int(number) for number in numbers[:3]), planted=len(numbers) > 3)  # type: ignore[misc]
+    else:
+        _, url, name, debits = sys.argv
+        engine = create_engine(url)
+        studies = [digest(f"{name} {index}".encode()) for index in range(int(debits))]
+        sys.stdout.write(str(sum(debit_once(engine, "patients", study, COST) for study in studies)))

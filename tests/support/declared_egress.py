@@ -12,8 +12,13 @@ from typing import Literal
 from pydantic import BaseModel
 
 from tacit_protocol.messages.alignment import AlignmentMessage
-from tacit_protocol.messages.release import DeclineMessage, ReleaseMessage
-from tacit_protocol.messages.sealed import Receipt, SealedPackage, SealedRelease
+from tacit_protocol.messages.release import (
+    DeclineMessage,
+    Receipt,
+    ReleaseMessage,
+    SealedPackage,
+    SealedRelease,
+)
 from tacit_protocol.messages.study import CancellationMessage, Study
 from tacit_protocol.messages.transcript import Transcript, VerdictMessage
 from tacit_protocol.signing.envelope import (
@@ -115,7 +120,7 @@ ANSWER_HEADERS: Fields = (
 _SUMMARY = "tacit_services.tester.studies:Studies"
 _PROGRESS = _public(
     "digest title procedure state created_at deadline owners[].name owners[].sent owners[].declined "
-    "progress.fraction progress.step",
+    "owners[].rule progress.fraction progress.step",
     _SUMMARY,
     "the study, and who has answered; times follow a schedule (respond_after_s)",
 )

@@ -20,12 +20,13 @@ from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.accounting import Amounts, charge
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.base import Progress, StudyError
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import Procedure, Progress, StudyError
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.policy import Policy
+from tacit_services.agent.policy import DataSetPolicy, Policy
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.tester_client import TesterClient
@@ -48,7 +49,7 @@ def key_of(name: str) -> PrivateKey:
 
 
 class SeededNoise:
-    """Laplace noise with a seed, and a count of its draws. For tests alone."""
+    """Noise with a seed, and a count of its draws. For tests alone."""
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -59,7 +60,8 @@ class SeededNoise:
         return values + np.rint(self._rng.laplace(scale=scale, size=values.shape)).astype(np.int64)
 
     def gaussian(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
-        raise NotImplementedError
+        self.draws += 1
+        return values + np.rint(self._rng.normal(scale=scale, size=values.shape)).astype(np.int64)
 
 
 class PooledVerdict(StrictModel):
@@ -131,7 +133,7 @@ def make_agent(
     *,
     engine: Engine,
     client: TesterClient,
-    noise: SeededNoise,
+    noise: NoiseSource,
     clock: Callable[[], float],
     by_hand: bool = False,
 ) -> Agent:
@@ -139,25 +141,44 @@ def make_agent(
     source = folder / f"{name}.csv"
     if not source.exists():
         source.write_text("x\n" + "".join(f"{(i + len(name)) % 10}\n" for i in range(60)))
-    data_set = DataSetSettings(
-        name="patients", source=str(source), epsilon=CAP.epsilon, delta=CAP.delta, folder=folder
-    )
+    uses = Dependencies(engine, client, noise, clock)
+    return agent_of(name, source, uses, PROCEDURE, "patients", "x", CAP, 1.0, by_hand)
+
+
+def agent_of(
+    name: str,
+    source: Path,
+    uses: Dependencies,
+    procedure: Procedure,
+    data_set: str,
+    column: str,
+    cap: Budget,
+    epsilon_per_study_max: float,
+    by_hand: bool = False,
+) -> Agent:
+    """Put an agent together whose policy allows studies of one column by one procedure."""
     settings = AgentSettings(
         name=name,
-        key_file=folder / "unused",
+        key_file=source.parent / "unused",
         tester_url=URL,
         tester_key=key_of("tester").public_hex,
-        policy_file=folder / "unused",
+        policy_file=source.parent / "unused",
         poll_wait_s=0,
-        data_sets=(data_set,),
+        data_sets=(
+            DataSetSettings(
+                name=data_set, source=str(source), epsilon=cap.epsilon, delta=cap.delta, folder=source.parent
+            ),
+        ),
     )
-    policy = Policy.model_validate_json(
-        '{"approval":"%s","epsilon_per_study_max":1.0,"delta_per_study_max":1e-5,"respond_after_s_min":0,'
-        '"analysts":["*"],"data_sets":{"patients":{"columns":["x"]}}}'
-        % ("by-hand" if by_hand else "automatic")
+    policy = Policy(
+        approval="by-hand" if by_hand else "automatic",
+        epsilon_per_study_max=epsilon_per_study_max,
+        delta_per_study_max=1e-5,
+        respond_after_s_min=0,
+        analysts=("*",),
+        data_sets={data_set: DataSetPolicy(columns=(column,))},
     )
-    procedures = {PooledSum.name: PROCEDURE}
-    agent = Agent(settings, policy, key_of(name), procedures, Dependencies(engine, client, noise, clock))
+    agent = Agent(settings, policy, key_of(name), {procedure.name: procedure}, uses)
     agent.open_accounts()
     return agent
 

@@ -33,7 +33,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         for kind in ("agent", "tester", "curator")
     },
     **{f"{kind}_process.py": (f"{kind}_process",) for kind in ("agent", "tester", "curator")},
-    **{f"{name}.py": (name,) for name in ("read_child", "debit_process", "debit_storm")},
+    **{f"{name}.py": (name,) for name in ("hostile_child", "debit_process")},
     "distributed.cli": (
         "distributed.cli.dask_scheduler",
         "distributed.cli.dask_worker",

@@ -1,29 +1,46 @@
-"""What attacks cost an agent, measured in a process of its own: ``hostile_child.py FOLDER URL [PLANTED]``.
+"""What an agent's memory grows by, measured in a process of its own, which prints it as JSON.
 
-Prints a JSON object: the growth of the peak of resident memory in bytes, and each attack's outcome.
-Planted mistakes: with ``gullible`` the client reads whole bodies before it looks at their size, with
-``uncounted`` messages are validated before anybody counts what they hold.
+``hostile_child.py attacks FOLDER URL [PLANTED]`` attacks an agent: the growth of the peak of resident memory
+in bytes, and each attack's outcome. Planted mistakes: with ``gullible`` the client reads whole bodies before
+it looks at their size, with ``uncounted`` messages are validated before anybody counts what they hold.
+
+``hostile_child.py read FILE numeric|categorical [written-out]`` reads a data set as an agent does: the
+outcome, the rows read, and the growth. ``written-out`` plants a mistake: dictionaries are decoded into a text
+per row.
+
+``hostile_child.py sql URL QUERY READ_BYTES`` reads a PostgreSQL query in one way after the other: for each
+the rows read, and the growth since the start. The last way plants a mistake: the driver fetches the whole
+result before the first row is handed out.
 """
 
+import contextlib
+import gzip
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import httpx
-from agent_fakes import World
-from attacked_agent import AttackedAgent
-from hostile_tester import ATTACKS
+import pyarrow as pa
+import sqlalchemy as sa
+from agent_fakes import AttackedAgent, World
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.messages import encoding
 from tacit_protocol.messages.encoding import encode, encode_json
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
 from tacit_services.agent import tester_client
+from tacit_services.agent.data import reader, sql_source, table
+from tacit_services.agent.data.arrow_columns import numbers
+from tacit_services.agent.data.source import Columns, DataError
 from tacit_services.agent.intake import StudyRefusedError
+from tacit_services.agent.settings import open_source
 from tacit_services.agent.tester_client import TesterClient, TesterError
 
 X = Domain(columns=(NumericColumn(name="x", lower=0.0, upper=10.0),))
@@ -45,14 +62,14 @@ def absurd_studies(world: World) -> dict[str, bytes]:
     owners = [plain["owners"][0]] + [
         {"name": f"o{i}", "key": f"{i + 16:064x}", "data_set": "patients", "units": 2**40} for i in range(999)
     ]
-    numbers, texts = b"1.5," * 48_000 + b"1", b'"ab",' * 48_000 + b'"ab"'
+    figures, texts = b"1.5," * 48_000 + b"1", b'"ab",' * 48_000 + b'"ab"'
     return {
-        "nothing but numbers": b'{"parameters":{"a":[' + numbers + b"]}}",
+        "nothing but numbers": b'{"parameters":{"a":[' + figures + b"]}}",
         "owners that are texts": payload(owners=[]).replace(b'"owners":[]', b'"owners":[' + texts + b"]"),
         "a title that is numbers": encode_json(plain | {"title": [0]}).replace(
-            b"[0]", b"[" + numbers + b"]", 1
+            b"[0]", b"[" + figures + b"]", 1
         ),
-        "an owner that is numbers": payload(owners=[{"a": [0]}]).replace(b"[0]", b"[" + numbers + b"]", 1),
+        "an owner that is numbers": payload(owners=[{"a": [0]}]).replace(b"[0]", b"[" + figures + b"]", 1),
         "2000 strange fields": payload(**{f"x{i}": i for i in range(2000)}),
         "10^9 features": payload(parameters={"features": "me", "n_features": 10**9}),
         "10^9 replicates": payload(parameters={"replicates": 10**9}),
@@ -111,7 +128,7 @@ def peak_bytes() -> int:
     raise RuntimeError("the kernel does not tell the peak of memory")
 
 
-def main(folder: Path, url: str, planted: str) -> None:
+def attack(folder: Path, url: str, planted: str = "") -> dict[str, Any]:
     attacked = AttackedAgent(folder, procedures=PROCEDURES)
     attacked.world.ask(attacked.tester, attacked.world.study(procedure="kernel_two_sample", domain=X))
     attacked.turn()  # an honest study first: what an agent needs anyway is in memory
@@ -130,9 +147,137 @@ def main(folder: Path, url: str, planted: str) -> None:
         outcomes[name] = outcome_of(lambda name=name: poll_hostile(attacked, f"{url}/{name}"))
     for name, study in studies.items():
         outcomes[name] = outcome_of(lambda study=study: consider(attacked, *study))
-    report = {"growth_bytes": peak_bytes() - before, "outcomes": outcomes}
-    sys.stdout.write("\n" + json.dumps(report) + "\n")
+    return {"growth_bytes": peak_bytes() - before, "outcomes": outcomes}
+
+
+def read(path: Path, kind: str, planted: str = "") -> dict[str, Any]:
+    asked: Column = NumericColumn(name="x", lower=0.0, upper=1.0)
+    if kind == "categorical":
+        asked = CategoricalColumn(name="x", levels=("a",))
+    if planted:
+        vars(reader)["numbers"] = written_out
+    before, rows = peak_bytes(), 0
+    try:
+        source = table.SourceTable(open_source(path.name, None, path.parent), Domain(columns=(asked,)))
+        outcome, rows = "read", sum(chunk.rows for chunk in source.chunks())
+    except DataError as error:
+        outcome = str(error)
+    return {"outcome": outcome, "rows": rows, "growth_bytes": peak_bytes() - before}
+
+
+def written_out(name: str, column: pa.Array) -> object:
+    return numbers(name, column.dictionary_decode() if pa.types.is_dictionary(column.type) else column)
+
+
+def read_query(url: str, query: str, read_bytes: str) -> dict[str, Any]:
+    source = sql_source.SqlSource(url, query).reading_within(int(read_bytes))
+    columns = Columns(numbers=("x", "y"), text=("s",))
+    next(iter(source.batches(columns, 10)))  # loads the driver, and Arrow
+    before, report = peak_bytes(), {}
+    for way in ("copy", "all at once"):
+        if way == "all at once":
+            vars(sql_source)["read_by_copy"] = all_at_once
+        rows = sum(batch.num_rows for batch in source.batches(columns, QUERY_ROWS))
+        report[way] = {"rows": rows, "growth_bytes": peak_bytes() - before}
+    return report
+
+
+QUERY_ROWS = 65_536
+
+
+def all_at_once(
+    connection: sa.Connection, query: sa.Select[Any], columns: Columns, _rows: int, _bytes: int
+) -> Iterator[Any]:
+    yield sql_source.batch_of(columns, connection.execute(query).fetchall())
+
+
+# A tester that attacks its agents, over a real socket: the first part of the path names the attack.
+
+
+@cache
+def bomb() -> bytes:
+    """A quarter of a gigabyte of zeros, compressed twice."""
+    return gzip.compress(gzip.compress(bytes(2**30 // 4), 1), 1)
+
+
+PIECE = b" " * 2**16
+
+Body = Iterator[bytes]
+
+
+def _endless(first: bytes) -> Body:
+    yield first
+    while True:
+        yield PIECE
+
+
+ATTACKS: dict[str, Callable[[], tuple[dict[str, str], Body]]] = {
+    "endless": lambda: ({}, _endless(b'{"items":[')),
+    "endless-text": lambda: ({}, _endless(b'{"items":"')),
+    "compressed": lambda: ({"content-encoding": "gzip"}, iter([gzip.compress(bomb())])),
+    "compressed-twice": lambda: ({"content-encoding": "gzip, gzip"}, iter([bomb()])),
+    "compressed-unlabelled": lambda: ({}, iter([bomb()])),
+    "deep": lambda: ({}, iter([b"[" * (2**20 - 1)])),
+    "deep-objects": lambda: ({}, iter([b'{"a":' * 100_000])),
+    "wide": lambda: ({}, iter([b"[" + b"0," * (2**19 - 2) + b"0]"])),
+    "long-number": lambda: ({}, iter([b"1" * (2**20 - 1)])),
+    "many-keys": lambda: ({}, iter([_keys()])),
+    "many-objects": lambda: ({}, iter([b"[" + b'{"a":{"b":0}},' * 70_000 + b"0]"])),
+    "short-texts": lambda: ({}, iter([b'{"items":["a"' + b',"ab"' * 200_000 + b"]}"])),
+    "wrong-items": lambda: ({}, iter([b'{"items":[0' + b",1.5" * 48_000 + b"]}"])),
+    "odd-items": lambda: ({}, iter([b'{"items":[' + b'{"a":[],"b":{}},' * 4_000 + b"{}]}"])),
+    "wide-characters": lambda: ({}, iter(['{"items":["\U0001f600'.encode() + b"a" * 1_048_500 + b'"]}'])),
+    "quotes": lambda: ({}, iter([b'"\\' * (2**19 - 1)])),
+    "too-many-items": lambda: ({}, iter([_items(7000)])),
+    "long-headers": lambda: ({f"x-{i}": "y" * 60_000 for i in range(100)}, iter([b"{}"])),
+    "wrong-length": lambda: ({"content-length": str(2**40)}, iter([b'{"items":[]}'])),
+}
+
+
+def _keys() -> bytes:
+    return b"{" + b",".join(b'"%05x":0' % i for i in range(100_000)) + b"}"
+
+
+def _items(count: int) -> bytes:
+    return json.dumps({"items": [{"digest": f"{i:064x}", "deadline": 2**39} for i in range(count)]}).encode()
+
+
+@contextlib.contextmanager
+def hostile_tester() -> Iterator[str]:
+    """Serve on a loopback port; yields the URL, to which the name of an attack is to be added."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            headers, body = ATTACKS[self.path.split("/")[1]]()
+            self.send_response(200)
+            for name, value in headers.items():
+                self.send_header(name, value)
+            self.send_header("connection", "close")
+            with contextlib.suppress(OSError):  # the agent hangs up, as it should
+                self.end_headers()
+                for piece in body:
+                    self.wfile.write(piece)
+            self.close_connection = True
+
+        def log_message(self, *_: Any) -> None:
+            return
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], sys.argv[3] if len(sys.argv) > 3 else "")
+    _, what, first, *others = sys.argv
+    ways: dict[str, Callable[..., dict[str, Any]]] = {"attacks": attack, "read": read, "sql": read_query}
+    report = ways[what](first if what == "sql" else Path(first), *others)
+    sys.stdout.write("\n" + json.dumps(report) + "\n")

@@ -1,11 +1,21 @@
-"""Kills agents and testers with SIGKILL, case after case.
+"""Kills agents, curators and testers with SIGKILL, case after case.
 
-``kill_sweep_process.py FOLDER AGENT_URL TESTER_URL``, where the URLs are those of two databases.
+``kill_sweep_process.py KIND FOLDER PARTY_URL TESTER_URL``, where the URLs are those of two databases.
 
 Reads one case a line, ``{"plan": [step, ...], "planted": name or null}``, and writes one outcome a line,
-``{"kills": n, "faults": [...]}``. Agent and tester are processes of their own, forked from this one so that
+``{"kills": n, "faults": [...]}``. Party and tester are processes of their own, forked from this one so that
 imports are paid for once, and they speak HTTP over a loopback port. The plan's next step kills whichever of
 the two comes to it; the process that is killed is started again at once, and its clock has passed the lease.
+
+=========  ============================================================================================
+agent      an owner's agent, and another owner who is never killed
+peer       both agents of peer mode in one process, each with a database of its own, which die together:
+           whichever of them comes to the step. ``publish`` plants no mistake: the receiver releases a
+           private covariance
+reuse      nobody: the study only reads earlier releases again, and the tester does everything by itself
+curator    a curator with the data of two owners. One of them decides by hand: its yes is given again and
+           again until it has been recorded, as a person would who gets no answer
+=========  ============================================================================================
 """
 
 import gc
@@ -17,48 +27,52 @@ import secrets
 import signal
 import struct
 import sys
+import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import agent_process
+import curated_world
 import httpx
+import peer_world
+import psycopg
 import sqlalchemy as sa
-from fault_world import (
-    NOW,
-    PROCEDURE,
-    SeededNoise,
-    enrol,
-    key_of,
-    make_agent,
-    make_tester,
-    sealed,
-    study_of,
-)
-from step_order import StepOrder
+from curated_world import CURATOR
+from fault_world import NOW, PROCEDURE, SeededNoise, enrol, key_of, make_agent, make_tester, sealed, study_of
+from peer_world import RECEIVER, SENDER
 
 from tacit.setup.processes import free_ports
-from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.release import ReleaseMessage, SealedPackage
+from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.procedures import discovery
-from tacit_protocol.signing.envelope import RELEASE_TYPE, digest, seal
+from tacit_protocol.signing.envelope import RELEASE_TYPE, digest, open_envelope, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.verification import VerificationError, verify_transcript
+from tacit_services.agent import releases
+from tacit_services.agent.participant import AlreadyDecidedError
+from tacit_services.agent.releases import Releaser
+from tacit_services.agent.schema import FINDINGS, OUTBOX, RECEIVED
 from tacit_services.agent.schema import METADATA as AGENT_TABLES
-from tacit_services.agent.schema import OUTBOX, STUDIES
+from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
 from tacit_services.agent.tester_client import TesterClient, TesterError
+from tacit_services.curator.tables import METADATA as CURATOR_TABLES
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared import failpoints
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.shared.failpoints import TesterRelayStep, TesterStep
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
+from tacit_services.tester import studies
 from tacit_services.tester.jobs import LEASE_S, Leases
 from tacit_services.tester.studies import transcript_of
-from tacit_services.tester.tables import JOBS, RELEASES, VERDICTS
+from tacit_services.tester.tables import JOBS, RELEASES, REUSES, SEALED, STUDIES, STUDY_OWNERS, VERDICTS
 from tacit_services.tester.tables import METADATA as TESTER_TABLES
 
 PATIENCE_S = 300.0
@@ -69,8 +83,6 @@ GOES_ON = "one-owner-pays"
 
 STOPPED_S = 12.0
 """How long a study with any other is watched, once whoever was to be killed has been."""
-
-HEADERS = {"content-type": "application/json"}
 
 
 class Shared:
@@ -102,49 +114,125 @@ class Shared:
         struct.pack_into("q", self._memory, 16, self.get()[2] + 1)
 
 
+WAIT_S_MAX = 60.0
+"""How long a thread waits for the other; one that failed never comes."""
+
+UPLOADED = {TesterStep.STUDY_INSERTED, TesterStep.RELEASE_INSERTED, TesterRelayStep.SEALED_INSERTED}
+
+
+class StepOrder:
+    """Stands in for ``failpoint`` in a tester: holds whoever overtakes, then calls it.
+
+    A job is there for its worker before the upload's request comes to ``ANSWERING``, and a verdict can be
+    read before its worker comes to ``VERDICT_STORED``. On a busy machine one thread then overtakes the other,
+    and a plan of kills waits for a step that has been passed.
+    """
+
+    def __init__(self, failpoint: Callable[[str], None]) -> None:
+        self._failpoint = failpoint
+        self._answered, self._stored = threading.Event(), threading.Event()
+        self._answered.set()
+        self._stored.set()
+
+    def __call__(self, step: str) -> None:
+        if step in UPLOADED:
+            self._answered.clear()
+        elif step == TesterStep.VERDICT_INSERTED:
+            self._stored.clear()
+        elif step == TesterStep.JOB_LEASED:
+            self._answered.wait(WAIT_S_MAX)
+        elif step == TesterStep.VERDICT_SERVED:
+            self._stored.wait(WAIT_S_MAX)
+        self._failpoint(step)
+        if step == TesterStep.ANSWERING:
+            self._answered.set()
+        elif step == TesterStep.VERDICT_STORED:
+            self._stored.set()
+
+
 class Sweep:
     """One supervisor: its databases, its parties' messages and the processes of the case under way.
 
-    ``party`` is whose process is killed beside the tester's, ``component`` names its database's migrations.
+    ``parties`` are those whose process is killed beside the tester's, each with its database.
     """
 
-    party, component = "north", "agent"
+    parties: tuple[str, ...] = ("north",)
+    component, data_set = "agent", "patients"
+    never = "the agent did not get its verdict"
 
-    def __init__(self, folder: Path, agent_url: str, tester_url: str) -> None:
-        self.folder, self.urls, self.shared = folder, (agent_url, tester_url), Shared()
+    def __init__(self, folder: Path, party_url: str, tester_url: str) -> None:
+        self.folder, self.shared = folder, Shared()
+        self.urls = dict.fromkeys(self.parties[-1:], party_url) | {"tester": tester_url}
+        self.urls |= {name: another_database(party_url) for name in self.parties[:-1]}
         self.plan: list[str] = []
         self.planted: str | None = None
         self.wire = folder / "wire"
-        for url, component in zip(self.urls, (self.component, "tester"), strict=True):
+        for name, url in self.urls.items():
             engine = create_engine(url)
-            upgrade(engine, component)
+            upgrade(engine, "tester" if name == "tester" else self.component)
             engine.dispose()
         (self.port,) = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
-        # Neither engine is connected before the fork: each child opens its own connections.
-        self.agent_engine = create_engine(agent_url)
-        self.tester = make_tester(folder, self.url, create_engine(tester_url), self.shared.clock)
-        self.client = TesterClient(
-            self.url,
-            self.url,
-            key_of(self.party),
-            self.shared.clock,
-            lambda pause_s: time.sleep(pause_s / 100),
-        )
+        # No engine is connected before the fork: each child opens its own connections.
+        self.engines = {name: create_engine(url) for name, url in self.urls.items()}
+        self.tester = make_tester(folder, self.url, self.engines["tester"], self.shared.clock)
+        self.clients = {name: self._client(name) for name in self.parties}
         self.http = httpx.Client(base_url=self.url, trust_env=False, timeout=60)
         self.study, self.envelope = sealed(self.make_study())
         self.releases = self.make_releases()
         self.children: dict[str, int] = {}
 
+    def _client(self, name: str) -> TesterClient:
+        """Return a party's client, which writes down what it sends."""
+        pause = lambda pause_s: time.sleep(pause_s / 100)  # noqa: E731
+        client = TesterClient(self.url, self.url, key_of(name), self.shared.clock, pause)
+        send = client.put_release
+
+        def noted(study: str, party: str, envelope: bytes) -> None:
+            with self.wire.open("a") as wire:
+                wire.write(digest(envelope) + "\n")
+            send(study, party, envelope)
+
+        client.put_release = noted  # type: ignore[method-assign]
+        return client
+
+    # What the kinds of sweep differ in.
+
     def make_study(self) -> Study:
         return study_of(["north", "south"])
 
     def make_releases(self) -> dict[str, bytes]:
-        """Return the releases of those who are never killed."""
-        study = self.make_study()
-        release = PROCEDURE.privatise(study, (60, 300 << 20), SeededNoise(2))
-        message = ReleaseMessage(study=self.study, party="south", release=release)
-        return {"south": seal(encode(message), RELEASE_TYPE, key_of("south"))}
+        """Return the releases that the tester holds and of nobody who is killed."""
+        return {"south": release_of(self.study, "south", 2, 300)}
+
+    def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
+        """Put the parties together, in a child."""
+        return {name: self.make_party(make_agent, name, noise) for name in self.parties}
+
+    def make_party(self, make: Callable[..., Any], name: str, noise: SeededNoise) -> Any:
+        engine, client = self.engines[name], self.clients[name]
+        return make(self.folder, name, engine=engine, client=client, noise=noise, clock=self.shared.clock)
+
+    def steps_of(self, party: Any) -> list[Callable[[], Any]]:
+        """Return what a party does, over and over."""
+        return [lambda: party.poll(0), party.work, party.fetch_verdicts]
+
+    def reset_party(self, connection: sa.Connection) -> None:
+        """Write what a party's database holds at the beginning, once its tables are empty."""
+
+    def enrol(self, connection: sa.Connection) -> None:
+        enrol(connection, ["north", "south"])
+
+    def wanted(self, name: str) -> dict[str, Any]:
+        """Return what a party's database must hold in the end."""
+        return {
+            "debits": [(self.data_set, self.study)],
+            "outbox": [("release", "delivered")],
+            "states": ["sent"],
+            "findings": 0,
+        }
+
+    # One case.
 
     def run(self, plan: list[str], planted: str | None) -> dict[str, Any]:
         """Run one case; returns how often somebody was killed, and what is wrong."""
@@ -162,26 +250,31 @@ class Sweep:
 
     def _live(self) -> list[str]:
         until = time.monotonic() + PATIENCE_S
-        if self.plan and self.plan[0].startswith("tester.study."):
+        if not self.parties or (self.plan and self.plan[0].startswith("tester.study.")):
             self.shared.arm()
         self._fork("tester")
         study = f"/v1/studies/{self.study}"
-        others = [(f"{study}/releases/{name}", name, content) for name, content in self.releases.items()]
+        others = [(f"{study}/releases/{name}", name, self.releases[name]) for name in self.uploaded()]
         for path, key, content in [(study, "ada", self.envelope), *others]:
-            while not self._put(path, key, content):
+            while not self._ask("PUT", path, key, content):
                 if time.monotonic() > until:
                     return ["the tester took nothing"]
                 self._restart_the_dead()
                 self.pause()
         self.shared.arm()
-        self._fork("agent")
+        if self.parties:
+            self._fork("agent")
         is_over = self.patience()
-        while "agent" in self.children:
+        while "agent" in self.children or not (self.parties or self._ask("GET", f"{study}/verdict", "ada")):
             if is_over():
-                return ["the agent did not get its verdict"]
+                return [self.never]
             self._restart_the_dead()
             self.pause()
         return []
+
+    def uploaded(self) -> list[str]:
+        """Return whose releases are uploaded before the parties are started."""
+        return list(self.releases)
 
     def patience(self) -> Callable[[], bool]:
         """Return what says whether a verdict, for which the wait begins now, is waited for no longer."""
@@ -199,16 +292,17 @@ class Sweep:
         """Wait between two looks: longer where a mistake may have stopped everything."""
         time.sleep(0.1 if self.planted else 0.003)
 
-    def _put(self, path: str, party: str, content: bytes) -> bool:
+    def _ask(self, method: str, path: str, party: str, content: bytes = b"") -> bool:
+        """Say whether the tester took what is put, or has what is asked for."""
         token = issue_token(key_of(party), self.url, int(self.shared.clock()))
-        headers = HEADERS | {"authorization": f"Bearer {token}"}
+        headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
         try:
-            response = self.http.put(path, content=content, headers=headers)
+            response = self.http.request(method, path, content=content, headers=headers)
         except httpx.TransportError:
             return False
-        if response.status_code >= 300:
+        if method == "PUT" and response.status_code >= 300:
             raise RuntimeError(f"the tester refused: {response.text}")
-        return True
+        return response.status_code < 300
 
     def _fork(self, role: str) -> None:
         pid = os.fork()
@@ -219,6 +313,8 @@ class Sweep:
         try:
             self._become(role)
             code = 0
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(code)
 
@@ -240,11 +336,14 @@ class Sweep:
         """Run in a child: set the kill, plant the mistake, and do the role's work."""
         fake: Any = SimpleNamespace(environ=self, getpid=os.getpid, kill=self._kill)
         vars(failpoints)["os"] = fake
+        if self.planted in PLANTED:
+            PLANTED[self.planted](self)
         if role == "tester":
             vars(failpoints)["failpoint"] = StepOrder(failpoints.failpoint)
-            self._be_tester()
+            self.tester.state.worker.leases.holder = secrets.token_hex(16)
+            serve(self.tester, "127.0.0.1", self.port, self.tester.state.stopping)
         else:
-            self._be_agent()
+            self._be_parties()
 
     def get(self, _: str) -> str | None:
         """Stand in for the environment: which step kills now."""
@@ -255,162 +354,362 @@ class Sweep:
         self.shared.count_kill()  # before dying, so that the next step of the plan counts from now on
         os.kill(pid, sig)
 
-    def _be_tester(self) -> None:
-        self.tester.state.worker.leases.holder = secrets.token_hex(16)
-        if self.planted == "job-deleted-when-leased":
-            take: Any = Leases.take
-
-            def lose(leases: Leases, connection: sa.Connection) -> str | None:
-                study: str | None = take(leases, connection)
-                connection.execute(JOBS.delete())
-                return study
-
-            Leases.take = lose  # type: ignore[method-assign]
-            Leases.require = Leases.finish = lambda *_: None  # type: ignore[method-assign]
-        serve(self.tester, "127.0.0.1", self.port, self.tester.state.stopping)
-
-    def _be_agent(self) -> None:
-        if self.planted in {"debit-outside", "send-before-storing"}:
-            agent_process.plant(self.planted)
-            agent_process.CLIENTS.append(self.client)
-        send = self.client.put_release
-
-        def noted(study: str, party: str, envelope: bytes) -> None:
-            with self.wire.open("a") as wire:
-                wire.write(digest(envelope) + "\n")
-            send(study, party, envelope)
-
-        self.client.put_release = noted  # type: ignore[method-assign]
-        # Another noise after every start.
-        turns = self.make_steps(SeededNoise(int.from_bytes(os.urandom(4))))
-        query = sa.select(STUDIES.c.verdict).where(STUDIES.c.verdict.is_not(None))
-        while run_transaction(self.agent_engine, lambda c: c.execute(query).first(), read_only=True) is None:
-            for turn in turns:
-                with suppress(TesterError):
-                    turn()
+    def _be_parties(self) -> None:
+        noise = SeededNoise(int.from_bytes(os.urandom(4)))  # another one after every start
+        parties = self.make_parties(noise)
+        # Whose confirmation was lost sends again, also where the last of them has the verdict by then.
+        delivered = sa.select(OUTBOX.c.outcome).where(OUTBOX.c.outcome.is_not(None))
+        got = sa.select(AGENT_STUDIES.c.verdict).where(AGENT_STUDIES.c.verdict.is_not(None))
+        wanted = dict.fromkeys(self.parties, delivered) | {self.parties[-1]: got}
+        while not all(
+            run_transaction(self.engines[name], lambda c, q=query: c.execute(q).first(), read_only=True)
+            for name, query in wanted.items()
+        ):
+            for party in parties.values():
+                for step in self.steps_of(party):
+                    with suppress(TesterError):
+                        step()
             self.pause()
-
-    def make_steps(self, noise: SeededNoise) -> list[Callable[[], Any]]:
-        """Put the party together; returns what it does, over and over."""
-        agent = make_agent(
-            self.folder,
-            self.party,
-            engine=self.agent_engine,
-            client=self.client,
-            noise=noise,
-            clock=self.shared.clock,
-        )
-        return [lambda: agent.poll(0), agent.work, agent.fetch_verdicts]
-
-    def reset_party(self, connection: sa.Connection) -> None:
-        """Write what the party's database holds at the beginning, once its tables are empty."""
-
-    def enrol(self, connection: sa.Connection) -> None:
-        enrol(connection, ["north", "south"])
 
     def _reset(self) -> None:
         self.wire.write_text("")
-        for url, metadata in zip(self.urls, (self.tables(), [TESTER_TABLES]), strict=True):
-            engine = create_engine(url)
+        for name, url in self.urls.items():
+            tables = [TESTER_TABLES] if name == "tester" else [CURATOR_TABLES, AGENT_TABLES]
 
-            def clear(connection: sa.Connection, metadata: list[sa.MetaData] = metadata) -> None:
-                # A curator's database has not all of the tables that an agent's has.
+            def clear(connection: sa.Connection, name: str = name, tables: Any = tables) -> None:
                 existing = sa.inspect(connection).get_table_names()
-                for table in (table for tables in metadata for table in reversed(tables.sorted_tables)):
+                for table in (table for metadata in tables for table in reversed(metadata.sorted_tables)):
                     if table.name in existing:
                         connection.execute(table.delete())
-                (self.enrol if TESTER_TABLES in metadata else self.reset_party)(connection)
+                (self.enrol if name == "tester" else self.reset_party)(connection)
 
-            run_transaction(engine, clear)
-            engine.dispose()
+            at_once(url, clear)
 
-    def tables(self) -> list[sa.MetaData]:
-        """Return the tables of the party's database, in an order in which they can be emptied."""
-        return [AGENT_TABLES]
-
-    def debits(self) -> list[tuple[str, str]]:
-        """Return account and study of the debits that there must be, by account."""
-        return [("patients", self.study)]
+    # What must hold in the end.
 
     def _faults(self) -> list[str]:
         """Say what is wrong once everything has come to rest."""
-        agent_engine, tester_engine = (create_engine(url) for url in self.urls)
-        try:
-            found = run_transaction(agent_engine, self._faults_of_agent, read_only=True)
-            found += run_transaction(
-                tester_engine,
-                lambda c: self._faults_of_tester(c, found_at_agent(agent_engine)),
-                read_only=True,
-            )
-        finally:
-            agent_engine.dispose()
-            tester_engine.dispose()
-        return found
-
-    def _faults_of_agent(self, connection: sa.Connection) -> list[str]:
-        found = []
-        verify(connection)
-        entries = [entry for entry in export(connection) if entry["kind"] == "debit"]
-        debits = [(entry["data_set"], entry["study"]) for entry in entries]
-        if debits != self.debits():
-            found.append(f"{len(debits)} debits")
-        rows = connection.execute(OUTBOX.select()).all()
-        if [(row.kind, row.outcome) for row in rows] != [("release", "delivered")]:
-            found.append("the outbox does not hold exactly one delivered release")
-        stored = {digest(bytes(row.envelope)) for row in rows}
+        found = {name: at_once(self.urls[name], read_party) for name in self.parties}
+        faults = []
+        for name, held in found.items():
+            wanted = self.wanted(name)
+            if held["debits"] != wanted["debits"]:
+                faults.append(f"{len(held['debits'])} debits")
+            if held["outbox"] != wanted["outbox"]:
+                faults.append("the outbox does not hold exactly one delivered release")
+            faults += [
+                f"{name} has other {key}: {held[key]}"
+                for key in ("states", "findings")
+                if held[key] != wanted[key]
+            ]
+        stored = {digest(envelope) for held in found.values() for envelope in held["envelopes"]}
         if set(self.wire.read_text().split()) != stored:
-            found.append("other releases than the stored one were sent")
-        if list(connection.execute(sa.select(STUDIES.c.state)).scalars()) != ["sent"]:
-            found.append("the study is not recorded as sent")
-        return found
+            faults.append("other releases than the stored one were sent")
+        if self.parties and found[self.parties[-1]]["received"] != [
+            envelope for name in self.parties[:-1] for envelope in found[name]["envelopes"]
+        ]:
+            faults.append("the receiver keeps something else than the sender stored")
+        return faults + at_once(self.urls["tester"], lambda c: self._faults_of_tester(c, found))
 
-    def _faults_of_tester(self, connection: sa.Connection, agents: dict[str, bytes]) -> list[str]:
-        found = []
-        releases = connection.execute(RELEASES.select()).all()
-        wanted = {**self.releases, self.party: agents.get("release")}
-        if {row.owner: bytes(row.envelope) for row in releases} != wanted:
-            found.append("the tester holds other releases than were stored")
+    def _faults_of_tester(self, connection: sa.Connection, found: Mapping[str, Any]) -> list[str]:
+        faults = []
+        rows = [(row.owner, bytes(row.envelope)) for row in connection.execute(RELEASES.select())]
+        sent = {name: map(statement_of, held["envelopes"]) for name, held in found.items()}
+        wanted = [*self.releases.items(), *((name, one) for name, all_ in sent.items() for one in all_)]
+        if sorted(rows) != sorted(wanted):
+            faults.append("the tester holds other releases than were stored")
         if connection.execute(JOBS.select()).first() is not None:
-            found.append("a job is left")
-        verdicts = connection.execute(sa.select(VERDICTS.c.envelope)).scalars().all()
-        if [bytes(verdict) for verdict in verdicts] != [agents.get("verdict")]:
-            found.append("the tester's verdict is not the one that the agent got")
+            faults.append("a job is left")
+        if connection.execute(SEALED.select()).first() is not None:
+            faults.append("a ciphertext is left at the tester")
+        verdicts = [bytes(row) for row in connection.execute(sa.select(VERDICTS.c.envelope)).scalars()]
+        if len(verdicts) != 1 or (self.parties and found[self.parties[-1]]["verdicts"] != verdicts):
+            faults.append("the tester's verdict is not the one that was got")
         transcript = transcript_of(connection, self.study) if verdicts else None
         try:
             outcome = verify_transcript(transcript or b"", key_of("tester").public_hex).verdict.outcome
         except VerificationError as error:
-            return [*found, f"the transcript does not hold: {error}"]
-        return found if outcome == "completed" else [*found, f"the study is {outcome}"]
+            return [*faults, f"the transcript does not hold: {error}"]
+        return faults if outcome == "completed" else [*faults, f"the study is {outcome}"]
 
 
-def found_at_agent(engine: sa.Engine) -> dict[str, bytes]:
-    """Return the release that the agent stored, and the verdict that it got."""
+class PeerSweep(Sweep):
+    """A supervisor of two agents in one process, and of a tester."""
 
-    def read(connection: sa.Connection) -> dict[str, bytes]:
-        release = connection.execute(sa.select(OUTBOX.c.envelope)).scalar()
-        verdict = connection.execute(sa.select(STUDIES.c.verdict)).scalar()
-        both = {"release": release, "verdict": verdict}
-        return {name: bytes(value) for name, value in both.items() if value is not None}
+    parties, data_set = (SENDER, RECEIVER), "people"
 
-    return run_transaction(engine, read, read_only=True)
+    def __init__(self, folder: Path, party_url: str, tester_url: str) -> None:
+        super().__init__(folder, party_url, tester_url)
+        self.publish = False
+        self.studies = {publish: sealed(peer_world.peer_study(publish)) for publish in (False, True)}
+        for name in self.parties:
+            peer_world.write_source(folder, name)
 
+    def make_study(self) -> Study:
+        return peer_world.peer_study()
+
+    def make_releases(self) -> dict[str, bytes]:
+        return {}
+
+    def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
+        return {name: self.make_party(peer_world.make_peer_agent, name, noise) for name in self.parties}
+
+    def run(self, plan: list[str], planted: str | None) -> dict[str, Any]:
+        self.publish = planted == "publish"
+        self.study, self.envelope = self.studies[self.publish]
+        return super().run(plan, None if self.publish else planted)
+
+    def wanted(self, name: str) -> dict[str, Any]:
+        wanted = super().wanted(name)
+        if name == RECEIVER:
+            wanted["findings"] = 1
+            if not self.publish:
+                wanted |= {"debits": [], "outbox": [("receipt", "delivered")]}
+        return wanted
+
+
+class ReuseSweep(Sweep):
+    """A supervisor of a tester that holds a completed study, and is sent one that reuses its releases."""
+
+    parties, never = (), "there is no verdict"
+    owners = ("north", "south")
+
+    def make_study(self) -> Study:
+        self.source, self.source_envelope = sealed(study_of(self.owners, title="Earlier"))
+        owners = [
+            Owner(name=name, key=key_of(name).public_hex, data_set="patients", reuses=self.source)
+            for name in self.owners
+        ]
+        return study_of(self.owners).model_copy(update={"owners": tuple(owners)})
+
+    def make_releases(self) -> dict[str, bytes]:
+        """Return the releases of the earlier study."""
+        return {
+            name: release_of(self.source, name, place, 300 + place) for place, name in enumerate(self.owners)
+        }
+
+    def uploaded(self) -> list[str]:
+        return []
+
+    def enrol(self, connection: sa.Connection) -> None:
+        enrol(connection, self.owners)
+        connection.execute(
+            STUDIES.insert().values(
+                digest=self.source,
+                envelope=self.source_envelope,
+                title="Earlier",
+                procedure=PROCEDURE.name,
+                analyst_key=key_of("ada").public_hex,
+                state="completed",
+                created_at=NOW,
+                deadline=NOW + 1,
+            )
+        )
+        for place, (name, envelope) in enumerate(self.releases.items()):
+            row, key = {"study": self.source, "owner": name}, key_of(name).public_hex
+            payload = open_envelope(envelope, RELEASE_TYPE, key)
+            connection.execute(STUDY_OWNERS.insert().values(**row, position=place, key=key))
+            connection.execute(
+                RELEASES.insert().values(
+                    **row, envelope=envelope, digest=digest(payload), units=60, received_at=NOW
+                )
+            )
+
+    def _faults_of_tester(self, connection: sa.Connection, found: Mapping[str, Any]) -> list[str]:
+        faults = super()._faults_of_tester(connection, found)
+        rows = connection.execute(sa.select(REUSES.c.owner, REUSES.c.source).order_by(REUSES.c.owner)).all()
+        if [tuple(row) for row in rows] != [(name, self.source) for name in self.owners]:
+            faults.append("what is reused is recorded wrongly")
+        return faults
+
+
+class CuratorSweep(Sweep):
+    """A supervisor whose party is a curator."""
+
+    parties, component = (CURATOR,), "curator"
+    owners, by_hand = ("north", "west"), "west"
+
+    def make_study(self) -> Study:
+        return curated_world.curated_study_of(self.owners)
+
+    def make_releases(self) -> dict[str, bytes]:
+        self.data_sets = curated_world.make_data_sets(self.folder, self.owners)
+        return {}
+
+    def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
+        engine, client = self.engines[CURATOR], self.clients[CURATOR]
+        curator = curated_world.make_curator(
+            self.data_sets, engine=engine, client=client, noise=noise, clock=self.shared.clock
+        )
+        return {CURATOR: curator}
+
+    def steps_of(self, party: Any) -> list[Callable[[], Any]]:
+        def decide() -> None:
+            with suppress(AlreadyDecidedError):
+                party.approve(self.study, self.by_hand)
+
+        poll, *rest = super().steps_of(party)
+        return [poll, decide, *rest]
+
+    def reset_party(self, connection: sa.Connection) -> None:
+        curated_world.register_owners(connection, self.data_sets, self.owners, [self.by_hand])
+
+    def enrol(self, connection: sa.Connection) -> None:
+        curated_world.enrol_at_tester(connection)
+
+    def wanted(self, name: str) -> dict[str, Any]:
+        debits = [(f"{owner}/patients", self.study) for owner in self.owners]
+        return super().wanted(name) | {"debits": debits}
+
+
+def release_of(study: str, owner: str, seed: int, total: int) -> bytes:
+    """Return the envelope of an owner's release of a sum."""
+    release = PROCEDURE.privatise(study_of([owner]), (60, total << 20), SeededNoise(seed))
+    message = ReleaseMessage(study=study, party=owner, release=release)
+    return seal(encode(message), RELEASE_TYPE, key_of(owner))
+
+
+def at_once(url: str, work: Callable[[sa.Connection], Any]) -> Any:
+    """Do something in one transaction of a connection of its own."""
+    engine = create_engine(url)
+    try:
+        return run_transaction(engine, work)
+    finally:
+        engine.dispose()
+
+
+def another_database(url: str) -> str:
+    """Return the URL of a second database beside the one given; makes it where it is PostgreSQL's."""
+    if url.startswith("sqlite"):
+        return url.replace("party.sqlite3", "sender.sqlite3")
+    name = sa.make_url(url).database or ""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}_sender".encode())
+    return url.replace(f"/{name}", f"/{name}_sender")
+
+
+def read_party(connection: sa.Connection) -> dict[str, Any]:
+    """Return what a party's database holds, and check its ledger."""
+    verify(connection)
+    rows = connection.execute(OUTBOX.select()).all()
+    entries = [entry for entry in export(connection) if entry["kind"] == "debit"]
+    verdicts = connection.execute(sa.select(AGENT_STUDIES.c.verdict)).scalars()
+    found: dict[str, Any] = {"findings": 0, "received": []}
+    if sa.inspect(connection).has_table(FINDINGS.name):  # an agent's, not a curator's
+        found["findings"] = len(connection.execute(FINDINGS.select()).all())
+        received = connection.execute(sa.select(RECEIVED.c.package)).scalars()
+        found["received"] = [bytes(package) for package in received]
+    return found | {
+        "debits": [(entry["data_set"], entry["study"]) for entry in entries],
+        "outbox": [(row.kind, row.outcome) for row in rows],
+        "envelopes": [bytes(row.envelope) for row in rows],
+        "states": list(connection.execute(sa.select(AGENT_STUDIES.c.state)).scalars()),
+        "verdicts": [bytes(verdict) for verdict in verdicts if verdict is not None],
+    }
+
+
+def statement_of(envelope: bytes) -> bytes:
+    """Return what the tester keeps of an answer: of a sealed release, its statement alone."""
+    if "statement" in json.loads(envelope):
+        return decode(SealedPackage, envelope).statement.encode()
+    return envelope
+
+
+# Planted mistakes.
+
+
+def delete_job_when_leased(_: Sweep) -> None:
+    take: Any = Leases.take
+
+    def lose(leases: Leases, connection: sa.Connection) -> str | None:
+        study: str | None = take(leases, connection)
+        connection.execute(JOBS.delete())
+        return study
+
+    Leases.take = lose  # type: ignore[method-assign]
+    Leases.require = Leases.finish = lambda *_: None  # type: ignore[method-assign]
+
+
+def plant_in_agent(sweep: Sweep) -> None:
+    agent_process.plant(str(sweep.planted))
+    agent_process.CLIENTS.extend(sweep.clients.values())
+
+
+def store_findings_outside(sweep: Sweep) -> None:
+    """What was found is stored before the transaction that stores the answer."""
+    genuine, patched = releases.Releaser._summarise, vars(releases)["Releaser"]
+    put: Any = releases.put_finding
+
+    def summarise(self: Any, job: Any, received: Any) -> Any:
+        units, summary = genuine(self, job, received)
+        if received is not None:
+            try:
+                run_transaction(
+                    sweep.engines[RECEIVER],
+                    lambda connection: put(connection, job.digest, summary.finding, 0),
+                )
+            except sa.exc.IntegrityError:
+                raise TesterError("stored before") from None  # what the loop goes on after
+        return units, summary
+
+    patched._summarise = summarise
+    vars(releases)["put_finding"] = lambda *_: None
+
+
+def let_one_owner_pay(_: Sweep) -> None:
+    """The account of one owner alone is debited."""
+    patched: Any = Releaser
+    genuine: Any = Releaser._debit
+    patched._debit = lambda self, connection, job, now: genuine(
+        self, connection, replace(job, parts=job.parts[:1]), now
+    )
+
+
+def never_queue(_: Sweep) -> None:
+    vars(studies)["queue_verdict"] = lambda *_: None
+
+
+def never_record(_: Sweep) -> None:
+    vars(studies)["record"] = lambda *_: None
+
+
+PLANTED: dict[str | None, Callable[[Sweep], None]] = {
+    "job-deleted-when-leased": delete_job_when_leased,
+    "debit-outside": plant_in_agent,
+    "send-before-storing": plant_in_agent,
+    "finding-outside": store_findings_outside,
+    GOES_ON: let_one_owner_pay,
+    "never-queued": never_queue,
+    "not-recorded": never_record,
+}
+
+SWEEPS: dict[str, type[Sweep]] = {
+    "agent": Sweep,
+    "peer": PeerSweep,
+    "reuse": ReuseSweep,
+    "curator": CuratorSweep,
+}
 
 IMPORTED_LATE = ("pandas", "anyio._backends._asyncio", "uvicorn.lifespan.on", "uvicorn.loops.asyncio")
 """What the services' libraries import at first use: here before the forks, so that it is paid for once."""
 
 
-def main(folder: str, agent_url: str, tester_url: str) -> None:
-    configure_logging("ERROR")
-    for name in IMPORTED_LATE:
-        importlib.import_module(name)
-    discovery.PROCEDURES[PROCEDURE.name] = PROCEDURE
-    sweep = Sweep(Path(folder), agent_url, tester_url)
+def answer_cases(run: Callable[[list[str], str | None], dict[str, Any]]) -> None:
+    """Read cases, run them, and write what came of them."""
     gc.freeze()  # so that a child's collector does not copy every page
     for line in sys.stdin:
         case = json.loads(line)
-        outcome = sweep.run(case["plan"], case["planted"])
-        sys.stdout.write(json.dumps(outcome) + "\n")
+        sys.stdout.write(json.dumps(run(case["plan"], case["planted"])) + "\n")
         sys.stdout.flush()
+
+
+def main(kind: str, folder: str, party_url: str, tester_url: str) -> None:
+    configure_logging("ERROR")
+    for name in IMPORTED_LATE:
+        importlib.import_module(name)
+    for procedure in (PROCEDURE, curated_world.CuratedSum()):
+        discovery.PROCEDURES[procedure.name] = procedure
+    answer_cases(SWEEPS[kind](Path(folder), party_url, tester_url).run)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """Kills one of several testers and job workers that share a database, case after case.
 
-``several_testers_process.py FOLDER UNUSED DATABASE_URL``, driven as kill_sweep_process.py: one case a line,
-``{"plan": [step, ...], "planted": name or null}``, one outcome a line, ``{"kills": n, "faults": [...]}``.
+``several_testers_process.py KIND FOLDER UNUSED DATABASE_URL``, driven as kill_sweep_process.py.
 
 Two testers that only serve, two job workers and a load balancer are processes of their own. Parties send
 several studies through the balancer, each request over a new connection and so to the other tester. Whichever
@@ -11,32 +10,39 @@ killed or stopped are ended at once, as time would, and nobody else's. The plan 
 an agent waits at one tester, and a study comes to the other.
 """
 
-import gc
+import asyncio
+import fcntl
 import http.client
 import importlib
+import itertools
 import json
+import mmap
 import os
 import re
 import signal
+import struct
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import psycopg
 import sqlalchemy as sa
-from fault_world import PROCEDURE, SeededNoise, enrol, key_of, sealed, study_of
-from kill_sweep_process import IMPORTED_LATE
+from fault_world import PROCEDURE, PooledSum, SeededNoise, enrol, key_of, sealed, study_of
+from kill_sweep_process import IMPORTED_LATE, answer_cases
 from long_runs import choose
-from round_robin import RoundRobin
-from several_testers_parts import LOOK_S, PATIENCE_S, PAUSE, PLANTED, STOPPED_S, WORKERS, CountedSum, Kills
+from pydantic import BaseModel
 
 from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.release import Release, ReleaseMessage
+from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import discovery
+from tacit_protocol.procedures.base import Progress
 from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.verification import VerificationError, verify_transcript
@@ -47,6 +53,7 @@ from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.tester import inboxes, jobs
 from tacit_services.tester.app import create_tester, open_key
+from tacit_services.tester.jobs import LEASE_S, Leases
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import JOBS, METADATA, RELEASES, STUDIES, VERDICTS
 
@@ -63,6 +70,146 @@ STOPPING = {DEAF, "delete-what-is-leased"}
 
 WAIT_S = 60.0
 """How long the agent waits at most."""
+
+PATIENCE_S = 300.0
+"""How long a part of a case may take."""
+
+STOPPED_S = 4.0
+"""How long it is watched that nothing goes on."""
+
+LOOK_S = 0.05
+"""How often testers and workers look for news: a second, in earnest."""
+
+COMPUTING_S = 0.06
+"""How long a verdict takes, so that both workers have one at once."""
+
+WORKERS = ("worker-0", "worker-1")
+
+PAUSE = "pause:"
+"""Begins a step at which a process is stopped, not killed."""
+
+
+class CountedSum(PooledSum):
+    """Writes down every computation of a verdict: the study's title, and which process began it."""
+
+    def __init__(self, log: Path) -> None:
+        super().__init__()
+        self.log, self.process = log, ""
+        self.compute: Callable[[], None] = lambda: time.sleep(COMPUTING_S)
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> BaseModel:
+        if self.process:  # and not the supervisor, which verifies
+            with self.log.open("a") as log:
+                log.write(f"{study.title} {self.process}\n")
+            self.compute()
+        return super().assemble(study, releases, progress)
+
+
+class Kills:
+    """How many of the plan's steps have been reached: shared by all processes, counted by one at a time."""
+
+    def __init__(self, lock: Path) -> None:
+        self._lock, self._memory = lock, mmap.mmap(-1, 8)
+
+    def count(self) -> int:
+        return int(struct.unpack("q", self._memory[:8])[0])
+
+    def set(self, count: int) -> None:
+        self._memory[:8] = struct.pack("q", count)
+
+    def claim(self, plan: list[str], step: str) -> str | None:
+        """Return the plan's next entry if that is this step; nobody else gets the same one."""
+        with self._lock.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = self.count()
+            if done >= len(plan) or plan[done].removeprefix(PAUSE) != step:
+                return None
+            self.set(done + 1)
+            return plan[done]
+
+
+def take_what_others_have(procedure: CountedSum, database_url: str, name: str) -> None:
+    """Plant: a lease does not keep the second worker from what the first one computes.
+
+    Only one takes from the other: two would take a job from each other for ever.
+    """
+    first = JOBS.c.holder.startswith(WORKERS[0])
+
+    def take(self: Leases, connection: sa.Connection) -> str | None:
+        query = sa.select(JOBS.c.study).where(first)
+        study: str | None = connection.execute(query).scalars().first()
+        if study is not None:
+            until = self._present(connection) + LEASE_S
+            connection.execute(
+                JOBS.update().where(JOBS.c.study == study).values(holder=self.holder, lease_until=until)
+            )
+        return study
+
+    def until_another_takes_it() -> None:
+        with psycopg.connect(database_url, autocommit=True) as database:
+            end = time.monotonic() + PATIENCE_S
+            while time.monotonic() < end:
+                if database.execute("SELECT 1 FROM jobs WHERE holder = %s", [name]).fetchone() is None:
+                    return
+                time.sleep(LOOK_S)
+
+    if name.startswith(WORKERS[0]):
+        procedure.compute = until_another_takes_it
+    else:
+        Leases.take = take  # type: ignore[method-assign]
+
+
+def delete_what_is_leased(procedure: CountedSum, database_url: str, name: str) -> None:
+    """Plant: a job is deleted when it is taken, and not when it is done."""
+    genuine: Any = Leases.take
+
+    def take(self: Leases, connection: sa.Connection) -> str | None:
+        study: str | None = genuine(self, connection)
+        connection.execute(JOBS.delete().where(JOBS.c.holder == self.holder))
+        return study
+
+    Leases.take = take  # type: ignore[method-assign]
+    Leases.require = Leases.finish = lambda *_: None  # type: ignore[method-assign]
+
+
+PLANTED = {"take-what-others-have": take_what_others_have, "delete-what-is-leased": delete_what_is_leased}
+
+
+class RoundRobin:
+    """A load balancer: hands each connection to the next of this machine's ports that takes it."""
+
+    def __init__(self, ports: Sequence[int]) -> None:
+        self._ports, self._turns = tuple(ports), itertools.count()
+
+    def run(self, port: int) -> None:
+        """Serve on that port for ever."""
+        asyncio.run(self._serve(port))
+
+    async def _serve(self, port: int) -> None:
+        server = await asyncio.start_server(self._balance, "127.0.0.1", port)
+        await server.serve_forever()
+
+    async def _balance(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        first = next(self._turns)
+        for place in range(len(self._ports)):
+            port = self._ports[(first + place) % len(self._ports)]
+            try:
+                far_reader, far_writer = await asyncio.open_connection("127.0.0.1", port)
+            except OSError:
+                continue  # that server is down
+            await asyncio.gather(_copy(reader, far_writer), _copy(far_reader, writer))
+            return
+        writer.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while chunk := await reader.read(2**16):
+            writer.write(chunk)
+            await writer.drain()
+    writer.close()
 
 
 class Cluster:
@@ -371,7 +518,7 @@ def _verdict_in(transcript: bytes) -> bytes:
     return str(json.loads(transcript)["verdict"]).encode()
 
 
-def main(folder: str, _: str, database_url: str) -> None:
+def main(_: str, folder: str, __: str, database_url: str) -> None:
     configure_logging("WARNING")
     for name in IMPORTED_LATE:
         importlib.import_module(name)
@@ -379,12 +526,8 @@ def main(folder: str, _: str, database_url: str) -> None:
     balancer = os.fork()
     if balancer == 0:
         RoundRobin(list(cluster.ports.values())).run(cluster.balancer)
-    gc.freeze()  # so that a child's collector does not copy every page
     try:
-        for line in sys.stdin:
-            case = json.loads(line)
-            sys.stdout.write(json.dumps(cluster.run(case["plan"], case["planted"])) + "\n")
-            sys.stdout.flush()
+        answer_cases(cluster.run)
     finally:
         os.kill(balancer, signal.SIGKILL)
 

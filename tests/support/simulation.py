@@ -113,6 +113,11 @@ class Network:
             raise httpx.ReadTimeout("lost")
         return response
 
+    def close(self) -> None:
+        self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        self.loop.run_until_complete(self.loop.shutdown_default_executor())
+        self.loop.close()
+
 
 class Simulation:
     """One history: parties, their clocks, and what is known of what they did.
@@ -161,10 +166,7 @@ class Simulation:
             engine.dispose()
         for agent in self.agents.values():
             agent._client.close()
-        loop = self.network.loop
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.run_until_complete(loop.shutdown_default_executor())
-        loop.close()
+        self.network.close()
 
     def _engine(self, name: str) -> sa.Engine:
         return create_engine(f"sqlite:///{self.folder / name}.sqlite3")
@@ -184,23 +186,22 @@ class Simulation:
             self.agents[owner]._client.close()
         self.starts += 1
         clock = self.clock_of(owner)
-        client = TesterClient(
-            URL,
-            URL,
-            key_of(owner),
-            clock,
-            lambda _: None,
-            transport=httpx.MockTransport(self.network.carry),
-        )
-        self.agents[owner] = make_agent(
-            self.folder,
+        transport = httpx.MockTransport(self.carry)
+        self.agents[owner] = self.make_agent(
             owner,
             engine=self.engines[owner],
-            client=client,
+            client=TesterClient(URL, URL, key_of(owner), clock, lambda _: None, transport=transport),
             noise=SeededNoise(1000 * self.seed + self.starts),
             clock=clock,
-            by_hand=owner == BY_HAND,
         )
+
+    def carry(self, request: httpx.Request) -> httpx.Response:
+        """Carry a party's request to the tester."""
+        return self.network.carry(request)
+
+    def make_agent(self, owner: str, **uses: Any) -> Any:
+        """Put a party together."""
+        return make_agent(self.folder, owner, by_hand=owner == BY_HAND, **uses)
 
     def create(self, owners: Sequence[str], epsilon: str, deadline_in_s: int) -> str:
         study = self.study_of(

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import DeclineMessage, Release, ReleaseMessage
+from tacit_protocol.messages.release import DeclineMessage, PublicRule, Release, ReleaseMessage
 from tacit_protocol.messages.study import CancellationMessage, Owner, Party, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, Guarantee, NoisyVector
@@ -153,9 +153,10 @@ class Parties:
         payload = encode(message.model_copy(update=changes))
         return seal(payload, RELEASE_TYPE, self.owners[owner])
 
-    def decline(self, study: str, owner: str) -> bytes:
+    def decline(self, study: str, owner: str, rule: PublicRule | None = None) -> bytes:
         """Return the envelope of an owner's decline."""
-        return seal(encode(DeclineMessage(study=study, party=owner)), DECLINE_TYPE, self.owners[owner])
+        message = DeclineMessage(study=study, party=owner, rule=rule)
+        return seal(encode(message), DECLINE_TYPE, self.owners[owner])
 
     def cancellation(self, study: str) -> bytes:
         """Return the envelope of the analyst's cancellation."""

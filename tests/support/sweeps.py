@@ -8,17 +8,19 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psycopg
 
+SUPERVISORS = {"several testers": "several_testers_process.py"}
+
 
 class Sweep:
-    """The supervisor that a module runs, one case at a time."""
+    """The supervisor of a kind of case (kill_sweep_process.py), one case at a time."""
 
-    def __init__(self, supervisor: ModuleType, folder: Path, party_url: str, tester_url: str) -> None:
-        command = [sys.executable, str(supervisor.__file__), str(folder), party_url, tester_url]
+    def __init__(self, kind: str, folder: Path, party_url: str, tester_url: str) -> None:
+        script = Path(__file__).parent / SUPERVISORS.get(kind, "kill_sweep_process.py")
+        command = [sys.executable, str(script), kind, str(folder), party_url, tester_url]
         self.log = folder / "log"
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -45,23 +47,23 @@ class Sweep:
 
 
 @contextmanager
-def on_sqlite(supervisor: ModuleType, folder: Path) -> Iterator[Sweep]:
+def on_sqlite(kind: str, folder: Path) -> Iterator[Sweep]:
     """A supervisor with two SQLite databases."""
     urls = [f"sqlite:///{folder / name}.sqlite3" for name in ("party", "tester")]
-    sweep = Sweep(supervisor, folder, *urls)
+    sweep = Sweep(kind, folder, *urls)
     yield sweep
     sweep.close()
 
 
 @contextmanager
-def on_postgresql(supervisor: ModuleType, folder: Path, server: str) -> Iterator[Sweep]:
+def on_postgresql(kind: str, folder: Path, server: str) -> Iterator[Sweep]:
     """A supervisor with two databases of a PostgreSQL server."""
     names = [f"sweep_{uuid.uuid4().hex}" for _ in range(2)]
     with psycopg.connect(server, autocommit=True) as connection:
         for name in names:
             connection.execute(f"CREATE DATABASE {name}".encode())
     urls = [server.replace("/postgres?", f"/{name}?") for name in names]
-    sweep = Sweep(supervisor, folder, *urls)
+    sweep = Sweep(kind, folder, *urls)
     yield sweep
     sweep.close()
     with psycopg.connect(server, autocommit=True) as connection:

@@ -1,27 +1,34 @@
 """Runs a real tester with the stand-in procedure: ``python tester_process.py CONFIG [PLANTED]``.
 
-``answer-first`` plants a tester that answers an upload at once and stores it later, ``slow-stop`` one that
-takes ten minutes to stop, ``endless-check`` one whose forty-first study is checked for ten minutes.
+``work-for-ever MARK`` in place of ``PLANTED`` runs a job worker of its own whose verdict takes for ever; the
+file ``MARK`` appears once it is being computed. ``tester_process.py archive DATABASE-URL FOLDER NOW``
+archives every study that has ended.
+
+``answer-first`` plants a tester that answers an upload at once and stores it later, ``endless-check`` one
+whose forty-first study is checked for ten minutes.
 """
 
-import atexit
 import itertools
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from study_parties import MeanProcedure
 
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import discovery
+from tacit_services.shared.database import create_engine
 from tacit_services.tester import studies
 from tacit_services.tester.__main__ import main
+from tacit_services.tester.archive import open_folder
+from tacit_services.tester.archiving import ENDED, Archiver
 
 ENDLESS_AFTER = 40
 
 LATER_S = 600.0
-"""When what was acknowledged is stored, and how long a slow stop takes: longer than any is waited for."""
+"""When what was acknowledged is stored: longer than anything is waited for."""
 
 
 def answer_first() -> None:
@@ -50,10 +57,31 @@ class EndlessCheck(MeanProcedure):
             time.sleep(LATER_S)
 
 
-if __name__ == "__main__":
-    discovery.PROCEDURES["mean"] = EndlessCheck() if sys.argv[2:] == ["endless-check"] else MeanProcedure()
-    if sys.argv[2:] == ["answer-first"]:
+def archive(database_url: str, folder: Path, now: float) -> None:
+    with open_folder(folder) as opened:
+        archiver = Archiver(create_engine(database_url), opened, lambda: now, delete=True)
+        archiver.run(dict.fromkeys(ENDED, int(now) + 1))
+
+
+def serve(config: str, planted: str = "", mark: str = "") -> int:
+    procedure = EndlessCheck() if planted == "endless-check" else MeanProcedure()
+    discovery.PROCEDURES["mean"] = procedure
+    if planted == "work-for-ever":
+
+        def work_for_ever() -> None:
+            Path(mark).touch()
+            time.sleep(LATER_S)
+
+        procedure.during_assembly = work_for_ever
+        return main(["work", "--config", config])
+    if planted == "answer-first":
         answer_first()
-    elif sys.argv[2:] == ["slow-stop"]:
-        atexit.register(time.sleep, LATER_S)
-    sys.exit(main(["serve", "--config", sys.argv[1]]))
+    return main(["serve", "--config", config])
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "archive":
+        discovery.PROCEDURES["mean"] = MeanProcedure()
+        archive(sys.argv[2], Path(sys.argv[3]), float(sys.argv[4]))
+    else:
+        sys.exit(serve(*sys.argv[1:]))

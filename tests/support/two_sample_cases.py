@@ -1,5 +1,6 @@
 """Studies, tables in memory and a seeded stand-in for privacy noise, for tests of two-sample statistics."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ Codes = npt.NDArray[np.int32]
 
 
 class SeededNoise:
-    """Rounded normal noise with a seed: repeatable, so for tests alone."""
+    """Rounded normal noise and discrete Laplace noise with a seed: repeatable, so for tests alone."""
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
@@ -28,7 +29,8 @@ class SeededNoise:
         return values + np.rint(scale * self._rng.standard_normal(values.shape)).astype(np.int64)
 
     def laplace(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
-        raise NotImplementedError
+        drawn = self._rng.geometric(-math.expm1(-1 / scale), (2, len(values)))
+        return np.asarray(values + drawn[0] - drawn[1])
 
 
 class NoNoise:

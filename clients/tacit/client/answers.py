@@ -144,6 +144,9 @@ class OwnerState(ServiceAnswer):
     name: str
     sent: bool
     declined: bool
+    rule: str | None = None
+    """The public rule that this owner's number of units breaks, where its decline names one: a key of
+    :data:`tacit_protocol.messages.release.PUBLIC_RULES`."""
 
 
 class SharedRelease(ServiceAnswer):

@@ -4,7 +4,18 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar, get_args, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    ForwardRef,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    get_args,
+    overload,
+)
 
 from tacit.client.http import HttpRequest, HttpResponse, check, json_object
 from tacit.client.transport import AsyncTransport, Transport
@@ -98,6 +109,8 @@ class Call(Generic[Arguments, Returned]):
         method.__module__, method.__doc__ = owner.__module__, self.operation.__doc__
         signature = inspect.signature(self.operation)
         returned = get_args(signature.return_annotation)[-1]
+        if isinstance(returned, ForwardRef):  # of a class that loads when needed
+            returned = returned.__forward_arg__
         method.__signature__ = signature.replace(return_annotation=returned)  # type: ignore[attr-defined]
         return method
 

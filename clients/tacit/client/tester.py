@@ -30,9 +30,7 @@ from tacit.errors import (
     VerdictTimeoutError,
     VerificationFailedError,
 )
-from tacit.results import StudyVerdict, study_verdict
 from tacit.setup.keys import load_key
-from tacit.studies.draft import EnrolledKeys, PreparedStudy, StudyDraft, prepare
 from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
 from tacit_protocol.messages.study import CancellationMessage, Party, Study
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, VerdictMessage
@@ -49,6 +47,8 @@ from tacit_protocol.signing.keys import PrivateKey, SignatureError
 from tacit_protocol.signing.tokens import issue_token
 
 if TYPE_CHECKING:
+    from tacit.results import StudyVerdict
+    from tacit.studies.draft import PreparedStudy, StudyDraft
     from tacit_protocol.verification import VerifiedTranscript
 
 VERDICT_TIMEOUT_S = 600.0
@@ -127,13 +127,15 @@ class TesterCalls:
         return parse(EnrolledParty, answer)
 
     @call
-    def prepare_study(self, draft: StudyDraft | Mapping[str, Any]) -> Operation[PreparedStudy]:
+    def prepare_study(self, draft: "StudyDraft | Mapping[str, Any]") -> Operation["PreparedStudy"]:
         """Freeze a draft into a study, with the parties' keys, and work out its cost; nothing is stored.
 
         Raises:
             InputError: an owner is not enrolled, or this client's key is no analyst's.
             StudyRefusedError: the procedure does not take the study as written.
         """
+        from tacit.studies.draft import EnrolledKeys, StudyDraft, prepare  # noqa: PLC0415 (loads when needed)
+
         drafted = draft if isinstance(draft, StudyDraft) else StudyDraft.from_dict(draft)
         tester = yield from TesterCalls.identity.operation(self)
         if self._tester_key is not None and tester.key != self._tester_key:
@@ -162,7 +164,7 @@ class TesterCalls:
 
     @call
     def create_study(
-        self, study: StudyDraft | PreparedStudy | Mapping[str, Any], *, force: bool = False
+        self, study: "StudyDraft | PreparedStudy | Mapping[str, Any]", *, force: bool = False
     ) -> Operation[str]:
         """Sign a study and hand it to the tester. Returns its digest, by which everyone knows it.
 
@@ -170,6 +172,8 @@ class TesterCalls:
             HopelessStudyError: it could hardly find anything, and ``force`` is False.
             StudyRefusedError: the procedure does not take it as written.
         """
+        from tacit.studies.draft import PreparedStudy  # noqa: PLC0415 (loads when needed)
+
         if isinstance(study, PreparedStudy):
             prepared = study
         else:
@@ -210,7 +214,7 @@ class TesterCalls:
     @call
     def wait_for_verdict(
         self, digest: str, timeout_s: float = VERDICT_TIMEOUT_S, on_progress: OnProgress | None = None
-    ) -> Operation[StudyVerdict]:
+    ) -> Operation["StudyVerdict"]:
         """Wait until the study ends; returns its verdict, checked against the tester's signature.
 
         Raises:
@@ -358,7 +362,9 @@ def _party(name: str, key: str) -> Party:
         raise ResponseError("the tester answered with a name that no party can have") from error
 
 
-def _verdict(asked: Study, study_digest: str, envelope: bytes) -> StudyVerdict:
+def _verdict(asked: Study, study_digest: str, envelope: bytes) -> "StudyVerdict":
+    from tacit.results import study_verdict  # noqa: PLC0415 (statistics load when needed)
+
     try:
         message = decode(VerdictMessage, open_envelope(envelope, VERDICT_TYPE, asked.tester.key))
     except (SignatureError, MessageError) as error:

@@ -1,13 +1,33 @@
-"""`tacit agent`: set up and run an owner's agent, and decide what it may take part in."""
+"""`tacit agent`, `tacit ledger`, `tacit data`: an owner's agent, its decisions, ledger and data."""
+
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from tacit.atomic_write import require_writable
+from tacit.command import connect
 from tacit.command.connect import connecting
-from tacit.command.output import AGENT_FILE, AgentFile, Json
+from tacit.command.output import (
+    AGENT_FILE,
+    AgentFile,
+    Json,
+    answer,
+    delta_text,
+    epsilon_text,
+    lines,
+    lines_to_errors,
+    print_json,
+    table,
+    time_text,
+    write_file,
+)
+from tacit.errors import InputError
 
 app = typer.Typer(name="agent", help="Set up and run an owner's agent; decide.", no_args_is_help=True)
 
@@ -51,8 +71,6 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Write a new agent's key, agent.toml and policy.toml."""
-    from tacit.command.output import lines, print_json
-    from tacit.errors import InputError
     from tacit.setup.configuration import DataSetSetup, PolicySetup, TesterAddress, init_agent
     from tacit.setup.keys import load_key
 
@@ -77,10 +95,9 @@ def init(
         port=port,
     )
     key = load_key(folder / "agent.pem").public_hex
-    if as_json:
-        print_json({"config": str(file), "name": name, "key": key})
-        return
-    lines(
+    answer(
+        as_json,
+        {"config": str(file), "name": name, "key": key},
         f"Wrote {file}, policy.toml and the key. Public key: {key}",
         f"Read {folder / 'policy.toml'}: it decides what may leave, and which columns may be used.",
         "Next:",
@@ -93,9 +110,7 @@ def init(
 @app.command("serve")
 def serve(config: AgentFile = AGENT_FILE) -> None:
     """Run an agent. It stops at Ctrl-C or SIGTERM."""
-    from tacit.command.connect import become
-
-    become("agent", config)
+    connect.become("agent", config)
 
 
 @app.command("enrol")
@@ -115,19 +130,16 @@ def enrol(
 def login(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Print a link that signs a browser in to the agent's pages: once, within five minutes."""
     from tacit.client.sign_in import agent_door
-    from tacit.command.connect import print_link
 
-    print_link(agent_door, config, as_json)
+    connect.print_link(agent_door, config, as_json)
 
 
 @app.command("status")
 def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show the data sets, what is left of their budgets, and the studies by state."""
     from tacit.client.answers import Standing, parse_item
-    from tacit.command.connect import agent_client
-    from tacit.command.output import epsilon_text, lines, print_json, table
 
-    with agent_client(config) as client:
+    with connect.agent_client(config) as client:
         found = client.status()
     if as_json:
         print_json(found)
@@ -159,10 +171,7 @@ def inbox(
     as_json: Json = False,
 ) -> None:
     """List what is asked of this owner, and waits for a decision."""
-    from tacit.command.connect import agent_client
-    from tacit.command.output import epsilon_text, print_json, table, time_text
-
-    with agent_client(config) as client:
+    with connect.agent_client(config) as client:
         studies = client.studies(state or (None if every else WAITING))
     if as_json:
         print_json(studies)
@@ -187,11 +196,8 @@ def inbox(
 @app.command("reuses")
 def reuses(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Ask the tester which later studies read this owner's release again. They cost nothing."""
-    from tacit.command.connect import agent_client, whole_digest
-    from tacit.command.output import lines, print_json
-
-    with agent_client(config) as client:
-        whole = whole_digest(digest, [study["digest"] for study in client.studies()])
+    with connect.agent_client(config) as client:
+        whole = connect.whole_digest(digest, client)
         later = client.reused_by(whole)
     if as_json:
         print_json({"digest": whole, "reused_by": later})
@@ -206,16 +212,14 @@ def reuses(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False
 @app.command("certificate")
 def certificate(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Print the certificate that a study needs in which this owner receives another's release."""
-    from tacit.command.output import lines, print_json
     from tacit.setup.configuration import read_toml, text_field
     from tacit.setup.keys import load_key
     from tacit_protocol.signing.sealing import certify
 
     found = certify(load_key(config.parent / text_field(read_toml(config), "key_file", config)))
-    if as_json:
-        print_json(found.model_dump(mode="json"))
-        return
-    lines(
+    answer(
+        as_json,
+        found.model_dump(mode="json"),
         "Give this to the analyst, for this owner's part of the draft:",
         f'  sealing = {{ key = "{found.key}", signature = "{found.signature}" }}',
     )
@@ -225,12 +229,10 @@ def certificate(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
 def result(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show what this agent found with another owner's release. It is not private for this owner's data."""
     from tacit.client.agent import finding_result
-    from tacit.command.connect import agent_client, whole_digest
-    from tacit.command.output import lines, print_json
-    from tacit.command.result_view import print_result
+    from tacit.command.study_view import print_result
 
-    with agent_client(config) as client:
-        found = client.finding(whole_digest(digest, [study["digest"] for study in client.studies()]))
+    with connect.agent_client(config) as client:
+        found = client.finding(connect.whole_digest(digest, client))
     if as_json:
         print_json(found["finding"])
         return
@@ -244,19 +246,13 @@ def result(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False
 @app.command("approve")
 def approve(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Approve a study: its budget is spent and the release is sent."""
-    from tacit.command.connect import agent_client, whole_digest
-    from tacit.command.output import lines, print_json
-
-    with agent_client(config) as client:
-        whole = whole_digest(digest, [study["digest"] for study in client.studies()])
+    with connect.agent_client(config) as client:
+        whole = connect.whole_digest(digest, client)
         asked = client.study(whole)
         if not as_json and asked["state"] == WAITING:
             lines(*_in_words(asked))
-        answer = client.approve(whole)
-    if as_json:
-        print_json(answer)
-        return
-    lines(f"Approved {whole[:12]}.")
+        decided = client.approve(whole)
+    answer(as_json, decided, f"Approved {whole[:12]}.")
 
 
 @app.command("decline")
@@ -267,19 +263,306 @@ def decline(
     as_json: Json = False,
 ) -> None:
     """Decline a study: the tester learns that you declined, and nothing else."""
-    from tacit.command.connect import agent_client, whole_digest
-    from tacit.command.output import lines, print_json
-
-    with agent_client(config) as client:
-        whole = whole_digest(digest, [study["digest"] for study in client.studies()])
-        answer = client.decline(whole, reason)
-    if as_json:
-        print_json(answer)
-        return
-    lines(f"Declined {whole[:12]}. Nothing was spent.")
+    with connect.agent_client(config) as client:
+        whole = connect.whole_digest(digest, client)
+        decided = client.decline(whole, reason)
+    answer(as_json, decided, f"Declined {whole[:12]}. Nothing was spent.")
 
 
 def _in_words(study: dict[str, Any]) -> list[str]:
     words = study.get("plain_words") or ""
     listed = [words] if isinstance(words, str) else [str(line) for line in words]
     return [*listed, *(f"Warning: {warning}" for warning in study.get("warnings") or ())]
+
+
+ledger_app = typer.Typer(
+    name="ledger", help="Show, verify and export an owner's ledger.", no_args_is_help=True
+)
+
+OneDataSet = Annotated[str | None, typer.Option(help="Only this data set.")]
+FIELDS = (
+    "sequence",
+    "at",
+    "data_set",
+    "kind",
+    "study",
+    "epsilon_micro",
+    "delta_pico",
+    "paid_by",
+    "pure_pico",
+    "gaussian_femto",
+    "approximate_atto",
+)
+
+
+@ledger_app.command("show")
+def show(data_set: OneDataSet = None, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
+    """Show what was spent, when, on which study, and what is left of each share."""
+    from tacit.client.answers import Standing, parse_item
+
+    with connect.agent_client(config) as client:
+        entries = client.ledger(data_set)
+        accounts = [] if as_json else client.status()["data_sets"]
+    if as_json:
+        print_json(entries)
+        return
+    print_entries(entries)
+    for account in accounts:
+        if data_set in {None, account["name"]}:
+            lines(f"{account['name']}: epsilon {parse_item(Standing, account).left_words} left")
+
+
+def print_entries(entries: Iterable[Mapping[str, Any]]) -> None:
+    """Print a ledger's entries."""
+    table(
+        ("#", "At", "Data set", "What", "Epsilon", "Delta", "Paid by"),
+        [
+            (
+                entry["sequence"],
+                _when(entry["at"]),
+                entry["data_set"],
+                "cap set" if entry["study"] is None else f"study {entry['study'][:12]}",
+                epsilon_text(entry["epsilon_micro"]),
+                delta_text(entry["delta_pico"]),
+                _payer(entry),
+            )
+            for entry in entries
+        ],
+    )
+
+
+@ledger_app.command("export")
+def export(
+    output: Annotated[Path, typer.Option(help="A .csv or .json file to write.")],
+    data_set: OneDataSet = None,
+    config: AgentFile = AGENT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Write the ledger to a file: JSON with every mechanism event, or CSV with one line an entry."""
+    import csv
+    import io
+    import json
+
+    if output.suffix not in {".csv", ".json"}:
+        raise InputError("--output must end in .csv or .json")
+    require_writable(output)
+    with connect.agent_client(config) as client:
+        entries = client.ledger(data_set)
+    text = io.StringIO()
+    if output.suffix == ".json":
+        json.dump(entries, text, indent=2)
+    else:
+        writer = csv.DictWriter(text, FIELDS, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(entries)
+    write_file(output, text.getvalue().encode())
+    answer(
+        as_json,
+        {"output": str(output), "entries": len(entries)},
+        f"Wrote {len(entries)} entries to {output}.",
+    )
+
+
+@ledger_app.command("verify")
+def verify(
+    kept: Annotated[
+        list[str] | None, typer.Option(help="A head hash that was kept elsewhere: it must still be there.")
+    ] = None,
+    config: AgentFile = AGENT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Check that no entry was changed, removed, added or reordered. Exit code 1 where one was."""
+    hashes = checked_hashes(kept or [])
+    with connect.agent_client(config) as client:
+        report = client.verify_ledger(hashes)
+    if as_json:
+        print_json(report)
+    else:
+        print_verification(report)
+    if not report["ok"]:
+        raise typer.Exit(1)
+
+
+def checked_hashes(hashes: list[str]) -> list[str]:
+    """Return the hashes; raises InputError where one is none."""
+    if not all(re.fullmatch("[0-9a-f]{64}", one) for one in hashes):
+        raise InputError("--kept must be 64 hexadecimal digits, as this command shows them")
+    return hashes
+
+
+def print_verification(report: Mapping[str, Any]) -> None:
+    """Print what checking a ledger has found."""
+    from tacit.client.answers import Standing, parse_item
+
+    table(
+        ("Head hash", "Data set", "Entries", "Epsilon left"),
+        [
+            (
+                account["head_hash"],
+                account["data_set"],
+                account["entries"],
+                parse_item(Standing, account["standing"]).left_words,
+            )
+            for account in report["accounts"]
+        ],
+    )
+    lines(*(f"Damaged: {fault}" for fault in report["faults"]))
+    if report["ok"]:
+        lines("The ledger is whole. Keep the head hashes in another place: --kept compares them later.")
+
+
+def _payer(entry: Mapping[str, Any]) -> str:
+    payer = entry.get("paid_by")
+    return "" if payer is None else "both shares" if payer == "both" else f"{str(payer).capitalize()} share"
+
+
+def _when(at: object) -> str:
+
+    return time_text(at) if isinstance(at, int | float) else str(at)
+
+
+align_app = typer.Typer(
+    name="align",
+    help="Compare the units of a data set with another owner's, without the tester.",
+    no_args_is_help=True,
+)
+
+DataSet = Annotated[str, typer.Option(help="A data set of agent.toml.")]
+UnitColumn = Annotated[
+    str | None, typer.Option(help="The id that both owners share; the data set's unit_column.")
+]
+SharedKey = Annotated[Path, typer.Option(help="The key that both owners share, from `tacit data align key`.")]
+
+
+@align_app.command("key")
+def key(
+    out: Annotated[Path, typer.Option(help="A new file, for you and the other owner alone.")],
+    as_json: Json = False,
+) -> None:
+    """Draw a key for two owners. Take it to the other owner yourself: the tester must never see it."""
+    from tacit.setup.keys import create_unit_key
+
+    create_unit_key(out)
+    if as_json:
+        print_json({"key_file": str(out)})
+    else:
+        lines(f"{out}: for you and one other owner; never for the tester or an analyst")
+
+
+@align_app.command("make")
+def make(
+    *,
+    data_set: DataSet,
+    key: SharedKey,
+    out: Annotated[Path, typer.Option(help="The file to write, for the other owner.")],
+    unit_column: UnitColumn = None,
+    config: AgentFile = AGENT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Read the ids and write the file that the other owner compares with."""
+    _align(config, ["make", *_named(data_set, key, unit_column), "--out", str(out)], as_json)
+
+
+@align_app.command("compare")
+def compare(
+    *,
+    data_set: DataSet,
+    key: SharedKey,
+    theirs: Annotated[Path, typer.Option("--with", help="The file that the other owner made.")],
+    unit_column: UnitColumn = None,
+    list_ids: Annotated[
+        bool, typer.Option("--list", help="Name the ids that may differ, on this screen.")
+    ] = False,
+    config: AgentFile = AGENT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Compare with the other owner's file. Where the units are the same, the agent remembers it."""
+    listed = ["--list"] if list_ids else []
+    _align(config, ["compare", *_named(data_set, key, unit_column), "--with", str(theirs), *listed], as_json)
+
+
+@align_app.command("list")
+def list_alignments(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
+    """List what the agent has recorded: which data set is aligned with whose, by which digest."""
+    _align(config, ["list"], as_json)
+
+
+@align_app.command("forget")
+def forget(
+    *,
+    digest: Annotated[str, typer.Argument(help="The alignment's digest, whole.")],
+    config: AgentFile = AGENT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Forget an alignment and its key: the agent refuses studies that name it from then on."""
+    _align(config, ["forget", "--digest", digest], as_json)
+
+
+def _named(data_set: str, key: Path, unit_column: str | None) -> list[str]:
+    of = ["--data-set", data_set, "--key", str(key)]
+    return of if unit_column is None else [*of, "--unit-column", unit_column]
+
+
+def _align(config: Path, arguments: Sequence[str], as_json: bool) -> None:
+    from tacit.setup.processes import run_align
+
+    done = run_align(config, [*arguments, *(["--json"] if as_json else [])])
+    if as_json:
+        print(done.output)
+    else:
+        lines(*done.output.splitlines())
+    if not done.passed:
+        raise typer.Exit(1)
+
+
+data_app = typer.Typer(
+    name="data", help="Describe, check and align an owner's data, locally.", no_args_is_help=True
+)
+data_app.add_typer(align_app)
+
+
+@data_app.command("check")
+def check(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
+    """Read configuration, policy and data as the agent would; nothing leaves this machine."""
+    from tacit.setup.doctor import run_check
+
+    found = run_check("agent", config)
+    if as_json:
+        print_json(found.report)
+    else:
+        lines(found.text)
+    if not found.passed:
+        raise typer.Exit(1)
+
+
+@data_app.command("describe")
+def describe(
+    source: Annotated[
+        str, typer.Argument(help="A .csv or .parquet file, a folder of .parquet files, or a database URL.")
+    ],
+    table: Annotated[str | None, typer.Option(help="The table, of a database.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Propose bounds and levels by columns' names and types. No value is read: bounds from data leak it."""
+    from tacit.setup.column_description import CAUTION, columns_of, described, snippet
+
+    found = columns_of(source, table)
+    columns = described(found)
+    read = "the names" if all(column.type == "unknown" for column in found) else "the names and types"
+    text = snippet(columns, "the table" if "://" in source else source, read)
+    blank = [column.name for column in columns if not column.complete]
+    if as_json:
+        print_json(
+            {
+                "read": read,
+                "columns": [asdict(column) for column in columns],
+                "fill_in": blank,
+                "caution": CAUTION,
+                "toml": text,
+            }
+        )
+        return
+    print(text, end="")
+    lines_to_errors(f"WARNING: {CAUTION}")
+    if blank:
+        lines_to_errors(f"Fill in: {', '.join(blank)}. The agent refuses blanks.")

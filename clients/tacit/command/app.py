@@ -11,9 +11,9 @@ from typing import Annotated
 
 import typer
 
-from tacit.command import agent, curator, data, demo, ledger, party, plan, release, study, tester
+from tacit.command import agent, connect, curator, demo, party, plan, release, study
 from tacit.command.connect import connecting
-from tacit.command.output import Json, foreign
+from tacit.command.output import Json, foreign, print_json, table
 from tacit.command.study import adjust, report
 from tacit.errors import InputError, TacitError
 from tacit_protocol.terminal import printable_lines
@@ -28,11 +28,9 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Check clock, key file, tester, database and data. Exit code 1 where something is wrong."""
-    from tacit.command.connect import told_ca_file
-    from tacit.command.output import print_json, table
     from tacit.setup.doctor import examine
 
-    findings = list(examine(config or _found_here(), ca_file=told_ca_file()))
+    findings = list(examine(config or _found_here(), ca_file=connect.told_ca_file()))
     if as_json:
         print_json([{"name": f.name, "state": f.state, "text": f.text} for f in findings])
     else:
@@ -42,7 +40,6 @@ def doctor(
 
 
 def _found_here() -> Path:
-    from tacit.errors import InputError
 
     for name in CANDIDATES:
         if Path(name).is_file():
@@ -62,8 +59,18 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for noun in (tester, agent, curator, party, study, data, ledger, plan, release):
-    app.add_typer(noun.app)
+for noun in (
+    party.tester_app,
+    agent.app,
+    curator.app,
+    party.app,
+    study.app,
+    agent.data_app,
+    agent.ledger_app,
+    plan.app,
+    release.app,
+):
+    app.add_typer(noun)
 study.app.command("report")(connecting(report))
 study.app.command("adjust")(adjust)
 app.command("demo")(demo.demo)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.command.output import answer, time_text
 from tacit.errors import ConfigurationError, InputError
 from tacit.setup.processes import ServiceKind, service_command
 
@@ -123,17 +124,14 @@ def operator_client(curator_file: Path) -> "CuratorClient":
     return CuratorClient.of_operator(curator_file, told_ca_file())
 
 
-def whole_digest(beginning: str, known: list[str]) -> str:
-    """Return the one digest that starts so.
-
-    Raises:
-        InputError: there is none, or more than one.
-    """
+def whole_digest(beginning: str, client: "Client | AgentClient | CuratorClient") -> str:
+    """Return the one digest of a service's studies that starts so; raises InputError where none does."""
     if len(beginning) == DIGEST_LENGTH:
         return beginning
     if len(beginning) < PREFIX_LENGTH_MIN:
         raise InputError(f"give at least {PREFIX_LENGTH_MIN} characters of the study's digest")
-    matching = [digest for digest in known if digest.startswith(beginning)]
+    known = (study["digest"] if isinstance(study, dict) else study.digest for study in client.studies())
+    matching = [str(digest) for digest in known if digest.startswith(beginning)]
     if len(matching) != 1:
         found = "no study starts" if not matching else f"{len(matching)} studies start"
         raise InputError(f"{found} with {beginning}: list the studies and give more of the digest")
@@ -143,13 +141,14 @@ def whole_digest(beginning: str, known: list[str]) -> str:
 def print_link(door: "Callable[[Path], Door]", configuration: Path, as_json: bool) -> None:
     """Ask the service for a link, and print it."""
     from tacit.client.sign_in import make_sign_in_link
-    from tacit.command.output import lines, print_json, time_text
 
     link = make_sign_in_link(door(configuration), ca_file=told_ca_file())
-    if as_json:
-        print_json({"url": link.url, "expires_at": link.expires_at})
-        return
-    lines(f"Open this in your browser, once, until {time_text(link.expires_at)}:", f"  {link.url}")
+    answer(
+        as_json,
+        {"url": link.url, "expires_at": link.expires_at},
+        f"Open this in your browser, once, until {time_text(link.expires_at)}:",
+        f"  {link.url}",
+    )
 
 
 def become(

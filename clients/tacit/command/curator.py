@@ -2,15 +2,34 @@
 
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.command import connect
 from tacit.command.connect import connecting
-from tacit.command.output import CURATOR_FILE, OWNER_FILE, CuratorFile, Json, OwnerFile
+from tacit.command.output import (
+    CURATOR_FILE,
+    OWNER_FILE,
+    CuratorFile,
+    Json,
+    OwnerFile,
+    answer,
+    delta_text,
+    epsilon_text,
+    keys,
+    lines,
+    print_json,
+    table,
+    time_text,
+    upload_progress,
+)
+from tacit.errors import InputError
 
 if TYPE_CHECKING:
+    from tacit.client.answers import HeldDataSet
     from tacit.client.curator import CuratorClient
 
 DataSet = Annotated[str, typer.Option(help="The data set's name.")]
@@ -41,16 +60,14 @@ def owner_init(
     as_json: Json = False,
 ) -> None:
     """Write a new owner's key and owner.toml, for an owner that hands its data to a curator."""
-    from tacit.command.output import lines, print_json
     from tacit.setup.configuration import CuratorAddress, init_owner
     from tacit.setup.keys import load_key
 
     file = init_owner(folder, name, CuratorAddress(curator_url.rstrip("/"), curator_key))
     key = load_key(folder / "owner.pem").public_hex
-    if as_json:
-        print_json({"owner": str(file), "name": name, "key": key})
-        return
-    lines(
+    answer(
+        as_json,
+        {"owner": str(file), "name": name, "key": key},
         f"Wrote {file} and its key. Your public key: {key}",
         "Next: ask the curator's operator for an invitation, then",
         f"  tacit curator enrol --owner {file} --invitation ...",
@@ -63,15 +80,9 @@ def enrol(
     as_json: Json = False,
 ) -> None:
     """Enrol as an owner at the curator that owner.toml names."""
-    from tacit.command.connect import owner_client
-    from tacit.command.output import lines, print_json
-
-    with owner_client(owner) as client:
+    with connect.owner_client(owner) as client:
         enrolled = client.enrol(invitation)
-    if as_json:
-        print_json(enrolled.model_dump())
-        return
-    lines(f"{enrolled.name} is enrolled at the curator.")
+    answer(as_json, enrolled.model_dump(), f"{enrolled.name} is enrolled at the curator.")
 
 
 def register(
@@ -81,15 +92,12 @@ def register(
 ) -> None:
     """Register a data set, or change its caps and its policy. No row is sent."""
     from tacit.client.data_set import DataSetDescription
-    from tacit.command.connect import owner_client
-    from tacit.command.curator_view import data_set_fields
-    from tacit.command.output import delta_text, epsilon_text, lines, print_json
 
     description = DataSetDescription.from_toml(file)
-    with owner_client(owner) as client:
+    with connect.owner_client(owner) as client:
         held = client.register(description)
     if as_json:
-        print_json(data_set_fields(held))
+        print_json(held.model_dump())
         return
     spend = f"epsilon {epsilon_text(held.epsilon_cap_micro)}, delta {delta_text(held.delta_cap_pico)}"
     lines(
@@ -106,15 +114,15 @@ def upload(
 ) -> None:
     """Send a data set's rows; they replace those that were there. Read while sent, in constant memory."""
     from tacit.client.data_set import upload_of
-    from tacit.command.connect import owner_client
-    from tacit.command.curator_view import data_set_fields
-    from tacit.command.output import lines, print_json, upload_progress
 
     size_bytes = upload_of(file).size_bytes
-    with owner_client(owner) as client, upload_progress(file.name, size_bytes, quiet=as_json) as report:
+    with (
+        connect.owner_client(owner) as client,
+        upload_progress(file.name, size_bytes, quiet=as_json) as report,
+    ):
         held = client.upload(data_set, file, report)
     if as_json:
-        print_json(data_set_fields(held))
+        print_json(held.model_dump())
         return
     counts = "" if held.rows is None else f": {held.rows} rows, {held.units} units"
     lines(f"{held.account} holds {file.name} now{counts}.")
@@ -122,13 +130,10 @@ def upload(
 
 def data_sets(owner: OwnerFile = OWNER_FILE, config: AsOperator = None, as_json: Json = False) -> None:
     """List your data sets at the curator, and what is left of their budgets."""
-    from tacit.command.curator_view import data_set_fields, print_data_sets
-    from tacit.command.output import print_json
-
     with client_of(owner, config) as client:
         held = client.data_sets()
     if as_json:
-        print_json([data_set_fields(data_set) for data_set in held])
+        print_json([data_set.model_dump() for data_set in held])
         return
     print_data_sets(held)
 
@@ -141,8 +146,6 @@ def delete(
     as_json: Json = False,
 ) -> None:
     """Delete a data set's rows at the curator for good. What was spent on it stays in the ledger."""
-    from tacit.command.output import lines, print_json
-    from tacit.errors import InputError
     from tacit_protocol.terminal import printable
 
     asked = f"Delete the rows of {printable(data_set)} at the curator?"
@@ -150,17 +153,14 @@ def delete(
         raise InputError("nothing was deleted: say --yes")
     with client_of(owner, config) as client:
         client.delete(data_set)
-    if as_json:
-        print_json({"data_set": data_set, "deleted": True})
-        return
-    lines(f"The curator has deleted the rows of {data_set}.")
+    answer(
+        as_json, {"data_set": data_set, "deleted": True}, f"The curator has deleted the rows of {data_set}."
+    )
 
 
 def client_of(owner: Path, config: Path | None) -> "CuratorClient":
     """Return the operator's client where a curator.toml is named, otherwise the owner's."""
-    from tacit.command.connect import operator_client, owner_client
-
-    return owner_client(owner) if config is None else operator_client(config)
+    return connect.owner_client(owner) if config is None else connect.operator_client(config)
 
 
 Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.")]
@@ -186,9 +186,6 @@ def studies(
     as_json: Json = False,
 ) -> None:
     """List what is asked of your data sets at the curator."""
-    from tacit.command.curator_view import print_studies
-    from tacit.command.output import print_json
-
     with client_of(owner, config) as client:
         listed = client.studies(state)
     if as_json:
@@ -201,11 +198,8 @@ def study(
     digest: Digest, owner: OwnerFile = OWNER_FILE, config: AsOperator = None, as_json: Json = False
 ) -> None:
     """Show a study: what it asks, in plain words, what it costs, and who has approved."""
-    from tacit.command.curator_view import print_study
-    from tacit.command.output import print_json
-
     with client_of(owner, config) as client:
-        found = client.study(_whole(client, digest))
+        found = client.study(connect.whole_digest(digest, client))
     if as_json:
         print_json(found)
         return
@@ -214,19 +208,12 @@ def study(
 
 def approve(digest: Digest, owner: OwnerFile = OWNER_FILE, as_json: Json = False) -> None:
     """Approve a study for your data sets. It runs, and spends, once every owner has approved."""
-    from tacit.command.connect import owner_client
-    from tacit.command.curator_view import print_study
-    from tacit.command.output import lines, print_json
-
-    with owner_client(owner) as client:
-        whole = _whole(client, digest)
+    with connect.owner_client(owner) as client:
+        whole = connect.whole_digest(digest, client)
         if not as_json:
             print_study(client.study(whole))
-        answer = client.approve(whole)
-    if as_json:
-        print_json(answer)
-        return
-    lines(f"Approved {whole[:12]}.")
+        decided = client.approve(whole)
+    answer(as_json, decided, f"Approved {whole[:12]}.")
 
 
 def decline(
@@ -236,16 +223,10 @@ def decline(
     as_json: Json = False,
 ) -> None:
     """Decline a study, which then ends without a verdict: the tester learns nothing else."""
-    from tacit.command.connect import owner_client
-    from tacit.command.output import lines, print_json
-
-    with owner_client(owner) as client:
-        whole = _whole(client, digest)
-        answer = client.decline(whole, reason)
-    if as_json:
-        print_json(answer)
-        return
-    lines(f"Declined {whole[:12]}. Nothing was spent.")
+    with connect.owner_client(owner) as client:
+        whole = connect.whole_digest(digest, client)
+        decided = client.decline(whole, reason)
+    answer(as_json, decided, f"Declined {whole[:12]}. Nothing was spent.")
 
 
 def ledger(
@@ -255,8 +236,7 @@ def ledger(
     as_json: Json = False,
 ) -> None:
     """Show what was spent of your accounts at the curator, when, on which study."""
-    from tacit.command.ledger import print_entries
-    from tacit.command.output import print_json
+    from tacit.command.agent import print_entries
 
     with client_of(owner, config) as client:
         entries = client.ledger(data_set)
@@ -275,8 +255,7 @@ def verify_ledger(
     as_json: Json = False,
 ) -> None:
     """Have the curator check the ledger of your accounts. Exit code 1 where it is damaged."""
-    from tacit.command.ledger import checked_hashes, print_verification
-    from tacit.command.output import print_json
+    from tacit.command.agent import checked_hashes, print_verification
 
     hashes = checked_hashes(kept or [])
     with client_of(owner, config) as client:
@@ -287,13 +266,6 @@ def verify_ledger(
         print_verification(report)
     if not report["ok"]:
         raise typer.Exit(1)
-
-
-def _whole(client: "CuratorClient", beginning: str) -> str:
-    from tacit.command.connect import DIGEST_LENGTH, whole_digest
-
-    known = [] if len(beginning) == DIGEST_LENGTH else [str(study["digest"]) for study in client.studies()]
-    return whole_digest(beginning, known)
 
 
 app = typer.Typer(
@@ -316,17 +288,15 @@ def init(
     as_json: Json = False,
 ) -> None:
     """Write a new curator's key, its storage key and curator.toml."""
-    from tacit.command.output import lines, print_json
     from tacit.setup.configuration import TesterAddress, init_curator
     from tacit.setup.keys import load_key
 
     tester = TesterAddress(tester_url.rstrip("/"), tester_key)
     file = init_curator(folder, name, tester, host=host, port=port, url=url)
     key = load_key(folder / "curator.pem").public_hex
-    if as_json:
-        print_json({"config": str(file), "name": name, "key": key, "url": url or f"http://{host}:{port}"})
-        return
-    lines(
+    answer(
+        as_json,
+        {"config": str(file), "name": name, "key": key, "url": url or f"http://{host}:{port}"},
         f"Wrote {file}, the curator's key and {folder / 'storage.key'}, which encrypts the owners' rows.",
         "Keep a copy of the storage key in another place: without it the rows are lost.",
         f"Public key, for owners and analysts to pin: {key}",
@@ -339,9 +309,7 @@ def init(
 @app.command("serve")
 def serve(config: CuratorFile = CURATOR_FILE) -> None:
     """Run a curator. It stops at Ctrl-C or SIGTERM."""
-    from tacit.command.connect import become
-
-    become("curator", config)
+    connect.become("curator", config)
 
 
 @app.command("join")
@@ -365,15 +333,11 @@ def invite(
     as_json: Json = False,
 ) -> None:
     """Make a one-time invitation for an owner, on the curator's machine."""
-    from tacit.command.connect import operator_client
-    from tacit.command.output import lines, print_json, time_text
-
-    with operator_client(config) as client:
+    with connect.operator_client(config) as client:
         invitation = client.invite(name)
-    if as_json:
-        print_json(invitation.model_dump())
-        return
-    lines(
+    answer(
+        as_json,
+        invitation.model_dump(),
         f"Invitation for owner {name}, good once, until {time_text(invitation.expires_at)}:",
         f"  {invitation.invitation}",
         "Hand it over by a channel that you both trust.",
@@ -384,10 +348,9 @@ def invite(
 @connecting
 def invitations(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
     """List all invitations ever made, and what became of each."""
-    from tacit.command.connect import operator_client
     from tacit.command.party import print_invitations
 
-    with operator_client(config) as client:
+    with connect.operator_client(config) as client:
         print_invitations(client.invitations(), as_json)
 
 
@@ -402,19 +365,16 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Revoke an owner's key for good, or its unused invitations, on the curator's machine."""
-    from tacit.command.connect import operator_client
-    from tacit.command.output import lines, print_json, time_text
     from tacit.command.party import print_revoked_invitations
 
-    with operator_client(config) as client:
+    with connect.operator_client(config) as client:
         if invitation:
             print_revoked_invitations(client.revoke_invitations(name), as_json)
             return
         owner = client.revoke(name)
-    if as_json:
-        print_json(owner.model_dump())
-        return
-    lines(
+    answer(
+        as_json,
+        owner.model_dump(),
         f"Revoked at {time_text(owner.revoked_at)}: {owner.name}, key",
         f"  {owner.key}",
         "No study is answered from its data sets any more. Its rows and its ledger stay.",
@@ -425,10 +385,7 @@ def revoke(
 @connecting
 def owners(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
     """List the owners and their keys, which a study's draft names."""
-    from tacit.command.connect import operator_client
-    from tacit.command.output import keys, print_json
-
-    with operator_client(config) as client:
+    with connect.operator_client(config) as client:
         listed = client.owners()
     if as_json:
         print_json([owner.model_dump() for owner in listed])
@@ -442,11 +399,7 @@ def status(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
     """Show the curator's owners, data sets and studies."""
     from collections import Counter
 
-    from tacit.command.connect import operator_client
-    from tacit.command.curator_view import data_set_fields, print_data_sets
-    from tacit.command.output import lines, print_json
-
-    with operator_client(config) as client:
+    with connect.operator_client(config) as client:
         identity, owners, data_sets = client.identity(), client.owners(), client.data_sets()
         counts = Counter(str(study.get("state")) for study in client.studies())
     if as_json:
@@ -454,7 +407,7 @@ def status(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
             {
                 "curator": identity.model_dump(),
                 "owners": [owner.model_dump() for owner in owners],
-                "data_sets": [data_set_fields(data_set) for data_set in data_sets],
+                "data_sets": [data_set.model_dump() for data_set in data_sets],
                 "studies": dict(counts),
             }
         )
@@ -473,13 +426,75 @@ def login(
 ) -> None:
     """Print a link that signs a browser in to the curator's pages, as its operator or an owner: once."""
     from tacit.client.sign_in import curator_door, curator_owner_door
-    from tacit.command.connect import print_link
 
     if owner is None:
-        print_link(curator_door, config, as_json)
+        connect.print_link(curator_door, config, as_json)
     else:
-        print_link(curator_owner_door, owner, as_json)
+        connect.print_link(curator_owner_door, owner, as_json)
 
 
 add_data_commands(app)
 add_decision_commands(app)
+
+
+def print_data_sets(data_sets: "Iterable[HeldDataSet]") -> None:
+    """Print data sets and what is left of their budgets."""
+    table(
+        ("Data set", "Rows", "Units", "Epsilon cap", "Epsilon spent", "Epsilon left", "Approval"),
+        [
+            (
+                data_set.account,
+                "are there" if data_set.ready else "not uploaded",
+                data_set.units or "",
+                epsilon_text(data_set.epsilon_cap_micro),
+                data_set.spent_words,
+                data_set.left_words,
+                data_set.policy.get("approval", ""),
+            )
+            for data_set in data_sets
+        ],
+    )
+
+
+def print_studies(studies: Iterable[Mapping[str, Any]]) -> None:
+    """Print a line for each study, with who has approved."""
+    table(
+        ("Study", "Title", "State", "Approved by", "Waiting for", "Epsilon", "Deadline"),
+        [
+            (
+                study["digest"][:12],
+                study["title"] or "(cannot be read)",
+                study["state"],
+                _owners_who(study, "approved"),
+                _owners_who(study, "waiting"),
+                "" if study["epsilon_micro"] is None else epsilon_text(study["epsilon_micro"]),
+                time_text(study["deadline"]),
+            )
+            for study in studies
+        ],
+    )
+
+
+def print_study(study: Mapping[str, Any]) -> None:
+    """Print one study: what it asks in plain words, what remains, and who has said what."""
+    from tacit.client.answers import Standing, parse_item
+
+    words = study.get("plain_words") or ()
+    lines(*([words] if isinstance(words, str) else [str(line) for line in words]))
+    lines(*(f"Warning: {warning}" for warning in study.get("warnings") or ()))
+    for account in study.get("accounts") or ():
+        standing = parse_item(Standing, account)
+        payment = f"; this study {account['payment']}" if account.get("payment") else ""
+        lines(f"{account['account']}: epsilon {standing.left_words} left{payment}")
+    for owner in study.get("owners") or ():
+        lines(f"{owner['owner']}: {_decision_text(owner)}")
+    lines(f"State: {study['state']}")
+
+
+def _owners_who(study: Mapping[str, Any], decision: str) -> str:
+    return ", ".join(owner["owner"] for owner in study["owners"] if owner["decision"] == decision)
+
+
+def _decision_text(owner: Mapping[str, Any]) -> str:
+    by = " by its policy" if owner.get("decided_by") == "policy" else ""
+    return f"{owner['decision']}{by}"

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tacit.atomic_write import reason_of
+from tacit.command import connect
+from tacit.command.output import progress
 from tacit.errors import InputError
 from tacit.studies.draft_flags import parse_column
 
@@ -110,18 +112,16 @@ def read_release(
     party: Path,
     *,
     weights: str = "simplex",
-    move: bool | None = False,
+    move: bool = False,
     quiet: bool = False,
 ) -> "ReleasedDatabase":
     """Return the database in a file, or of the study whose digest starts so, with weights of that kind.
 
-    ``move`` says whether points are moved to match the release; None, where they do not otherwise and nothing
-    that was released chose them.
+    ``move`` says whether points are moved to match the release.
 
     Raises:
         InputError: there is no such file or study, or no database of that owner in it.
     """
-    from tacit.command.output import progress
     from tacit.database.files import load_database
 
     with progress("recomputing the release", quiet=quiet) as report:
@@ -129,7 +129,7 @@ def read_release(
             database = load_database(source, owner=owner, progress=report)
         else:
             database = _of_study(source, owner, party, report)
-    if move or (move is None and database.points_are_blind and database.limits != database.warnings):
+    if move:
         with progress("moving the points", quiet=quiet) as report:
             database = database.reduced(
                 len(database), starts=STARTS, seed=0, progress=lambda part: report(part, "")
@@ -140,12 +140,10 @@ def read_release(
 
 
 def _of_study(beginning: str, owner: str | None, party: Path, report: Any) -> "ReleasedDatabase":
-    from tacit.command.connect import DIGEST_LENGTH, party_client, whole_digest
     from tacit.database.files import database_of_transcript
 
-    with party_client(party) as client:
-        known = [] if len(beginning) == DIGEST_LENGTH else [study.digest for study in client.studies()]
-        digest = whole_digest(beginning, known)
+    with connect.party_client(party) as client:
+        digest = connect.whole_digest(beginning, client)
         data = client.transcript(digest)
     return database_of_transcript(data, digest=digest, owner=owner, progress=report)
 

@@ -14,6 +14,7 @@ from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, ProgressColumn
     from rich.text import Text
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -64,6 +65,14 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, default=str))
 
 
+def answer(as_json: bool, fields: Any, *texts: str) -> None:
+    """Print the fields as JSON for a program, or the lines for people."""
+    if as_json:
+        print_json(fields)
+    else:
+        lines(*texts)
+
+
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a table; headings and cells are plain text, whoever wrote them.
 
@@ -97,17 +106,10 @@ def lines_to_errors(*texts: str) -> None:
 
 @contextmanager
 def progress(description: str, quiet: bool = False) -> Iterator[Callable[[float, str], None]]:
-    """Show a bar on standard error while the block runs; yields what takes the part done and the step.
+    """Show a bar on standard error while the block runs; yields what takes the part done and the step."""
+    from rich.progress import TaskProgressColumn
 
-    There is none where ``quiet``, or where standard error is no terminal.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    errors = Console(stderr=True)
-    words = TextColumn("{task.description}", markup=False)
-    columns = (words, BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True, disable=quiet or not errors.is_terminal) as bar:
+    with _bar(TaskProgressColumn(), quiet) as bar:
         task = bar.add_task(printable(description), total=1.0)
 
         def report(part: float, step: str) -> None:
@@ -120,19 +122,22 @@ def progress(description: str, quiet: bool = False) -> Iterator[Callable[[float,
 def upload_progress(
     description: str, size_bytes: int, quiet: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """Show a bar of bytes, with rate and time left, while the block runs; yields what takes the bytes sent.
+    """Show a bar of bytes, with rate and time left, meanwhile; yields what takes the bytes sent."""
+    from rich.progress import DownloadColumn
 
-    There is none where ``quiet``, or where standard error is no terminal.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    errors = Console(stderr=True)
-    words = TextColumn("{task.description}", markup=False)
-    columns = (words, BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=errors, transient=True, disable=quiet or not errors.is_terminal) as bar:
+    with _bar(DownloadColumn(), quiet) as bar:
         task = bar.add_task(printable(description), total=size_bytes)
         yield lambda sent: bar.update(task, completed=sent)
+
+
+def _bar(done: "ProgressColumn", quiet: bool) -> "Progress":
+    """Return a bar; there is none where ``quiet``, or where standard error is no terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    errors = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), done, TimeRemainingColumn())
+    return Progress(*columns, console=errors, transient=True, disable=quiet or not errors.is_terminal)
 
 
 def write_file(path: Path, data: bytes) -> None:

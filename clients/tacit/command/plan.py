@@ -2,21 +2,220 @@
 
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tacit.command.output import Json, lines, print_json
-from tacit.command.plan_question import Planning, with_flags
+from tacit.atomic_write import require_writable
+from tacit.command.output import Json, answer, lines, print_json, progress, table, write_file
+from tacit.errors import InputError
 
 if TYPE_CHECKING:
     from tacit.database.released import ReleasedDatabase
-    from tacit.planning.simulation import Interval, Plan
+    from tacit.planning.questions import Question
+    from tacit.planning.simulation import Interval, Plan, Setting
     from tacit.planning.sizes import SampleSizePlan
     from tacit_protocol.domain.columns import Domain
+
+
+UNITS, EPSILON, DELTA, ALPHA = 1000, 1.0, 1e-5, 0.05
+"""What a curve or a search takes where it is not what is varied; power and choices must be told."""
+
+
+@dataclass(frozen=True)
+class Planning:
+    """What the flags ask: a question, and the setting that they state."""
+
+    question: "Question"
+    setting: "Setting"
+    runs: int
+    seed: int | None
+
+
+def flags(
+    source: Annotated[
+        str, typer.Argument(metavar="PROCEDURE|DRAFT.toml", help="A procedure, or a study's draft.")
+    ],
+    *,
+    n: Annotated[
+        list[int] | None, typer.Option("--n", help="Units of each owner; once, or once for each owner.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="What every owner spends.")] = None,
+    delta: Annotated[float | None, typer.Option(help="What every owner spends; 1e-5 by default.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Level of the test; .05 by default.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="name:lower:upper or name=level,level; public bounds.")
+    ] = None,
+    cells: Annotated[
+        list[int] | None, typer.Option(help="Of counts: number of cells; of a table, give it for each axis.")
+    ] = None,
+    probability: Annotated[
+        list[float] | None, typer.Option(help="Of identity: each cell's known probability, in turn.")
+    ] = None,
+    row: Annotated[
+        list[str] | None, typer.Option(help="Of counts: true probabilities, .4,.1; a table row by row.")
+    ] = None,
+    effect: Annotated[
+        float | None,
+        typer.Option(help="Standard deviations, a correlation or a distance; medium by default."),
+    ] = None,
+    shift: Annotated[list[str] | None, typer.Option(help="column=amount added in the last sample.")] = None,
+    scale: Annotated[
+        list[str] | None, typer.Option(help="column=factor of the last sample's spread.")
+    ] = None,
+    quadratic: Annotated[bool, typer.Option("--quadratic", help="A dependence without correlation.")] = False,
+    public: Annotated[
+        Path | None,
+        typer.Option(help="A PUBLIC sample (.csv or .parquet), which gets no protection. Never study data."),
+    ] = None,
+    group: Annotated[
+        list[str] | None, typer.Option(help="column,column of one side of a dependence; give it for each.")
+    ] = None,
+    parameter: Annotated[list[str] | None, typer.Option(help="name=value, for the procedure.")] = None,
+    curator: Annotated[bool, typer.Option("--curator", help="A curator holds both samples.")] = False,
+    runs: Annotated[int, typer.Option(help="Simulated studies of each setting.", min=1)] = 100,
+    seed: Annotated[int | None, typer.Option(help="Seed of the simulations.", min=0)] = None,
+) -> Planning:
+    """Read the flags."""
+    # Loads NumPy and the statistics, which --help does without.
+    from tacit.planning.questions import question_of_draft, units_of_draft
+    from tacit.planning.simulation import Setting, sizes_of
+    from tacit_protocol.procedures.populations import Effect
+
+    found = Effect(
+        effect,
+        _read_amounts(shift),
+        _read_amounts(scale),
+        "quadratic" if quadratic else "linear",
+        _read_table(row),
+    )
+    if source.endswith(".toml"):
+        about = (column, cells, probability, group, parameter)
+        if any(about) or curator:
+            raise InputError("a draft says its own columns and parameters: leave those flags out")
+        draft = _read_draft(Path(source))
+        names = [c.name for c in draft.columns]
+        question = question_of_draft(draft, found, _public_sample(public, names))
+        units = n or units_of_draft(draft)
+        chosen = (
+            draft.epsilon if epsilon is None else epsilon,
+            draft.delta if delta is None else delta,
+            draft.level if alpha is None else alpha,
+        )
+    else:
+        chosen = (
+            EPSILON if epsilon is None else epsilon,
+            DELTA if delta is None else delta,
+            ALPHA if alpha is None else alpha,
+        )
+        units = n or [UNITS]
+        asked = _read_question(source, column, cells, found, curator)
+        parameters = _read_parameters(parameter, probability, group)
+        question = _question_of(asked | {"parameters": parameters}, public, units, chosen)
+    sizes = sizes_of(units[0] if len(units) == 1 else units, question)
+    return Planning(question, Setting(sizes, *chosen), runs, seed)
+
+
+def _question_of(
+    asked: Mapping[str, Any], public: Path | None, units: list[int], chosen: tuple[float, float, float]
+) -> "Question":
+    from tacit.command.inputs import read_public
+    from tacit.planning.questions import Asked
+
+    if public is not None:
+        if asked["bounds"] is None:
+            raise InputError("say the columns of the public sample, and their bounds: --column")
+        asked = {**asked, "public": read_public(public, asked["columns"])}
+    return Asked(**asked).question(units[0] if len(units) == 1 else units, *chosen)
+
+
+def _read_question(
+    source: str, column: list[str] | None, cells: list[int] | None, effect: Any, curator: bool
+) -> dict[str, Any]:
+    from tacit.command.inputs import bounds_of
+    from tacit.in_process.samples import domain_of
+
+    bounds = bounds_of(column or [])
+    return {
+        "procedure": source,
+        "bounds": domain_of(bounds, list(bounds)) if bounds else None,
+        "columns": list(bounds) or None,
+        "cells": cells[0] if cells and len(cells) == 1 else cells,
+        "effect": effect,
+        "setting": "curator" if curator else "owners",
+    }
+
+
+def _read_parameters(
+    parameter: list[str] | None, probability: list[float] | None, group: list[str] | None
+) -> dict[str, Any]:
+    from tacit.studies.draft_flags import parse_parameter
+
+    found = dict(parse_parameter(text) for text in parameter or [])
+    if probability:
+        found["probabilities"] = probability
+    if group:
+        found["groups"] = [text.split(",") for text in group]
+    return found
+
+
+def _read_draft(path: Path) -> Any:
+    from tacit.studies.draft import StudyDraft
+
+    return StudyDraft.from_toml(path)
+
+
+def _public_sample(path: Path | None, names: list[str]) -> Any:
+    from tacit.command.inputs import read_public
+    from tacit.in_process.samples import read_samples
+
+    return None if path is None else read_samples([read_public(path, names)], names)[0]
+
+
+def _read_amounts(texts: list[str] | None) -> dict[str, float] | None:
+    from tacit.command.inputs import amounts
+
+    return amounts(texts) if texts else None
+
+
+def _read_table(rows: list[str] | None) -> list[list[float]] | list[float] | None:
+    if not rows:
+        return None
+    try:
+        read = [[float(value) for value in text.split(",")] for text in rows]
+    except ValueError:
+        raise InputError("--row: write numbers with commas between them, such as .4,.1") from None
+    if len({len(values) for values in read}) != 1:
+        raise InputError("--row: rows must be of one length")
+    return read if len(read) > 1 else read[0]
+
+
+def with_flags(command: Callable[..., None], source: str | None = None) -> Callable[..., None]:
+    """Return a command that takes the flags above and its own; it is handed what the first ask.
+
+    Args:
+        command: takes a :class:`Planning`, and its own flags by name.
+        source: what the argument would say, where the command has none.
+    """
+    shared = dict(inspect.signature(flags).parameters)
+    if source is not None:
+        del shared["source"]
+    own = list(inspect.signature(command).parameters.values())[1:]
+
+    def run(**given: Any) -> None:
+        about = {name: given.pop(name) for name in shared}
+        about.setdefault("source", source)
+        command(flags(**about), **given)
+
+    keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*shared.values(), *own)]
+    run.__doc__ = command.__doc__
+    run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
+    return run
 
 
 def show_plans(plans: "Sequence[SampleSizePlan]", as_json: bool) -> None:
@@ -65,8 +264,6 @@ def homogeneity(
     as_json: Json = False,
 ) -> None:
     """Find how many units each of two owners needs for homogeneity, by simulation."""
-    from tacit.command.output import progress
-    from tacit.errors import InputError
     from tacit.planning.counts import plan_homogeneity
 
     if (cells is None) == (not probability):
@@ -102,8 +299,6 @@ def independence(
     as_json: Json = False,
 ) -> None:
     """Find how many units independence_table needs to find a given dependence, by simulation."""
-    from tacit.command.output import progress
-    from tacit.errors import InputError
     from tacit.planning.counts import plan_independence
 
     try:
@@ -150,8 +345,6 @@ def identity(
     as_json: Json = False,
 ) -> None:
     """Find how many units an identity test needs, by simulation."""
-    from tacit.command.output import progress
-    from tacit.errors import InputError
     from tacit.planning.counts import compare_identity_methods, plan_identity
 
     if (cells is None) == (not probability):
@@ -237,7 +430,6 @@ def locations(
 ) -> None:
     """Optimise test locations on public rows, or on a release; prints the parameters of a study."""
     from tacit.command.inputs import amounts
-    from tacit.command.output import lines, print_json, progress
     from tacit.planning.locations import optimise_locations
 
     first, other, domain = _rows((public, second), (release, second_release), column, owner)
@@ -259,18 +451,15 @@ def locations(
             seed=seed,
             progress=report,
         )
-    if as_json:
-        print_json(
-            {
-                "parameters": found.parameters,
-                "power": found.power,
-                "criterion": found.criterion,
-                "unoptimised": found.unoptimised,
-                "n_features": found.n_features,
-            }
-        )
-        return
-    lines(
+    answer(
+        as_json,
+        {
+            "parameters": found.parameters,
+            "power": found.power,
+            "criterion": found.criterion,
+            "unoptimised": found.unoptimised,
+            "n_features": found.n_features,
+        },
         f"Predicted power {found.power:.2f} at level {alpha:g}, with {found.n_features} features "
         f"(criterion {found.criterion:.3g}; {found.unoptimised:.3g} before)",
         "",
@@ -287,7 +476,6 @@ def _rows(
     """Return the rows like the first and the second owner's, and their domain."""
     from tacit.command.inputs import bounds_of
     from tacit.database.files import load_database, rows_table
-    from tacit.errors import InputError
     from tacit.in_process.samples import domain_of
 
     if (files[0] is None) == (releases[0] is None) or (files[1] and releases[1]):
@@ -323,7 +511,6 @@ def _toml(parameters: Mapping[str, Any]) -> str:
     """Write a procedure's parameters as a draft has them."""
     from tomlkit.exceptions import ConvertError
 
-    from tacit.errors import InputError
     from tacit.setup.configuration import toml_text
 
     try:
@@ -342,7 +529,6 @@ def power(planning: Planning, *, as_json: Json = False) -> None:
     """Estimate how often a study would find an effect; of a release, how exact it is."""
     from dataclasses import asdict
 
-    from tacit.command.output import lines, print_json, progress
     from tacit.planning.simulation import simulate
 
     with progress("simulating studies", quiet=as_json) as report:
@@ -353,10 +539,7 @@ def power(planning: Planning, *, as_json: Json = False) -> None:
             seed=planning.seed,
             progress=report,
         ).plan()
-    if as_json:
-        print_json(asdict(plan) | {"words": plan.words()})
-        return
-    lines(plan.words(), *_details(plan))
+    answer(as_json, asdict(plan) | {"words": plan.words()}, plan.words(), *_details(plan))
 
 
 def curve(
@@ -371,9 +554,6 @@ def curve(
     """Simulate how power (or the error of a release) grows with epsilon or with the number of units."""
     from dataclasses import asdict
 
-    from tacit.atomic_write import require_writable
-    from tacit.command.output import lines, print_json, progress, table, write_file
-    from tacit.errors import InputError
     from tacit.planning.curve import simulate_curve
     from tacit.planning.search import TARGET, require_target
 
@@ -416,8 +596,6 @@ def smallest(planning: Planning, *, over: Over = "n", target: Target = None, as_
     """Find the smallest epsilon, or the fewest units of each owner, that reach a target."""
     from dataclasses import asdict
 
-    from tacit.command.output import lines, print_json, progress
-    from tacit.errors import InputError
     from tacit.planning import search
 
     if target is None and planning.question.measures_error:
@@ -432,10 +610,7 @@ def smallest(planning: Planning, *, over: Over = "n", target: Target = None, as_
             seed=planning.seed,
             progress=report,
         )
-    if as_json:
-        print_json(asdict(found) | {"words": found.words()})
-        return
-    lines(found.words(), *_details(found.plan))
+    answer(as_json, asdict(found) | {"words": found.words()}, found.words(), *_details(found.plan))
 
 
 def choice(
@@ -449,7 +624,6 @@ def choice(
     """Find the number of features, the bandwidth or the method that is best for an effect."""
     from dataclasses import asdict
 
-    from tacit.command.output import lines, print_json, progress, table
     from tacit.planning.search import choose, parameters_words
 
     with progress("simulating studies", quiet=as_json) as report:
@@ -489,8 +663,6 @@ def _details(plan: "Plan") -> Sequence[str]:
 
 def _candidates(texts: Sequence[str]) -> list[dict[str, Any]]:
     import json
-
-    from tacit.errors import InputError
 
     try:
         read = [json.loads(text) for text in texts]

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tacit.atomic_write import require_writable
 from tacit.command.connect import connecting
-from tacit.command.output import PARTY_FILE, Json, PartyFile
+from tacit.command.output import PARTY_FILE, Json, PartyFile, answer, lines, print_json, table, write_file
+from tacit.errors import InputError
 
 if TYPE_CHECKING:
     from tacit.database.points import Estimate
@@ -25,8 +27,8 @@ Weights = Annotated[
 ]
 
 Move = Annotated[
-    bool | None,
-    typer.Option("--move/--keep", help="Move points to match the release; by default where they do not."),
+    bool,
+    typer.Option("--move/--keep", help="Move points to match the release; by default they stay."),
 ]
 
 ROWS_SHOWN = 12
@@ -40,16 +42,13 @@ def show(
     *,
     owner: Owner = None,
     weights: Weights = "simplex",
-    move: Move = None,
+    move: Move = False,
     picture: Annotated[Path | None, typer.Option(help="Write a picture of every column (.svg).")] = None,
     party: PartyFile = PARTY_FILE,
     as_json: Json = False,
 ) -> None:
     """Show a database: what it is of, what it cost, and each column's estimates with their errors."""
-    from tacit.atomic_write import require_writable
     from tacit.command.inputs import read_release
-    from tacit.command.output import lines, print_json, table, write_file
-    from tacit.errors import InputError
 
     if picture is not None:
         if picture.suffix.lower() != ".svg":
@@ -91,14 +90,12 @@ def expect(
     correlation: Annotated[str | None, typer.Option(help="Correlation with this other column.")] = None,
     owner: Owner = None,
     weights: Weights = "simplex",
-    move: Move = None,
+    move: Move = False,
     party: PartyFile = PARTY_FILE,
     as_json: Json = False,
 ) -> None:
     """Ask a database a question: a mean, a probability, a share or a correlation, with its errors."""
     from tacit.command.inputs import read_release
-    from tacit.command.output import lines, print_json
-    from tacit.errors import InputError
 
     asked = (between is not None) + (level is not None) + missing + (correlation is not None)
     if asked > 1:
@@ -138,23 +135,19 @@ def sample(
     *,
     rows: Annotated[int, typer.Option(help="Number of rows.", min=1)],
     output: Annotated[Path, typer.Option(help="The file to write: .csv or .parquet.")],
-    move: Move = None,
+    move: Move = False,
     owner: Owner = None,
     party: PartyFile = PARTY_FILE,
     as_json: Json = False,
 ) -> None:
     """Write unweighted synthetic rows, by herding: the same at every call."""
     from tacit.command.inputs import read_release
-    from tacit.command.output import lines, print_json
     from tacit.database.files import rows_table, write_table
 
     _require_table_at(output)
     database = read_release(source, owner, party, move=move, quiet=as_json)
     write_table(rows_table(database.domain, database.sample(rows)), output)
-    if as_json:
-        print_json({"output": str(output), "rows": rows})
-        return
-    lines(f"Wrote {rows} rows to {output}.")
+    answer(as_json, {"output": str(output), "rows": rows}, f"Wrote {rows} rows to {output}.")
 
 
 @app.command("export")
@@ -164,14 +157,13 @@ def export(
     *,
     output: Annotated[Path, typer.Option(help="The file to write: .csv or .parquet.")],
     weights: Weights = "simplex",
-    move: Move = None,
+    move: Move = False,
     owner: Owner = None,
     party: PartyFile = PARTY_FILE,
     as_json: Json = False,
 ) -> None:
     """Write the points with their weights; a Parquet file can be used in place of the transcript."""
     from tacit.command.inputs import read_release
-    from tacit.command.output import lines, print_json
 
     _require_table_at(output)
     database = read_release(source, owner, party, weights=weights, move=move, quiet=as_json)
@@ -179,10 +171,11 @@ def export(
         database.to_csv(output)
     else:
         database.to_parquet(output)
-    if as_json:
-        print_json({"output": str(output), "points": len(database)})
-        return
-    lines(f"Wrote {len(database)} weighted points to {output}.")
+    answer(
+        as_json,
+        {"output": str(output), "points": len(database)},
+        f"Wrote {len(database)} weighted points to {output}.",
+    )
 
 
 @app.command("compare")
@@ -206,7 +199,6 @@ def compare(
     Against a table of your own the outcome depends on it without any noise: keep it to yourself.
     """
     from tacit.command.inputs import read_other, read_release
-    from tacit.command.output import lines, print_json
 
     database = read_release(source, owner, party, quiet=as_json)
     theirs = read_other(other, other_owner, party, database)
@@ -238,8 +230,6 @@ def compare(
 
 
 def _require_table_at(output: Path) -> None:
-    from tacit.atomic_write import require_writable
-    from tacit.errors import InputError
 
     if output.suffix.lower() not in {".csv", ".parquet"}:
         raise InputError(f"{output}: the name must end in .csv or .parquet")

@@ -8,9 +8,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tacit.command import connect
 from tacit.command.connect import connecting
-from tacit.command.output import PARTY_FILE, Json, PartyFile, lines
-from tacit.errors import InputError
+from tacit.command.output import (
+    PARTY_FILE,
+    Json,
+    PartyFile,
+    answer,
+    console,
+    foreign,
+    lines,
+    lines_to_errors,
+    print_json,
+    progress,
+    table,
+    time_text,
+    write_file,
+)
+from tacit.errors import HopelessStudyError, InputError, TacitError
 from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
@@ -85,9 +100,6 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Create a study. What it costs, what leaves and what it could find is shown before anything is sent."""
-    from tacit.command import connect
-    from tacit.command.output import lines_to_errors
-    from tacit.errors import InputError, TacitError
     from tacit.studies.draft import draft_text
     from tacit.studies.draft_flags import draft_from, procedure_or_file, title_of
 
@@ -129,8 +141,6 @@ def create(
 
 def _require_terminal(as_json: bool) -> None:
     """Raise InputError where nobody could be asked."""
-    from tacit.errors import InputError
-
     if as_json or not sys.stdin.isatty():
         raise InputError(
             "there is nobody to ask here, so say what the study is: give a draft (tacit study create "
@@ -155,9 +165,7 @@ def _create(
     as_json: bool,
     confirm: bool,
 ) -> None:
-    from tacit.command.output import lines, print_json
     from tacit.command.study_view import prepared_fields, print_prepared
-    from tacit.errors import HopelessStudyError
 
     prepared = client.prepare_study(draft)
     seen = _outlook(draft, prepared, effect, quiet=as_json)
@@ -210,7 +218,6 @@ def _outlook_fields(seen: "Preflight") -> dict[str, Any]:
 
 
 def _print_outlook(seen: "Preflight") -> None:
-    from tacit.command.output import lines
 
     readers: dict[str, list[str]] = {}
     for name, words in seen.stewards.items():
@@ -233,7 +240,6 @@ def _confirmed(seen: "Preflight") -> bool:
 
 
 def _save(draft: "StudyDraft", file: Path) -> None:
-    from tacit.command.output import lines_to_errors
     from tacit.studies.draft import save_draft
 
     save_draft(draft, file)
@@ -259,15 +265,14 @@ def report(
 
     The transcript is verified first. A digest is fetched from the tester; a file needs no network.
     """
-    from tacit.command.output import lines, print_json, progress
-
     with progress("recomputing the verdict", quiet=as_json) as told:
         result = _result(study, tester_key, party, told)
     written = result.report(output, question=question)
-    if as_json:
-        print_json({"digest": result.source.digest, "output": str(written)})
-        return
-    lines(f"Wrote {written}: open it in a browser, and print it from there.")
+    answer(
+        as_json,
+        {"digest": result.source.digest, "output": str(written)},
+        f"Wrote {written}: open it in a browser, and print it from there.",
+    )
 
 
 def adjust(
@@ -280,7 +285,6 @@ def adjust(
 ) -> None:
     """Adjust the p-values of several studies for having asked all of them. Every transcript is verified."""
     from tacit.client.transcripts import load_result
-    from tacit.command.output import lines, print_json, progress, table
     from tacit.studies.multiple_testing import adjust as adjusted
 
     with progress("recomputing the verdicts", quiet=as_json) as told:
@@ -310,11 +314,9 @@ def _result(study: str, tester_key: str | None, party: Path, told: "Progress") -
 
     if Path(study).is_file() or not set(study) <= HEX_DIGITS:
         return load_result(study, tester_key=tester_key, progress=told)
-    from tacit.command.connect import DIGEST_LENGTH, party_client, whole_digest
 
-    with party_client(party) as client:
-        known = [] if len(study) == DIGEST_LENGTH else [found.digest for found in client.studies()]
-        digest = whole_digest(study, known)
+    with connect.party_client(party) as client:
+        digest = connect.whole_digest(study, client)
         data = client.transcript(digest)
     return result_in(data, digest=digest, tester_key=tester_key, progress=told)
 
@@ -334,7 +336,7 @@ app.command("create")(connecting(create))
 @app.command("schema")
 def schema(as_json: Json = False) -> None:  # noqa: ARG001 (JSON already)
     """Print the JSON Schema of drafts, for editors that check TOML."""
-    from tacit.studies.draft_schema import schema_text
+    from tacit.studies.draft import schema_text
 
     print(schema_text(), end="")
 
@@ -347,10 +349,7 @@ def list_studies(
     as_json: Json = False,
 ) -> None:
     """List the tester's studies."""
-    from tacit.command.connect import party_client
-    from tacit.command.output import print_json, table, time_text
-
-    with party_client(party) as client:
+    with connect.party_client(party) as client:
         studies = client.studies(state)
     if as_json:
         print_json([study.model_dump() for study in studies])
@@ -374,12 +373,10 @@ def list_studies(
 @connecting
 def show(digest: Digest, party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
     """Show a study: its state, its content, and its verdict once there is one."""
-    from tacit.command.connect import party_client
-    from tacit.command.output import print_json
     from tacit.command.study_view import print_study, print_verdict, verdict_fields
 
-    with party_client(party) as client:
-        whole = _whole(client, digest)
+    with connect.party_client(party) as client:
+        whole = connect.whole_digest(digest, client)
         summary, content = client.study(whole), client.study_content(whole)
         ended = summary.state in {"completed", "incomplete", "cancelled"}
         verdict = client.wait_for_verdict(whole, timeout_s=10.0) if ended else None
@@ -401,12 +398,10 @@ def watch(
     as_json: Json = False,
 ) -> None:
     """Follow a study until it ends, and show its verdict. Exit code 0 where it was completed."""
-    from tacit.command.connect import party_client
-    from tacit.command.output import print_json
     from tacit.command.study_view import print_verdict, verdict_fields
 
-    with party_client(party) as client:
-        whole = _whole(client, digest)
+    with connect.party_client(party) as client:
+        whole = connect.whole_digest(digest, client)
         verdict = _follow(client, whole, timeout_s, quiet=as_json)
     if as_json:
         print_json(verdict_fields(verdict))
@@ -425,7 +420,6 @@ def verify(
 ) -> None:
     """Recompute everything in a transcript, the verdict included. Needs no network and no key."""
     from tacit.client.transcripts import verify_transcript_of
-    from tacit.command.output import print_json, progress
     from tacit.command.study_view import print_verified, verified_fields
 
     data = _read(file)
@@ -442,16 +436,10 @@ def verify(
 @connecting
 def cancel(digest: Digest, party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
     """Withdraw a study of yours. What owners have spent stays spent."""
-    from tacit.command.connect import party_client
-    from tacit.command.output import lines, print_json
-
-    with party_client(party) as client:
-        whole = _whole(client, digest)
+    with connect.party_client(party) as client:
+        whole = connect.whole_digest(digest, client)
         client.cancel(whole)
-    if as_json:
-        print_json({"digest": whole, "cancelled": True})
-        return
-    lines(f"Cancelled {whole[:12]}.")
+    answer(as_json, {"digest": whole, "cancelled": True}, f"Cancelled {whole[:12]}.")
 
 
 @app.command("transcript")
@@ -463,30 +451,20 @@ def transcript(
     as_json: Json = False,
 ) -> None:
     """Fetch a study's transcript, to keep and to verify."""
-    from tacit.command.connect import party_client
-    from tacit.command.output import lines, print_json, write_file
-
-    with party_client(party) as client:
-        whole = _whole(client, digest)
+    with connect.party_client(party) as client:
+        whole = connect.whole_digest(digest, client)
         data = client.transcript(whole)
     write_file(output, data)
-    if as_json:
-        print_json({"digest": whole, "output": str(output), "size_bytes": len(data)})
-        return
-    lines(f"Wrote {output} ({len(data)} bytes). Check it with: tacit verify {output}")
-
-
-def _whole(client: "Client", beginning: str) -> str:
-    from tacit.command.connect import DIGEST_LENGTH, whole_digest
-
-    known = [] if len(beginning) == DIGEST_LENGTH else [study.digest for study in client.studies()]
-    return whole_digest(beginning, known)
+    answer(
+        as_json,
+        {"digest": whole, "output": str(output), "size_bytes": len(data)},
+        f"Wrote {output} ({len(data)} bytes). Check it with: tacit verify {output}",
+    )
 
 
 def _follow(client: "Client", digest: str, timeout_s: float, quiet: bool) -> "StudyVerdict":
     if quiet:
         return client.wait_for_verdict(digest, timeout_s)
-    from tacit.command.output import console, foreign
     from tacit.command.study_view import progress_text
 
     with console().status("waiting for the tester") as status:
@@ -496,7 +474,6 @@ def _follow(client: "Client", digest: str, timeout_s: float, quiet: bool) -> "St
 
 
 def _read(file: Path) -> bytes:
-    from tacit.errors import InputError
     from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX
 
     try:

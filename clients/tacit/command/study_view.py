@@ -1,9 +1,9 @@
 """How studies, their costs and their verdicts are shown."""
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from tacit.client.answers import StudySummary
+from tacit.client.answers import OwnerState, StudySummary
 from tacit.command.output import (
     delta_text,
     epsilon_text,
@@ -12,10 +12,10 @@ from tacit.command.output import (
     table,
     time_text,
 )
-from tacit.command.result_view import print_result, result_fields
-from tacit.results import StudyVerdict, decides_only, study_verdict
+from tacit.results import Result, StudyVerdict, decides_only, study_verdict
 from tacit.studies.draft import PreparedStudy
 from tacit_protocol.domain.columns import Column, NumericColumn
+from tacit_protocol.messages.release import PUBLIC_RULES, PublicRule
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import families_of
 from tacit_protocol.terminal import printable
@@ -113,7 +113,16 @@ def progress_text(summary: StudySummary) -> str:
     sent = sum(owner.sent for owner in summary.owners)
     waiting = [owner.name for owner in summary.owners if not owner.sent and not owner.declined]
     words = f"{sent} of {len(summary.owners)} releases are in"
-    return words + (f"; waiting for {printable(', '.join(waiting))}" if waiting and summary.running else "")
+    words += f"; waiting for {printable(', '.join(waiting))}" if waiting and summary.running else ""
+    for owner in summary.owners:
+        if owner.rule is not None:
+            words += f"; {printable(owner.name)} declined, as {rule_words(owner.rule)}"
+    return words
+
+
+def rule_words(rule: str) -> str:
+    """Say a decline's public rule in words; one that this version does not know by its name."""
+    return PUBLIC_RULES.get(cast(PublicRule, rule), printable(rule))
 
 
 def verdict_fields(verdict: StudyVerdict) -> dict[str, Any]:
@@ -147,6 +156,7 @@ def verified_fields(verified: "VerifiedTranscript") -> dict[str, Any]:
         "reuses": _reuses(verified.study),
         "analyst": verified.study.analyst.name,
         "declined": list(verified.declined),
+        "rules": dict(verified.rules),
         "canonical": verified.canonical,
         "notes": list(verified.notes),
         **verdict_fields(study_verdict(verified.study, verified.verdict, verified.releases)),
@@ -180,6 +190,7 @@ def print_verified(verified: "VerifiedTranscript", tester_key: str | None) -> No
         lines("The analyst withdrew it: its signed cancellation holds.")
     if verified.declined:
         lines(f"Declined, by their own signatures: {', '.join(verified.declined)}")
+    lines(*(f"  {printable(name)}: {PUBLIC_RULES[rule]}" for name, rule in verified.rules.items()))
     lines(*(f"Note: {note}" for note in verified.notes))
     if tester_key is None:
         lines("Check that these are the keys you know; --tester-key checks the tester's.")
@@ -242,7 +253,7 @@ def _print_parties(summary: StudySummary, study: Study) -> None:
         if name in reuses:
             return f"of study {reuses[name][:12]}"
         state = states.get(name)
-        return "unknown" if state is None else _owner_word(state.sent, state.declined)
+        return "unknown" if state is None else _owner_word(state)
 
     if study.curator is None:
         rows = [(owner.name, owner.data_set, owner.units or "", word(owner.name)) for owner in study.owners]
@@ -267,5 +278,31 @@ def _column_row(column: Column) -> tuple[str, str, str]:
     return column.name, "categorical", ", ".join(column.levels)
 
 
-def _owner_word(sent: bool, declined: bool) -> str:
-    return "sent" if sent else "declined" if declined else "awaited"
+def _owner_word(state: OwnerState) -> str:
+    if state.declined and state.rule is not None:
+        return f"declined: {rule_words(state.rule)}"
+    return "sent" if state.sent else "declined" if state.declined else "awaited"
+
+
+def result_fields(result: Result) -> dict[str, Any]:
+    """Return a result's fields as plain values; those that it does not have are left out."""
+    return {
+        "reject": result.reject,
+        "alpha": result.alpha,
+        "method": result.method,
+        "n": dict(result.n),
+        "epsilon": result.epsilon,
+        "delta": result.delta,
+        "warnings": list(result.warnings),
+        **result.fields(),
+    }
+
+
+def print_result(result: Result) -> None:
+    """Print a result for people."""
+    for shown in result.shown():
+        if isinstance(shown, str):
+            lines(shown)
+        else:
+            table(shown.headings, shown.rows)
+    lines(*(f"Note: {warning}" for warning in result.warnings))

@@ -98,7 +98,7 @@ ResultT = TypeVar("ResultT")
 Weighting = Literal["simplex", "regularised", "raw", "shrunk"]
 
 LINEAR: frozenset[Weighting] = frozenset({"raw", "shrunk"})
-"""Weights whose errors are stated as those of the linear ones; shrinking only lowers their sum."""
+"""Weights that are linear in the release, shrunk ones given their factors."""
 
 NoiseLaw = Literal["gaussian", "laplace", "bound"]
 """Of the noise on a coordinate; ``bound`` where there is none, and what is stated bounds an error."""
@@ -124,6 +124,10 @@ keep more of their points' independent columns (docs/mathematics/database-releas
 
 IMPORTANCES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """How much more than their noise says histograms may count for."""
+
+SHRUNK_RIDGE = 1e-5
+"""Of shrunk weights, in parts of the features' own ridge: it undoes what that lost, as far as double
+precision tells, with up to 9 times the noise in those directions; what noise forbids is shrunk besides."""
 
 SEED = 20180
 """Of the refits' noise and of what is held out: the same question gets the same answer."""
@@ -228,23 +232,23 @@ class WeightProblem:
             return self.simplex.weights
         if self.weighting == "regularised":
             return fit_regularised(self.matched, self.target, self.noise_error, self.l1_max).weights
-        return self._shrunk() if self.weighting == "shrunk" else np.asarray(self.linear_map() @ self.target)
+        if self.weighting == "shrunk":
+            left, z, _, factors = self._shrunk()
+            return np.asarray(left @ (factors * z))
+        return np.asarray(self.linear_map() @ self.target)
 
-    def _shrunk(self) -> Floats:
-        """Return raw weights with every direction of the points' features shrunk by what its noise allows.
+    def _shrunk(self) -> tuple[Floats, Floats, Floats, Floats]:
+        """Return the directions that points tell, (J, parts), best first, and three numbers of each.
 
-        With the features' singular directions ordered by how well the points tell them, the factors are those
-        among all that fall from 1 to 0 whose squared error is least by Stein's unbiased estimate: an isotonic
-        regression of 1 - noise^2 / z^2 with weights z^2, z the release in those directions. All of it is
-        post-processing (docs/mathematics/database-release.md).
+        They are the release's coordinate, and what raw and shrunk weights multiply it by: the latter with
+        what its noise allows. All of it is post-processing.
         """
         # Histograms are scaled so that every coordinate has the first one's noise.
         left, singular, right = np.linalg.svd(self.matched, full_matrices=False)
-        z = right @ self.target
-        squares = np.maximum(z**2, np.finfo(np.float64).tiny)
-        kept = isotonic_regression(1 - self.noise[0] ** 2 / squares, weights=squares, increasing=False).x
-        inverse = singular / (singular**2 + self.ridge * len(self.matched))
-        return np.asarray(left @ (inverse * np.clip(kept, 0.0, 1.0) * z))
+        z, ridge = right @ self.target, self.ridge * len(self.matched)
+        kept = shrinkage(z, self.noise[0])
+        raw = singular / (singular**2 + ridge)
+        return left, z, raw, kept * singular / (singular**2 + SHRUNK_RIDGE * ridge)
 
     @one_thread
     def linear_map(self, rows: npt.NDArray[np.intp] | None = None) -> Floats:
@@ -256,7 +260,14 @@ class WeightProblem:
 
     @one_thread
     def noise_map(self) -> Floats:
-        """Return N, (J, parts): expectations of f move by |N'f| (root mean square) under fresh noise."""
+        """Return N, (J, parts): expectations of f move by |N'f| (root mean square) under fresh noise.
+
+        Shrunk weights' noise, with their factors as given; where raw weights have more, theirs, as what
+        shrinking takes away of the truth is of that size.
+        """
+        if self.weighting == "shrunk":
+            left, _, raw, factors = self._shrunk()
+            return np.asarray(left * np.maximum(raw, factors) * self.noise[0])
         if self.weighting in LINEAR or self.law == "bound":
             # |f'u - f'v| <= |f| |distance|, with |f| the norm of the function that has f's values.
             return self.linear_map() * self.noise
@@ -339,6 +350,17 @@ class WeightProblem:
         if self.weighting == "regularised":
             return refit_regularised(features, targets, self.l1_max, gap, start)
         return refit(features, targets, self.simplex.smoothing, gap, start)
+
+
+def shrinkage(z: Floats, noise: float) -> Floats:
+    """Return the factors of coordinates z with that noise whose squared error Stein's estimate says is least.
+
+    Among all that fall from 1 to 0: an isotonic regression of 1 - noise^2 / z^2 with weights z^2
+    (docs/mathematics/database-release.md).
+    """
+    squares = np.maximum(z**2, np.finfo(np.float64).tiny)
+    kept = isotonic_regression(1 - noise**2 / squares, weights=squares, increasing=False).x
+    return np.asarray(np.clip(kept, 0.0, 1.0))
 
 
 def _joined(

@@ -6,12 +6,19 @@ real people need a federation.
 """
 
 from tacit.database.released import ReleasedDatabase
-from tacit.local.counts import homogeneity, independence_table, noisy_counts, stratified_table, survival
+from tacit.local.copula import CopulaSample, Margin, copula_sample
+from tacit.local.counts import (
+    homogeneity,
+    identity,
+    independence_table,
+    noisy_counts,
+    stratified_table,
+    survival,
+)
 from tacit.local.database import release_database
-from tacit.local.distance import distance_correlation
-from tacit.local.identity import identity
+from tacit.local.distance import distance_correlation, screening
+from tacit.local.groups import group_comparison
 from tacit.local.independence import joint_independence
-from tacit.local.screening import screening
 from tacit.local.two_sample import kernel_two_sample
 from tacit.planning import (
     ChoicePlan,
@@ -32,6 +39,7 @@ from tacit.results import (
     CuratedDistanceCorrelationResult,
     DecisionResult,
     DistanceCorrelationResult,
+    GroupComparisonResult,
     HomogeneityResult,
     IdentityResult,
     IndependenceTableResult,
@@ -42,17 +50,22 @@ from tacit.results import (
     SurvivalResult,
     TwoSampleResult,
 )
+from tacit.results.screening import CorrelationMatrix
 
 __all__ = [
     "ChoicePlan",
+    "CopulaSample",
+    "CorrelationMatrix",
     "CuratedDistanceCorrelationResult",
     "DecisionResult",
     "DistanceCorrelationResult",
     "ErrorPlan",
+    "GroupComparisonResult",
     "HomogeneityResult",
     "IdentityResult",
     "IndependenceTableResult",
     "JointIndependenceResult",
+    "Margin",
     "NoisyCountsResult",
     "OptimisedLocations",
     "PowerCurve",
@@ -65,7 +78,9 @@ __all__ = [
     "SurvivalResult",
     "TwoSampleResult",
     "compare_identity_methods",
+    "copula_sample",
     "distance_correlation",
+    "group_comparison",
     "homogeneity",
     "identity",
     "independence_table",

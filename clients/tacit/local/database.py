@@ -15,6 +15,7 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.column_histograms import is_of_whole_numbers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import StudyError, check_release
+from tacit_protocol.procedures.discovery import with_new_defaults
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease
 
 OWNER = "sample"
@@ -33,7 +34,7 @@ def release_database(
     units: str | npt.ArrayLike | None = None,
     bandwidth: float | None = None,
     whole_numbers: Sequence[str] | None = None,
-    move_points: bool | None = None,
+    move_points: bool = False,
     weights: Weighting = "simplex",
     l1_max: float = 1.0,
     seed: int | None = None,
@@ -63,9 +64,10 @@ def release_database(
             histograms then have a bin for each number, and points stand on them, so that probabilities of
             "at most 10" are right. By default the columns whose type is an integer one. Only where points
             are drawn from histograms.
-        move_points: whether points are moved to match the release
-            (:meth:`tacit.database.released.ReleasedDatabase.reduced`); by default where they were drawn over
-            the domain and do not match it otherwise.
+        move_points: move the points to match the release
+            (:meth:`tacit.database.released.ReleasedDatabase.reduced`). By default they stay where they are,
+            public ones above all, and :attr:`tacit.database.released.ReleasedDatabase.limits` says if they
+            do not match it.
         weights: "simplex", "regularised" (with ``l1_max``), "raw" or "shrunk"; see
             :class:`tacit.database.released.ReleasedDatabase`, whose ``with_weights`` changes it later.
         l1_max: bound on the L1 norm of regularised weights.
@@ -112,7 +114,7 @@ def release_database(
         seed=seed_text(seed),
     )
     try:
-        study = study.model_copy(update={"parameters": {**procedure.fresh(study), **study.parameters}})
+        study = with_new_defaults(study)
         procedure.check(study)
         table = ArrayTable.of(sample, domain, unit)
         if table.units < 1:
@@ -123,8 +125,7 @@ def release_database(
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
     database = databases_of(study, verdict)[OWNER]
-    blind = public is None and database.points_are_blind
-    if move_points or (move_points is None and blind and database.limits != database.warnings):
+    if move_points:
         database = database.reduced(len(database), starts=1, seed=seed)
     return database if weights == "simplex" else database.with_weights(weights, l1_max=l1_max)
 

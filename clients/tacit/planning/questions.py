@@ -19,7 +19,7 @@ from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Procedure, StudyError
 from tacit_protocol.procedures.base import Question as Kind
-from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES, with_new_defaults
 from tacit_protocol.procedures.populations import Effect, EffectError, Held, Measure, Population
 from tacit_protocol.procedures.relay import relay_of
 
@@ -197,7 +197,7 @@ class Asked:
             curated="agents" not in self._procedure.held_by,
             columns=held,
         )
-        return Question(study, self.effect, sample)
+        return Question(with_new_defaults(study), self.effect, sample)
 
     def _domain(self, sample: Sample | None, parameters: dict[str, Any]) -> Domain:
         if self.bounds is None and population_of(self.name).counted:
@@ -286,7 +286,7 @@ def question_of_draft(
         curated=draft.curator is not None,
         columns=[owner.columns for owner in draft.owners],
     )
-    return Question(study, Effect() if effect is None else effect, public)
+    return Question(with_new_defaults(study), Effect() if effect is None else effect, public)
 
 
 def units_of_draft(draft: StudyDraft) -> list[int]:

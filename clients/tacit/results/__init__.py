@@ -23,6 +23,7 @@ from tacit_protocol.procedures.counts.noisy_counts import NoisyCountsResult
 from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import PeerResult
+from tacit_protocol.procedures.group_comparison import GroupComparisonResult
 from tacit_protocol.procedures.identity import IdentityResult
 from tacit_protocol.procedures.joint_independence import JointIndependenceResult
 from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
@@ -39,6 +40,7 @@ __all__ = [
     "DatabaseResult",
     "DecisionResult",
     "DistanceCorrelationResult",
+    "GroupComparisonResult",
     "HomogeneityResult",
     "IdentityResult",
     "IndependenceTableResult",

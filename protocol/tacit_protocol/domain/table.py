@@ -1,9 +1,7 @@
-"""Encoded tables: what a procedure sees of an owner's rows, chunk by chunk.
+"""Encoded tables: what a procedure sees of an owner's rows, chunk by chunk, and how raw columns are encoded.
 
-Encode raw columns into a domain: clip, scale, replace missing values, map levels to codes.
-
-Every function here treats each row by itself: how one row is encoded never depends on another row, nor on
-how the rows are cut into chunks. The sensitivities of every procedure rest on that.
+Every row is treated by itself: how one is encoded depends on no other, nor on how rows are cut into chunks.
+The sensitivities of every procedure rest on that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,44 +1,15 @@
 """The default features: column-wise and pairwise blocks as one direct sum, chosen by the domain alone.
 
-Few columns can afford many frequencies: the noise on a coordinate grows with the root of their number.
+A numeric column scaled to u in [0, 1] contributes sqrt(w_f / W) [cos(2 pi f u), sin(2 pi f u)] for its cycles
+f with weights w_f, W = sum w_f; a categorical column its indicators. Each column's part has norm 1, the D
+parts are divided by sqrt D; a pair of columns contributes the tensor product of its parts over sqrt P, P
+pairs. Diameters, variances and direct sums: docs/mathematics/features.md.
 
-**Columns.** An additive kernel that says which columns differ. A numeric column scaled to u in [0, 1]
-contributes sqrt(w_f / W) [cos(2 pi f u), sin(2 pi f u)] for its cycles f with weights w_f, W = sum w_f; a
-categorical column contributes the indicators of its categories. Each column's part has norm 1; the D parts
-are divided by sqrt D.
-
-Replacing a row moves a numeric part by sqrt(sum_f (w_f / W)(2 - 2 cos 2 pi f t)), t = |u - u'| in [0, 1], and
-a categorical part by at most sqrt 2. All columns of a row may change at once, so the squared diameter is the
-average over columns of these squared maxima.
-
-Where both f and 2f are among the cycles the variances of the f coordinates follow from released means alone:
-cos^2 a = (1 + cos 2a) / 2 and sin^2 a = (1 - cos 2a) / 2.
-
-**Pairs.** For columns c < c' with unit-norm parts phi_c, phi_c', the pair contributes phi_c (x) phi_c', whose
-inner product is k_c k_c'; it sees pure interactions. With P pairs, each divided by sqrt P, the kernel is the
-average of k_c k_c' over pairs: the second-order term of an ANOVA kernel.
-
-Replacing a row moves it by at most sqrt(2 - 2 m), m the smallest average over pairs of k_c k_c'. Each k_c
-lies in [-a, 1] for a numeric column (a = -min_t of its kernel) and in {0, 1} for a categorical one, and the
-sum is linear in every single k_c, so its minimum is at the ends: with p numeric columns at 1, q at -a and r
-categories that agree, the sum is ((p + r - q a)^2 - (p + r + q a^2)) / 2. All (p, r) are tried.
-
-**Direct sums.** f = (sqrt(s_1) f_1, sqrt(s_2) f_2, ...) with public shares s_b that add to 1 has norm at most
-1 where every block has, and squared diameter at most the shares' average of the blocks' squared diameters.
-
-**Release.** One isotropic Gaussian on the direct sum (sqrt(1 - p) columns, sqrt(p) pairs), p the pair share,
-laid out as two vectors on grids of their own: noise of one size on both scaled blocks is the joint release in
-which the columns get the part (1 - p) d_c^2 / d^2 of mu^2 and the pairs the rest, with d_c and d the
-diameters of the block and of the sum.
-
-A pair's contribution is the product of its columns' parts. Rounded to the grid of 2^-bits first, parts have
-products that are exact on the grid of 2^(-2 bits), and their sums over rows are the off-diagonal blocks of
-one exact matrix product: thousands of pairwise coordinates for the price of a small second moment. Units
-that own several rows contribute the average of their rows' products, rounded to 2^-bits.
-
-The released sum is of products without the division by sqrt P. Parts have norm at most 1 and lie within e of
-their ideals, so a pair's product is within 2e + e^2 of its own, and all pairs together within sqrt P times
-that; the average over a unit adds the rounding of one more vector.
+One isotropic Gaussian on (sqrt(1 - p) columns, sqrt(p) pairs), p the pair share, is laid out as two vectors
+on grids of their own: columns get the part (1 - p) d_c^2 / d^2 of mu^2, pairs the rest, d_c and d the
+diameters of the block and of the sum. Parts that are rounded to 2^-bits have products exact on 2^(-2 bits),
+whose sums are the off-diagonal blocks of one exact matrix product; units of several rows contribute averages
+of products.
 """
 
 import itertools
@@ -50,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain.table import EncodedChunk, Table, reduce_table
-from tacit_protocol.features.base import FeatureMap, FloatMatrix, Rows
+from tacit_protocol.features.base import FeatureMap, FloatMatrix, OnUnitSphere, Rows
 from tacit_protocol.features.moments import UnitCountError, contributions, sum_sensitivity, unit_slices
 from tacit_protocol.numerics.sincos import Harmonics
 from tacit_protocol.privacy.exact_sums import (
@@ -126,7 +97,7 @@ class Coordinate:
     """The coordinate is ``scale`` times the cosine, sine or indicator."""
 
 
-class ColumnWise:
+class ColumnWise(OnUnitSphere):
     """Column-wise characteristic features of ``numeric`` columns and of columns with ``categories``.
 
     ``cycles`` and ``weights`` are public and serve every numeric column.
@@ -165,20 +136,10 @@ class ColumnWise:
         return 2 * self._numeric * len(self._cycles) + sum(self._categories)
 
     @property
-    def norm(self) -> float:
-        """1, attained by every row."""
-        return 1.0
-
-    @property
     def diameter(self) -> float:
         """The square root of the columns' average squared movement."""
         total = self._numeric * self._movement + 2.0 * len(self._categories)
         return float(np.sqrt(total / self.columns))
-
-    @property
-    def second_moment_diameter(self) -> float:
-        """The square root of 2, for vectors in the unit ball."""
-        return float(np.sqrt(2))
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the features, (rows, dimension), in the order of ``coordinates``."""
@@ -197,7 +158,7 @@ def smallest_pair_average(numeric: int, categorical: int, lowest: float) -> floa
     return min(sums) / (columns * (columns - 1) / 2)
 
 
-class Pairwise:
+class Pairwise(OnUnitSphere):
     """Features of every pair of columns; the pairs' order is that of ``pairs``."""
 
     def __init__(
@@ -226,19 +187,9 @@ class Pairwise:
         return sum(self.widths)
 
     @property
-    def norm(self) -> float:
-        """1, attained by every row."""
-        return 1.0
-
-    @property
     def diameter(self) -> float:
         """The square root of 2 - 2 m: see the module's derivation."""
         return self._diameter
-
-    @property
-    def second_moment_diameter(self) -> float:
-        """The square root of 2, for vectors in the unit ball."""
-        return float(np.sqrt(2))
 
     def parts(self, rows: Rows) -> FloatMatrix:
         """Return every column's part side by side, (rows, sum of ``part_widths``), each of norm 1."""

@@ -1,12 +1,9 @@
 """Contributions of units with their places among all n: what two owners sum or send unit by unit.
 
-A place depends on the unit's id alone, or on the order of the rows, and never on a value: replacing a unit's
-values leaves every place as it was.
-
-P4's release (PNC; Vepakomma, Pushpita, Raskar) is every unit's K projections on public directions, with noise
-that P4 calibrates for a change of one attribute. Here, to protect a person, a unit is replaced as a whole:
-rows z lie in the unit ball, so K projections of one move by |U (z - z')| <= 2 |U|_op, and one projection by
-2. ``disjoint`` deals the units out to the directions, one each.
+A place depends on the unit's id or on the order of the rows, never on a value. P4's release (PNC; Vepakomma,
+Pushpita, Raskar) is every unit's K projections on public directions. It is calibrated for a change of one
+attribute there; here a unit is replaced as a whole: rows z lie in the unit ball, so K projections of one move
+by |U (z - z')| <= 2 |U|_op, and one projection by 2. ``disjoint`` deals the units out, one direction each.
 """
 
 import math

@@ -1,5 +1,6 @@
 """What a feature map is: a bounded vector of a row, and how far replacing the row can move it."""
 
+import math
 from typing import Protocol
 
 import numpy as np
@@ -60,6 +61,20 @@ class FeatureMap(Protocol):
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the features, (rows, dimension) float64."""
+
+
+class OnUnitSphere:
+    """A feature map whose vectors have norm 1 for every row: outer products lie sqrt 2 apart at most."""
+
+    @property
+    def norm(self) -> float:
+        """1, attained by every row."""
+        return 1.0
+
+    @property
+    def second_moment_diameter(self) -> float:
+        """The square root of 2, for vectors in the unit ball."""
+        return math.sqrt(2)
 
 
 def row_products(x: FloatMatrix, matrix: FloatMatrix) -> FloatMatrix:

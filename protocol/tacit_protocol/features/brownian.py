@@ -1,19 +1,10 @@
 """Brownian features: vectors whose squared distances are the distances of distance covariance.
 
-On [0, 1], |x - x'| = sum_j (phi_j(x) - phi_j(x'))^2, phi_j(x) = sqrt 2 sin((j - 1/2) pi x)/((j - 1/2) pi),
-the Karhunen-Loeve expansion of Brownian motion. So a unit that is replaced moves them by sqrt|x - x'| <= 1 at
-most, however many there are, and 4 sum_jl Cov(phi_j(X), phi_l(Y))^2 is the squared distance covariance of X
-and Y. Several numeric columns go through projections on public directions; categories have distance 1 from
-each other.
-
-Any functions whose slopes are orthonormal do instead of the phi_j: by Bessel's inequality they keep no more
-than |x - x'|. Of several columns' projections, which crowd in the middle, cosines on an interval there keep
-more.
+On [0, 1], |x - x'| = sum_j (phi_j(x) - phi_j(x'))^2, phi_j(x) = sqrt 2 sin((j - 1/2) pi x)/((j - 1/2) pi), so
+that a unit that is replaced moves them by sqrt|x - x'| <= 1 at most, however many there are. Several numeric
+columns go through public projections, for which cosines on an interval about the middle keep more; two
+categories are 1 apart. Of many columns side by side squared diameters add up.
 Derivations: docs/mathematics/distance-correlation.md.
-
-Of many columns, each by itself and side by side, every column's block is that of :class:`BrownianFeatures`
-for one column, so that its squared distances are the column's own distances. A unit that is replaced may
-change in all its columns at once: the squared diameters of the blocks add up.
 """
 
 import math
@@ -227,10 +218,7 @@ class BrownianFeatures:
         return features.T
 
     def _write_waves(self, places: FloatMatrix, scale: float, out: npt.NDArray[np.float64]) -> None:
-        """Write the values at the places, (rows, K), times ``scale``, to (K, r, rows).
-
-        They are 0 in the middle, and their slopes have norm 1 on [0, 1].
-        """
+        """Write the values at the places, (rows, K), times ``scale``, to (K, r, rows)."""
         if self.half_width is None:
             write_sines(places, scale, out)
             return

@@ -1,11 +1,8 @@
 """Counts of privacy units over public cells: one column, or the cross product of several.
 
-Replacing one unit moves the counts by at most 2 in L1 and sqrt 2 in L2. A unit with rows in several cells
-has a fraction of its weight in each; the fractions are multiples of 2**-bits that are never negative and add
-up to exactly 1. For two such vectors a and b, |a - b|_1 <= |a|_1 + |b|_1 = 2, and |a - b|_2^2 = |a|_2^2 +
-|b|_2^2 - 2 a.b <= 1 + 1, because a.b >= 0 and |a|_2^2 <= |a|_1^2 = 1. Sums of multiples of 2**-bits are
-integers, which no order of addition changes, so both bounds hold for the computed counts without any
-allowance for rounding. docs/mathematics/categorical.md.
+Replacing one unit moves the counts by at most 2 in L1 and sqrt 2 in L2. A unit with rows in several cells has
+a fraction of its weight in each: multiples of 2**-bits, never negative, that add up to exactly 1, so that
+both bounds hold for the computed counts without any allowance for rounding (docs/mathematics/categorical.md).
 """
 
 import math
@@ -21,6 +18,7 @@ from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColu
 from tacit_protocol.domain.table import EncodedChunk, Table, encode_numeric, reduce_table
 from tacit_protocol.privacy.exact_sums import grid_bits
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
+from tacit_protocol.strict import StudyError
 
 CELLS_MAX = COORDINATES_MAX
 """Most cells: each is one number of an owner's release."""
@@ -38,7 +36,7 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-class GridError(ValueError):
+class CellsError(StudyError):
     """The columns have no such cells. The message says what to change; the cells are public."""
 
 
@@ -113,19 +111,19 @@ class CellGrid:
         ``folded`` counts values that are not listed, and missing ones, with each column's last level.
 
         Raises:
-            GridError: a column is unknown or repeated, cuts are missing or do not fit, or there are more
+            CellsError: a column is unknown or repeated, cuts are missing or do not fit, or there are more
                 than CELLS_MAX cells.
         """
         known = {column.name: column for column in domain.columns}
         names = list(known) if columns is None else list(columns)
         cuts = {} if cuts is None else cuts
         if not names or len(set(names)) != len(names) or not set(names) <= set(known):
-            raise GridError("cells need distinct columns of the study")
+            raise CellsError("cells need distinct columns of the study")
         if not set(cuts) <= {column.name for column in domain.numeric if column.name in names}:
-            raise GridError("cuts are for the numeric columns that are counted")
+            raise CellsError("cuts are for the numeric columns that are counted")
         grid = cls(tuple(_axis(domain, known[name], cuts.get(name, ()), folded) for name in names))
         if grid.size > CELLS_MAX:
-            raise GridError(f"the columns have more than {CELLS_MAX} cells together: use fewer levels")
+            raise CellsError(f"the columns have more than {CELLS_MAX} cells together: use fewer levels")
         return grid
 
     @property
@@ -188,10 +186,10 @@ def _axis(
     if isinstance(column, CategoricalColumn):
         return Axis(column, domain.categorical.index(column), folded=folded)
     if not cuts:
-        raise GridError("a numeric column needs cuts to have cells")
+        raise CellsError("a numeric column needs cuts to have cells")
     ends = [column.lower, *cuts, column.upper]
     if not all(low < high for low, high in pairwise(ends)):
-        raise GridError("cuts must increase strictly and lie within the column's bounds")
+        raise CellsError("cuts must increase strictly and lie within the column's bounds")
     return Axis(column, domain.numeric.index(column), tuple(float(cut) for cut in cuts))
 
 
@@ -209,7 +207,7 @@ class CellCounts:
         return np.asarray(np.ldexp(self.steps.astype(np.float64), -self.bits))
 
 
-class CountError(ValueError):
+class CountError(StudyError):
     """The table did not hold what it declared. Quotes no value."""
 
 

@@ -3,7 +3,7 @@
 Every procedure that compares means of features takes the same choices, here in one place.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -11,11 +11,17 @@ from pydantic import Field
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
 from tacit_protocol.features.base import FeatureMap
+from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import (
+    BANDWIDTH_POINTS,
     FREQUENCY_MAX,
-    KernelChoice,
-    mean_embedding,
-    smooth_characteristic,
+    RawMeanEmbedding,
+    SmoothCharacteristic,
+    WhitenedMeanEmbedding,
+    draw_frequencies,
+    draw_locations,
+    encode_locations,
+    median_distance,
 )
 from tacit_protocol.strict import StrictModel
 
@@ -34,7 +40,12 @@ FrequencyRow = Annotated[tuple[Frequency, ...], Field(min_length=1, max_length=1
 
 
 class FeatureParameters(StrictModel):
-    """What a study may choose of mean embeddings (me), smooth characteristics (scf) and columns."""
+    """What a study may choose of mean embeddings (me), smooth characteristics (scf) and columns.
+
+    Studies that do not state ``window``, as those from before there was one, have none.
+    """
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"window"})
 
     kernel: Literal["gaussian", "laplacian"] = Field(
         "gaussian", description="The kernel's shape, of me; laplacian sees finer structure."
@@ -60,6 +71,13 @@ class FeatureParameters(StrictModel):
     frequencies: (
         Annotated[tuple[FrequencyRow, ...], Field(min_length=1, max_length=FEATURES_MAX // 2)] | None
     ) = Field(None, description="Public frequencies, one value per column, in place of drawn ones (scf).")
+    window: Annotated[float, Field(ge=1e-2, le=1e3)] | None = Field(
+        None,
+        description=(
+            "Standard deviation of the Gaussian window around the middle of the scaled columns; none by "
+            "default (scf)."
+        ),
+    )
     cycles: (
         Annotated[tuple[Annotated[float, Field(gt=0, le=64)], ...], Field(min_length=1, max_length=16)] | None
     ) = Field(None, description="Frequencies in turns over a column's bounds (auto and columns).")
@@ -78,6 +96,7 @@ def acting_parameters(features: str, parameters: FeatureParameters) -> dict[str,
         "category_similarity": features == "me",
         "locations": features == "me",
         "frequencies": features == "scf",
+        "window": features == "scf",
         "n_features": kernel and parameters.frequencies is None,
         "bandwidth": kernel and parameters.frequencies is None,
     }
@@ -120,14 +139,39 @@ def kernel_features(
     ``raw`` leaves out whitening and scaling, as P0 does. Raises ValueError where the parameters do not fit
     the domain.
     """
-    choice = KernelChoice(
-        count=parameters.n_features or FEATURES_DEFAULT,
-        shape=parameters.kernel,
-        bandwidth=parameters.bandwidth,
-        similarity=parameters.category_similarity,
-        locations=parameters.locations,
-        frequencies=parameters.frequencies,
-        raw=raw,
-    )
     build = mean_embedding if name == "me" else smooth_characteristic
-    return build(domain, choice, rng)
+    return build(domain, parameters, rng, raw=raw)
+
+
+def mean_embedding(
+    domain: Domain, parameters: FeatureParameters, rng: np.random.Generator, *, raw: bool
+) -> FeatureMap:
+    """Build ME features. Raises ValueError where the locations do not fit the domain."""
+    if parameters.locations is None:
+        locations = draw_locations(domain, parameters.n_features or FEATURES_DEFAULT, rng)
+    else:
+        locations = encode_locations(domain, parameters.locations)
+    bandwidth = parameters.bandwidth or median_distance(locations.numeric)
+    kernel = ProductKernel(parameters.kernel, bandwidth, parameters.category_similarity)
+    return RawMeanEmbedding(kernel, locations) if raw else WhitenedMeanEmbedding(kernel, locations)
+
+
+def smooth_characteristic(
+    domain: Domain, parameters: FeatureParameters, rng: np.random.Generator, *, raw: bool
+) -> FeatureMap:
+    """Build SCF features, their coordinates in pairs.
+
+    Raises ValueError for categorical columns, and where a frequency has not one value per column.
+    """
+    if domain.categorical:
+        raise ValueError("smooth characteristic features take numeric columns alone")
+    if parameters.frequencies is not None:
+        if any(len(row) != len(domain.numeric) for row in parameters.frequencies):
+            raise ValueError("every frequency needs one value per column")
+        turns = np.array(parameters.frequencies, dtype=np.float64)
+        return SmoothCharacteristic(2 * np.pi * turns, parameters.window, raw=raw)
+    points = draw_locations(domain, BANDWIDTH_POINTS, rng).numeric
+    bandwidth = parameters.bandwidth or median_distance(points)
+    pairs = max(1, (parameters.n_features or FEATURES_DEFAULT) // 2)
+    frequencies = draw_frequencies(len(domain.numeric), pairs, bandwidth, rng)
+    return SmoothCharacteristic(frequencies, parameters.window, raw=raw)

@@ -22,6 +22,7 @@ from tacit_protocol.features.base import FloatMatrix, Rows
 from tacit_protocol.features.cell_counts import chunk_steps
 from tacit_protocol.features.mean_embedding import Locations
 from tacit_protocol.features.moments import UnitCountError
+from tacit_protocol.strict import StudyError
 
 STRATUM_BITS = 32
 """Places within a stratum are multiples of 2**-32 of it."""
@@ -38,7 +39,7 @@ WHOLE_MAX = 2**31
 Integers = npt.NDArray[np.int64]
 
 
-class HistogramError(ValueError):
+class HistogramError(StudyError):
     """A column has no such cells. The message says what to change."""
 
 

@@ -1,25 +1,18 @@
 """Kernels on mixed tables, and their random Fourier features.
 
-**Product kernel.** Gaussian or Laplacian over numeric columns times agreement of categories.
+The product kernel is Gaussian or Laplacian over numeric columns times agreement of categories. The distance
+kernel, k(z, z') = d(z, o) + d(z', o) - d(z, z') with d in [0, 1] of negative type and o the middle of the
+domain (Sejdinovic, Sriperumbudur, Gretton, Fukumizu 2013, with twice their kernel), makes joint independence
+distance covariance (docs/mathematics/curated-distance-correlation.md).
 
-**Distance kernel.** Induced by distances over a public diameter: joint independence becomes distance
-covariance. k(z, z') = d(z, o) + d(z', o) - d(z, z'), with d in [0, 1] of negative type and o the middle of
-the domain (Sejdinovic, Sriperumbudur, Gretton, Fukumizu 2013, with twice their kernel). The squared distance
-of two features is 2 d. Derivations: docs/mathematics/curated-distance-correlation.md.
-
-**Linear kernel.** The average over columns of products of scaled numbers, and of agreements of categories:
+The linear kernel is the average over columns of products of scaled numbers, and of agreements of categories:
 for genotype counts 0, 1 and 2, whose covariance it compares.
 
-**Random Fourier features** of the product kernel: pairs [cos, sin] at public random frequencies.
-phi(x) = F^(-1/2) [r_f(x) cos w_f'u, r_f(x) sin w_f'u]_f, u the scaled numeric columns. w_f is drawn from the
-kernel's spectrum, and r_f(x) = prod_c r_fc(x_c) from signs: r_fc is one sign for all categories of column c
-with probability s, else an independent sign for each, so that E r_fc(a) r_fc(b) = s for a != b. The expected
-inner product is the product kernel, and |phi(x)|^2 = (1/F) sum_f (cos^2 + sin^2) = 1 for every draw.
-The map sqrt(2/F) cos(w'x + b) has that norm on average alone, and passes it by a third (docs/errata.md).
-
-|phi(x) - phi(x')|^2 = 2 - 2 q, where q = (1/F) sum_f r_f(x) r_f(x') cos w_f'(u - u') is the kernel's estimate
-and may be negative: 2 bounds the diameter, and a bound on q from below, found by a grid, may be smaller
-(docs/mathematics/database-release.md).
+Random Fourier features are phi(x) = F^(-1/2) [r_f(x) cos w_f'u, r_f(x) sin w_f'u]_f, u the scaled numeric
+columns, w_f drawn from the kernel's spectrum, and r_f(x) a product over categorical columns c of random
+signs, one for all categories with probability s. Their expected inner product is the kernel and their norm 1
+for every draw, where sqrt(2/F) cos(w'x + b) passes it by a third (docs/errata.md). Diameter:
+docs/mathematics/database-release.md.
 """
 
 import itertools
@@ -32,7 +25,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.features.base import CodeMatrix, FloatMatrix, Rows, row_products
+from tacit_protocol.features.base import CodeMatrix, FloatMatrix, OnUnitSphere, Rows, row_products
 from tacit_protocol.numerics.sincos import wave
 
 BANDWIDTH_MIN = 1e-6
@@ -249,7 +242,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class RandomFourier:
+class RandomFourier(OnUnitSphere):
     """Pairs at ``frequencies`` (F, numeric columns), in radians per unit of the scaled columns.
 
     ``signs`` has (F, categories) of +1 and -1 for each categorical column. Without numeric columns the sines
@@ -288,20 +281,10 @@ class RandomFourier:
         """2 F, or F where there are no numeric columns."""
         return self.count * (2 if self.frequencies.shape[1] else 1)
 
-    @property
-    def norm(self) -> float:
-        """1, whatever was drawn."""
-        return 1.0
-
     @cached_property
     def diameter(self) -> float:
         """At most 2; less where a grid shows that inner products stay above -1."""
         return min(2.0, math.sqrt(2 - 2 * self.smallest_product()))
-
-    @property
-    def second_moment_diameter(self) -> float:
-        """The square root of 2: vectors in the unit ball."""
-        return math.sqrt(2)
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return phi, (rows, dimension): all cosines, then all sines."""
@@ -333,8 +316,7 @@ class RandomFourier:
         """Bound the inner product of two rows' features from below, in [-1, 1], over the whole domain.
 
         Between points of a grid of step d on [-1, 1]^D the average of cosines exceeds its minimum by at most
-        L D (d/2)^2 / 2, L the largest eigenvalue of (1/F) sum w w': its first derivative vanishes there in
-        every coordinate but those at an end, which the grid holds.
+        L D (d/2)^2 / 2, L the largest eigenvalue of (1/F) sum w w' (docs/mathematics/database-release.md).
         """
         patterns = self._patterns()
         columns = self.frequencies.shape[1]

@@ -1,29 +1,24 @@
-"""Mean-embedding (ME) features at public locations: whitened, and raw as in P0.
+"""Mean-embedding (ME) features at public locations, whitened and raw, and smooth characteristic ones (SCF).
 
-Whitened: psi(x) = (K_T + lambda I)^(-1/2) [k(x, T_1) ... k(x, T_J)]'. Writing h = k(x, .) and P for the
-orthogonal projection on span{k(T_j, .)}, |psi(x)|^2 = k_x'(K_T + lambda I)^-1 k_x <= k_x' K_T^-1 k_x =
-|P h|^2 <= |h|^2 = k(x, x) = 1, and in the same way |psi(x) - psi(x')|^2 <= |h - h'|^2 = 2 - 2 k(x, x').
-Hence norm 1 and diameter sqrt(2 - 2 min k) <= sqrt 2, whatever J is; and |f f' - g g'|_F <=
-|h (x) h - h' (x) h'| <= sqrt(2 - 2 (min k)^2) <= sqrt 2, for averages over a unit's rows too
-(docs/mathematics/features.md).
-
-Smooth characteristic features (SCF): g(x) [sin(x'w_j), cos(x'w_j)]_j, numeric columns alone.
-
-With |g| <= 1 and J/2 frequencies, each pair [sin, cos] has norm 1. Scaled by sqrt(2 / J) the vector has norm
-|g(x)| <= 1 and diameter 2 (two rows half a turn apart at every frequency). P0 states sqrt J for the unscaled
-map, whose diameter is sqrt(2 J): too small by sqrt 2 (docs/mathematics/features.md).
+Whitened, psi(x) = (K_T + lambda I)^(-1/2) [k(x, T_1) ... k(x, T_J)]' has norm at most 1 and diameter sqrt(2 -
+2 min k) <= sqrt 2, whatever J is. SCF, g(x) [sin(x'w_j), cos(x'w_j)]_j of numeric columns scaled by sqrt(2 /
+J), have norm |g(x)| <= 1 and diameter 2, or what :func:`windowed_diameter` certifies: P0's sqrt J for the
+unscaled map is too small by sqrt 2 (docs/mathematics/features.md).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
+from scipy.spatial.distance import pdist
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import encode
-from tacit_protocol.features.base import FeatureMap, FloatMatrix, Rows, row_products
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.base import FloatMatrix, Rows, row_products
+from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 from tacit_protocol.numerics.sincos import wave
 
 REGULARISATION_PER_LOCATION = 1e-8
@@ -51,22 +46,37 @@ class Locations:
 
 
 class WhitenedMeanEmbedding:
-    """Orthonormal coordinates of k(x, .) projected on the span of the kernels at the locations."""
+    """Orthonormal coordinates of k(x, .) projected on the span of the kernels at the locations.
+
+    The locations' Gram matrix is decomposed when features are first computed, or sent to other processes,
+    which all compute with the same bits then: whoever only checks a study needs dimension and diameter alone.
+    """
 
     def __init__(self, kernel: ProductKernel, locations: Locations, ridge: Ridge = "coarse") -> None:
         self._kernel = kernel
         self._locations = locations
         self._ridge: Ridge = ridge
-        gram = kernel.gram(locations, locations)
-        eigenvalues, vectors = np.linalg.eigh((gram + gram.T) / 2)
-        floor = RIDGES[ridge] * len(locations)
-        roots = np.sqrt(np.maximum(eigenvalues, 0.0) + floor)
-        self._whitener = (vectors / roots) @ vectors.T
-        self._unwhitener: FloatMatrix = (vectors * roots) @ vectors.T
         columns = locations.numeric.shape[1], locations.categorical.shape[1]
         stretch = 1 + FINE_SLACK if ridge == "fine" else 1.0
         self._diameter = stretch * kernel.distance_max(*columns)
         self._second_moment_diameter = stretch**2 * kernel.product_distance_max(*columns)
+
+    @cached_property
+    def _roots(self) -> tuple[FloatMatrix, FloatMatrix]:
+        """(K_T + lambda I)^(-1/2) and its inverse, (J, J) each."""
+        gram = self._kernel.gram(self._locations, self._locations)
+        eigenvalues, vectors = np.linalg.eigh((gram + gram.T) / 2)
+        roots = np.sqrt(np.maximum(eigenvalues, 0.0) + RIDGES[self._ridge] * len(self._locations))
+        return (vectors / roots) @ vectors.T, (vectors * roots) @ vectors.T
+
+    def __getstate__(self) -> dict[str, Any]:
+        self._roots  # noqa: B018 (what is sent must have it)
+        return self.__dict__
+
+    @property
+    def whitener(self) -> FloatMatrix:
+        """(K_T + lambda I)^(-1/2), (J, J)."""
+        return self._roots[0]
 
     @property
     def ridge(self) -> Ridge:
@@ -81,7 +91,7 @@ class WhitenedMeanEmbedding:
     @property
     def unwhitener(self) -> FloatMatrix:
         """(K_T + lambda I)^(1/2), (J, J): what turns a mean of psi back into means of k(x, T_j)."""
-        return self._unwhitener
+        return self._roots[1]
 
     @property
     def dimension(self) -> int:
@@ -105,7 +115,7 @@ class WhitenedMeanEmbedding:
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return psi, (rows, J)."""
-        return row_products(self._kernel.gram(rows, self._locations), self._whitener)
+        return row_products(self._kernel.gram(rows, self._locations), self.whitener)
 
 
 class RawMeanEmbedding:
@@ -155,6 +165,40 @@ class RawMeanEmbedding:
         return self._kernel.gram(rows, self._locations)
 
 
+WINDOW_CELLS = 512
+"""Cells of each of the two distances from the middle over which the windowed diameter is searched."""
+
+WINDOW_REACH = 8.0
+"""Windows beyond which all distances are one cell: the window's height there is below 2e-14."""
+
+WINDOW_ROUNDING = 1e-9
+"""Allowance for the rounding of the bound itself, far above what it is."""
+
+
+def windowed_diameter(frequencies: FloatMatrix, window: float) -> float:
+    """Bound the distance of two rows' scaled SCF features under a window, at most 2.
+
+    For rows at distances a and b from the middle, with windows' heights g(a) and g(b), the squared distance
+    is (g(a) - g(b))^2 + 2 g(a) g(b) (1 - c), c the average cosine of w_j'(x - y). 1 - c is at most 1 - min c,
+    and at most L (a + b)^2 / 2, L the largest eigenvalue of the average w w'. Both are bounded from above on
+    every cell of a grid of (a, b), so that the maximum over cells holds everywhere
+    (docs/mathematics/features.md).
+    """
+    count, columns = frequencies.shape
+    largest = float(np.linalg.eigvalsh(frequencies.T @ frequencies / count)[-1])
+    # Angles are rounded: what that moves a difference of two of them by, at most.
+    rounding = (columns + 2) * 2.0**-51 * float(np.abs(frequencies).sum(axis=1).max())
+    reach = math.sqrt(columns) / 2
+    edges = np.append(np.linspace(0.0, min(reach, WINDOW_REACH * window), WINDOW_CELLS), reach)
+    heights = np.exp(-(edges**2) / (2 * window**2))
+    high, low = heights[:-1], heights[1:]
+    apart = math.sqrt(max(0.0, largest)) * (edges[1:, None] + edges[None, 1:]) + rounding
+    between = np.minimum(1 - RandomFourier(frequencies).smallest_product() + rounding, apart**2 / 2)
+    lengths = np.maximum(high[:, None] - low[None, :], high[None, :] - low[:, None])
+    squared = float(np.max(lengths**2 + 2 * high[:, None] * high[None, :] * between))
+    return min(2.0, math.sqrt(squared) * (1 + WINDOW_ROUNDING))
+
+
 class SmoothCharacteristic:
     """SCF with window g(x) = exp(-|x - 1/2|^2 / (2 window^2)); ``window`` is None for g = 1.
 
@@ -178,10 +222,12 @@ class SmoothCharacteristic:
         """1, or sqrt(J / 2) where raw."""
         return self._scale * float(np.sqrt(len(self._frequencies)))
 
-    @property
+    @cached_property
     def diameter(self) -> float:
-        """Twice the norm."""
-        return 2 * self.norm
+        """Twice the norm; with a window what is certified, which is less."""
+        if self._window is None:
+            return 2 * self.norm
+        return windowed_diameter(self._frequencies, self._window) * self.norm
 
     @property
     def second_moment_diameter(self) -> float:
@@ -266,63 +312,12 @@ def decode_locations(domain: Domain, locations: Locations) -> list[dict[str, flo
 
 def median_distance(points: FloatMatrix) -> float:
     """Median distance between public points, (points, columns): the usual bandwidth. 1 where it is 0."""
-    squared = np.sum(points**2, axis=1)
-    distances = squared[:, None] + squared[None, :] - 2 * points @ points.T
-    upper = distances[np.triu_indices(len(points), 1)]
-    if not upper.size:
+    if len(points) < 2 or not points.shape[1]:
         return 1.0
-    median = float(np.sqrt(max(0.0, float(np.median(upper)))))
+    median = float(np.sqrt(np.median(pdist(points, "sqeuclidean"), overwrite_input=True)))
     return median if median > 1e-3 else 1.0
 
 
 def draw_frequencies(columns: int, count: int, bandwidth: float, rng: np.random.Generator) -> FloatMatrix:
     """Draw frequencies, (count, columns), of the Gaussian kernel of that bandwidth (radians per unit)."""
     return np.asarray(rng.standard_normal((count, columns)) / bandwidth)
-
-
-@dataclass(frozen=True)
-class KernelChoice:
-    """Public settings of ME and SCF features; ``bandwidth`` None is the median distance of the locations.
-
-    ``raw`` leaves out whitening (ME) and scaling (SCF), as P0 does. ``locations`` are public rows of the
-    domain, or None to draw ``count`` of them. ``frequencies`` are those of SCF features, in turns over each
-    numeric column's bounds, or None to draw them.
-    """
-
-    count: int
-    shape: Literal["gaussian", "laplacian"]
-    bandwidth: float | None
-    similarity: float
-    locations: Sequence[Sequence[float | str | None]] | None
-    raw: bool
-    frequencies: Sequence[Sequence[float]] | None = None
-
-
-def mean_embedding(domain: Domain, choice: KernelChoice, rng: np.random.Generator) -> FeatureMap:
-    """Build ME features. Raises ValueError where the locations do not fit the domain."""
-    if choice.locations is None:
-        locations = draw_locations(domain, choice.count, rng)
-    else:
-        locations = encode_locations(domain, choice.locations)
-    bandwidth = choice.bandwidth or median_distance(locations.numeric)
-    kernel = ProductKernel(choice.shape, bandwidth, choice.similarity)
-    return RawMeanEmbedding(kernel, locations) if choice.raw else WhitenedMeanEmbedding(kernel, locations)
-
-
-def smooth_characteristic(domain: Domain, choice: KernelChoice, rng: np.random.Generator) -> FeatureMap:
-    """Build SCF features, ``count`` coordinates in pairs.
-
-    Raises ValueError for categorical columns, and where a frequency has not one value per column.
-    """
-    if domain.categorical:
-        raise ValueError("smooth characteristic features take numeric columns alone")
-    if choice.frequencies is not None:
-        if any(len(row) != len(domain.numeric) for row in choice.frequencies):
-            raise ValueError("every frequency needs one value per column")
-        turns = np.array(choice.frequencies, dtype=np.float64)
-        return SmoothCharacteristic(2 * np.pi * turns, raw=choice.raw)
-    points = draw_locations(domain, BANDWIDTH_POINTS, rng).numeric
-    bandwidth = choice.bandwidth or median_distance(points)
-    pairs = max(1, choice.count // 2)
-    frequencies = draw_frequencies(len(domain.numeric), pairs, bandwidth, rng)
-    return SmoothCharacteristic(frequencies, raw=choice.raw)

@@ -5,18 +5,9 @@ earlier, with their weights. Never use rows of the test itself: P0 optimises on 
 which then have no guarantee. L-BFGS-B with analytic gradients climbs from several seeded starts; rows are
 split, so that the start that wins, and the power stated for it, come from rows that no gradient has seen.
 
-What is climbed says how well features tell two public samples apart under a private test. Features are
-F = psi R (psi the private test's features; R R = G, the regularised Gram matrix of ME features, or the
-identity), with mean difference delta and V = Sigma_x / n_x + Sigma_y / n_y for the numbers of units that the
-test will have. The difference that the test sees is psi's plus noise of variance b on every coordinate. Two
-criteria, by the form of the test, with nu the variance that the form counts:
-
-    noise-aware:  delta' (V + nu G)^-1 delta, the noncentrality of Hotelling's statistic; nu is b and the
-                  bound that the form adds to the noisy covariance;
-    mmd:          |d|^2 / sqrt(2 |C|_F^2), d = R^-1 delta, C = R^-1 V R^-1 + nu I, the MMD form's shift in
-                  standard deviations of its null distribution; nu is b.
-
-Jitkrittum, Szabo, Chwialkowski and Gretton (2016) maximise delta' (V + gamma I)^-1 delta, without noise
+With mean difference delta, V = Sigma_x / n_x + Sigma_y / n_y, features F = psi R, R R = G, and nu the
+variance that the form counts, what is climbed is for the noise-aware form delta' (V + nu G)^-1 delta, and for
+the MMD form |d|^2 / sqrt(2 |C|_F^2), d = R^-1 delta, C = R^-1 V R^-1 + nu I
 (docs/mathematics/test-locations.md).
 """
 

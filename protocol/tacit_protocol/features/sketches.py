@@ -1,17 +1,11 @@
 """Sketches of distance covariances: signed sums of features over public buckets of aligned units.
 
-Every unit has a public bucket and a public sign, the same at both owners. Buckets hold equally many units and
-as many plus as minus signs, so that sums do not depend on the features' means: nothing has to be centred by
-a private quantity, and no budget goes there. One unit touches one bucket, so replacing it moves the sums by
-the features' diameter, whatever the number of buckets. A small share of the budget buys each owner's
-mean and second moment, from which the tester takes distance variances.
-Derivations: docs/mathematics/distance-correlation.md.
-
-The joint sketch of p columns has p such blocks over the same buckets: a unit that is replaced may move all of
-them, each by its own diameter, so that the squared sensitivities add up. Of the second moments only every
-column's own block is released. Noise is independent between coordinates, so that the buckets of any two
-columns, of one owner or of two, are two sketches with independent noises.
-Derivations: docs/mathematics/screening.md.
+Every unit has a public bucket and sign, the same at both owners; buckets hold equally many units, as many of
+either sign, so that sums do not depend on the features' means. One unit touches one bucket, so replacing it
+moves the sums by the features' diameter; a small share of the budget buys each owner's mean and second moment
+(docs/mathematics/distance-correlation.md). The joint sketch of p columns has p such blocks over the same
+buckets, whose squared sensitivities add up; of second moments every column's own is released
+(docs/mathematics/screening.md).
 """
 
 import math
@@ -26,23 +20,22 @@ import numpy.typing as npt
 from tacit_protocol.domain.table import Table
 from tacit_protocol.features.aligned_sums import sum_placed
 from tacit_protocol.features.base import FeatureMap, FloatMatrix
-from tacit_protocol.features.brownian import BrownianColumns
+from tacit_protocol.features.brownian import BrownianColumns, BrownianFeatures
 from tacit_protocol.features.moments import (
     DIAGONAL,
     MEAN,
     OFF_DIAGONAL,
-    FeatureSums,
-    MomentShares,
-    moment_parts,
-    read_second_moment,
     second_moment_sensitivity,
     sum_sensitivity,
 )
 from tacit_protocol.privacy.exact_sums import ExactSum, grid_bits, sums_by_group, whole_steps
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.privacy.guarantee import NoisyVector
+from tacit_protocol.strict import StudyError
 
 SKETCH = "sketch"
+
+Integers = npt.NDArray[np.int64]
 
 MEAN_SHARE, SECOND_SHARE = 0.01, 0.04
 """Parts of mu^2 for the mean and the second moment: distance variances to about 2 % at 20 000 units and
@@ -58,8 +51,12 @@ BUCKET_UNITS_MIN = 2
 """Fewest units of a bucket: one of either sign."""
 
 
-class DesignError(ValueError):
+class DesignError(StudyError):
     """There are too few or too many units for a sketch. Says which; the number of units is public."""
+
+    def __init__(self, message: str, *, few: bool) -> None:
+        super().__init__(message)
+        self.few = few
 
 
 @dataclass(frozen=True)
@@ -81,9 +78,9 @@ class BucketDesign:
         Raises DesignError where there are fewer than 2 * BUCKETS_MIN units, or too many.
         """
         if units < BUCKETS_MIN * BUCKET_UNITS_MIN:
-            raise DesignError(f"a sketch needs at least {BUCKETS_MIN * BUCKET_UNITS_MIN} units")
+            raise DesignError(f"a sketch needs at least {BUCKETS_MIN * BUCKET_UNITS_MIN} units", few=True)
         if units > UNITS_SKETCHED_MAX:
-            raise DesignError(f"a sketch takes at most {UNITS_SKETCHED_MAX} units")
+            raise DesignError(f"a sketch takes at most {UNITS_SKETCHED_MAX} units", few=False)
         size = max(2, min(2 * round(units / (2 * buckets)), 2 * (units // (2 * BUCKETS_MIN))))
         return cls(units, units // size, size)
 
@@ -97,34 +94,44 @@ class BucketDesign:
 
 @dataclass(frozen=True)
 class SketchSums:
-    """Integer sums: ``sketch`` (buckets * J,) in steps of 2**-bits, bucket by bucket; the units' moments."""
+    """Integer sums: ``sketch`` (buckets * J,) in steps of 2**-bits, by bucket; of every block its moments."""
 
     design: BucketDesign
-    sketch: npt.NDArray[np.int64] = field(repr=False)
-    moments: FeatureSums
+    sketch: Integers = field(repr=False)
+    moments: tuple[ExactSum, ...]
 
     @property
     def units(self) -> int:
         """Number of units."""
-        return self.moments.units
+        return self.design.units
 
 
 @dataclass(frozen=True)
-class ReadSketch:
-    """What a tester reads: ``buckets`` (m, J) noisy bucket sums over the root of a bucket's units.
+class Side:
+    """What a tester reads of one block: rows over buckets, the noise on them, and the features' covariance.
 
-    Their covariance is ``covariance`` plus ``bucket_noise``^2 I. ``covariance`` (J, J) is the features' own,
-    with noise of standard deviation ``covariance_noise`` on isometric coordinates, and that of ``mean`` (J,),
-    whose square was subtracted: ``mean_noise`` on each coordinate.
+    ``buckets`` (m, J), sums over the root of a bucket's units, has rows of covariance ``covariance`` +
+    ``bucket_noise``^2 I. ``covariance`` (J, J) carries noise of standard deviation ``covariance_noise`` on
+    isometric coordinates. ``norm`` bounds |f| and ``left_out`` the variance in features left out, its trace;
+    ``units`` is n. ``mean`` (J,), whose square was subtracted, carries noise ``mean_noise`` on a coordinate.
     """
 
-    design: BucketDesign
     buckets: FloatMatrix
     bucket_noise: float
     covariance: FloatMatrix
     covariance_noise: float
+    norm: float
+    left_out: float
+    units: int
     mean: npt.NDArray[np.float64]
     mean_noise: float
+
+    @property
+    def bucket_covariance(self) -> FloatMatrix:
+        """The covariance of a row of ``buckets``, (J, J)."""
+        values, vectors = np.linalg.eigh(self.covariance)
+        total: FloatMatrix = (vectors * (np.maximum(values, 0.0) + self.bucket_noise**2)) @ vectors.T
+        return total
 
 
 class BucketSums:
@@ -157,75 +164,6 @@ class BucketSums:
         return self.__dict__ | {"_codes": self._codes[:0]}
 
 
-class SketchRelease:
-    """How features are sketched, laid out with their sensitivities, and read back."""
-
-    def __init__(self, features: FeatureMap) -> None:
-        self.features = features
-        self._shares = MomentShares(MEAN_SHARE, SECOND_SHARE)
-
-    def numbers(self, buckets: int) -> int:
-        """How many noisy numbers one owner sends."""
-        dimension = self.features.dimension
-        return buckets * dimension + dimension + dimension * (dimension + 1) // 2
-
-    def sum(self, table: Table, design: BucketDesign, codes: npt.NDArray[np.int64]) -> SketchSums:
-        """Sum the units' signed contributions by bucket, exactly, and their moments.
-
-        ``codes`` are by the units' places. Raises UnitCountError where units are not as many as declared.
-        """
-        bits = grid_bits(table.units, products=True)
-        blocks = (slice(0, self.features.dimension),)
-        found = sum_placed(
-            self.features, table, bits, partial(BucketSums, design.buckets, codes, bits, blocks)
-        )
-        return SketchSums(design, found.sketch.ravel(), self._moments(found.moments[0], bits))
-
-    def _moments(self, moments: ExactSum, bits: int) -> FeatureSums:
-        return FeatureSums(
-            moments.units,
-            bits,
-            moments.total,
-            sum_sensitivity(self.features, bits),
-            moments.second,
-            second_moment_sensitivity(self.features, bits),
-        )
-
-    def parts(self, design: BucketDesign, sums: SketchSums | None = None) -> tuple[SumPart, ...]:
-        """Lay the release out; without ``sums`` the values are zeros, to know shapes and noise alone."""
-        bits = grid_bits(design.units, products=True)
-        values = np.zeros(design.buckets * self.features.dimension, dtype=np.int64)
-        share = 1 - MEAN_SHARE - SECOND_SHARE
-        sketch = SumPart(
-            SKETCH,
-            values if sums is None else sums.sketch,
-            -bits,
-            sum_sensitivity(self.features, bits),
-            share,
-        )
-        return sketch, *moment_parts(
-            self.features, self._shares, bits, None if sums is None else sums.moments
-        )
-
-    def read(self, vectors: Mapping[str, NoisyVector], design: BucketDesign) -> ReadSketch:
-        """Return the buckets and the covariance of the features, with their noise."""
-        root = np.sqrt(design.bucket_units)
-        mean = vectors[MEAN].mean(design.units)
-        second = read_second_moment(vectors, design.units)
-        # The diagonal's noise is that of an isometric coordinate.
-        noise = vectors[DIAGONAL].scale
-        mean_noise = vectors[MEAN].scale / design.units
-        return ReadSketch(
-            design,
-            vectors[SKETCH].mean(1).reshape(design.buckets, -1) / root,
-            vectors[SKETCH].scale / float(root),
-            second - np.outer(mean, mean) + mean_noise**2 * np.eye(len(mean)),
-            noise / design.units,
-            mean,
-            mean_noise,
-        )
-
-
 def add_signed(sketch: npt.NDArray[np.int64], steps: FloatMatrix, codes: npt.NDArray[np.int64]) -> None:
     """Add rows of whole steps, (units, J), to their buckets; float64 holds the sums of a slice exactly."""
     used = np.flatnonzero(codes >= 0)
@@ -239,47 +177,34 @@ def add_signed(sketch: npt.NDArray[np.int64], steps: FloatMatrix, codes: npt.NDA
     sketch[met] += sums_by_group(steps, bucket, len(met), sign).astype(np.int64)
 
 
-Integers = npt.NDArray[np.int64]
+class SketchRelease:
+    """How features, or columns by column, are sketched, laid out with their sensitivities, and read back."""
 
-
-@dataclass(frozen=True)
-class ColumnsSums:
-    """Integer sums: ``sketch`` (buckets * J,) bucket by bucket; of every column its moments."""
-
-    design: BucketDesign
-    sketch: Integers
-    moments: tuple[ExactSum, ...]
-
-    @property
-    def units(self) -> int:
-        """Number of units."""
-        return self.design.units
-
-
-class ColumnsSketch:
-    """How columns are sketched, laid out with their sensitivities, and read back."""
-
-    def __init__(self, features: BrownianColumns) -> None:
+    def __init__(self, features: FeatureMap) -> None:
         self.features = features
+        self.blocks: tuple[FeatureMap, ...] = (features,)
+        self.places: tuple[slice, ...] = (slice(0, features.dimension),)
+        if isinstance(features, BrownianColumns):
+            self.blocks, self.places = features.blocks, features.places
 
     def numbers(self, buckets: int) -> int:
         """How many noisy numbers one owner sends."""
-        own = sum(block.dimension * (block.dimension + 1) // 2 for block in self.features.blocks)
+        own = sum(block.dimension * (block.dimension + 1) // 2 for block in self.blocks)
         return (buckets + 1) * self.features.dimension + own
 
-    def sum(self, table: Table, design: BucketDesign, codes: Integers) -> ColumnsSums:
+    def sum(self, table: Table, design: BucketDesign, codes: Integers) -> SketchSums:
         """Sum the units' signed contributions by bucket, exactly, and their moments, in one pass.
 
         ``codes`` are by the units' places. Raises UnitCountError where units are not as many as declared.
         """
         bits = grid_bits(table.units, products=True)
-        empty = partial(BucketSums, design.buckets, codes, bits, self.features.places)
+        empty = partial(BucketSums, design.buckets, codes, bits, self.places)
         found = sum_placed(self.features, table, bits, empty)
-        return ColumnsSums(design, found.sketch.ravel(), found.moments)
+        return SketchSums(design, found.sketch.ravel(), found.moments)
 
-    def parts(self, design: BucketDesign, sums: ColumnsSums | None = None) -> tuple[SumPart, ...]:
+    def parts(self, design: BucketDesign, sums: SketchSums | None = None) -> tuple[SumPart, ...]:
         """Lay the release out; without ``sums`` the values are zeros, to know shapes and noise alone."""
-        bits, blocks = grid_bits(design.units, products=True), self.features.blocks
+        bits, blocks = grid_bits(design.units, products=True), self.blocks
         moved = _root_of_squares([sum_sensitivity(block, bits) for block in blocks])
         second = _root_of_squares([second_moment_sensitivity(block, bits) for block in blocks])
         if sums is None:
@@ -299,15 +224,15 @@ class ColumnsSketch:
         # Entries above the diagonal count twice in the Frobenius norm.
         return (*parts, SumPart(OFF_DIAGONAL, upper, -2 * bits, second, SECOND_SHARE, math.sqrt(0.5)))
 
-    def read(self, vectors: Mapping[str, NoisyVector], design: BucketDesign) -> tuple[ReadSketch, ...]:
-        """Return every column's buckets and covariance, with their noise."""
+    def read(self, vectors: Mapping[str, NoisyVector], design: BucketDesign) -> tuple[Side, ...]:
+        """Return every block's buckets and covariance, with their noise."""
         root = math.sqrt(design.bucket_units)
         buckets = vectors[SKETCH].mean(1).reshape(design.buckets, -1) / root
         means, diagonal = vectors[MEAN].mean(design.units), vectors[DIAGONAL].mean(design.units)
         upper = vectors[OFF_DIAGONAL].mean(design.units) if OFF_DIAGONAL in vectors else np.zeros(0)
         mean_noise = vectors[MEAN].scale / design.units
         found, used = [], 0
-        for place in self.features.places:
+        for block, place in zip(self.blocks, self.places, strict=True):
             mean, size = means[place], place.stop - place.start
             second = np.diag(diagonal[place])
             above = np.triu_indices(size, 1)
@@ -315,12 +240,14 @@ class ColumnsSketch:
             second.T[above] = second[above]
             used += len(above[0])
             found.append(
-                ReadSketch(
-                    design,
+                Side(
                     buckets[:, place],
                     vectors[SKETCH].scale / root,
                     second - np.outer(mean, mean) + mean_noise**2 * np.eye(size),
                     vectors[DIAGONAL].scale / design.units,
+                    block.norm,
+                    block.left_out if isinstance(block, BrownianFeatures) else 0.0,
+                    design.units,
                     mean,
                     mean_noise,
                 )
@@ -329,5 +256,7 @@ class ColumnsSketch:
 
 
 def _root_of_squares(values: list[float]) -> float:
+    if len(values) == 1:
+        return values[0]
     # Rounded up: a sum of p squares is off by p units in the last place at most.
     return math.sqrt(math.fsum(value**2 for value in values)) * (1 + 1e-12)

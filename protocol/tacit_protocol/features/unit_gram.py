@@ -71,9 +71,8 @@ class KernelMixture:
     def error(self, numeric_columns: int) -> float:
         """Bound |computed k - k| over the domain, for so many numeric columns, by the rules of rounding.
 
-        A sum over m columns has a relative error of m units of 2^-53. Exponents t that are summed directly
-        move exp(-t) by at most t exp(-t) of that; expanded ones consist of terms that add up to m /
-        (2 bandwidth^2) and cancel.
+        A sum over m columns has a relative error of m units of 2^-53; expanded exponents have terms that
+        cancel.
         """
         largest = 0.0
         for kernel in self.kernels:
@@ -196,6 +195,16 @@ class UnitGram:
         numeric, categorical = self._rows.numeric.shape[1], self._rows.categorical.shape[1]
         each = VALUE_NS + NUMERIC_NS * numeric + CATEGORY_NS * categorical
         return float(kernels * each * (len(self._rows.numeric) / self.size) ** 2)
+
+    @property
+    def laplacian(self) -> tuple[FloatMatrix, float] | None:
+        """The column, (units,), and the bandwidth where entries are exp(-|x - y| / bandwidth); or None."""
+        kernels = self._kernel.kernels if isinstance(self._kernel, KernelMixture) else (self._kernel,)
+        single = self._single and self._rows.numeric.shape[1] == 1 and not self._rows.categorical.shape[1]
+        (kernel, *others) = kernels
+        if not single or others or not isinstance(kernel, ProductKernel) or kernel.shape != "laplacian":
+            return None
+        return self._rows.numeric[self._rows.starts[:-1], 0], kernel.bandwidth
 
     def _averages(self, start: int, stop: int, left: int, right: int) -> FloatMatrix:
         """Return rows [start, stop) and columns [left, right), some units at a time."""

@@ -217,10 +217,7 @@ def _refuse_too_many(bare: bytes) -> None:
 
 
 def _depth(bare: bytes) -> int:
-    """Return how deep JSON without its strings is nested, or a depth beyond the deepest allowed.
-
-    Where it has more brackets than are allowed, it is refused for them: the rest of them is not looked at.
-    """
+    """Return how deep JSON without its strings is nested, or a depth beyond the deepest allowed."""
     deepest = depth = 0
     for bracket in islice(re.finditer(rb"[\[\]{}]", bare), 2 * CONTAINERS_MAX + 1):
         depth += 1 if bracket[0] in b"[{" else -1

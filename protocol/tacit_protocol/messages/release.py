@@ -1,11 +1,21 @@
-"""A release: the private numbers one owner sends for one study, and the events that paid for them."""
+"""Releases: the private numbers that an owner sends, in the open, sealed to another owner, or declined.
 
-from typing import Annotated, Literal, Self
+The statement about a sealed release is signed and public; the ciphertext travels beside it, to the receiver
+alone, and stands in no transcript: who one day learns the receiver's key must not find it there.
+"""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import OWNERS_MAX, UNITS_MAX, Digest, PartyName
-from tacit_protocol.privacy.guarantee import Guarantee, NoisyVector
+from tacit_protocol.messages.transcript import EnvelopeText
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee, NoisyVector
 from tacit_protocol.strict import Egress, StrictModel
 
 CHOICES_MAX = 10**6
@@ -74,12 +84,28 @@ class ReleaseMessage(StrictModel):
     release: Release
 
 
+PublicRule = Literal["unequal-sizes", "too-few-units", "too-many-units", "too-many-numbers", "no-plan"]
+"""Why a study cannot be run with an owner's number of units, whatever they hold: a closed list."""
+
+PUBLIC_RULES: Mapping[PublicRule, str] = {
+    "unequal-sizes": "the study pairs the units of two samples, and these have different sizes",
+    "too-few-units": "the study's method needs more units than there are",
+    "too-many-units": "the study's method takes fewer units than there are",
+    "too-many-numbers": "so many units times so many projections make more numbers than a release holds",
+    "no-plan": "with so many units, the method has no form that is private and keeps its level",
+}
+"""What each rule says, in words."""
+
+
 class DeclineMessage(StrictModel):
     """The payload that an owner signs to decline a study.
 
     ``reason`` has one value for everyone: why an owner declines (its policy, its budget, its data, its
-    steward) may say something about its data, and stays in its own ledger.
+    steward) may say something about its data, and stays in its own ledger. ``rule`` may stand beside it: it
+    follows from the study and the number of units alone, which is public.
     """
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"rule"})
 
     format: Annotated[Literal["tacit/decline/1"], BOUND] = "tacit/decline/1"
     study: Annotated[Digest, BOUND]
@@ -88,3 +114,113 @@ class DeclineMessage(StrictModel):
         Literal["declined"],
         Egress("public", "tacit_protocol.messages.release:DeclineMessage", "one value, whatever the cause"),
     ] = "declined"
+    rule: Annotated[
+        PublicRule | None,
+        Egress(
+            "public",
+            "tacit_protocol.procedures.base:require_units",
+            "of a closed list, and a function of the study and the number of units, which is public",
+        ),
+    ] = None
+    """The public rule that the owner's number of units breaks; None where nothing of the kind is said."""
+
+
+HEADER_BYTES = 4096
+"""Room for what a release message holds beside its numbers: one vector and a guarantee take 600 bytes."""
+
+NUMBER_BYTES = 21
+"""Room for one number: a sign, 19 digits and a comma."""
+
+SEAL_BYTES = 48
+"""What sealing adds: a key of 32 bytes and a tag of 16."""
+
+CIPHERTEXT_BYTES_MAX = HEADER_BYTES + NUMBER_BYTES * COORDINATES_MAX + SEAL_BYTES
+"""Largest ciphertext: 760 kB, a megabyte in base64, so that it fits one request's body."""
+
+
+STATEMENT = Egress(
+    "public",
+    "tacit_protocol.messages.release:padded",
+    "says which ciphertext; its size follows from the study",
+)
+
+
+class SealedRelease(StrictModel):
+    """The payload that a sender signs: to whom it released, and which ciphertext holds the release."""
+
+    format: Annotated[Literal["tacit/sealed-release/1"], BOUND] = "tacit/sealed-release/1"
+    study: Annotated[Digest, BOUND]
+    party: Annotated[PartyName, BOUND]
+    receiver: Annotated[PartyName, BOUND]
+    units: Annotated[UnitCount, UNITS]
+    """Number of privacy units n. Public."""
+    ciphertext_digest: Annotated[Digest, STATEMENT]
+    ciphertext_bytes: Annotated[int, Field(ge=SEAL_BYTES, le=CIPHERTEXT_BYTES_MAX), STATEMENT]
+
+
+class SealedPackage(StrictModel):
+    """What is sent and fetched: the signed statement's envelope, and the ciphertext in base64."""
+
+    format: Annotated[Literal["tacit/sealed-package/1"], BOUND] = "tacit/sealed-package/1"
+    statement: Annotated[EnvelopeText, STATEMENT]
+    ciphertext: Annotated[
+        str,
+        Field(max_length=(CIPHERTEXT_BYTES_MAX + 2) // 3 * 4),
+        Egress(
+            "sealed",
+            "tacit_protocol.signing.sealing:seal_to",
+            "a release message, noised as any other, for the receiver that the study names alone",
+        ),
+    ]
+
+    @classmethod
+    def of(cls, statement: bytes, ciphertext: bytes) -> "SealedPackage":
+        """Put an envelope and a ciphertext together."""
+        text = base64.b64encode(ciphertext).decode("ascii")
+        return cls(statement=statement.decode("utf-8"), ciphertext=text)
+
+    @property
+    def sealed(self) -> bytes:
+        """The ciphertext's bytes; raises MessageError where the text is not base64 in its one spelling."""
+        try:
+            sealed = base64.b64decode(self.ciphertext, validate=True)
+        except (binascii.Error, ValueError):
+            raise MessageError("the ciphertext is not base64", "$.ciphertext") from None
+        if base64.b64encode(sealed).decode("ascii") != self.ciphertext:
+            raise MessageError("the ciphertext is not base64", "$.ciphertext")
+        return sealed
+
+
+class Receipt(StrictModel):
+    """The payload that a receiver signs: it holds the sealed release. Nothing in it depends on its data."""
+
+    format: Annotated[Literal["tacit/receipt/1"], BOUND] = "tacit/receipt/1"
+    study: Annotated[Digest, BOUND]
+    party: Annotated[PartyName, BOUND]
+    units: Annotated[UnitCount, UNITS]
+    """Number of the receiver's own privacy units. Public."""
+    received: Annotated[Digest, STATEMENT]
+    """Digest of the sender's statement."""
+
+
+def padded(message: ReleaseMessage) -> bytes:
+    """Encode a release to a size that its number of numbers fixes, so that a ciphertext's says no more.
+
+    Raises MessageError where the message does not fit, which no release of a procedure does.
+    """
+    payload = encode(message)
+    numbers = sum(len(vector.values) for vector in message.release.vectors.values())
+    room = HEADER_BYTES + NUMBER_BYTES * numbers
+    if len(payload) > room:
+        raise MessageError("the release does not fit its padding")
+    return payload + b" " * (room - len(payload))
+
+
+def unpadded(plaintext: bytes) -> ReleaseMessage:
+    """Read what :func:`padded` wrote; raises MessageError."""
+    return decode(ReleaseMessage, plaintext)
+
+
+def ciphertext_digest(ciphertext: bytes) -> str:
+    """Return the digest that a statement names its ciphertext by."""
+    return hashlib.sha256(ciphertext).hexdigest()

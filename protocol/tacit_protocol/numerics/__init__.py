@@ -1,1 +1,1 @@
-"""Numerical methods: laws of quadratic forms, permutations, multiplicity, distance covariance, weights."""
+"""Numerical methods: laws of quadratic forms, multiplicity, distance covariance, noisy tables, weights."""

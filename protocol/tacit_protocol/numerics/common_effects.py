@@ -1,17 +1,11 @@
 """Effects common to strata from noisy counts, by scores whose noises cancel on average.
 
-The counts x (k,) of a stratum have independent noises of variances v. With P and Q sums of products of
-*different* cells, and theta the same in all strata, U(theta) = sum w_s (P_s - theta Q_s) has mean 0 at the
-true theta however large the noise: the noises of different cells are independent. Mantel and Haenszel's
-estimators (1959) are of this kind, and so is that of a hazard ratio.
-
-Write P - theta Q = x'B x/2, B symmetric with zeros on its diagonal; the counts have the covariance
-M = diag(x) - x x'/n + diag(v), sampling and noise together. Then exactly, for normal x of mean m,
-
-    Var(x'B x/2) = (B m)'M (B m) + tr(B M B M)/2,
-
-and the interval {theta: U^2 <= z^2 Var U} (Fieller, 1954) has m estimated under theta, as score intervals do.
-It may be unbounded, or all there is: then the counts say nothing. docs/mathematics/stratified.md.
+With P and Q sums of products of *different* cells and theta the same in all strata, U(theta) = sum w_s (P_s -
+theta Q_s) has mean 0 at the true theta however large the noise. Mantel and Haenszel's estimators (1959) are
+of this kind, and so is that of a hazard ratio. Write P - theta Q = x'B x/2, and M for the covariance of the
+counts, sampling and noise; then Var(x'B x/2) = (B m)'M (B m) + tr(B M B M)/2, and the interval is {theta: U^2
+<= z^2 Var U} (Fieller, 1954), m estimated under theta. It may be unbounded, or all there is
+(docs/mathematics/stratified.md).
 """
 
 import math

@@ -2,7 +2,7 @@
 
 Of one column each it takes O(n log n): all that is needed of the n^2 products of distances is a sum over
 pairs that stand in the same order in both columns, and one pass down a binary tree over positions finds it,
-every level by cumulative sums. Of vectors, random projections take O(K n log n) (P4, Vepakomma, Pushpita,
+every level by cumulative sums. Vectors are projected on random directions first (P4, Vepakomma, Pushpita,
 Raskar, after Huang and Huo).
 """
 
@@ -85,21 +85,6 @@ def exact_distance_sums(x: Integers, y: Integers) -> tuple[int, int, int]:
         for product, cross, total in zip(products, crossed, pairs, strict=True)
     )
     return first, second, third
-
-
-def projected_distance_covariance_sqr(
-    x: npt.ArrayLike, y: npt.ArrayLike, first: Floats, second: Floats, estimate: Estimate = "unbiased"
-) -> float:
-    """Return the squared distance covariance of vectors, (n, p) and (n, q), by averaging over projections.
-
-    ``first`` (K, p) and ``second`` (K, q) hold unit directions; with directions that are uniform on the
-    spheres, the average over them times C_p C_q is unbiased for the distance covariance of the vectors.
-    """
-    rows, others = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-    values = [
-        distance_covariance_sqr(rows @ u, others @ v, estimate) for u, v in zip(first, second, strict=True)
-    ]
-    return projection_constant(rows.shape[1]) * projection_constant(others.shape[1]) * float(np.mean(values))
 
 
 def projection_constant(dimension: int) -> float:

@@ -6,8 +6,8 @@ sum of Laplace ones.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from tacit_protocol.features.cell_counts import CELLS_MAX, CellGrid
+from tacit_protocol.strict import StudyError
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -194,13 +195,52 @@ class NuisanceNull:
         return np.asarray(self.statistics[int(np.argmax(above))])
 
 
+@dataclass(frozen=True)
+class SimulatedTest:
+    """``pvalue`` of a statistic; ``simulated`` (replicates,) are those drawn where the p-value is largest."""
+
+    statistic: float
+    pvalue: float
+    simulated: Floats = field(repr=False)
+
+    @classmethod
+    def of(cls, statistic: float, null: NuisanceNull) -> "SimulatedTest":
+        """Return the test of a statistic against its simulated null."""
+        return cls(statistic, null.pvalue(statistic), null.least_favourable(statistic))
+
+
+def simulated_null(
+    draw: Callable[[np.random.Generator, int], Iterable[tuple[Floats, Floats]]],
+    values: int,
+    replicates: int,
+    seed: np.random.SeedSequence,
+    *,
+    numbers: int,
+    progress: Callable[[float], None] | None = None,
+) -> NuisanceNull:
+    """Simulate a null at several plausible values of its nuisance, ``numbers`` numbers a replicate.
+
+    ``draw`` yields so many statistics, and the largest cell of each table, (count,) both, for each value; all
+    values have the same seeds.
+    """
+    statistics, largest = np.empty((2, values, replicates))
+    done = 0
+    for rng, count in in_blocks(seed, replicates, numbers):
+        part = slice(done, done + count)
+        for place, (found, cells) in enumerate(draw(rng, count)):
+            statistics[place, part], largest[place, part] = found, cells
+        done += count
+        if progress is not None:
+            progress(done / replicates)
+    return NuisanceNull(statistics, largest)
+
+
 def plausible(fitted: Floats, noise_variance: float, units: float) -> tuple[Floats, Floats, Floats]:
     """Return probabilities (k,), and the sparsest and the most even ones that are within reach.
 
-    ``noise_variance`` is that of each share, ``units`` how many were sampled. The sparsest are on the path of
-    the projections of 1/k + g (fitted - 1/k), g >= 1, which ends with the largest category alone, at a
-    Euclidean distance of up to REACH standard deviations of ``fitted``. The most even have one share in as
-    many categories as can have it, each within REACH standard deviations of its own.
+    ``noise_variance`` is that of each share, ``units`` how many were sampled. The sparsest, on the path that
+    ends with the largest category alone, are up to REACH standard deviations of ``fitted`` away; the most
+    even have one share in as many categories as can have it, each within REACH deviations of its own.
     """
     variances = noise_variance + fitted * (1 - fitted) / units
     reach = REACH * math.sqrt(float(variances.sum()))
@@ -241,7 +281,7 @@ SUM_TOLERANCE = 1e-6
 """How far the stated probabilities may add up to another number than 1: six decimals of each are enough."""
 
 
-class DistributionError(ValueError):
+class DistributionError(StudyError):
     """The probabilities do not fit the cells. The message says what to change; both are public."""
 
 

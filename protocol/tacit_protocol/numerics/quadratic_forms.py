@@ -85,11 +85,7 @@ class QuadraticForm:
         return QuadraticForm(-self.weights, self.degrees, self.sigma)
 
     def cumulant(self, z: Complexes) -> Complexes:
-        """Return K(z) elementwise, off the cuts on the real axis.
-
-        log|1 - 2wz| comes from log1p near 1, where the modulus would lose digits, and from the modulus far
-        from 1, where the square would overflow or cancel.
-        """
+        """Return K(z) elementwise, off the cuts on the real axis; no digits are lost near a modulus of 1."""
         w = -2 * z[..., None] * self.weights
         x, y = w.real, w.imag
         modulus = np.hypot(1 + x, y)

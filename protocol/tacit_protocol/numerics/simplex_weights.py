@@ -1,19 +1,10 @@
 """Weights on public points that match a noisy mean embedding m: probabilities, or of bounded L1 norm.
 
-Row j of Psi is the feature vector of point j. All of this is post-processing: it can change accuracy, never
-privacy. P2 is Balog, Tolstikhin and Schölkopf, *Differentially private database release via kernel mean
-embeddings*; its Theorem 8 bounds the weights' L1 norm.
-
-**Probabilities** are the part of that ball in which every event has a probability. Of all such weights whose
-embedding is within the noise of the released one, the smoothest are taken (Morozov's discrepancy principle):
-min |m - Psi'u|^2 + tau |u|^2 over u >= 0 with sum u = 1, with the largest tau for which |m - Psi'u| is at
-most the root mean square of the noise's norm. The best match alone would put all weight on a few points, and
-follow the noise.
-
-**Regularised weights** are Theorem 8's, solved to a certified duality gap: min |m - Psi'u|^2 over |u|_1 <= C.
-Weights may be negative. With C at least 1 the set holds every population on the points, so that the bound
-costs no consistency; and for any C, |E_u f| <= C max |f|, whatever the noise. Frank and Wolfe's gap at u, g'u
-+ C max |g| with g the gradient, bounds how far the objective is above its smallest, whatever made u.
+Row j of Psi is the feature vector of point j. Probabilities are the smoothest within the noise (Morozov's
+discrepancy principle): min |m - Psi'u|^2 + tau |u|^2 over u >= 0 with sum u = 1, tau as large as the noise's
+norm allows. Regularised weights are Theorem 8's of P2 (Balog, Tolstikhin and Schölkopf, *Differentially
+private database release via kernel mean embeddings*): min |m - Psi'u|^2 over |u|_1 <= C, to a certified
+duality gap. All of this is post-processing (docs/mathematics/database-release.md).
 """
 
 from dataclasses import dataclass

@@ -1,14 +1,9 @@
 """Cosines and sines of whole and fractional turns, a few times faster than a mathematical library's.
 
-Everything is additions, multiplications, one division and roundings to whole numbers, each one array after
-the other. IEEE 754 fixes their results to the last bit, so that a value's wave is the same bits wherever it
-stands in an array, whatever stands beside it, and on whatever processor it is computed: a library's own
-cosine promises none of that.
-
-With r the turns less the nearest whole number and p = pi r in [-pi/2, pi/2], e^(ip) is N(ip)/N(-ip) to 5e-16,
-N/N(-.) the eighth diagonal Pade approximant of exp. That has modulus 1 for every p; its square is the wave.
-Multiples of a frequency follow by multiplication, with errors that add up. Derivations:
-docs/mathematics/features.md.
+With r the turns less the nearest whole number, e^(i pi r) is the eighth diagonal Pade approximant of exp to
+5e-16, and its square the wave; multiples of a frequency follow by multiplication. Everything is additions,
+multiplications, one division and roundings, which IEEE 754 fixes to the last bit: a value's wave is the same
+bits wherever it stands in an array and on whatever processor. Derivations: docs/mathematics/features.md.
 """
 
 import math

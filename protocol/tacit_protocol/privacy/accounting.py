@@ -1,25 +1,13 @@
 """What events of known mechanisms cost together, the exact privacy curves, and the shares of an account.
 
-Amounts are whole micro-epsilons at a stated delta; every rounding is toward more spent, and costs are rounded
-up, shares down. Proofs: docs/mathematics/privacy.md.
-
-Events that were fixed in advance are those of one study: its guarantee is checked with them, and reports
-state it. Events of studies that were chosen after earlier releases were seen are none, and no bound on a list
-of events holds for them: an account's cap is kept by shares, never by composition.
-
-A mechanism is mu-Gaussian differentially private when telling two neighbours apart is no easier than telling
-N(0, 1) from N(mu, 1). Gaussian noise of standard deviation sigma on a query of L2 sensitivity Delta has
-mu = Delta / sigma. Gaussian events compose exactly (mu squared adds up), and so do pure ones at delta = 0
-(epsilon adds up). Anything else is charged the lesser of two upper bounds: those two sums, added; and the
-pessimistic privacy loss distribution of dp-accounting.
-
-Shares are those of a privacy filter. A cap that is to hold for every choice of later studies cannot be
-checked by composing the events as if they had been fixed beforehand: the analyst would stop, or turn to
-another kind of noise, where the privacy loss happens to be high. What holds ("The ledger is a filter"): with
-sums of pure epsilon, of mu squared of Gaussian events, and of delta of approximate ones that never pass
-shares fixed beforehand, everything released is (epsilon_p + epsilon_g, delta_g + delta_0) private, where
-epsilon_p is the pure share, mu-Gaussian privacy at the Gaussian share is (epsilon_g, delta_g), and delta_0 is
-the approximate share.
+Amounts are whole micro-epsilons at a stated delta; costs are rounded up, shares down. Events that were fixed
+in advance are those of one study: Gaussian ones compose exactly (mu squared adds up, mu = Delta / sigma),
+pure ones at delta = 0 too; anything else is charged the lesser of those sums added and the pessimistic
+privacy loss distribution of dp-accounting. Events of studies chosen after earlier releases were seen are
+none: an account's cap is kept by the shares of a privacy filter, never by composition. With sums of pure
+epsilon, of mu squared and of delta of approximate events that never pass shares fixed beforehand, everything
+released is (epsilon_p + epsilon_g, delta_g + delta_0) private, mu-Gaussian privacy at the Gaussian share
+being (epsilon_g, delta_g). Proofs: docs/mathematics/privacy.md.
 """
 
 import math
@@ -124,9 +112,8 @@ PURE_EPSILON_EXACT_MAX = 500.0
 def pure_mu(epsilon: float) -> float:
     """Return a mu for which every (epsilon, 0)-private mechanism is mu-Gaussian private, rounded up.
 
-    The least one is 2 Phi^-1(e^epsilon / (1 + e^epsilon)): there the Gaussian trade-off curve, which is
-    convex, passes through the kink of the pure one and lies below its two straight lines. About 1.2533
-    epsilon where epsilon is small; at most sqrt(8 epsilon), as Phi(-t) <= exp(-t^2/2)/2.
+    The least one is 2 Phi^-1(e^epsilon / (1 + e^epsilon)), at most sqrt(8 epsilon)
+    (docs/mathematics/privacy.md).
 
     >>> round(pure_mu(0.01), 6), round(pure_mu(1.0), 6)
     (0.012533, 1.232035)

@@ -17,17 +17,18 @@ import numpy.typing as npt
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, GaussianEvent, Guarantee, NoisyVector
 from tacit_protocol.privacy.noise import DISCRETISATION_SHARE, NoiseSource, discretisation_delta
+from tacit_protocol.strict import ReleaseError, StudyError
 
 SCALE_TOLERANCE = 1e-9
 """Relative difference allowed between a release's stated noise and the noise that the study fixes: processors
 round differently, by 1e-11 at most."""
 
 
-class LayoutError(ValueError):
+class LayoutError(ReleaseError):
     """Noisy vectors are not those that a study fixes. The message says which rule they break; no value."""
 
 
-class SensitivityError(ValueError):
+class SensitivityError(StudyError):
     """The noise cannot be calibrated as asked. The message says what to change and quotes no data."""
 
 
@@ -84,11 +85,12 @@ def halved_guarantee(budget: Budget) -> Guarantee:
 
 def noise_scales(parts: tuple[SumPart, ...], guarantee: Guarantee) -> dict[str, float]:
     """Return the standard deviation of the noise on every part's coordinates, in natural units."""
-    mu = _first_mu(guarantee)
+    mu = mu_of(guarantee)
     return {part.name: part.scale(mu) for part in parts}
 
 
-def _first_mu(guarantee: Guarantee) -> float:
+def mu_of(guarantee: Guarantee) -> float:
+    """Return the Gaussian privacy of a guarantee's first event, which is of a Gaussian release."""
     event = guarantee.events[0]
     if not isinstance(event, GaussianEvent):
         raise SensitivityError("the guarantee is not that of a Gaussian release")
@@ -98,12 +100,12 @@ def _first_mu(guarantee: Guarantee) -> float:
 def release_sums(
     parts: tuple[SumPart, ...], guarantee: Guarantee, noise: NoiseSource
 ) -> dict[str, NoisyVector]:
-    """Add the noise that the guarantee states to every part; parts with isometry 1 have shares adding to 1.
+    """Add the noise that the guarantee states to every part. Shares add to 1, more where no unit moves all.
 
     Raises SensitivityError where the noise is so small, in grid steps, that its discreteness would count.
     """
     require_fine_grids(parts, guarantee)
-    mu = _first_mu(guarantee)
+    mu = mu_of(guarantee)
     return {
         part.name: NoisyVector(
             values=tuple(int(v) for v in noise.gaussian(part.sums, _steps(part, mu))),
@@ -121,7 +123,7 @@ def require_fine_grids(parts: tuple[SumPart, ...], guarantee: Guarantee) -> None
     Parts may be released one after the other, the later ones depending on what was released before: each
     looks at all that there are by then.
     """
-    mu = _first_mu(guarantee)
+    mu = mu_of(guarantee)
     extra = sum(
         discretisation_delta(len(part.sums), _steps(part, mu), guarantee.budget.epsilon) for part in parts
     )

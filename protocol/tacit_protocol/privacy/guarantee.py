@@ -3,13 +3,15 @@
 import math
 from decimal import Decimal
 from fractions import Fraction
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
 from tacit_protocol.strict import Egress, StrictModel
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 PRICE = Egress(
     "public",
@@ -133,7 +135,9 @@ class NoisyVector(StrictModel):
     noise: Annotated[Literal["gaussian", "laplace"], LAYOUT]
     scale: Annotated[float, Field(gt=0), LAYOUT]
 
-    def mean(self, units: int) -> npt.NDArray[np.float64]:
+    def mean(self, units: int) -> "npt.NDArray[np.float64]":
         """Return the noisy mean over ``units`` units, (coordinates,) float64."""
+        import numpy as np  # noqa: PLC0415 (a client that only lists studies computes nothing)
+
         sums = np.array(self.values, dtype=np.float64)
         return np.asarray(np.ldexp(sums, self.exponent) / units, dtype=np.float64)

@@ -1,25 +1,15 @@
 """Pure-epsilon mechanisms: Laplace noise on exact sums and on one statistic, and the exponential mechanism.
 
-Sums: a vector of J coordinates that moves by at most Delta in L2 moves by at most sqrt J Delta in L1 (Cauchy
-and Schwarz), the rounding to the grid included. Laplace noise of scale sqrt J Delta / epsilon on every
-coordinate is then epsilon-differentially private, and discrete Laplace noise on the integer sums has this
-guarantee itself, with no delta (docs/mathematics/database-release.md). P2's 2 / sqrt N needs J <= N.
+Sums of J coordinates that move by at most Delta in L2 move by at most sqrt J Delta in L1: discrete Laplace
+noise of scale sqrt J Delta / epsilon on each is epsilon-differentially private
+(docs/mathematics/database-release.md; P2's 2 / sqrt N needs J <= N). A statistic that one unit moves by at
+most Delta, rounded to steps of 2**-bits, moves by at most floor(Delta 2**bits) + 1 steps. Both scales are a
+little larger (``laplace_scale`` in noise.py), for the composition of the continuous noise that their events
+stand for.
 
-One statistic: it is rounded to steps of 2**-bits, a grid that is chosen from public bounds alone. Where
-replacing one unit moves it by at most Delta, the rounded one moves by at most S = floor(Delta 2**bits) + 1
-steps, and discrete Laplace noise of scale S / epsilon, in steps, makes it epsilon-differentially private.
-
-Both scales are a little larger than that: at S / epsilon alone discrete noise costs no more than epsilon, but
-is not as private in composition as the continuous Laplace noise that its event stands for. ``laplace_scale``
-(noise.py) adds what makes it so, and is derived in docs/mathematics/privacy.md.
-
-The exponential mechanism over a finite public list (McSherry and Talwar 2007), drawn exactly: candidate c has
-a loss that replacing one unit moves by at most Delta, for all data. Drawn with probability proportional to
-exp(-epsilon loss / (2 Delta)), the choice is epsilon-differentially private: the log of every candidate's
-probability moves by at most epsilon/2 + epsilon/2. Losses are rounded to integers first, in whose steps one
-unit moves them by at most S; OpenDP then picks the largest of minus the losses with Gumbel noise, compared in
-arithmetic of as many digits as it takes, whose law is the exponential mechanism's itself. (With exponential
-noise it would be permute-and-flip: private too, and of another law.)
+The exponential mechanism over a finite public list (McSherry and Talwar 2007) draws a candidate whose loss
+one unit moves by at most Delta with probability proportional to exp(-epsilon loss / (2 Delta)), exactly:
+losses are rounded to integers, and OpenDP picks the largest of minus the losses with Gumbel noise.
 """
 
 import math
@@ -34,6 +24,7 @@ from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE, LayoutErr
 from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, Guarantee, LaplaceEvent, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource, laplace_grid_is_fine, laplace_scale
 from tacit_protocol.privacy.noise import laplace_scale as scale_of_event
+from tacit_protocol.strict import StudyError
 
 
 def laplace_sum_guarantee(budget: Budget) -> Guarantee:
@@ -109,7 +100,7 @@ BITS_MAX = 62
 """Finest grid that a noisy vector may state."""
 
 
-class StatisticError(ValueError):
+class StatisticError(StudyError):
     """The statistic's range is too wide for its sensitivity. Says so and quotes no value."""
 
 

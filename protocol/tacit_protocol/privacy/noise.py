@@ -1,16 +1,11 @@
 """The one noise module: OpenDP's discrete samplers on integers. No other module draws private noise.
 
-The samplers are exact (integer and rational arithmetic on the operating system's randomness), so no floating
-point enters between the exact sums and the released integers. Discrete noise is not the continuous noise that
-calibration and the accountant speak of, and on a coarse grid it is less private than its event says. What
-the difference costs, ``discretisation_delta`` for Gaussian and ``laplace_excess`` for Laplace noise, is
-derived in docs/mathematics/privacy.md; a procedure pays for it, and ``OpenDPNoise`` refuses grids on which
-none could.
-
-A private coin is one bit of a given probability, exactly: discrete Laplace noise is symmetric, so that the
-sign of a draw that is not zero is a fair coin. Fifty-three of them make a uniform number on the grid of
-2**-53, and comparing it with a probability on that grid gives a coin of just that probability: no floating
-point enters after the probability is rounded to the grid.
+The samplers are exact, so no floating point enters between the exact sums and the released integers. Discrete
+noise is not the continuous noise that calibration and the accountant speak of; what the difference costs,
+``discretisation_delta`` and ``laplace_excess``, is derived in docs/mathematics/privacy.md: a procedure pays
+for it, and ``OpenDPNoise`` refuses grids on which none could. A private coin compares a uniform number, made
+of the signs of discrete Laplace draws, with a probability on the grid of 2**-53: no floating point enters
+after its rounding.
 """
 
 import math

@@ -1,15 +1,10 @@
 """Private counts over public cells: Laplace or Gaussian noise on every cell.
 
-Counts are given as whole steps of 2**-bits. Replacing one unit moves them by at most 2 in L1 and sqrt 2 in
-L2, exactly (features/cell_counts.py), so no allowance for rounding is added to either:
-
-- Laplace noise of scale 2/epsilon on each cell is epsilon-differentially private. Discrete Laplace noise on
-  the integer steps has this guarantee itself, with no delta; for the composition of Laplace events the
-  scale is a little larger (noise.py).
-- Gaussian noise of standard deviation sqrt 2/mu is mu-Gaussian differentially private, and rho-zCDP with rho
-  = mu^2/2: a variance of 1/rho on each cell. For zCDP the discrete noise needs no allowance either
-  (Canonne, Kamath and Steinke 2020, theorem 4); for the composition of Gaussian events it has the reserve of
-  gaussian_mechanism.py.
+Replacing one unit moves counts, whole steps of 2**-bits, by at most 2 in L1 and sqrt 2 in L2, exactly
+(features/cell_counts.py). Laplace noise of scale 2/epsilon on each cell is epsilon-differentially private;
+Gaussian noise of standard deviation sqrt 2/mu is mu-Gaussian private, and rho-zCDP with rho = mu^2/2, a
+variance of 1/rho on each cell (Canonne, Kamath and Steinke 2020, theorem 4). For composition the Laplace
+scale is a little larger (noise.py), and Gaussian noise has the reserve of gaussian_mechanism.py.
 """
 
 import math

@@ -1,1 +1,5 @@
-"""One file per named procedure; the registry is the only place that lists them."""
+"""One package or module for each procedure, which ``discovery`` finds by itself.
+
+In a package ``release`` says what leaves, or what a study fixes of it (``plan``, where that is long), and
+``statistic`` what is concluded. ``counts`` and ``means`` hold what several procedures share.
+"""

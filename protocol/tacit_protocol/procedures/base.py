@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from tacit_protocol.domain.columns import Column
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import encode, without_unused
-from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.release import PublicRule, Release
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.messages.transcript import numbers_max
 from tacit_protocol.privacy.accounting import Family
@@ -19,9 +20,13 @@ from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.signing.envelope import digest
+from tacit_protocol.strict import ReleaseError, StudyError
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.panels import BarsPanel, CurvesPanel, Null, RowsPanel
 from tacit_protocol.verdicts.words import Meaning, Work, plain_meaning
+
+__all__ = ["ReleaseError", "StudyError"]
+"""Errors that this module has from :mod:`tacit_protocol.strict`; the rest of its names are its own."""
 
 NOT_CANONICAL = (
     "the study's bytes are not its canonical ones: every field and parameter spelled out, keys sorted, no "
@@ -33,12 +38,19 @@ Progress = Callable[[float, str], None]
 """Called with the part done in [0, 1] and what is being done."""
 
 
-class StudyError(ValueError):
-    """The study cannot be run as written. The message says what to change and quotes no data."""
+HOPELESS = "Hopeless: "
+"""What a warning starts with where the study should not be run as planned."""
 
 
-class ReleaseError(ValueError):
-    """A release does not fit its study. The message says which rule it breaks and quotes no value."""
+class PublicRuleError(StudyError):
+    """The study cannot be run with so many units, whatever they hold: ``rule`` says why, and may be told.
+
+    Raised from the study and numbers of units alone.
+    """
+
+    def __init__(self, rule: PublicRule, message: str) -> None:
+        super().__init__(message)
+        self.rule: PublicRule = rule
 
 
 Fields = Mapping[str, Any]
@@ -166,9 +178,12 @@ class Procedure(Protocol):
         """Say what a study's sender computes and releases, in the words of a paper's methods."""
         return self.released
 
+    cited: ClassVar[tuple[Work, ...]] = ()
+    """The works that its method comes from, whatever a study's parameters."""
+
     def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
         """Return the works that the study's method comes from."""
-        return ()
+        return self.cited
 
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
         """Work out the null distribution of the verdict's statistic again; None where none is drawn."""
@@ -197,10 +212,11 @@ class Procedure(Protocol):
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
     """Parameters that a plan compares where none are given; {} leaves all to the procedure."""
 
-    def fresh(self, study: Study) -> Mapping[str, Any]:  # noqa: ARG002
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:  # noqa: ARG002
         """Return parameters that clients state in a new study which says nothing of them.
 
-        A default may change so: studies from before, whose bytes lack the parameter, keep their meaning.
+        A default may change so: the parameter is one of ``Parameters.added_fields``, and studies from before,
+        whose bytes lack it, keep their meaning.
         """
         return {}
 
@@ -268,6 +284,28 @@ class Adapts(Protocol):
         It may read the table again, so that it is called where data are read; ``privatise`` does it itself
         where it was not called. Nothing of it may leave before the budget is spent.
         """
+
+
+@runtime_checkable
+class LimitsUnits(Protocol):
+    """A procedure that some numbers of units do not serve, whatever the units hold."""
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where the study cannot be run with these numbers of units, by owner.
+
+        It is handed no data: what it raises is told to everyone. Owners may be missing from ``units``.
+        """
+
+
+def require_units(procedure: Procedure, study: Study, units: Mapping[str, int]) -> None:
+    """Raise PublicRuleError where a study cannot be run with these numbers of units, by owner."""
+    if isinstance(procedure, LimitsUnits):
+        procedure.check_units(study, units)
+
+
+def units_declared(study: Study) -> dict[str, int]:
+    """Return the numbers of units that a study states, by owner."""
+    return {owner.name: owner.units for owner in study.owners if owner.units is not None}
 
 
 def check_study(procedure: Procedure, study: Study) -> None:
@@ -459,6 +497,29 @@ def require_shared_columns(study: Study) -> None:
     """Raise StudyError where owners hold columns of their own: most procedures compare the same columns."""
     if any(owner.columns is not None for owner in study.owners):
         raise StudyError("every owner holds all columns here; leave the owners' columns out")
+
+
+def common_fields(study: Study, units: Mapping[str, int]) -> dict[str, Any]:
+    """Return what every verdict on a study states alike: level, units by owner, and what each spent."""
+    budget = study.budget
+    return {"level": study.level, "units": units, "epsilon": budget.epsilon, "delta": budget.delta}
+
+
+def decided(study: Study, statistic: float, pvalue: float) -> dict[str, Any]:
+    """Return a test's fields of a verdict: rejected is where the p-value does not pass the level."""
+    return {"statistic": statistic, "pvalue": pvalue, "reject": pvalue <= study.level}
+
+
+def public_seed(study: Study, *stream: int) -> np.random.SeedSequence:
+    """Return a study's public randomness of one stream: for locations and simulations, never for noise."""
+    return np.random.SeedSequence(int(study.seed, 16), spawn_key=stream)
+
+
+def step(
+    progress: Progress | None, words: str, start: float = 0.0, end: float = 1.0
+) -> Callable[[float], None]:
+    """Return what reports the part done of one step, which takes the progress from ``start`` to ``end``."""
+    return lambda part: None if progress is None else progress(start + (end - start) * part, words)
 
 
 ParametersT = TypeVar("ParametersT", bound=BaseModel)

@@ -1,12 +1,9 @@
 """Discovery of procedures: the built-in ones by package, others by entry points of installed distributions.
 
 A procedure is a class with a ``name`` that derives from :class:`~tacit_protocol.procedures.base.Procedure`.
-The built-in ones are found in the modules of ``tacit_protocol.procedures``; another distribution names its
-own as entry points of the group :data:`GROUP`. Its code runs with all rights of the process that it is
-installed for, at an owner beside the rows: docs/how-to/add-a-procedure.md.
-
-One that cannot be loaded, or takes the name of another one, is left out, and :data:`LEFT_OUT` says why: it
-takes the place of no built-in one, and keeps no service from starting.
+Another distribution names its own as entry points of the group :data:`GROUP`; its code runs with all rights
+of the process that it is installed for (docs/how-to/add-a-procedure.md). One that cannot be loaded, or takes
+the name of another, is left out, and :data:`LEFT_OUT` says why: it keeps no service from starting.
 """
 
 import re
@@ -16,6 +13,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pkgutil import walk_packages
 
 from tacit_protocol import procedures
+from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Procedure, StudyError
 
 GROUP = "tacit.procedures"
@@ -89,12 +87,16 @@ _OTHERS, LEFT_OUT = discover(entry_points(group=GROUP), _BUILT_IN)
 PROCEDURES: dict[str, Procedure] = _BUILT_IN | _OTHERS
 
 
-def procedure_named(name: str) -> Procedure:
-    """Return the procedure of that name.
+def with_new_defaults(study: Study) -> Study:
+    """Return a study that is not signed yet with its procedure's ``new_defaults`` where it says nothing."""
+    procedure = PROCEDURES.get(study.procedure)
+    if procedure is None:
+        return study
+    return study.model_copy(update={"parameters": {**procedure.new_defaults(study), **study.parameters}})
 
-    Raises:
-        StudyError: there is no such procedure.
-    """
+
+def procedure_named(name: str) -> Procedure:
+    """Return the procedure of that name. Raises StudyError where there is no such procedure."""
     try:
         return PROCEDURES[name]
     except KeyError:

@@ -288,10 +288,7 @@ def rows_of(columns: Columns) -> int:
 
 
 def _values(public: Columns | None, column: Column, latent: Floats) -> npt.NDArray[Any]:
-    """Return a column's values, (n,), increasing in latent numbers (n,), which are standard normal.
-
-    Their distribution is that of the sample, or of a stand-in; levels are in the order of the domain.
-    """
+    """Return a column's values, (n,), increasing in latent numbers (n,), which are standard normal."""
     if public is not None:
         held = keys = public[column.name]
         if isinstance(column, CategoricalColumn):

@@ -11,8 +11,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.sealed import Receipt, SealedRelease
+from tacit_protocol.messages.release import Receipt, Release, ReleaseMessage, SealedRelease
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, check_release
 from tacit_protocol.signing.envelope import (

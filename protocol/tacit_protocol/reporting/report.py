@@ -18,8 +18,7 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, LaplaceEvent
 from tacit_protocol.procedures.base import Fields, Procedure, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
-from tacit_protocol.reporting.charts import number
-from tacit_protocol.reporting.panels import ESTIMATES, NullPanel, Panel, PvaluePanel, panels_of
+from tacit_protocol.reporting.charts import ESTIMATES, NullPanel, Panel, PvaluePanel, number, panels_of
 from tacit_protocol.reporting.svg import height_of, panel_svg, text
 from tacit_protocol.verdicts.effects import effects_of
 from tacit_protocol.verdicts.panels import BarsPanel, Null

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from tacit_protocol.reporting.charts import Chart, Item, Rule, chart_of, curve_words, short, ticks_of
-from tacit_protocol.reporting.panels import Panel
+from tacit_protocol.reporting.charts import Chart, Item, Panel, Rule, chart_of, curve_words, short, ticks_of
 from tacit_protocol.verdicts.panels import LABELS_WIDTH, ROW_HEIGHT, BarsPanel, CurvesPanel
 
 WIDTH, HEIGHT = 440, 220

@@ -89,11 +89,7 @@ def load_public_key(public_hex: str) -> Ed25519PublicKey:
 
 
 def verify_signature(public_hex: str, signature: bytes, message: bytes) -> None:
-    """Return if the signature holds.
-
-    Raises:
-        SignatureError: it does not, or the key cannot be read.
-    """
+    """Return if the signature holds. Raises SignatureError where it does not, or the key cannot be read."""
     try:
         load_public_key(public_hex).verify(signature, message)
     except InvalidSignature:

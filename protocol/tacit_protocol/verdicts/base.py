@@ -1,15 +1,9 @@
 """The common verdict: what every procedure concludes, and what the SDK returns.
 
-A verdict's fields are what the tester signs. Where it is read for somebody it is bound to its source, the
-study and what is at hand of its transcript; its properties and methods say the same things in the terms of
-the SDK, in the manner of scipy.stats.
-
-Estimates are stated within the range of what is estimated, and within their own intervals: an unbiased
-estimate of a square is negative about half of the time where nothing is to be seen, while its interval, which
-counts what the square can be, begins at 0. So results state the estimate cut to the range, which is never
-further from the truth, and the unbiased one, whose averages over studies mean something, under its own name.
-An interval that would leave the cut estimate out, as where variances that grow with the truth
-make 0 less plausible than a little more, reaches to it: a longer interval covers no less.
+A verdict's fields are what the tester signs; bound to its source, the study and what is at hand of its
+transcript, it says the same things in the terms of the SDK, in the manner of scipy.stats. Estimates are
+stated cut to the range of what is estimated, within their own intervals, which reach to them; the unbiased
+one, whose averages over studies mean something, under its own name.
 """
 
 import math

@@ -15,9 +15,17 @@ import sqlalchemy as sa
 from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.encoding import MessageError, decode
+from tacit_protocol.messages.release import PublicRule
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import Guarantee
-from tacit_protocol.procedures.base import Procedure, StudyError, check_study, require_canonical
+from tacit_protocol.procedures.base import (
+    Procedure,
+    PublicRuleError,
+    StudyError,
+    check_study,
+    require_canonical,
+    require_units,
+)
 from tacit_protocol.procedures.relay import Relay, relay_of
 from tacit_protocol.signing.envelope import STUDY_TYPE, EnvelopeError, digest, open_envelope, peek_key_id
 from tacit_services.agent.data.reader import IN_THIS_THREAD, AlignedUnits, Computing, row_draw
@@ -40,12 +48,16 @@ class JobOutdatedError(Exception):
 
 
 class StudyRefusedError(Exception):
-    """A study is refused. ``problem`` is a registered slug, ``reason`` a text that quotes no value."""
+    """A study is refused. ``problem`` is a registered slug, ``reason`` a text that quotes no value.
 
-    def __init__(self, problem: str, reason: str):
+    Of all this the tester is told ``rule`` alone, where there is one: the public rule that the units break.
+    """
+
+    def __init__(self, problem: str, reason: str, rule: PublicRule | None = None):
         super().__init__(reason)
         self.problem = problem
         self.reason = reason
+        self.rule: PublicRule | None = rule
 
 
 @dataclass(frozen=True)
@@ -139,6 +151,17 @@ class Job:
                 refuse("policy-refused", str(error))
             part.require_aligned(study, tables[part.owner])
         return tables[self.sender] if study.curator is None else PooledTable(study.domain, tables)
+
+    def require_units(self, table: SourceTable | PooledTable) -> None:
+        """Refuse numbers of units that the study's procedure does not take: the one refusal that says why.
+
+        It looks at the study and at the numbers of units, and at nothing that they hold.
+        """
+        own = {self.sender: table.units} if isinstance(table, SourceTable) else table.units_by_owner
+        try:
+            require_units(self.procedure, self.study, own)
+        except PublicRuleError as error:
+            raise StudyRefusedError("study-refused", str(error), error.rule) from None
 
     def units_by_account(self, table: SourceTable | PooledTable) -> dict[str, int]:
         """Return the number of privacy units of each account's data set. Public."""

@@ -15,7 +15,7 @@ import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import DeclineMessage
+from tacit_protocol.messages.release import DeclineMessage, PublicRule
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.signing.envelope import DECLINE_TYPE, VERDICT_TYPE, EnvelopeError, open_envelope, seal
@@ -179,16 +179,29 @@ class Participant:
     def _record_job(self, connection: sa.Connection, job: Job, now: int) -> None:
         """Record what else is to be known of a study that may be run."""
 
-    def _put_decline(self, connection: sa.Connection, digest: str, send_at: int) -> None:
-        message = encode(DeclineMessage(study=digest, party=self.name))
+    def _put_decline(
+        self, connection: sa.Connection, digest: str, send_at: int, rule: PublicRule | None = None
+    ) -> None:
+        message = encode(DeclineMessage(study=digest, party=self.name, rule=rule))
         envelope = seal(message, DECLINE_TYPE, self.key)
         put_in_outbox(connection, digest, "decline", envelope, at=self._now(), send_at=send_at)
 
-    def _end(self, digest: str, state: State, problem: str | None, reason: str) -> bool:
-        return run_transaction(self.engine, lambda c: self._end_in(c, digest, state, problem, reason))
+    def _end(
+        self, digest: str, state: State, problem: str | None, reason: str, rule: PublicRule | None = None
+    ) -> bool:
+        return run_transaction(
+            self.engine, lambda c: self._end_in(c, digest, state, problem, reason, rule=rule)
+        )
 
     def _end_in(
-        self, connection: sa.Connection, digest: str, state: State, problem: str | None, reason: str
+        self,
+        connection: sa.Connection,
+        digest: str,
+        state: State,
+        problem: str | None,
+        reason: str,
+        *,
+        rule: PublicRule | None = None,
     ) -> bool:
         """Decline or refuse a study that has not been released; returns whether it was undecided."""
         now = self._now()
@@ -201,7 +214,7 @@ class Participant:
             return False
         decided_at = now if state is State.DECLINED else row.changed_at
         send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
-        self._put_decline(connection, digest, send_at)
+        self._put_decline(connection, digest, send_at, rule)
         return True
 
     def _respond_after_s(self, row: StudyRow) -> int:
@@ -348,15 +361,15 @@ class Participant:
             if units is not None:
                 self.units.update(units)
         except StudyRefusedError as error:
-            self._refuse(row, error.problem, error.reason)
+            self._refuse(row, error.problem, error.reason, error.rule)
         except JobOutdatedError as error:
             log.warning("run_again", study=row.digest, reason=str(error))
         except WorkersUnavailableError as error:
             log.warning("waits_for_workers", study=row.digest, reason=str(error))
 
-    def _refuse(self, row: StudyRow, problem: str, reason: str) -> None:
-        self._end(row.digest, State.REFUSED, problem, reason)
-        log.warning("refused", study=row.digest, problem=problem, reason=reason)
+    def _refuse(self, row: StudyRow, problem: str, reason: str, rule: PublicRule | None = None) -> None:
+        self._end(row.digest, State.REFUSED, problem, reason, rule)
+        log.warning("refused", study=row.digest, problem=problem, reason=reason, rule=rule)
 
     def job_of(self, row: StudyRow) -> Job:
         """Check a recorded study against today's policy; raises StudyRefusedError where it fails."""

@@ -23,9 +23,10 @@ import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.sealed import (
+from tacit_protocol.messages.release import (
     Receipt,
+    Release,
+    ReleaseMessage,
     SealedPackage,
     SealedRelease,
     ciphertext_digest,
@@ -295,6 +296,7 @@ class Releaser:
         try:
             table = job.table(self.uses.computing)
             units = job.units_by_account(table)
+            job.require_units(table)
             if received is None or job.relay is None:
                 summary = job.procedure.summarise(job.study, table)
                 if isinstance(job.procedure, Adapts):

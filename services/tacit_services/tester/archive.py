@@ -308,7 +308,8 @@ def _require_line(entry: Entry, study: Study, digest: str, outcome: str) -> None
     for owner, envelope in entry.declines.items():
         try:
             opened = open_envelope(envelope.encode(), DECLINE_TYPE, keys[owner])
-            holds = decode(DeclineMessage, opened) == DeclineMessage(study=digest, party=owner)
+            message = decode(DeclineMessage, opened)
+            holds = (message.study, message.party) == (digest, owner)
         except (KeyError, EnvelopeError, MessageError):
             holds = False
         _require(holds, f"the decline of {owner} in the index is not signed by that owner for this study")

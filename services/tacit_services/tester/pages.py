@@ -1,7 +1,8 @@
-"""Small plans in processes of their own: one for each person, two in all, each with a time limit.
+"""The tester's pages: studies, charts, live events; and small plans in processes of their own.
 
-The process is the SDK's: it simulates studies of synthetic rows, and has neither this service's settings nor
-its keys, nor a connection (docs/decisions/0018-plans-in-a-process-of-their-own.md).
+Plans: one for each person, two in all, each with a time limit. The process is the SDK's: it simulates studies
+of synthetic rows, and has neither this service's settings nor its keys, nor a connection
+(docs/decisions/0018-plans-in-a-process-of-their-own.md).
 """
 
 import asyncio
@@ -24,11 +25,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from tacit_protocol.messages.encoding import decode
+from tacit_protocol.messages.release import PUBLIC_RULES
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
-from tacit_protocol.reporting.charts import number
-from tacit_protocol.reporting.panels import NullPanel, Panel, PvaluePanel, panels_of
+from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, number, panels_of
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.reporting.svg import Drawing, horizontal, panel_svg, path_of, vertical
 from tacit_protocol.signing.envelope import VERDICT_TYPE, open_envelope
@@ -56,10 +57,10 @@ AT_ONCE_MAX = 2
 LIMIT_S = 55.0
 """A plan still running then is killed; proxies commonly give up after sixty seconds."""
 
-LOOK_S = 0.2
+PLAN_LOOK_S = 0.2
 """How often it is looked whether the service is stopping."""
 
-RETRY_S = 20
+PLAN_RETRY_S = 20
 
 ANSWER_BYTES_MAX = 2**18
 
@@ -95,7 +96,7 @@ class Planner:
         """
         # Nothing is awaited between the look and the entry, so that two requests cannot both get in.
         if person in self._planning or len(self._planning) >= AT_ONCE_MAX:
-            raise ProblemError("rate-limited", retry_after_s=RETRY_S)
+            raise ProblemError("rate-limited", retry_after_s=PLAN_RETRY_S)
         self._planning.add(person)
         try:
             return await self._run(json.dumps(dict(fields)).encode())
@@ -131,7 +132,7 @@ class Planner:
         while not answering.done():
             if self._stopping.requested or loop.time() > limit:
                 return False
-            await asyncio.wait({answering}, timeout=LOOK_S)
+            await asyncio.wait({answering}, timeout=PLAN_LOOK_S)
         return True
 
 
@@ -237,7 +238,7 @@ def _between(point: Mapping[str, Any]) -> str:
 STREAMS_MAX = 100
 """Streams at once; beyond them pages ask every ten seconds."""
 
-LOOK_S = 1.0
+STREAM_LOOK_S = 1.0
 """Time between two looks: one short query each."""
 
 STREAM_S = 600.0
@@ -246,7 +247,7 @@ STREAM_S = 600.0
 KEEP_ALIVE_LOOKS = 15
 """Looks without news after which a comment is sent, so that proxies keep the connection."""
 
-RETRY_S = 30
+STREAM_RETRY_S = 30
 
 OPEN = ("collecting", "computing")
 """States that a study leaves again."""
@@ -272,7 +273,7 @@ class Streams:
             ProblemError: ``rate-limited``.
         """
         if self._open >= STREAMS_MAX:
-            raise ProblemError("rate-limited", retry_after_s=RETRY_S)
+            raise ProblemError("rate-limited", retry_after_s=STREAM_RETRY_S)
         headers = {"X-Accel-Buffering": "no"}  # a proxy that gathers an answer would hold every event back
         return StreamingResponse(self._events(study, seen), 200, headers, "text/event-stream")
 
@@ -303,7 +304,7 @@ class Streams:
                 yield "event: changed\ndata: \n\n"
             elif quiet % KEEP_ALIVE_LOOKS == 0:
                 yield ": still\n\n"
-            await self._tester.bell.wait(rings, LOOK_S)
+            await self._tester.bell.wait(rings, STREAM_LOOK_S)
 
 
 KEPT_MAX = 64
@@ -446,6 +447,7 @@ def _add_studies(site: Site, tester: Tester) -> None:
             "study.html",
             reader,
             summary=summary,
+            rules=PUBLIC_RULES,
             study=study.model_dump(mode="json"),
             question=procedure_named(study.procedure).title,
             is_open=summary["state"] in OPEN,

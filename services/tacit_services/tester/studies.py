@@ -10,9 +10,16 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.release import DeclineMessage
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import Transcript, VerdictMessage
-from tacit_protocol.procedures.base import StudyError, check_study, require_canonical
+from tacit_protocol.procedures.base import (
+    StudyError,
+    check_study,
+    require_canonical,
+    require_units,
+    units_declared,
+)
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope, payload_of
 from tacit_services.shared.database import read_from, run_transaction
@@ -166,6 +173,7 @@ class Studies:
         try:
             procedure = procedure_named(study.procedure)
             check_study(procedure, study)
+            require_units(procedure, study, units_declared(study))
             require_canonical(procedure, study, study_digest)
         except StudyError as error:
             raise ProblemError("study-refused", detail=str(error)) from None
@@ -291,7 +299,7 @@ def _summaries(connection: Connection, rows: Sequence[Any]) -> list[dict[str, An
             STUDY_OWNERS.c.study,
             STUDY_OWNERS.c.owner,
             RELEASES.c.owner.is_not(None).label("sent"),
-            DECLINES.c.owner.is_not(None).label("declined"),
+            DECLINES.c.envelope.label("decline"),
         )
         .outerjoin(RELEASES, _same_owner(RELEASES))
         .outerjoin(DECLINES, _same_owner(DECLINES))
@@ -299,7 +307,9 @@ def _summaries(connection: Connection, rows: Sequence[Any]) -> list[dict[str, An
         .order_by(STUDY_OWNERS.c.study, STUDY_OWNERS.c.position)
     )
     for row in connection.execute(query):
-        part = {"name": row.owner, "sent": bool(row.sent), "declined": bool(row.declined)}
+        part = {"name": row.owner, "sent": bool(row.sent), "declined": row.decline is not None}
+        if row.decline is not None and (rule := _rule_of(bytes(row.decline))) is not None:
+            part["rule"] = rule
         owners[row.study].append(part)
     return [
         {
@@ -314,6 +324,11 @@ def _summaries(connection: Connection, rows: Sequence[Any]) -> list[dict[str, An
         }
         for row in rows
     ]
+
+
+def _rule_of(decline: bytes) -> str | None:
+    """Return the public rule that a decline, which was checked when it came, names."""
+    return decode(DeclineMessage, payload_of(decline)).rule
 
 
 def _same_owner(table: sa.Table) -> sa.ColumnElement[bool]:

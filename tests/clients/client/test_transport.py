@@ -7,7 +7,7 @@ import httpx
 import pytest
 
 from tacit.client.http import MESSAGE_SIZE_MAX, HttpRequest
-from tacit.client.transport import ATTEMPTS_MAX, PAUSE_MAX_S, AsyncHttpTransport, HttpTransport
+from tacit.client.transport import ATTEMPTS_MAX, AsyncHttpTransport, HttpTransport
 from tacit.errors import ResponseError, TransportError
 
 GET = HttpRequest("GET", "/v1/identity", signed=False)
@@ -76,43 +76,6 @@ def test_a_repeatable_request_is_sent_again_with_a_fresh_token() -> None:
         sender.send(HttpRequest("PUT", "/v1/studies/1", body=b"{}"))
     assert tokens == ["Bearer a", "Bearer b", "Bearer c", "Bearer d"]
     assert len(tokens) == ATTEMPTS_MAX
-
-
-def test_a_request_that_is_not_repeatable_is_sent_once() -> None:
-    count = 0
-
-    def busy(_: httpx.Request) -> httpx.Response:
-        nonlocal count
-        count += 1
-        return httpx.Response(503)
-
-    assert transport(busy).send(HttpRequest("POST", "/v1/enrolments", body=b"{}")).status == 503
-    assert count == 1
-
-
-def test_retry_after_is_kept_up_to_a_limit() -> None:
-    slept: list[float] = []
-    waits = iter(["2", "3600", "0"])
-
-    def busy(_: httpx.Request) -> httpx.Response:
-        wait = next(waits, None)
-        return httpx.Response(200) if wait is None else httpx.Response(503, headers={"retry-after": wait})
-
-    assert transport(busy, slept).send(GET).status == 200
-    assert slept == [2.0, PAUSE_MAX_S, 0.0]
-
-
-def test_an_unsigned_request_carries_no_token() -> None:
-    seen: list[httpx.Request] = []
-
-    def note(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
-        return httpx.Response(200)
-
-    sender = HttpTransport("https://tester.example", lambda: "t", inner=httpx.MockTransport(note))
-    sender.send(GET)
-    assert "authorization" not in seen[0].headers
-    assert seen[0].headers["accept-encoding"] == "identity"
 
 
 def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from agent_fakes import World
-from aligned_owners import IDS, UNIT_COLUMN, Peer
+from agent_fakes import IDS, UNIT_COLUMN, Peer, World
 from forked_python import commands_forked
 
 from tacit.command.app import run
@@ -59,6 +58,11 @@ def test_an_owner_makes_compares_lists_and_forgets(owner: Peer, align: Command) 
     theirs.write_bytes(owner.sealed())
     code, said = align("compare", *OWN, "--key", key, "--with", str(theirs))
     digest = owner.message().digest
+    other = owner.folder / "other.json"
+    other.write_bytes(owner.sealed(owner.message([*IDS[:-1], "p99"])))
+    for flags, named in (((), False), (("--list",), True)):
+        different = align("compare", *OWN, "--key", key, "--with", str(other), *flags)
+        assert (different[0], "p59" in different[1], "p99" in different[1]) == (1, named, False)
     assert code == 0
     assert f'alignment = "{digest}"' in said
     assert owner.key.public_hex in said
@@ -69,30 +73,3 @@ def test_an_owner_makes_compares_lists_and_forgets(owner: Peer, align: Command) 
     assert owner.shared.secret.hex() not in said
     assert align("forget", digest)[0] == 0
     assert "no alignments" in align("list")[1]
-
-
-def test_different_ids_are_named_on_request_alone(owner: Peer, align: Command) -> None:
-    theirs = owner.folder / "theirs.json"
-    theirs.write_bytes(owner.sealed(owner.message([*IDS[:-1], "p99"])))
-    of = ("compare", *OWN, "--key", str(owner.key_file), "--with", str(theirs))
-    code, said = align(*of)
-    assert (code, "check" in said, "p59" in said) == (1, True, False)
-    code, said = align(*of, "--list")
-    assert (code, "p59" in said, "p99" in said) == (1, True, False)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--data-set", "absent"), "no data set of that name"),
-        ((*OWN, "--unit-column", "y"), "unit_column"),
-    ],
-)
-def test_what_cannot_be_compared_says_why(
-    owner: Peer, align: Command, arguments: tuple[str, ...], message: str
-) -> None:
-    code, said = align(
-        "make", *arguments, "--key", str(owner.key_file), "--out", str(owner.folder / "ours.json")
-    )
-    assert code == 1
-    assert message in said

@@ -4,7 +4,6 @@ import re
 import shlex
 from pathlib import Path
 
-import click
 import pytest
 import typer.main
 
@@ -35,16 +34,6 @@ def commands_of(page: Path) -> list[list[str]]:
 DOCUMENTED = [(page, arguments) for page in PAGES if page.is_file() for arguments in commands_of(page)]
 
 
-def every_verb() -> set[str]:
-    root = typer.main.get_command(app)
-    assert isinstance(root, click.Group) or hasattr(root, "commands")
-    verbs = set()
-    for noun, command in root.commands.items():  # type: ignore[union-attr]
-        children = getattr(command, "commands", None)
-        verbs |= {noun} if children is None else {f"{noun} {verb}" for verb in children}
-    return verbs
-
-
 def parse(arguments: list[str]) -> None:
     """Parse a command line down to its verb, without running it."""
     command = typer.main.get_command(app)
@@ -59,15 +48,6 @@ def parse(arguments: list[str]) -> None:
 )
 def test_a_documented_command_exists_with_its_options(page: Path, arguments: list[str]) -> None:
     parse(arguments)
-
-
-def test_every_verb_is_documented() -> None:
-    page = ROOT / "docs" / "reference" / "command.md"
-    shown = {tuple(arguments) for arguments in commands_of(page)}
-    missing = {
-        verb for verb in every_verb() if not any(a[: len(verb.split())] == tuple(verb.split()) for a in shown)
-    }
-    assert not missing
 
 
 TUTORIALS = [ROOT / "docs" / "tutorials" / f"{person}.md" for person in ("analyst", "curator")]

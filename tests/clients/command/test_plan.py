@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tacit.command.app import app
-from tacit.errors import InputError, StudyRefusedError
+from tacit.errors import InputError
 
 AGE = ("--column", "age:0:120", "--runs", "6", "--seed", "1")
 
@@ -72,34 +72,3 @@ def test_the_smallest_and_the_best_are_said_in_words() -> None:
     assert "noise = gaussian" in chosen
     with pytest.raises(InputError, match="--target"):
         planned("smallest", "noisy_counts", *flags)
-
-
-def test_a_public_sample_is_drawn_from(tmp_path: Path) -> None:
-    public = tmp_path / "public.csv"
-    public.write_text("age\n" + "\n".join(str(40 + i % 5) for i in range(50)) + "\n")
-    plan = planned(
-        "power", "kernel_two_sample", *AGE, "--n", "2000", "--shift", "age=20", "--public", str(public)
-    )
-    assert "a shift of 20 in age in 6 of 6 simulated studies (95 % interval 0.54 to 1)" in plan
-    assert "standard error" not in plan
-    with pytest.raises(InputError, match="--column"):
-        planned("power", "kernel_two_sample", "--public", str(public))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("power", "magic"), "procedure must be one of"),
-        (("power", "kernel_two_sample"), "name the columns"),
-        (("power", "nowhere.toml"), "cannot read"),
-        (("power", "independence_table", "--row", "a,b"), "--row"),
-        (("power", "independence_table", "--row", ".1,.2", "--row", ".7"), "one length"),
-        (("curve", "kernel_two_sample", *AGE, "--over", "n", "--value", "10.5"), "whole"),
-        (("curve", "kernel_two_sample", *AGE, "--value", "-1"), "positive"),
-        (("choice", "identity", "--cells", "4", "--candidate", "[]"), "--candidate"),
-        (("smallest", "identity", "--cells", "4", "--target", "2"), "target must be"),
-    ],
-)
-def test_a_mistake_says_what_to_change(arguments: tuple[str, ...], message: str) -> None:
-    with pytest.raises((InputError, StudyRefusedError), match=message):
-        planned(*arguments)

@@ -1,6 +1,7 @@
 """`tacit release`: questions to a released database from the command line."""
 
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from pyarrow import csv, parquet
 
 from tacit.command.app import run
+from tacit.database.points import Estimate
 from tacit.database.released import ReleasedDatabase
 from tacit.local.database import release_database
 
@@ -38,35 +40,19 @@ def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict:  # type:
     return found
 
 
-@pytest.mark.long
-def test_questions_get_the_databases_answers(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    mean = asked(capsys, "release", "expect", file, "--column", "age", "--keep")
-    assert mean["estimate"] == pytest.approx(float(database().mean("age")))
-    assert mean["noise"] == pytest.approx(database().mean("age").noise)
-    share = asked(capsys, "release", "expect", file, "--column", "sex", "--level", "F", "--keep")
-    assert share["estimate"] == pytest.approx(float(database().probability_level("sex", "F")))
-    between = asked(capsys, "release", "expect", file, "--column", "age", "--between", "40", "60", "--keep")
-    assert between["estimate"] == pytest.approx(float(database().probability_between("age", 40, 60)))
-    assert run(["release", "expect", file, "--column", "age", "--weights", "raw", "--keep"]) == 0
-    # Points that were drawn from noisy histograms moved with the noise: nothing about them is exact.
-    assert "(estimated)" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
-        (["--column", "height"], "no column"),
-        (["--column", "age", "--between", "200", "300"], "outside"),
-        (["--column", "sex", "--level", "X"], "no level"),
-        (["--column", "age", "--level", "F", "--missing"], "one question"),
-        (["--column", "sex"], "categories"),
+        (["--column", "age"], lambda: database().mean("age")),
+        (["--column", "sex", "--level", "F"], lambda: database().probability_level("sex", "F")),
+        (["--column", "age", "--between", "40", "60"], lambda: database().probability_between("age", 40, 60)),
     ],
 )
-def test_bad_questions_say_what_is_wrong(
-    file: str, question: list[str], answer: str, capsys: pytest.CaptureFixture[str]
+def test_questions_get_the_databases_answers(
+    file: str, question: list[str], answer: Callable[[], Estimate], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["release", "expect", file, *question, "--keep"]) == 2
-    assert answer in capsys.readouterr().err
+    found = asked(capsys, "release", "expect", file, *question, "--keep")
+    assert (found["estimate"], found["noise"]) == pytest.approx((float(answer()), answer().noise))
 
 
 def test_show_draws_and_lists(file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -102,15 +88,3 @@ def test_compare_takes_a_release_or_a_table(
     table = tmp_path / "mine.csv"
     table.write_text("age,sex\n" + "\n".join(f"{80 + i % 9},F" for i in range(300)))
     assert asked(capsys, "release", "compare", file, str(table))["reject"]
-
-
-def test_locations_are_planned_on_a_release(file: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = asked(
-        capsys,
-        *("plan", "locations", "--release", file, "--shift", "age=15", "--n", "1000", "--epsilon", "1"),
-        *("--column", "age:0:100", "--n-features", "1", "--seed", "1"),
-    )
-    assert len(found["parameters"]["locations"]) == 1
-    assert found["power"] > 0.5
-    assert run(["plan", "locations", "--shift", "age=15", "--n", "1000", "--epsilon", "1"]) == 2
-    assert "--release" in capsys.readouterr().err

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from played_releases import patients, played
 from pyarrow import parquet
@@ -48,24 +47,17 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     damaged = parquet.read_table(folder / "database.parquet")
     stored = {key: value[:90] for key, value in damaged.schema.metadata.items()}
     parquet.write_table(damaged.replace_schema_metadata(stored), folder / "damaged.parquet")
-    parquet.write_table(pa.table([[1.0], [2.0]], names=["age", "age"]), folder / "twice.parquet")
     contents: dict[str, bytes] = {
         "transcript.json": whole,
         "forged.json": json.dumps({**message, "verdict": message["study"]}).encode(),
-        "cut.json": whole[: len(whole) // 2],
-        "empty.json": b"",
-        "binary.json": rng.bytes(2000),
         "binary.parquet": b"PAR1" + rng.bytes(2000) + b"PAR1",
         "empty.parquet": b"",
-        "empty.csv": b"",
-        "binary.csv": rng.bytes(2000),
         "public.csv": b"age,ward\n" + b"".join(b"%d,a\n" % age for age in range(20, 80)),
         "twice.csv": b"age,age,ward\n1,2,a\n",
         "ragged.csv": b"age,ward\n1,a,3\n",
         "latin.csv": "age,ward\n1,é\n".encode("latin-1"),
         "infinite.csv": b"age,ward\n1e999,a\n5,b\n",
         "other.csv": b"x,y\n1,2\n",
-        "words.csv": b"age,ward\nold,a\nyoung,b\n",
     }
     for name, content in contents.items():
         (folder / name).write_bytes(content)
@@ -81,52 +73,24 @@ def contents(folder: Path) -> dict[str, int]:
 WRONG: list[tuple[tuple[str, ...], str]] = [
     ((*POWER, "--epsilon", "nan"), "must be finite"),
     ((*POWER, "--epsilon", "1e300"), "epsilon must lie between"),
-    ((*POWER, "--delta", "-1"), "delta must be at least 0"),
-    ((*POWER, "--alpha", "1e-300"), "greater than or equal to 0.000000000001"),
-    ((*POWER, "--effect", "inf"), "finite number"),
     ((*POWER, "--shift", "age=nan"), "a finite number"),
-    ((*POWER, "--scale", "age=inf"), "a finite number"),
-    ((*POWER, "--shift", "=3"), "write column=number"),
     ((*POWER, "--shift", "age=1", "--shift", "age=2"), "an amount already"),
-    ((*POWER, "--shift", "nope=1"), "no numeric column"),
     ((*POWER, "--column", "age:0:10"), "names age twice"),
-    ((*POWER, "--column", "sugar:0:inf"), "must be finite"),
-    ((*POWER, "--n", "x"), "valid integer"),
     ((*POWER, "--n", "9" * 23), "at most"),
     ((*POWER, "--parameter", f"locations={DEEP}"), "lists within lists"),
-    ((*POWER, "--public", "none.csv"), "cannot read none.csv: No such file"),
-    ((*POWER, "--public", "folder.csv"), "cannot read folder.csv: Is a directory"),
-    ((*POWER, "--public", "empty.csv"), "empty.csv is not CSV"),
-    ((*POWER, "--public", "binary.csv"), "binary.csv is not CSV"),
     ((*POWER, "--public", "ragged.csv"), "ragged.csv is not CSV"),
     ((*POWER, "--public", "twice.csv"), "more than one column age"),
-    ((*POWER, "--public", "twice.parquet"), "more than one column age"),
     ((*POWER, "--public", "other.csv"), "other.csv has no column age"),
-    ((*POWER, "--public", "words.csv"), "not numbers"),
     ((*POWER, "--public", "infinite.csv"), "an infinite number"),
-    ((*POWER, "--public", "binary.parquet"), "binary.parquet is not Parquet"),
-    ((*POWER, "--public", "loop"), "cannot read loop"),
-    ((*LOCATIONS, "--seed", "-1"), "greater than or equal to 0"),
     ((*LOCATIONS, "--owner", "north"), "leave it out"),
-    ((*LOCATIONS, "--shift", "age=inf"), "a finite number"),
-    ((*LOCATIONS, "--shift", "age=9", "--n", "9" * 20), "at most"),
-    ((*CURVE, "--target", "nan"), "target must be"),
-    ((*CURVE, "--target", "-1"), "target must be"),
     ((*CURVE, "--picture", "none/p.svg"), "make it first"),
     ((*CURVE, "--picture", "p.png"), "ends in .svg"),
-    ((*IDENTITY, "--epsilon", "1e300"), "100 at most"),
     ((*IDENTITY, "--alpha", "nan"), "alpha must lie"),
     ((*CHOICE, "--candidate", DEEP), "write JSON"),
-    ((*CHOICE, "--candidate", '{"nope": 1}'), "unknown parameter; known: bandwidth"),
     (("plan", "power", "nope", "--n", "300"), "procedure must be one of curated_distance_correlation"),
-    (("release", "show", "none.json"), "No such file"),
     (("release", "show", "loop"), "cannot read loop"),
     (("release", "show", "x" * 5000), "File name too long"),
-    (("release", "show", "a" * 5000), "File name too long"),
     (("release", "show", "forged.json"), "does not hold"),
-    (("release", "show", "cut.json"), "does not hold"),
-    (("release", "show", "empty.json"), "does not hold"),
-    (("release", "show", "binary.json"), "does not hold"),
     (("release", "show", "binary.parquet"), "as Parquet"),
     (("release", "show", "damaged.parquet"), "damaged"),
     (("release", "show", "database.parquet", "--owner", "north"), "leave it out"),
@@ -134,29 +98,18 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     (("release", "show", "transcript.json", "--owner", "south"), "no database of 'south'"),
     ((*EXPECT, "--between", "nan", "3"), "interval is empty"),
     ((*EXPECT, "--correlation", "nope"), "no column 'nope'"),
-    ((*COMPARE, "none.csv"), "No such file"),
-    ((*COMPARE, "none.parquet"), "No such file"),
     ((*COMPARE, "empty.parquet"), "is not Parquet"),
     ((*COMPARE, "latin.csv"), "not UTF-8"),
-    ((*COMPARE, "public.csv", "--alpha", "1e-300"), "alpha must lie"),
     ((*SAMPLE, "none/o.csv"), "make it first"),
-    ((*SAMPLE, "none/o.parquet"), "make it first"),
     ((*SAMPLE, "folder.csv"), "it is a folder"),
-    ((*SAMPLE, "public.csv/o.csv"), "what should be its folder is a file"),
-    ((*SAMPLE, "loop/o.csv"), "cannot write loop/o.csv"),
     ((*SAMPLE, "o.txt"), "must end in .csv or .parquet"),
     (("ledger", "show", "--config", "none.toml"), "name another file"),
     (("ledger", "export", "--output", "none/l.csv", "--config", "none.toml"), "make it first"),
-    (("ledger", "export", "--output", "l.txt", "--config", "none.toml"), ".csv or .json"),
     (("ledger", "verify", "--kept", "x", "--config", "none.toml"), "64 hexadecimal digits"),
     (("data", "describe", ""), "name a file"),
-    (("data", "describe", "x" * 5000 + ".csv"), "File name too long"),
-    (("data", "describe", "none.parquet"), "cannot read none.parquet: No such file"),
     (("data", "describe", "twice.csv"), "more than one column"),
-    (("data", "describe", "sqlite:///none.db", "--table", "t"), "does not exist"),
     (("data", "describe", "postgresql://u:secret@127.0.0.1:x/y", "--table", "t"), "check the URL"),
     (("data", "align", "key", "--out", "public.csv"), "never overwritten"),
-    (("data", "align", "key", "--out", "none/k"), "No such file"),
 ]
 
 
@@ -178,14 +131,6 @@ def test_wrong_input_is_one_error_that_says_what_is_wrong(
     as_words = tacit(*arguments)
     assert as_words[:2] == (code, "")
     assert "Traceback" not in as_words[2]
-
-
-@pytest.mark.long
-def test_what_cannot_be_aligned_is_an_error_in_json_too(tmp_path: Path, tacit: Run) -> None:
-    for extra in ((), ("--json",)):
-        code, out, err = tacit("data", "align", "list", "--config", str(tmp_path / "none.toml"), *extra)
-        assert (code, out) == (1, "")
-        assert f"cannot read {tmp_path / 'none.toml'}" in (json.loads(err)["message"] if extra else err)
 
 
 @pytest.fixture
@@ -225,17 +170,6 @@ def test_a_file_that_may_not_be_written_is_not_replaced(kept: Path, monkeypatch:
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != kept)  # root may write everywhere
     with pytest.raises(InputError, match="you may not write there"), written_whole(kept):
         raise AssertionError("it was opened")
-
-
-def test_a_pipe_is_written_as_it_is(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    with written_whole(pipe) as file:
-        file.write(b"rows")
-    assert os.read(reader, 100) == b"rows"
-    os.close(reader)
-    assert pipe.is_fifo()
 
 
 START = """

@@ -1,11 +1,10 @@
 """Two-sample tests between releases, and against one's own table: level, power, refusals."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from database_simulation import simulated_database, simulated_rows
+from played_releases import simulated_database, simulated_rows
 
 from tacit.errors import InputError
 
@@ -28,16 +27,6 @@ def test_releases_of_one_population_are_rejected_no_more_often_than_the_level(nu
     assert rejected < UNLIKELY
 
 
-def test_a_release_and_a_table_of_one_population_are_rejected_no_more_often_than_the_level() -> None:
-    rng, rejected = np.random.default_rng(7), 0
-    for _ in range(RUNS):
-        database = simulated_database(simulated_rows(rng, 1000), 4.0, rng)
-        table = simulated_rows(rng, 200)
-        rejected += database.two_sample_test(table, ALPHA, null="points").reject
-        assert database.two_sample_test(table, ALPHA).pvalue > 0.01
-    assert rejected < UNLIKELY
-
-
 @pytest.mark.parametrize("null", ["bound", "normal"])
 def test_proved_intervals_hold_the_distance_of_the_populations(null: Any) -> None:
     """A population of 20 000 rows stands for its own law: drawn with replacement, its mean is the truth."""
@@ -50,19 +39,6 @@ def test_proved_intervals_hold_the_distance_of_the_populations(null: Any) -> Non
         low, high = pair[0].two_sample_test(pair[1], 0.001, null=null).interval
         assert low <= truth <= high
         assert high < 2 or units == 200
-
-
-def test_forgetting_one_releases_noise_would_be_seen() -> None:
-    """The planted mistake: with the other's noise left out of the null, most pairs are rejected."""
-    rng, rejected = np.random.default_rng(8), 0
-    for _ in range(12):
-        first = simulated_database(simulated_rows(rng, 300), 0.25, rng)
-        second = simulated_database(simulated_rows(rng, 300), 0.25, rng)
-        planted = replace(first, noise=1e-6).two_sample_test(
-            replace(second, noise=1e-6), ALPHA, null="normal"
-        )
-        rejected += planted.reject
-    assert rejected >= 9
 
 
 @pytest.mark.parametrize("null", ["bound", "normal", "points"])
@@ -82,18 +58,6 @@ def test_populations_that_differ_are_told_apart(null: Any) -> None:
     assert table.n == (5000, 2000)
 
 
-def test_laplace_noise_has_a_null_of_its_own() -> None:
-    """Under Laplace noise the simulated null keeps the level, like the exact one under normal noise."""
-    rng, rejected = np.random.default_rng(11), 0
-    for _ in range(12):
-        pair = [
-            simulated_database(simulated_rows(rng, 300), 0.25, rng, law="laplace", points=20)
-            for _ in range(2)
-        ]
-        rejected += pair[0].two_sample_test(pair[1], ALPHA, null="points").reject
-    assert rejected < 6
-
-
 def test_what_cannot_be_compared_is_refused() -> None:
     rng = np.random.default_rng(12)
     database = simulated_database(simulated_rows(rng, 500), 1.0, rng)
@@ -101,10 +65,6 @@ def test_what_cannot_be_compared_is_refused() -> None:
     with pytest.raises(InputError, match="same points"):
         database.two_sample_test(other)
     assert database.mmd(other) > 0
-    with pytest.raises(InputError, match="alpha"):
-        database.two_sample_test(database, 0.7)
-    with pytest.raises(InputError, match="null"):
-        database.two_sample_test(database, null="magic")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="rows"):
         database.two_sample_test(simulated_rows(rng, 5), null="points")
     assert database.two_sample_test(simulated_rows(rng, 5)).pvalue > 0.05

@@ -1,15 +1,13 @@
 """A database whose points were drawn from its own histograms: weights match both parts of the release."""
 
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
 from tacit.database.released import ReleasedDatabase
-from tacit.database.weights import Histograms, NoisyHistograms, WeightProblem
-from tacit.errors import InputError, StudyRefusedError
+from tacit.database.weights import Histograms, WeightProblem
 from tacit.local.database import release_database
 
 UNITS = 20_000
@@ -80,62 +78,6 @@ def test_an_event_that_cuts_bins_says_so() -> None:
     )
 
 
-def test_means_and_correlations_count_where_in_their_cells_records_lie() -> None:
-    """Most at one end, and a long tail: within a bin nothing says where records lie.
-
-    How often errors cover is docs/benchmarks/coverage.md's; here, that the parts they lacked are there.
-    Floors are a sixth or less of what any of six releases gave, with a spread of a tenth.
-    """
-    rng = np.random.default_rng(5)
-    x = np.where(rng.random(UNITS) < 0.6, 0.0, np.clip(rng.lognormal(0, 1, UNITS) / 20, 0, 1))
-    y = np.clip(x * rng.lognormal(0, 0.5, UNITS), 0, 1)
-    database = release_database(
-        pl.DataFrame({"x": x, "y": y}), epsilon=1, delta=1e-6, bounds=(0, 1), n_points=100, seed=1
-    )
-    answers = [
-        (database.mean("x"), 0.0005),
-        (database.mean("y"), 0.0005),
-        (database.expectation(lambda c: c["x"] * c["y"]), 0.001),
-        (database.correlation("x", "y"), 0.02),
-    ]
-    for found, floor in answers:
-        assert found.resolution is not None
-        assert floor <= found.resolution <= found.error
-    assert database.expectation(database.points["x"]).resolution is None, "an array names no cells"
-    upper = database.points["x"].max()
-    endless = database.expectation(lambda c: np.where(c["x"] > upper, np.inf, c["x"]))
-    assert endless.resolution == np.inf, "a cell ends beyond its points"
-    whole = grades()["int64"]
-    assert whole.mean("grade").resolution == 0.0
-    doubled = whole.transform(lambda c: 2 * c["grade"], (2, 32))
-    assert doubled.mean("y").resolution == 0.0
-
-
-def test_whole_numbers_are_kept_in_files_and_must_fit(tmp_path: Path) -> None:
-    database = grades()["int64"]
-    database.to_parquet(tmp_path / "grades.parquet")
-    loaded = ReleasedDatabase.load(tmp_path / "grades.parquet")
-    assert loaded.histograms is not None
-    assert loaded.histograms.whole == ("grade",)
-    assert loaded.probability_between("grade", 1, 10) == database.probability_between("grade", 1, 10)
-    with pytest.raises(StudyRefusedError, match="bounds that are whole"):
-        release_database(
-            frame(), epsilon=4, delta=1e-6, bounds={"x": (0, 0.5), "y": (0, 1), "kind": LEVELS},
-            whole_numbers=["x"],
-        )  # fmt: skip
-
-
-def test_columns_keep_what_they_have_to_do_with_each_other() -> None:
-    """The points' columns are independent: only the embedding says so, as far as so few points can follow.
-
-    In 12 releases the correlation was -.62 give or take .01, and the points' -.019 give or take .0004.
-    """
-    database, data = released(), frame()
-    assert np.corrcoef(data["x"], data["y"])[0, 1] < -0.8
-    assert database.correlation("x", "y") < -0.4
-    assert abs(np.corrcoef(database.points["x"], database.points["y"])[0, 1]) < 0.3
-
-
 def test_raw_weights_state_their_noise_exactly() -> None:
     """Linear in both parts: their map, times the noise of each, is what an expectation's error is."""
     rng = np.random.default_rng(3)
@@ -155,56 +97,3 @@ def test_raw_weights_state_their_noise_exactly() -> None:
     assert np.sqrt(np.mean(np.square(errors))) == pytest.approx(stated, rel=0.15)
     assert centre.noise_error == pytest.approx(0.03 * np.sqrt(36)), "a share's noise counts like the mean's"
     assert np.array_equal(centre.features, features)
-
-
-def test_histograms_come_first_where_points_cannot_follow_the_embedding() -> None:
-    """All mean embeddings are out of reach: without importance the shares would be missed by much."""
-    features = np.hstack([np.eye(4), np.zeros((4, 1))])
-    mean = np.array([0.0, 0.0, 0.0, 1.0, 5.0])
-    shares = np.array([0.7, 0.3])
-    known = Histograms(np.array([[1.0, 0], [1, 0], [0, 1], [0, 1]]), shares, 0.02)
-    problem = WeightProblem.of(
-        features, mean, 0.01, law="gaussian", weighting="simplex", l1_max=1.0, histograms=known
-    )
-    assert problem.weights()[:2].sum() == pytest.approx(0.7, abs=0.03)
-    assert problem.weights()[3] > 0.25, "and then the embedding is matched as well as can be"
-    assert problem.misfit == pytest.approx(5, rel=0.05)
-    assert problem.projection_map() is None, "too few points to tell"
-
-
-def test_points_that_are_moved_start_from_its_own_and_match_the_histograms_too() -> None:
-    database = released()
-    moved = database.reduced(40, starts=1, seed=1)
-    assert not database.points_are_blind
-    assert len(moved) == 40
-    # In 12 releases .002 give or take .0025: the bound is nineteen of these away, and the middle .25.
-    assert abs(moved.weights @ moved.points["x"] - frame()["x"].to_numpy().mean()) < 0.05
-    assert {value for value in moved.points["kind"] if value is not None} <= {*LEVELS, "(other)"}
-
-
-def test_histograms_of_other_cells_are_refused() -> None:
-    domain, found = released().domain, released().histograms
-    assert found is not None
-    shares = found.by_column(domain)
-    for wrong in (shares | {"x": shares["x"][1:]}, shares | {"kind": [np.nan] * 5}):
-        with pytest.raises(ValueError, match="one number for each cell"):
-            NoisyHistograms.of(domain, found.bins, wrong, found.noise)
-    with pytest.raises(ValueError, match="not positive"):
-        NoisyHistograms.of(domain, found.bins, shares, 0.0)
-
-
-def test_databases_on_drawn_points_are_compared_by_mmd_and_tested_against_tables() -> None:
-    """Every release has points of its own: a test of two needs the same, and says so."""
-    database, data = released(), frame()
-    other = release_database(
-        data.with_columns(x=1 - pl.col("x")),
-        epsilon=4,
-        delta=1e-6,
-        bounds={"x": (0, 1), "y": (0, 1), "kind": LEVELS},
-        n_points=80,
-        seed=2,
-    )
-    assert database.mmd(other) > 0.2
-    assert database.two_sample_test(data[:500]).pvalue > 1e-6
-    with pytest.raises(InputError, match="same points"):
-        database.two_sample_test(other)

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import polars as pl
 import pytest
 
 import tacit.local
@@ -18,21 +17,6 @@ LEVELS = ["a", "b", "c"]
 def draw(seed: int, rows: int, weights: tuple[float, ...] = (0.5, 0.3, 0.2)) -> np.typing.NDArray[np.object_]:
     rng = np.random.default_rng(seed)
     return np.array(LEVELS, dtype=object)[rng.choice(3, rows, p=weights)]
-
-
-def test_noisy_counts_of_arrays_columns_and_tables() -> None:
-    values = draw(1, 1000)
-    exact = [int(np.sum(values == level)) for level in LEVELS] + [0, 0]
-    for sample in (
-        values,
-        pd.Series(values, name="x1"),
-        pl.Series("x1", values.tolist()),
-        pd.DataFrame({"x1": values}),
-    ):
-        result = tacit.local.noisy_counts(sample, epsilon=50, bounds=LEVELS)
-        # Noise of scale .04 exceeds 1.6 with probability e^-40.
-        assert np.abs(result.table - exact).max() < 1.6
-        assert result.tables.labels == (("a", "b", "c", "(other)", "(missing)"),)
 
 
 def test_a_frame_has_a_row_for_each_cell_and_a_column_for_each_owner() -> None:
@@ -93,19 +77,6 @@ def test_independence_of_columns_and_of_a_table() -> None:
     assert np.abs(counted.tables.table - table).max() < 40
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (([1, 2], [1, 2, 3]), "one shape"),
-        ((["a", "b"], ["a", "a"]), "state bounds"),
-        (([], []), "at least one of them positive"),
-    ],
-)
-def test_counts_that_are_none_are_refused(arguments: tuple[object, ...], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        tacit.local.homogeneity(*arguments, epsilon=1)
-
-
 def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(InputError, match="one table of counts"):
         tacit.local.independence_table(draw(1, 9), draw(2, 9), epsilon=1)
@@ -113,10 +84,10 @@ def test_what_cannot_be_asked_is_refused() -> None:
         tacit.local.noisy_counts(draw(1, 9), epsilon=1, noise="gaussian", bounds=LEVELS)
     with pytest.raises(StudyRefusedError, match="single cell holds every unit"):
         tacit.local.homogeneity([5], [6], epsilon=1)
-    with pytest.raises(StudyRefusedError, match="single cell depends on nothing"):
-        tacit.local.independence_table([[50, 60]], epsilon=1)
-    with pytest.raises(InputError, match="at least one sample"):
-        tacit.local.noisy_counts(epsilon=1, bounds=LEVELS)
+    with pytest.raises(InputError, match="one shape"):
+        tacit.local.homogeneity([1, 2], [1, 2, 3], epsilon=1)
+    with pytest.raises(StudyRefusedError, match="would not be private"):
+        identity([50, 50], [0.5, 0.5], 1.0, "privit")
 
 
 SKEWED = [0.5, 0.3, 0.15, 0.05]
@@ -144,51 +115,18 @@ def test_decisions_have_nothing_finer(method: Any) -> None:
     assert not {"statistic", "pvalue"} & set(results[0].verdict)
 
 
-@pytest.mark.sweep(3)
-@pytest.mark.parametrize("cells", [2, 3, 17, 1002, 1003, 2500])
-def test_any_number_of_cells_is_counted_where_it_belongs(cells: int) -> None:
-    q = np.full(cells, 1 / cells)
-    counts = np.full(cells, 40)
-    found = identity(counts, q, 50.0, seed=1)
-    assert isinstance(found, IdentityResult)
-    # What rounding up adds, a cell of probability zero, has the square of its noise in standard deviations:
-    # above 1000 with a chance below 1e-9. Counts of 40 that went there would make it half a million.
-    assert found.statistic < 1000
-    counts[-1] += 40 * cells
-    assert identity(counts, q, 50.0, seed=1).reject
-
-
 @pytest.mark.parametrize(
     ("counts", "q", "message"),
     [
         ([1, 2], [0.5, 0.25, 0.25], "one length"),
-        ([3], [1.0], "at least 2"),
         ([1.5, 2], [0.5, 0.5], "whole numbers"),
         ([-1, 2], [0.5, 0.5], "none negative"),
-        ([0, 0], [0.5, 0.5], "at least one"),
-        ([1, math.nan], [0.5, 0.5], "finite"),
-        ([1, math.inf], [0.5, 0.5], "finite"),
         (["a", "b"], [0.5, 0.5], "finite numbers"),
-        ([1, 1j], [0.5, 0.5], "finite numbers"),
-        ([[1], [2, 3]], [0.5, 0.5], "one length"),
-        ([1e300, 2], [0.5, 0.5], "units at most"),
         ([2**62, 2**62], [0.5, 0.5], "units at most"),
-        ([], [], "at least one of them positive"),
         (np.ones(40_000), np.full(40_000, 1 / 40_000), "fewer cells"),
-        ([1, 2], [math.nan, 0.5], "probabilities"),
-        ([1, 2], ["x", 0.5], "probabilities"),
         ([1, 2], [1.5, -0.5], "probabilities"),
     ],
 )
 def test_mistakes_are_told(counts: Any, q: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         identity(counts, q, 1.0)
-
-
-def test_what_the_procedure_refuses_is_told() -> None:
-    with pytest.raises(StudyRefusedError, match="would not be private"):
-        identity([50, 50], [0.5, 0.5], 1.0, "privit")
-    with pytest.raises(StudyRefusedError, match="add up to 1"):
-        identity([50, 50], [0.5, 0.4], 1.0)
-    with pytest.raises(StudyRefusedError, match="delta"):
-        identity([50, 50], [0.5, 0.5], 1.0, "zcdp-gof")

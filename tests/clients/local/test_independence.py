@@ -5,13 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import polars as pl
-import pyarrow as pa
 import pytest
 
-from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.samples import ArrayTable, Sample, drawing
+from tacit.errors import InputError
 from tacit.local import (
     DecisionResult,
     distance_correlation,
@@ -19,9 +15,6 @@ from tacit.local import (
     joint_independence,
     screening,
 )
-from tacit.local.inputs import read_variables
-from tacit.local.two_owners import read_two_owners
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 
 ROWS = 400
 # At epsilon 50 and 400 rows a copy of a variable is missed with a chance far below 1e-6: the observed
@@ -33,10 +26,6 @@ def numbers(seed: int = 1) -> Any:
     return np.random.default_rng(seed).uniform(0, 1, ROWS)
 
 
-def letters(seed: int = 2) -> Any:
-    return np.random.default_rng(seed).choice(["a", "b", "c"], ROWS)
-
-
 def test_a_copy_is_seen_and_the_result_is_a_decision_alone() -> None:
     x = numbers()
     result = joint_independence(x, x, bounds=(0, 1), **SURE)
@@ -45,42 +34,6 @@ def test_a_copy_is_seen_and_the_result_is_a_decision_alone() -> None:
     assert (result.alpha, result.epsilon, result.delta, dict(result.n)) == (0.02, 50.0, 0.0, {"owner": 400})
     assert not {"statistic", "pvalue"} & set(result.verdict)
     assert "not jointly independent" in str(result)
-
-
-@pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame, pa.table])
-def test_tables_and_their_columns_are_variables(make: Any) -> None:
-    x, kind = numbers(), letters()
-    bounds = {"u": (0, 1), "v": (0, 1), "kind": ["a", "b", "c"]}
-    table, other = make({"u": x, "v": numbers(9)}), make({"kind": np.where(x > 0.5, "a", kind)})
-    result = joint_independence(table, other, bounds=bounds, **SURE)
-    assert result.reject
-    assert [list(group) for group in result.verdict["variables"]] == [["u", "v"], ["kind"]]
-
-
-def test_columns_keep_their_names_and_names_go_before_them() -> None:
-    frame = pd.DataFrame({"age": numbers(), "dose": numbers(2)})
-    read = read_variables([frame["age"], frame["dose"]], (0, 1), None, "refuse")
-    assert read.groups == (("age",), ("dose",))
-    read = read_variables([frame["age"], frame], (0, 1), ["a", "b"], "refuse")
-    assert read.groups == (("a",), ("b.age", "b.dose"))
-    read = read_variables([numbers(), np.zeros((ROWS, 2))], (0, 1), None, "refuse")
-    assert read.groups == (("x1",), ("x2.1", "x2.2"))
-
-
-def test_bounds_of_each_variable_of_each_column_and_of_all() -> None:
-    pair, kind = np.zeros((ROWS, 2)), letters()
-    read = read_variables([pair, kind], [(0, 5), ["a", "b"]], ["p", "k"], "refuse")
-    assert read.domain.columns == (
-        NumericColumn(name="p.1", lower=0, upper=5),
-        NumericColumn(name="p.2", lower=0, upper=5),
-        CategoricalColumn(name="k", levels=("a", "b")),
-    )
-    read = read_variables([pair, numbers()], [[(0, 1), (0, 2)], (0, 3)], ["p", "k"], "refuse")
-    assert [column.upper for column in read.domain.numeric] == [1.0, 2.0, 3.0]
-    read = read_variables([pair, numbers()], np.array([[0, 1], [0, 2], [0, 3]]), ["p", "k"], "refuse")
-    assert [column.upper for column in read.domain.numeric] == [1.0, 2.0, 3.0]
-    read = read_variables([pair, numbers()], (0, 4), ["p", "k"], "refuse")
-    assert {column.upper for column in read.domain.numeric} == {4.0}
 
 
 @pytest.mark.parametrize("gap", [math.nan, math.inf])
@@ -96,23 +49,12 @@ def test_a_missing_number_is_refused_unless_it_is_to_be_encoded(gap: float) -> N
     ("variables", "changed", "message"),
     [
         ((), {}, "at least two variables"),
-        ((np.zeros(5),), {}, "at least two variables"),
         ((np.zeros(5), np.zeros(6)), {}, "x2 has 6 rows and x1 has 5"),
-        ((np.zeros(0), np.zeros(0)), {}, "is empty"),
-        ((np.zeros(5), "text"), {}, "pass a NumPy array"),
         ((np.zeros(5), np.zeros(5)), {"bounds": None}, "bounds must be public"),
-        ((np.zeros(5), np.zeros(5)), {"bounds": [(0, 1), None]}, "x2 has no bounds"),
         ((np.zeros(5), np.zeros(5)), {"bounds": [(0, 1)] * 3}, "3 items for 2 variables"),
-        ((np.zeros(5), np.zeros(5)), {"bounds": (1, 0)}, "lower must be less"),
         ((np.zeros(5), np.zeros(5)), {"names": ["a"]}, "names holds 1 names for 2"),
-        ((np.zeros(5), np.zeros(5)), {"names": ["a", "a"]}, "same name"),
-        ((np.zeros(5), np.zeros(5)), {"epsilon": math.nan}, "epsilon"),
         ((np.zeros(5), np.zeros(5)), {"epsilon": 0}, "epsilon"),
-        ((np.zeros(5), np.zeros(5)), {"delta": 1.0}, "delta"),
-        ((np.zeros(5), np.zeros(5)), {"alpha": 0.7}, "alpha"),
-        ((np.zeros(5), np.zeros(5)), {"missing": "drop"}, "missing must be"),
         ((np.zeros(5), np.zeros(5)), {"units": np.zeros(4)}, "units must name one unit"),
-        ((np.zeros(5), letters()[:5]), {}, "give its levels"),
     ],
 )
 def test_a_mistake_in_the_input_is_told(
@@ -122,20 +64,11 @@ def test_a_mistake_in_the_input_is_told(
         joint_independence(*variables, **({"epsilon": 1.0, "bounds": (0, 1)} | changed))
 
 
-@pytest.mark.parametrize(
-    "changed", [{"alpha": 0.001}, {"kernel": "magic"}, {"bandwith": 1.0}, {"n_permutations": 5}]
-)
-def test_what_the_procedure_does_not_take_is_refused(changed: dict[str, Any]) -> None:
-    with pytest.raises(StudyRefusedError):
-        joint_independence(numbers(), numbers(2), bounds=(0, 1), **(SURE | changed))
-
-
 UNITS = 500
 RNG = np.random.default_rng(1)
 IDS = np.repeat(np.arange(UNITS), RNG.choice([1, 20], UNITS))
 X = RNG.random(len(IDS))
 LETTERS = np.where(X < 0.5, "a", "b")
-DOMAIN = Domain(columns=(NumericColumn(name="x", lower=0.0, upper=1.0),))
 
 TESTS: dict[str, Callable[..., Any]] = {
     "distance_correlation": lambda **chosen: distance_correlation(
@@ -166,32 +99,3 @@ def test_every_test_of_dependence_takes_one_row_a_unit(name: str) -> None:
     ):
         with pytest.raises(InputError, match=message):
             TESTS[name](**({"unit_rows": "one"} | chosen))
-
-
-def test_counts_have_no_rows_to_draw_from() -> None:
-    for rows, message in (("one", "needs units"), ("first", "must be")):
-        chosen: Any = {"unit_rows": rows}
-        with pytest.raises(InputError, match=message):
-            independence_table([[40, 10], [10, 40]], epsilon=1, **chosen)
-
-
-def test_verdicts_on_averages_of_aligned_units_warn() -> None:
-    result = TESTS["aligned"](units=IDS, seed=1)
-    assert any("unit_rows" in warning for warning in result.warnings)
-
-
-def test_one_row_of_each_unit_is_kept() -> None:
-    table = ArrayTable.of(Sample({"x": X}), DOMAIN, IDS, drawing("one", IDS))
-    (chunk,) = table.chunks()
-    assert (chunk.unit, chunk.units, table.units) == (None, UNITS, UNITS)
-    for unit, value in enumerate(chunk.numeric[:, 0]):
-        assert value in X[unit == IDS]
-
-
-def test_both_sides_of_the_same_rows_keep_the_same_ones() -> None:
-    held = read_two_owners(X, X, (0, 1), "refuse", IDS, unit_rows="one")
-    drawn = []
-    for units, draw in zip(held.units, held.draws, strict=True):
-        (chunk,) = ArrayTable.of(Sample({"x": X}), DOMAIN, units, draw).chunks()
-        drawn.append(chunk.numeric)
-    assert np.array_equal(*drawn)

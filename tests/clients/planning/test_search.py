@@ -44,18 +44,6 @@ def test_nine_places_of_ten_have_the_power_asked_for_less_a_fiftieth(growth: flo
     assert flattered.mean() > 0.008
 
 
-def test_an_error_is_searched_downward() -> None:
-    rng = np.random.default_rng(2)
-
-    def simulate(step: float, times: int) -> Trial:
-        """Errors of 1/sqrt(n), each with a coefficient of variation of a half."""
-        error = math.exp(-STEP * step / 2) * (1 + 0.5 * rng.standard_normal() / math.sqrt(100 * times))
-        return Trial(error, 100 * times, 0.25)
-
-    found = Search(simulate, 0.01, falling=True).least(100, STEP_MAX, 1, "nowhere")
-    assert math.exp(STEP * found) == pytest.approx(10_000, rel=0.12)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("plan", [plan_independence, plan_homogeneity])
 def test_plans_claim_what_fresh_studies_found(plan: object) -> None:

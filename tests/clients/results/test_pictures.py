@@ -1,8 +1,7 @@
 """What results are drawn as, tests and releases: the same panels everywhere, and every number read back."""
 
 import re
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -12,12 +11,10 @@ from local_noise import seeded_noise
 from played_releases import BOUNDS, patients, played
 
 from tacit import local
-from tacit.errors import PlottingError
-from tacit.results import NoisyCountsResult, Result, result_of
-from tacit.results.rendering import figure_of
+from tacit.results import Result, result_of
+from tacit.results.reading import figure_of
 from tacit_protocol.numerics.noisy_tables import CellNoise
-from tacit_protocol.reporting.panels import NullPanel, panels_of
-from tacit_protocol.reporting.svg import panel_svg, stacked_svg
+from tacit_protocol.reporting.charts import NullPanel, panels_of
 from tacit_protocol.verdicts.panels import BarsPanel
 
 SPEND: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5}
@@ -94,51 +91,6 @@ def test_the_null_distribution_and_the_critical_value_agree_with_the_verdict(
         assert panel.statistic < max(c.value for c in null.criticals) or result.reject
 
 
-@pytest.mark.sweep(5)
-@pytest.mark.parametrize("name", DRAWN)
-def test_numbers_are_read_back_from_the_svg(drawn: dict[str, Result], name: str) -> None:
-    result = drawn[name]
-    svg, verdict = result.to_svg(), result.verdict
-    (null,), (pvalue,) = list(charts(svg, "null")), list(charts(svg, "pvalue"))
-    assert float(str(null.get("data-statistic"))) == verdict["statistic"]
-    assert float(str(pvalue.get("data-pvalue"))) == verdict["pvalue"]
-    ticks = [
-        (float(str(tick.get("data-at"))), float(str(tick.get("data-value"))))
-        for tick in null.iter(f"{SVG}text")
-        if tick.get("class") == "x-tick"
-    ]
-    at, values = np.array(ticks).T
-    slope, start = np.polyfit(at, values, 1)
-    (mark,) = (line for line in null.iter(f"{SVG}line") if line.get("class") == "mark")
-    assert start + slope * float(str(mark.get("x1"))) == pytest.approx(
-        verdict["statistic"], abs=2e-3 * (ticks[-1][1] - ticks[0][1])
-    )
-    for row in (element for element in ET.fromstring(svg).iter(f"{SVG}g") if element.get("class") == "row"):  # noqa: S314
-        assert np.isfinite(float(str(row.get("data-value"))))
-        assert row.find(f"{SVG}title") is not None
-
-
-def test_without_matplotlib_drawing_says_what_to_install(
-    drawn: dict[str, Result], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(PlottingError, match="pip install matplotlib; or use to_svg"):
-        drawn["max"].plot()
-
-
-@pytest.mark.parametrize("name", ["homogeneity", "independence"])
-def test_tables_that_a_verdict_shows_draw_the_same_null_without_releases(
-    drawn: dict[str, Result], name: str
-) -> None:
-    whole = drawn[name]
-    shown = result_of(whole.source.study, whole.verdict)
-    assert shown.source.releases == {}
-    nulls = [p.null for r in (whole, shown) for p in r.panels() if isinstance(p, NullPanel)]
-    # A verdict's counts are rounded to three digits, which hardly moves anything.
-    assert nulls[1].criticals[0].value == pytest.approx(nulls[0].criticals[0].value, rel=0.02)
-    assert nulls[0].words == nulls[1].words
-
-
 def test_without_releases_what_needs_them_is_left_out(drawn: dict[str, Result]) -> None:
     shown = result_of(drawn["distance"].source.study, drawn["distance"].verdict)
     assert not any(isinstance(panel, NullPanel) for panel in shown.panels())
@@ -149,47 +101,12 @@ def test_without_releases_what_needs_them_is_left_out(drawn: dict[str, Result]) 
 
 
 WARDS = {"ward": BOUNDS["ward"]}
-HOSTILE = "<script>&\"'\u202e"
 
 
 def bars_of(result: Result) -> list[BarsPanel]:
     panels = panels_of(result.source.study, result.verdict, result.source.releases)
     assert all(isinstance(panel, BarsPanel) for panel in panels)
     return [panel for panel in panels if isinstance(panel, BarsPanel)]
-
-
-def numbers_of(element: ET.Element, *names: str) -> list[float]:
-    return [float(str(element.get(name))) for name in names]
-
-
-def drawn_numbers(svg: str) -> list[list[float]]:
-    """Read the value and the interval's ends of every bar, and check where its rectangle ends."""
-    root = ET.fromstring(svg)  # noqa: S314
-    across = "bars" in str(root.get("class"))
-    ticks = [
-        numbers_of(e, "data-at", "data-value")
-        for e in root.iter()
-        if e.get("class") == "xy"[not across] + "-tick"
-    ]
-    slope, start = np.polyfit(*np.array(ticks).T, 1)
-    found, tolerance = [], 2e-3 * abs(slope) * 400
-    for row in (e for e in root.iter(f"{SVG}g") if e.get("class") == "row"):
-        (drawn,) = row.iter(f"{SVG}rect")
-        side = ("x", "width") if across else ("y", "height")
-        first, length = numbers_of(drawn, *side)
-        value = float(str(row.get("data-value")))
-        ends = sorted([start + slope * first, start + slope * (first + length)])
-        assert ends == pytest.approx(sorted([0.0, value]), abs=tolerance)
-        if row.get("data-lower") is None:
-            found.append([value])
-            continue
-        lower, upper = numbers_of(row, "data-lower", "data-upper")
-        path = str(next(e for e in row.iter(f"{SVG}path") if e.get("class") == "whisker").get("d"))
-        places = [float(number) for number in re.findall(r"-?[\d.]+(?:e-?\d+)?", path)]
-        stroke = (places[0], places[2]) if across else (places[1], places[2])
-        assert [start + slope * place for place in stroke] == pytest.approx([lower, upper], abs=tolerance)
-        found.append([value, lower, upper])
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -222,41 +139,15 @@ def test_every_noisy_count_is_a_bar_with_its_interval(counts: Result) -> None:
     half = counts.verdict["half_width"]
     assert half == pytest.approx(4 * np.log(20))  # Laplace noise of scale 2 / 0.5
     for panel in (north, south):
-        shown = counts.verdict["counts"][panel.title.split()[-1]]
-        expected = [[v, v - half, v + half] for v in shown]
-        assert drawn_numbers(panel_svg(panel)) == pytest.approx(np.array(expected))
+        require_bars(panel, counts.verdict["counts"][panel.title.split()[-1]], half)
     sums = np.sum(list(counts.verdict["counts"].values()), axis=0)
     wider = CellNoise("laplace", 4.0, summed=2).half_width(0.05)
-    assert drawn_numbers(panel_svg(together)) == pytest.approx(
-        np.array([[v, v - wider, v + wider] for v in sums])
-    )
+    require_bars(together, sums, wider)
 
 
-def test_of_a_large_table_margins_and_the_largest_cells_are_drawn(many: Result) -> None:
-    assert isinstance(many, NoisyCountsResult)
-    dose, site, cells = bars_of(many)
-    table = np.array(many.verdict["counts"]["north"]).reshape(8, 32)
-    half = CellNoise("laplace", 2.0, summed=32).half_width(0.05)
-    margin = table.sum(axis=1)
-    expected = [[v, v - half, v + half] for v in margin]
-    assert drawn_numbers(panel_svg(dose)) == pytest.approx(np.array(expected))
-    assert "adds up 32 noisy counts" in dose.note
-    assert site.title == "site: noisy counts of north, the 20 largest of 32"
-    assert [bar.value for bar in site.bars] == pytest.approx(np.sort(table.sum(axis=0))[::-1][:20])
-    assert cells.title == "The 20 largest of 256 cells: north"
-    assert [bar.value for bar in cells.bars] == np.sort(table.ravel())[::-1][:20].tolist()
-    assert {bar.label for bar in cells.bars} <= {
-        f"{d}, {s}" for d in dose_labels(many) for s in site_labels(many)
-    }
-    assert f"within {many.half_width_all:.4g}" in cells.note
-
-
-def dose_labels(result: NoisyCountsResult) -> tuple[str, ...]:
-    return tuple(result.tables.labels[0])
-
-
-def site_labels(result: NoisyCountsResult) -> tuple[str, ...]:
-    return tuple(result.tables.labels[1])
+def require_bars(panel: BarsPanel, values: Iterable[float], half: float) -> None:
+    drawn = [(bar.value, bar.lower, bar.upper) for bar in panel.bars]
+    assert np.array(drawn) == pytest.approx(np.array([(v, v - half, v + half) for v in values]))
 
 
 def test_where_the_noise_of_a_sum_is_unknown_no_sum_is_drawn(many: Result, counts: Result) -> None:
@@ -271,38 +162,10 @@ def test_where_the_noise_of_a_sum_is_unknown_no_sum_is_drawn(many: Result, count
             assert all(bar.upper == pytest.approx(bar.value + half) for bar in panel.bars)
 
 
-def test_names_and_levels_of_others_are_escaped() -> None:
-    bounds = {"age": (0, 120), HOSTILE: [HOSTILE, "b"]}
-    sample = {"age": np.full(100, 50.0), HOSTILE: np.array([HOSTILE, "b"] * 50)}
-    for procedure, held in (("noisy_counts", {HOSTILE: bounds[HOSTILE]}), ("embedding_release", bounds)):
-        found = played(procedure, {"north": sample}, held)
-        svg = stacked_svg(found.panels())
-        ET.fromstring(svg)  # noqa: S314
-        assert "<script" not in svg
-        assert "&lt;script&gt;" in svg
-        assert "\u202e" not in svg
-
-
-def test_a_verdict_of_another_version_draws_nothing_and_stops_nothing(
-    counts: Result, database: Result
-) -> None:
-    for result, field in ((counts, "counts"), (counts, "half_width_all"), (database, "histogram_noise")):
-        for wrong in (None, {}, {"north": [1.0]}):
-            assert panels_of(result.source.study, dict(result.verdict) | {field: wrong}, {}) == ()
-
-
 def test_results_draw_and_report_them(counts: Result, database: Result, many: Result) -> None:
-    drawn = ET.fromstring(counts.to_svg())  # noqa: S314
-    assert [e.text for e in drawn.iter(f"{SVG}text") if "Noisy counts of" in str(e.text)] == [
-        panel.title for panel in bars_of(counts)
-    ]
     for result in (counts, database, many):
         figure = figure_of(result.panels())
         assert len(figure.axes) == len(result.panels())
         figure.draw_without_rendering()
-    assert len(counts.plot().axes) == 3
-    html = counts.report_html()
-    assert html.count("<figcaption>") == 3
-    assert "noise of one count within" in html
-    assert len(many.panels()) == 3
+    assert len(counts.plot().axes) == len(bars_of(counts)) == counts.report_html().count("<figcaption>") == 3
     assert many.report_html().count("<figcaption>") == 2  # more would leave the page

@@ -15,9 +15,8 @@ from tacit import load_result, local
 from tacit.command.app import run
 from tacit.errors import InputError, VerificationFailedError
 from tacit.results import Result
-from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.reporting.report import Reported, meaning_of, report_html, works_of
+from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.verdicts.words import NO_PROOF
 
 HOSTILE = '</title></style><script>alert(1)</script><img src=x onerror="a()"> & \u202etxt.exe\u202c'
@@ -166,43 +165,19 @@ def test_a_level_that_is_not_kept_is_not_promised() -> None:
         assert ("is not known here" in care) != promised
 
 
-def test_every_procedure_has_words_works_and_a_methods_text(result: Result) -> None:
-    for name, procedure in PROCEDURES.items():
-        assert name == "quick" or (procedure.released != Procedure.released)
-        works = works_of(result.source.study.model_copy(update={"procedure": name}), "tacit 1.2")
-        assert works[-1].where == "version 1.2"
-        for work in works:
-            assert work.bibtex.count("{") == work.bibtex.count("}")
-            assert str(work.year) in work.plain
-
-
-def test_a_local_result_says_that_nothing_can_be_verified(result: Result, tmp_path: Path) -> None:
-    path = result.report(tmp_path / "mine.html", question="A question of my own?")
-    text = path.read_text("utf-8")
-    assert "there is no transcript" in text
-    assert "<title>A question of my own?" in text
-    with pytest.raises(InputError, match="cannot write"):
-        result.report(tmp_path / "absent" / "mine.html")
-
-
 def test_what_cannot_be_reported_says_why(
     transcript: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tampered = tmp_path / "tampered.json"
     data = json.loads(transcript.read_bytes())
-    data["verdict"] = data["study"]
-    tampered.write_text(json.dumps(data))
+    tampered.write_text(json.dumps(data | {"verdict": data["study"]}))
     with pytest.raises(VerificationFailedError):
         load_result(tampered)
-    assert run(["study", "report", str(tampered)]) == 1
-    assert "does not hold" in capsys.readouterr().err
-    for file in (tmp_path, tmp_path / "absent.json"):
-        assert run(["study", "report", str(file)]) == 2
-        assert f"cannot read {file}" in capsys.readouterr().err
-    assert run(["study", "report", "abcd", "--party", str(tmp_path / "none.toml")]) == 1
-    assert "none.toml" in capsys.readouterr().err
     with pytest.raises(InputError, match="cannot read"):
         load_result(tmp_path / "absent.json")
+    for file, code, words in ((tampered, 1, "does not hold"), (tmp_path, 2, "cannot read")):
+        assert run(["study", "report", str(file)]) == code
+        assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

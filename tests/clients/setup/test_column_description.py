@@ -1,6 +1,5 @@
 """`tacit data describe` knows names and types alone; what it leaves blank no agent takes."""
 
-import gzip
 import json
 import sqlite3
 import tomllib
@@ -11,11 +10,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pydantic import ValidationError
 
 from tacit.errors import InputError
-from tacit.setup.column_description import ColumnSchema, columns_of, described, snippet
-from tacit.studies.public_knowledge import KNOWN, known_of
+from tacit.setup.column_description import columns_of
 from tacit_services.agent.settings import DataSetSettings
 
 NAMES = "patient_id,age,sex,BMI,dose"
@@ -50,13 +47,6 @@ def test_it_proposes_by_names_warns_and_leaves_blanks(tacit: Run, tmp_path: Path
     assert columns[2] == {"kind": "numeric", "name": "BMI", "lower": 10, "upper": 80}
     assert "patient_id: looks like an identifier" in out
     settings(columns[:3])
-
-
-@pytest.mark.parametrize("kind", ["unknown", "text", "number"])
-def test_an_agent_refuses_every_blank(kind: Any) -> None:
-    text = snippet(described([ColumnSchema("dose", kind)]), "a.csv", "the names")
-    with pytest.raises(ValidationError, match="column 1"):
-        settings(tomllib.loads(text)["columns"])
 
 
 def test_types_of_parquet_are_read_and_no_value(tacit: Run, tmp_path: Path) -> None:
@@ -105,70 +95,6 @@ def test_columns_of_a_table_are_read(tacit: Run, tmp_path: Path) -> None:
     assert "no table" in tacit("data", "describe", url, "--table", "nothing")[2]
     told = tacit("data", "describe", "postgresql://me:hunter2@127.0.0.1:1/x", "--table", "visits")[2]
     assert "hunter2" not in told
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "words"),
-    [
-        ("none.csv", None, "cannot read"),
-        ("a.csv", b"", "no header"),
-        ("a.csv", b"age,age\n", "more than one column 'age'"),
-        ("a.csv", b"age,,sex\n", "without a name"),
-        ("a.csv", b"\xff\xfe\n", "not CSV in UTF-8"),
-        ("a.csv.gz", b"no gzip", "cannot read"),
-        ("a.parquet", b"no parquet", "no Parquet file"),
-        ("a.xlsx", b"", "give a .csv"),
-    ],
-)
-def test_what_cannot_be_described_says_what_to_do(
-    tacit: Run, tmp_path: Path, name: str, content: bytes | None, words: str
-) -> None:
-    if content is not None:
-        (tmp_path / name).write_bytes(content)
-    code, _, err = tacit("data", "describe", str(tmp_path / name), "--json")
-    assert code == 2
-    assert words in json.loads(err)["message"]
-
-
-def test_headers_in_every_form_of_csv_are_read(tmp_path: Path) -> None:
-    file = tmp_path / "a.csv"
-    file.write_bytes('\ufeffage,"blood\nglucose","a ""b"""\n1,2,3\n'.encode())
-    assert [column.name for column in columns_of(str(file))] == ["age", "blood\nglucose", 'a "b"']
-    packed = tmp_path / "b.csv.gz"
-    packed.write_bytes(gzip.compress(b"age,sex\n1,F\n"))
-    assert [column.name for column in columns_of(str(packed))] == ["age", "sex"]
-    text = snippet(described(columns_of(str(file))), "odd\nname", "the names")
-    assert tomllib.loads(text)["columns"][1]["name"] == "blood\nglucose"
-    with pytest.raises(InputError, match="--table is of databases"):
-        columns_of(str(file), "x")
-
-
-@pytest.mark.parametrize(
-    ("name", "bounds"),
-    [
-        ("age", (0, 120)), ("Age (years)", (0, 120)), ("ageAtDiagnosis", (0, 120)),
-        ("systolic_bp", (50, 300)), ("SBP", (50, 300)), ("Systolic BP", (50, 300)),
-        ("bmi", (10, 80)), ("temperature", (30, 45)), ("tempC", (30, 45)), ("percent", (0, 100)),
-        ("fat_pct", (0, 100)), ("SpO2", (0, 100)), ("heartRate", (20, 250)), ("birth_year", (1900, 2030)),
-        ("cholesterol_mmol_l", (1, 16)), ("chol", (50, 600)),
-    ],
-)  # fmt: skip
-def test_common_names_have_common_bounds(name: str, bounds: tuple[float, float]) -> None:
-    known = known_of(name)
-    assert known is not None
-    assert known.bounds == bounds
-
-
-@pytest.mark.parametrize("name", ["dose", "ward", "message", "average", "bpx", "sexton", "page", "x", ""])
-def test_of_other_names_nothing_is_known(name: str) -> None:
-    assert known_of(name) is None
-
-
-def test_everything_known_makes_a_column_that_an_agent_takes() -> None:
-    for known in KNOWN:
-        column = known.column("x")
-        taken = settings([column.model_dump(mode="json", exclude_none=True)])
-        assert taken.columns == (column,)
 
 
 def test_a_folder_is_described_by_its_first_file_and_its_keys(tacit: Run, tmp_path: Path) -> None:

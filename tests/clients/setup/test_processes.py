@@ -2,17 +2,16 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tacit.errors import ConfigurationError, ServiceError
+from tacit.errors import ServiceError
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
-from tacit.setup.processes import ServiceProcess, free_ports, interruptions_deferred, stop_all
+from tacit.setup.processes import ServiceProcess, interruptions_deferred, stop_all
 
 
 def python(script: str) -> list[str]:
@@ -31,14 +30,6 @@ def test_an_interruption_waits_until_the_block_has_ended() -> None:
         interrupted()
     assert steps == ["after the interruption"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_a_port_that_is_taken_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        monkeypatch.setattr("tacit.setup.processes.PORTS", [taken.getsockname()[1]])
-        with pytest.raises(ServiceError, match="not found"):
-            free_ports(1)
 
 
 def test_a_service_that_ended_names_its_log_and_its_last_words(tmp_path: Path) -> None:
@@ -63,17 +54,6 @@ def test_stopping_kills_what_does_not_end(tmp_path: Path, monkeypatch: pytest.Mo
     assert service.process.returncode == -signal.SIGKILL
 
 
-def test_a_service_is_not_told_another_services_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("TACIT_CONFIG", "elsewhere.toml")
-    monkeypatch.setenv("KEPT", "yes")
-    show = "import os; print(os.environ.get('TACIT_CONFIG'), os.environ['KEPT'])"
-    log = tmp_path / "log"
-    ServiceProcess.start("x", python(show), log).process.wait(120)
-    assert log.read_text().split() == ["None", "yes"]
-
-
 def owner(source: str) -> OwnerSetup:
     return OwnerSetup("north", DataSetSetup("patients", source, 1.0, 1e-5), PolicySetup())
 
@@ -93,9 +73,3 @@ def test_a_federation_that_cannot_start_says_which_service_and_leaves_none(tmp_p
         run()
     assert len(started) == 2
     assert all(process.poll() is not None for process in started)
-
-
-def test_a_federation_never_takes_anothers_folder(tmp_path: Path) -> None:
-    LocalFederation(tmp_path, [owner("patients.csv")])
-    with pytest.raises(ConfigurationError, match="exists already"):
-        LocalFederation(tmp_path, [owner("patients.csv")])

@@ -11,10 +11,7 @@ import pytest
 
 from tacit.command.app import run
 from tacit.errors import InputError
-from tacit.setup.configuration import toml_text
-from tacit.studies.draft import StudyDraft
-from tacit.studies.draft_faults import TomlLines
-from tacit.studies.draft_schema import draft_schema, schema_text
+from tacit.studies.draft import StudyDraft, draft_schema, schema_text
 from tacit_protocol.procedures.discovery import PROCEDURES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -57,12 +54,6 @@ def good(draft: dict[str, Any]) -> dict[str, Any]:
     return draft | {"procedure": "kernel_two_sample"}
 
 
-def refused(fields: dict[str, Any]) -> str:
-    with pytest.raises(InputError) as raised:
-        StudyDraft.from_dict(fields)
-    return str(raised.value)
-
-
 def test_every_fault_of_a_file_is_named_with_its_line(tmp_path: Path) -> None:
     file = tmp_path / "study.toml"
     file.write_text(WRONG)
@@ -79,79 +70,6 @@ def test_every_fault_of_a_file_is_named_with_its_line(tmp_path: Path) -> None:
     assert "title" not in told
 
 
-@pytest.mark.parametrize(
-    ("procedure", "parameters", "words"),
-    [
-        ("kernel_two_sample", {"n_feature": 3}, "n_feature: there is no such key; did you mean n_features"),
-        ("kernel_two_sample", {"features": "mee"}, 'features: "mee" is not known; did you mean me?'),
-        ("joint_independence", {"bandwidth": "x"}, 'bandwidth: this must be a valid number, and not "x"'),
-        ("identity", {}, "parameters.probabilities: this key is missing"),
-        ("embedding_release", {"n_points": 0}, "n_points: this must be greater than or equal to 1"),
-    ],
-)  # fmt: skip
-def test_a_procedures_parameters_are_checked_in_the_draft(
-    good: dict[str, Any], procedure: str, parameters: dict[str, Any], words: str
-) -> None:
-    assert words in refused(good | {"procedure": procedure, "parameters": parameters})
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"columns": []},
-        {"columns": 3},
-        {"owners": []},
-        {"parameters": [1]},
-        {"level": float("nan")},
-        {"level": float("inf")},
-        {"seed": "x"},
-        {"title": ""},
-        {"epsilon": 0},
-        {"delta": 1},
-        {"open_for_hours": 1e9},
-        {"columns": [{"name": "age"}]},
-        {"columns": [{"kind": "numeric", "name": "age", "lower": 2, "upper": 1}]},
-    ],
-)
-def test_whatever_is_wrong_is_named_and_never_a_traceback(
-    good: dict[str, Any], change: dict[str, Any]
-) -> None:
-    assert refused(good | change).startswith(f"the draft: {next(iter(change))}")
-
-
-def test_what_was_written_cannot_steer_the_terminal(good: dict[str, Any]) -> None:
-    told = refused(good | {"\x1b[2J": 1, "epsilon": "\x1b[2J"})
-    assert "\x1b" not in told
-
-
-def test_lines_of_keys_are_found_in_every_form_of_toml() -> None:
-    text = "\n".join(
-        [
-            'a.b = 1 # "',  # 1
-            '"odd = key" = [',  # 2
-            "  { c = 1 }, # ]",  # 3
-            "]",  # 4
-            'text = """',  # 5
-            'd = """',  # 6: ends the text
-            "[t.u]",  # 7
-            "v = 'x'",  # 8
-            "[[w]] # [[x]]",  # 9
-            "y = 1",  # 10
-            "[[w]]",  # 11
-            "y = 2",  # 12
-            "[w.z]",  # 13
-            "k = 1",  # 14
-        ]
-    )
-    tomllib.loads(text)
-    lines = TomlLines(text)
-    places = {
-        ("a", "b"): 1, ("odd = key", 0, "c"): 2, ("text",): 5, ("d",): None, ("t", "u", "v"): 8,
-        ("w", 0, "y"): 10, ("w", 1, "y"): 12, ("w", 1, "z", "k"): 14, ("w", 1, "missing"): 11,
-    }  # fmt: skip
-    assert {place: lines.line_of(place) for place in places} == places
-
-
 def test_the_committed_schema_is_current(capsys: pytest.CaptureFixture[str]) -> None:
     committed = (ROOT / "docs" / "reference" / "study.schema.json").read_text("utf-8")
     assert committed == schema_text(), "write it anew: tacit study schema > docs/reference/study.schema.json"
@@ -165,14 +83,12 @@ def test_schema_and_reader_agree(good: dict[str, Any]) -> None:
     validator = jsonschema.Draft202012Validator(schema)
     for change, fits in (
         ({}, True),
-        ({"titel": "x"}, False),
         ({"epsilon": "one"}, False),
-        ({"procedure": "kernel_two_sampel"}, False),
         ({"parameters": {"features": "me"}}, True),
-        ({"parameters": {"features": "mee"}}, False),
+        ({"parameters": {"n_feature": 3}}, False),
         ({"procedure": "screening", "parameters": {"features": "me"}}, False),
-        ({"procedure": "screening", "parameters": {"control": "bh"}}, True),
         ({"procedure": "identity"}, False),
+        ({"procedure": "screening", "parameters": {"control": "bh"}}, True),
         ({"procedure": "identity", "parameters": {"probabilities": [0.5, 0.5]}}, True),
         ({"columns": [{"name": "age", "lower": 0, "upper": 1}]}, False),
     ):
@@ -201,12 +117,3 @@ def test_documented_drafts_fit_the_schema() -> None:
                 faults = [error.message for error in validator.iter_errors(fields)]
                 assert not faults, f"{page.name}: {faults}"
     assert found
-
-
-def test_a_file_with_a_fault_exits_with_2(good: dict[str, Any], tmp_path: Path, capsys: Any) -> None:
-    file = tmp_path / "study.toml"
-    file.write_text(toml_text(good | {"levle": 0.01}))
-    assert run(["study", "create", str(file), "--dry-run"]) == 2
-    assert "did you mean level?" in capsys.readouterr().err
-    assert run(["study", "create", str(file), "--dry-run", "--json"]) == 2
-    assert json.loads(capsys.readouterr().err)["error"] == "InputError"

@@ -1,12 +1,12 @@
 """What a dry run shows before anything is sent: stewards' words, and a plan within its time."""
 
-import subprocess
 import time
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from tacit.errors import StudyRefusedError
 from tacit.studies import preflight as outlook_module
 from tacit.studies.draft import EnrolledKeys, PreparedStudy, StudyDraft, prepare
 from tacit.studies.preflight import (
@@ -15,7 +15,6 @@ from tacit.studies.preflight import (
     is_hopeless,
     plan_in_process,
     preflight,
-    stewards_words,
 )
 from tacit.studies.preflight_process import plan
 from tacit_protocol.messages.study import Party
@@ -93,18 +92,6 @@ def test_a_plan_ends_when_its_time_is_up() -> None:
     assert "tacit plan" in planned.unplanned
 
 
-def test_a_planner_that_does_not_start_is_no_traceback(
-    patient: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    started = subprocess.Popen
-
-    def broken(command: list[str], **options: Any) -> Any:
-        return started([command[0], "-c", "print('not json')"], **options)
-
-    monkeypatch.setattr(subprocess, "Popen", broken)
-    assert "could not be simulated" in plan_in_process(draft_of(3000), None, patient).unplanned
-
-
 def test_only_what_is_surely_poor_is_hopeless() -> None:
     assert is_hopeless(0, 25)
     assert not is_hopeless(0, 5)
@@ -114,24 +101,39 @@ def test_only_what_is_surely_poor_is_hopeless() -> None:
     assert not is_hopeless(40, 40)
 
 
-def test_every_steward_reads_what_the_agent_will_show() -> None:
-    draft = draft_of(3000, owners=[
-        {"name": "north", "data_set": "patients"},
-        {"name": "south", "data_set": "clinic"},
-    ])  # fmt: skip
-    words = stewards_words(prepared(draft))
-    assert set(words) == {"north", "south"}
-    assert "asks about sex (2 levels) of clinic, together with the data of 1 other owner" in words["south"]
-    assert "It spends epsilon 1 and delta 0" in words["north"]
+SCORE = {"kind": "numeric", "name": "score", "lower": 0, "upper": 10}
+GRADE = {"kind": "numeric", "name": "grade", "lower": 0, "upper": 1}
+UNEQUAL = [{"name": name, "data_set": "p", "units": n} for name, n in (("north", 500), ("south", 501))]
+APART = [
+    {"name": "north", "data_set": "p", "columns": ["age", "score"]},
+    {"name": "south", "data_set": "p", "columns": ["grade"]},
+]
+CURATED = {"procedure": "curated_two_sample", "curator": "c", "owners": UNEQUAL}
+FEW = {"release": "permutation", "permutations": 99}
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    (CURATED | {"parameters": {"calibration": "paper", "features": "me"}}, "calibration 'paper' pairs units"),
+    (
+        {
+            "procedure": "distance_correlation",
+            "parameters": {"method": "pnc", "n_projections": 8},
+            "owners": [owner | {"units": 4898} for owner in APART],
+        },
+        "n_projections = 7 or fewer",
+    ),
+    (CURATED | {"parameters": FEW, "level": 0.001}, r"the level is below 1 / \(permutations \+ 1\)"),
+]
 
 
-def test_of_an_owner_with_columns_of_its_own_only_those_are_named() -> None:
-    owners = [
-        {"name": "north", "data_set": "p", "columns": ["age"]},
-        {"name": "south", "data_set": "p", "columns": ["score"]},
-    ]
-    score = {"kind": "numeric", "name": "score", "lower": 0, "upper": 10}
-    draft = draft_of(None, "distance_correlation", columns=[AGE, score], owners=owners, delta=1e-5)
-    words = stewards_words(prepared(draft))
-    assert "age (0 to 120)" in words["north"]
-    assert "score" not in words["north"]
+@pytest.mark.parametrize(("fields", "words"), REFUSED)
+def test_what_public_numbers_refuse_is_said_before_anything_is_sent(
+    fields: dict[str, Any], words: str
+) -> None:
+    draft = draft_of(500, **({"delta": 1e-5, "columns": [AGE, SCORE, GRADE]} | fields))
+    with pytest.raises(StudyRefusedError, match=words):
+        prepared(draft)
+
+
+def test_a_level_that_no_permutation_reaches_is_said_where_no_units_are_declared() -> None:
+    fields = {"owners": APART, "columns": [AGE, SCORE, GRADE], "delta": 1e-5, "level": 0.001}
+    ready = prepared(draft_of(None, "distance_correlation", parameters={"permutations": 99}, **fields))
+    assert any("nothing can be rejected at this level" in warning for warning in ready.warnings)

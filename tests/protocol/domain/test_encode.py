@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import DictionaryValues, encode, encode_categorical, encode_numeric
+from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
+from tacit_protocol.domain.table import DictionaryValues, encode_categorical, encode_numeric
 
 any_float = st.floats(allow_nan=True, allow_infinity=True)
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)
@@ -41,26 +41,7 @@ def test_levels_others_and_missing_values_have_codes() -> None:
     assert encode_categorical(SEX, values).tolist() == [1, 0, 2, 3, 3, 1]
 
 
-def test_values_that_are_not_text_are_compared_by_their_text() -> None:
-    column = CategoricalColumn(name="c", levels=("1", "True"))
-    assert encode_categorical(column, np.array([1, True, 2], dtype=object)).tolist() == [0, 1, 2]
-
-
 def test_dictionary_values_encode_as_the_same_values_spelled_out() -> None:
     held = DictionaryValues(["x", None, "f", "m"], np.array([3, 2, -1, 1, 0], dtype=np.int32))
     spelled = np.array(["m", "f", None, None, "x"], dtype=object)
     assert encode_categorical(SEX, held).tolist() == encode_categorical(SEX, spelled).tolist()
-
-
-def test_columns_keep_the_order_of_the_study() -> None:
-    domain = Domain(
-        columns=(
-            NumericColumn(name="b", lower=0.0, upper=1.0),
-            SEX,
-            NumericColumn(name="a", lower=0.0, upper=2.0),
-        )
-    )
-    chunk = encode(domain, {"a": np.array([1.0]), "b": np.array([1.0]), "sex": np.array(["m"], dtype=object)})
-    assert chunk.numeric.tolist() == [[1.0, 0.5]]
-    assert chunk.categorical.tolist() == [[1]]
-    assert (chunk.rows, chunk.units) == (1, 1)

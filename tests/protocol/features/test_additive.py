@@ -1,7 +1,6 @@
 """Additive features against their definition: columns, pairs, direct sums, and what the domain chooses."""
 
 import itertools
-import math
 from collections.abc import Sequence
 
 import mpmath
@@ -13,20 +12,14 @@ from hypothesis import strategies as st
 from mpmath import mpf
 
 from tacit_protocol.features.additive import (
-    PAIR_COORDINATES_MAX,
     AdditiveChoice,
     AdditiveFeatures,
     ColumnWise,
-    DirectSum,
     Pairwise,
     default_choice,
-    smallest_pair_average,
     squared_movement_max,
 )
 from tacit_protocol.features.base import EVALUATION_ERROR
-from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 
 DOMAINS: list[tuple[int, tuple[int, ...]]] = [
     (1, ()), (2, ()), (3, ()), (4, (3,)), (6, ()), (7, ()), (50, ()), (0, (3,)), (0, (3, 5)), (1, (40,)),
@@ -40,14 +33,6 @@ def test_pair_frequencies_are_among_the_columns_own(numeric: int, categories: tu
     choice = default_choice(numeric, categories, 0.3)
     assert set(choice.pair_cycles) <= set(choice.cycles)
     assert len(choice.cycles) == len(choice.weights) == len(set(choice.cycles))
-
-
-@pytest.mark.parametrize(("numeric", "categories"), DOMAINS)
-def test_the_pairwise_block_stays_within_its_cap(numeric: int, categories: tuple[int, ...]) -> None:
-    features = AdditiveFeatures(numeric, categories, default_choice(numeric, categories, 0.3))
-    pairs = features.dimension - features.column_wise.dimension
-    assert pairs <= PAIR_COORDINATES_MAX < COORDINATES_MAX
-    assert (pairs > 0) == (features.choice.pair_share > 0)
 
 
 @pytest.mark.parametrize("cycles", [(0.8125, 1.625), (1.625, 0.8125), (3.25,)])
@@ -78,20 +63,6 @@ def test_features_are_those_of_the_definition(numeric: int, categories: tuple[in
         exact = [value / mpmath.sqrt(len(parts)) for part in parts for value in part]
         assert distance(values[i], exact) <= EVALUATION_ERROR / 1000
     np.testing.assert_allclose(np.linalg.norm(values, axis=1), 1, rtol=0, atol=1e-14)
-
-
-def test_coordinates_describe_the_features_in_order() -> None:
-    features = ColumnWise(2, (3,), CYCLES, WEIGHTS)
-    rows = random_rows(np.random.default_rng(2), 4, 2, (3,))
-    values = features(rows)
-    assert len(features.coordinates) == features.dimension
-    for index, coordinate in enumerate(features.coordinates):
-        if coordinate.part == "category":
-            wave = (rows.categorical[:, coordinate.column - 2] == index - 12).astype(float)
-        else:
-            angles = 2 * np.pi * coordinate.cycles * rows.numeric[:, coordinate.column]
-            wave = np.cos(angles) if coordinate.part == "cos" else np.sin(angles)
-        np.testing.assert_allclose(values[:, index], coordinate.scale * wave, rtol=0, atol=1e-15)
 
 
 @settings(max_examples=40, deadline=None)
@@ -127,64 +98,3 @@ def test_pairs_are_those_of_the_definition(numeric: int, categories: tuple[int, 
         exact = [a * b / mpmath.sqrt(len(pairs)) for p, q in pairs for a in parts[p] for b in parts[q]]
         assert distance(values[i], exact) <= EVALUATION_ERROR / 1000
     np.testing.assert_allclose(np.linalg.norm(values, axis=1), 1, rtol=0, atol=1e-14)
-
-
-def pair_average(kernels: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
-    """Average over pairs of the products of the columns, (..., columns)."""
-    columns = kernels.shape[-1]
-    pairs = (kernels.sum(-1) ** 2 - (kernels**2).sum(-1)) / 2
-    return np.asarray(pairs / math.comb(columns, 2))
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 6), st.integers(0, 4), st.floats(0.0, 1.0), st.integers(0, 2**31))
-def test_the_smallest_average_over_pairs_is_found(
-    numeric: int, categorical: int, lowest: float, seed: int
-) -> None:
-    if numeric + categorical < 2:
-        return
-    ends = [(-lowest, 1.0)] * numeric + [(0.0, 1.0)] * categorical
-    vertices = np.array(list(itertools.product(*ends)))
-    found = smallest_pair_average(numeric, categorical, lowest)
-    assert found == pytest.approx(pair_average(vertices).min(), abs=1e-12)
-    rng = np.random.default_rng(seed)
-    inside = rng.uniform(-lowest, 1.0, (500, numeric + categorical))
-    inside[:, numeric:] = rng.integers(0, 2, (500, categorical))
-    assert pair_average(inside).min() >= found - 1e-12
-
-
-COLUMNS = ColumnWise(2, (), (1.0, 2.0), (1.0, 1.0))
-PAIRS = Pairwise(2, (), (1.0,), (1.0,))
-
-
-def test_the_kernel_is_the_shares_average_of_the_blocks_kernels() -> None:
-    rows = random_rows(np.random.default_rng(0), 20, 2)
-    features = DirectSum((COLUMNS, PAIRS), (3.0, 1.0))
-    values, columns, pairs = features(rows), COLUMNS(rows), PAIRS(rows)
-    assert features.dimension == COLUMNS.dimension + PAIRS.dimension
-    np.testing.assert_allclose(
-        values @ values.T, 0.75 * columns @ columns.T + 0.25 * pairs @ pairs.T, atol=1e-14
-    )
-    np.testing.assert_allclose(values[:, : COLUMNS.dimension], math.sqrt(0.75) * columns, rtol=1e-15)
-
-
-def test_bounds_are_root_mean_squares_of_the_blocks() -> None:
-    raw = RawMeanEmbedding(
-        ProductKernel("gaussian", 1.0), Locations(np.zeros((4, 2)), np.zeros((4, 0), np.int32))
-    )
-    features = DirectSum((COLUMNS, raw), (1.0, 3.0))
-    assert features.norm == pytest.approx(math.sqrt(0.25 * 1 + 0.75 * 4))
-    assert features.diameter == pytest.approx(math.sqrt(0.25 * 3.125 + 0.75 * 4), abs=1e-5)
-    assert features.second_moment_diameter == pytest.approx(math.sqrt(2) * features.norm**2)
-
-
-@pytest.mark.parametrize(("numeric", "categories"), [(1, ()), (2, ()), (4, (3,)), (0, (3, 5)), (20, ())])
-def test_groups_of_the_default_features_cover_every_coordinate_once(
-    numeric: int, categories: tuple[int, ...]
-) -> None:
-    features = AdditiveFeatures(numeric, categories, default_choice(numeric, categories, 0.3))
-    groups = [*features.column_groups, *((start, stop) for _, _, start, stop in features.pair_groups)]
-    covered = [index for start, stop in groups for index in range(start, stop)]
-    assert covered == list(range(features.dimension))
-    assert len(features.column_groups) == numeric + len(categories)
-    assert (features.pairwise is None) == (numeric + len(categories) < 2)

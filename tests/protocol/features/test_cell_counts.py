@@ -1,22 +1,13 @@
 """Counts over public cells: what they are, and that one unit moves them by at most 2 in L1, sqrt 2 in L2."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 import pytest
+from two_sample_cases import MemoryTable
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk, encode
-from tacit_protocol.features.cell_counts import (
-    CellGrid,
-    CountError,
-    GridError,
-    count_cells,
-    sum_cells,
-    unit_steps,
-)
+from tacit_protocol.domain.table import encode
+from tacit_protocol.features.cell_counts import CellGrid, CellsError, CountError, count_cells, unit_steps
 
 DOMAIN = Domain(
     columns=(
@@ -27,85 +18,33 @@ DOMAIN = Domain(
 )
 
 
-@dataclass(frozen=True)
-class Units:
-    """A table from rows' columns and each row's unit, in chunks of whole units."""
-
-    domain: Domain
-    columns: dict[str, list[object]]
-    unit: list[int] | None = None
-    chunk_units: int = 3
-    declared: int | None = None
-
-    @property
-    def units(self) -> int:
-        rows = len(next(iter(self.columns.values())))
-        return self.declared or (rows if self.unit is None else len(set(self.unit)))
-
-    def chunks(self) -> Iterator[EncodedChunk]:
-        rows = len(next(iter(self.columns.values())))
-        owner = np.arange(rows) if self.unit is None else np.array(self.unit)
-        for start in range(0, int(owner.max()) + 1, self.chunk_units):
-            keep = (owner >= start) & (owner < start + self.chunk_units)
-            raw = {name: np.array(values, dtype=object)[keep] for name, values in self.columns.items()}
-            unit = None
-            if self.unit is not None:
-                unit = np.unique(owner[keep], return_inverse=True)[1].astype(np.int64)
-            yield encode(self.domain, raw, unit, len(np.unique(owner[keep])))
-
-
-def rows_of(unit: list[int] | None = None, declared: int | None = None, **columns: list[object]) -> Units:
-    """Rows whose other columns are all alike."""
+def rows_of(
+    unit: list[int] | None = None, declared: int | None = None, **columns: list[object]
+) -> MemoryTable:
+    """Rows whose other columns are all alike, in two chunks of whole units."""
     rows = len(next(iter(columns.values())))
     alike: dict[str, list[object]] = {"sex": ["f"] * rows, "age": [1.0] * rows, "race": ["a"] * rows}
-    return Units(DOMAIN, alike | columns, unit, declared=declared)
+    held = {name: np.array(values, dtype=object) for name, values in (alike | columns).items()}
+    chunk, owner = encode(DOMAIN, held), None if unit is None else np.array(unit)
+    return MemoryTable(DOMAIN, chunk.numeric, chunk.categorical, owner, (1,), declared)
 
 
 EDGES = {"age": (18.0, 65.0)}
 AGES: list[object] = [-3.0, 17.9, 18.0, 64.0, 65.0, 1e9]
 
 
-@pytest.mark.parametrize(
-    ("grid", "table", "labels", "counts"),
-    [
-        (
-            CellGrid.of(DOMAIN, ["race"]),
-            rows_of(race=["a", "a", "c", "z", None, "b", "a"]),
-            ("a", "b", "c", "(other)", "(missing)"),
-            [3, 1, 1, 1, 1],
-        ),
-        (
-            CellGrid.of(DOMAIN, ["race"], folded=True),
-            rows_of(race=["a", "z", None, "b", "c"]),
-            ("a", "b", "c (and unlisted)"),
-            [1, 1, 3],
-        ),
-        (
-            CellGrid.of(DOMAIN, ["age"], EDGES),
-            rows_of(age=AGES),
-            ("[0, 18)", "[18, 65)", "[65, 100]"),
-            [2] * 3,
-        ),
-    ],
-    ids=["levels, then other, then missing", "folded", "cut at public edges"],
-)
-def test_one_column_is_counted(
-    grid: CellGrid, table: Units, labels: tuple[str, ...], counts: list[int]
-) -> None:
-    assert grid.labels == (labels,)
-    assert count_cells(table, grid).tolist() == counts
-
-
-def test_a_folded_grid_holds_no_plain_one() -> None:
-    assert CellGrid.of(DOMAIN, ["race"]).within(CellGrid.of(DOMAIN, ["race"], folded=True)) is None
-
-
-def test_a_cross_product_changes_its_last_column_fastest() -> None:
-    grid = CellGrid.of(DOMAIN, ["race", "sex"])
-    counts = count_cells(rows_of(sex=["m", "f"], race=["c", "a"]), grid).reshape(grid.shape)
-    assert grid.size == 20
-    assert counts[2, 1] == counts[0, 0] == 1
-    assert counts.sum() == 2
+def test_columns_are_counted() -> None:
+    """Levels, then other, then missing; folded; between public edges; a cross product, last column first."""
+    races = rows_of(race=["a", "a", "c", "z", None, "b", "a"])
+    plain, folded = CellGrid.of(DOMAIN, ["race"]), CellGrid.of(DOMAIN, ["race"], folded=True)
+    assert plain.labels == (("a", "b", "c", "(other)", "(missing)"),)
+    assert count_cells(races, plain).tolist() == [3, 1, 1, 1, 1]
+    assert folded.labels == (("a", "b", "c (and unlisted)"),)
+    assert count_cells(races, folded).tolist() == [3, 1, 3]
+    assert count_cells(rows_of(age=AGES), CellGrid.of(DOMAIN, ["age"], EDGES)).tolist() == [2] * 3
+    crossed = CellGrid.of(DOMAIN, ["race", "sex"])
+    counts = count_cells(rows_of(sex=["m", "f"], race=["c", "a"]), crossed)
+    assert np.flatnonzero(counts).tolist() == [0, 2 * 4 + 1]
 
 
 def test_a_units_rows_are_averaged() -> None:
@@ -115,16 +54,12 @@ def test_a_units_rows_are_averaged() -> None:
     assert count_cells(table, grid).sum() == 2
 
 
-def _random_rows(rng: np.random.Generator, rows: int, cells: int) -> npt.NDArray[np.int64]:
-    return rng.integers(0, cells, rows)
-
-
 def test_every_unit_weighs_exactly_one_and_no_cell_is_negative() -> None:
     rng = np.random.default_rng(5)
     for _ in range(200):
         rows, bits = int(rng.integers(1, 60)), int(rng.integers(1, 21))
         unit = rng.integers(0, 5, rows)
-        index = _random_rows(rng, rows, 7)
+        index = rng.integers(0, 7, rows)
         cell, steps = unit_steps(index, unit, bits)
         order = np.lexsort((index, unit))
         owners = unit[order][
@@ -133,16 +68,6 @@ def test_every_unit_weighs_exactly_one_and_no_cell_is_negative() -> None:
         assert len(cell) == len(owners)
         assert (steps >= 0).all()
         assert all(steps[owners == owner].sum() == 1 << bits for owner in set(unit.tolist()))
-
-
-def test_rows_in_another_order_give_the_same_steps() -> None:
-    rng = np.random.default_rng(6)
-    index, unit = _random_rows(rng, 300, 11), rng.integers(0, 40, 300)
-    order = rng.permutation(300)
-    first, second = np.zeros(11, dtype=np.int64), np.zeros(11, dtype=np.int64)
-    np.add.at(first, *unit_steps(index, unit, 20))
-    np.add.at(second, *unit_steps(index[order], unit[order], 20))
-    assert (first == second).all()
 
 
 def largest_moves(steps_of: object) -> tuple[float, float]:
@@ -155,7 +80,7 @@ def largest_moves(steps_of: object) -> tuple[float, float]:
         for _ in range(2):
             rows = int(rng.integers(1, 9))
             # Rows of one cell, or of several: the extremes are one cell against another.
-            index = _random_rows(rng, rows, int(rng.integers(1, cells + 1)))
+            index = rng.integers(0, rng.integers(1, cells + 1), rows)
             if rng.random() < 0.3:
                 index = np.full(rows, rng.integers(0, cells))
             vector = np.zeros(cells, dtype=np.int64)
@@ -190,27 +115,21 @@ def test_a_table_that_holds_other_units_than_declared_is_refused() -> None:
 @pytest.mark.parametrize(
     ("columns", "cuts"),
     [
-        (["unknown"], {}),
-        (["sex", "sex"], {}),
-        ([], {}),
-        (["age"], {}),
-        (["age"], {"age": (5.0, 5.0)}),
-        (["age"], {"age": (0.0,)}),
-        (["age"], {"age": (float("nan"),)}),
-        (["sex"], {"age": (5.0,)}),
+        *((["unknown"], {}), (["sex", "sex"], {}), ([], {}), (["age"], {}), (["sex"], {"age": (5.0,)})),
+        *((["age"], {"age": cuts}) for cuts in ((5.0, 5.0), (0.0,), (float("nan"),))),
     ],
 )
 def test_cells_that_do_not_fit_the_columns_are_refused(
     columns: list[str], cuts: dict[str, tuple[float, ...]]
 ) -> None:
-    with pytest.raises(GridError):
+    with pytest.raises(CellsError):
         CellGrid.of(DOMAIN, columns, cuts)
 
 
 def test_too_many_cells_are_refused_before_anything_is_counted() -> None:
     levels = tuple(f"l{i}" for i in range(300))
     wide = Domain(columns=tuple(CategoricalColumn(name=name, levels=levels) for name in "ab"))
-    with pytest.raises(GridError, match="more than 36000 cells"):
+    with pytest.raises(CellsError, match="more than 36000 cells"):
         CellGrid.of(wide)
 
 
@@ -222,15 +141,3 @@ def test_a_coarser_grid_sums_the_cells_of_a_finer_one() -> None:
     summed = np.bincount(index, count_cells(table, finer), minlength=coarser.size)
     assert summed.tolist() == count_cells(table, coarser).tolist()
     assert finer.within(coarser) is None
-
-
-def test_counts_of_rows_where_they_are_stored_are_used_and_checked() -> None:
-    class Stored(Units):
-        def counts(self, grid: CellGrid) -> npt.NDArray[np.int64] | None:
-            return np.array([2, 0, 0, 1], dtype=np.int64)
-
-    columns = rows_of(sex=["f", "m", "f"]).columns
-    grid = CellGrid.of(DOMAIN, ["sex"])
-    assert sum_cells(Stored(DOMAIN, columns), grid).counts.tolist() == [2, 0, 0, 1]
-    with pytest.raises(CountError):
-        sum_cells(Stored(DOMAIN, columns, declared=4), grid)

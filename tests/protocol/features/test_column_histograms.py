@@ -1,18 +1,13 @@
 """Histograms of every column over public cells, and the points that are drawn from noisy ones."""
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from two_sample_cases import MemoryTable
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramError, nearest_counts
+from tacit_protocol.features.column_histograms import ColumnHistograms, nearest_counts
 from tacit_protocol.features.mean_embedding import Locations
-from tacit_protocol.features.moments import UnitCountError
 
 MIXED = Domain(
     columns=(
@@ -42,65 +37,6 @@ def test_cells_are_bins_bounds_what_stands_for_missing_and_categories() -> None:
     assert (CELLS.size, found.shape, found.sum()) == (17, (6, 17), 18)
 
 
-def test_whole_numbers_have_a_bin_each_and_points_stand_on_them() -> None:
-    domain = Domain(
-        columns=(
-            NumericColumn(name="grade", lower=1, upper=16),
-            NumericColumn(name="income", lower=0, upper=1000),
-        )
-    )
-    grade, income = ColumnHistograms(domain, 4, ("grade", "income")).columns
-    assert (grade.bins, grade.whole, income.bins, income.whole) == (16, 1, 167, 6)
-    for cells, numbers in ((grade, np.arange(1, 17)), (income, np.arange(0, 1001))):
-        column = cells.column
-        assert isinstance(column, NumericColumn)
-        scaled = (numbers - column.lower) / (column.upper - column.lower)
-        zeros = np.zeros((len(numbers), 2))
-        zeros[:, cells.place] = scaled
-        codes = cells.codes(Locations(zeros, np.empty((len(numbers), 0), dtype=np.int32)))
-        inner = codes < cells.bins
-        edges = cells.edges
-        # Bounds and, of incomes, 500 for missing values have cells of their own.
-        assert (~inner).sum() == (2 if column.name == "grade" else 3)
-        assert np.all((edges[codes[inner]] < numbers[inner]) & (numbers[inner] < edges[codes[inner] + 1]))
-        drawn = {cells.value(cell, within) for cell in range(cells.bins) for within in (0, 2**23, 2**24 - 1)}
-        assert drawn <= set(scaled.tolist())
-        assert len(drawn) == (16 if column.name == "grade" else 3 * 167)
-
-
-@pytest.mark.parametrize(("column", "whole"), [("x", ("y", "x", "y")), ("x", ("c",)), ("x", ("z",))])
-def test_columns_of_whole_numbers_must_be_distinct_numeric_columns(
-    column: str, whole: tuple[str, ...]
-) -> None:
-    with pytest.raises(HistogramError, match="distinct numeric"):
-        ColumnHistograms(MIXED, 4, whole).columns  # noqa: B018
-    odd = Domain(columns=(NumericColumn(name=column, lower=0.5, upper=3),))
-    with pytest.raises(HistogramError, match="bounds that are whole"):
-        ColumnHistograms(odd, 4, (column,)).columns  # noqa: B018
-
-
-def test_sums_are_the_units_shares_and_units_of_several_rows_have_parts() -> None:
-    chunk = rows([0.1, 0.9, 0.3], [0, 1, 1], [0.1, 0.1, 0.9])
-    one = EncodedChunk(chunk.numeric, chunk.categorical, np.array([0, 0, 1]), 2)
-
-    class Two:
-        domain, units = MIXED, 2
-
-        def chunks(self) -> list[EncodedChunk]:
-            return [one]
-
-    steps = CELLS.sum(Two(), 4)  # type: ignore[arg-type]
-    assert [part.sum() for part in np.split(steps, [7, 11])] == [32, 32, 32]
-    assert steps[:4].tolist() == [8, 16, 0, 8]
-    assert steps[7:9].tolist() == [8, 24]
-
-
-def test_a_table_with_another_number_of_units_is_noticed() -> None:
-    table = MemoryTable(MIXED, np.zeros((3, 2)), np.zeros((3, 1), dtype=np.int32), declared=4)
-    with pytest.raises(UnitCountError):
-        CELLS.sum(table, 10)
-
-
 @given(st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=30), st.integers(1, 2**61))
 def test_nearest_counts_are_the_projection_on_a_simplex(values: list[int], total: int) -> None:
     found = nearest_counts(values, total)
@@ -126,24 +62,6 @@ def test_draws_follow_the_histograms_to_one_point_a_cell() -> None:
     assert np.array_equal(again.categorical, points.categorical)
 
 
-def test_points_are_these_to_the_bit_on_every_machine() -> None:
-    """A verifier draws them again: another generator or rounding would show here."""
-    points = CELLS.draw([30, 20, 10, 5, 0, 1, 3, 5, 3, 2, 1, 30, 0, 20, 10, 1, 2], 70, 6, rng())
-    first = [
-        float.fromhex(value)
-        for value in (
-            "0x1.6b5ad7p-3",
-            "0x1.9ce739p-3",
-            "0x1.2e8ba2cp-1",
-            "0x1.cf3cf38p-2",
-            "0x0p+0",
-            "0x1.084212p-4",
-        )
-    ]
-    assert points.numeric[:, 0].tolist() == first
-    assert points.categorical[:, 0].tolist() == [2, 3, 0, 1, 1, 0]
-
-
 @pytest.mark.parametrize("value", [0, -(2**63), 2**63 - 1])
 def test_any_noise_gives_points_of_the_domain(value: int) -> None:
     """Where nothing is told apart, all cells are alike: the points are uniform over the cells."""
@@ -151,8 +69,3 @@ def test_any_noise_gives_points_of_the_domain(value: int) -> None:
     assert points.numeric.min() >= 0
     assert points.numeric.max() <= 1
     assert set(points.categorical[:, 0].tolist()) == {0, 1, 2, 3}
-
-
-def test_sensitivities_are_those_of_all_columns_together() -> None:
-    assert math.sqrt(6) <= CELLS.l2_sensitivity < math.sqrt(6) * (1 + 1e-12)
-    assert CELLS.l1_sensitivity == 6

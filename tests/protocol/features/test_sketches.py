@@ -1,14 +1,12 @@
 """Units at places of their own: cuts and order of a table change nothing, and no place is taken twice."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from made_studies import PlacedTable
 from two_sample_cases import domain_of
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.features.moments import UnitCountError
@@ -23,41 +21,13 @@ PROJECTIONS = ProjectionRelease(RowProjections(np.eye(2)), disjoint=False)
 DISJOINT = ProjectionRelease(RowProjections(np.eye(2)), disjoint=True)
 
 
-@dataclass(frozen=True)
-class PlacedTable:
-    """Rows of units at ``places``, (units,), in the chunks that ``cuts`` makes of the units in ``order``."""
-
-    numeric: Floats
-    unit: Integers
-    places: Integers
-    order: Integers
-    cuts: tuple[int, ...] = ()
-    domain: Domain = domain_of(2)  # noqa: RUF009 (frozen)
-
-    @property
-    def units(self) -> int:
-        return len(self.places)
-
-    def chunks(self) -> Iterator[EncodedChunk]:
-        for units in np.split(self.order, self.cuts):
-            rows = np.flatnonzero(np.isin(self.unit, units))
-            names = np.sort(units)
-            yield EncodedChunk(
-                self.numeric[rows],
-                np.zeros((len(rows), 0), np.int32),
-                np.searchsorted(names, self.unit[rows]),
-                len(names),
-                self.places[names],
-            )
-
-
 def placed(seed: int = 0) -> PlacedTable:
     """Units of one to three rows, at random places."""
     rng = np.random.default_rng(seed)
     unit = np.repeat(np.arange(UNITS), 1 + np.arange(UNITS) % 3)
     shuffled = rng.permutation(len(unit))
-    numeric = rng.random((len(unit), 2))
-    return PlacedTable(numeric[shuffled], unit[shuffled], rng.permutation(UNITS), np.arange(UNITS))
+    numeric, places = rng.random((len(unit), 2)), rng.permutation(UNITS)
+    return PlacedTable(domain_of(2), numeric[shuffled], unit[shuffled], places, np.arange(UNITS))
 
 
 def sketched(table: PlacedTable) -> Integers:

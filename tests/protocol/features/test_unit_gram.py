@@ -81,16 +81,6 @@ def test_kernel_values_are_as_accurate_as_stated(
         assert float(np.abs(values - np.exp(-exponent)).max()) < mixture.error(columns)
 
 
-def test_units_can_be_reordered() -> None:
-    rows = gather_units(mixed_chunks())
-    order = np.random.default_rng(3).permutation(14)
-    again = rows.reordered(order)
-    for new, old in enumerate(order):
-        one, two = rows_of_unit(again, new), rows_of_unit(rows, int(old))
-        assert np.array_equal(one.numeric, two.numeric)
-        assert np.array_equal(one.categorical, two.categorical)
-
-
 def test_a_unit_without_rows_is_refused() -> None:
     chunk = EncodedChunk(np.zeros((2, 1)), np.zeros((2, 0), np.int32), np.array([0, 2]), 3)
     with pytest.raises(ValueError, match="at least one row"):

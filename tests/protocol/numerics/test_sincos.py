@@ -1,5 +1,7 @@
 """Waves against 50-digit arithmetic, and their bits against where a value stands."""
 
+from unittest.mock import patch
+
 import mpmath
 import numpy as np
 import pytest
@@ -80,24 +82,12 @@ def test_layout_and_shape_are_kept_and_change_no_bit() -> None:
 )
 def test_harmonics_are_the_waves_of_their_frequencies(cycles: tuple[float, ...], evaluated: int) -> None:
     places = np.concatenate([np.random.default_rng(1).random(17), [0.0, 0.5, 1.0]])
-    harmonics, seen = Harmonics(cycles), []
-    calls = 0
-    once = sincos.wave
-
-    def counted(turns: Matrix) -> Wave:
-        nonlocal calls
-        calls += 1
-        return once(turns)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sincos, "wave", counted)
-        for index, found in harmonics.at(places):
-            seen.append(index)
-            exact = [mpf(float(place)) * mpf(cycles[index]) for place in places]
-            worst = max(
-                wave_error(t, c, s) for t, c, s in zip(exact, found.cosines, found.sines, strict=True)
-            )
-            # Besides, the turns are rounded to 53 bits.
-            assert worst <= FACTORS_MAX * WAVE_ERROR + 7 * cycles[index] * 2.0**-53
-    assert sorted(seen) == list(range(len(cycles)))
-    assert calls == evaluated
+    with patch.object(sincos, "wave", wraps=wave) as counted:
+        waves = dict(Harmonics(cycles).at(places))
+    assert sorted(waves) == list(range(len(cycles)))
+    assert counted.call_count == evaluated
+    for index, found in waves.items():
+        exact = [mpf(float(place)) * mpf(cycles[index]) for place in places]
+        errors = [wave_error(t, c, s) for t, c, s in zip(exact, found.cosines, found.sines, strict=True)]
+        # Besides, the turns are rounded to 53 bits.
+        assert max(errors) <= FACTORS_MAX * WAVE_ERROR + 7 * cycles[index] * 2.0**-53

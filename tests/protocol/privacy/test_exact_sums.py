@@ -104,13 +104,6 @@ def test_contributions_that_break_the_bound_are_refused_without_being_quoted(val
         round_to_grid(x, 20)
 
 
-def test_more_units_than_the_grid_allows_are_refused() -> None:
-    sums = ExactSum(1, 20, products=True)
-    sums.units = 2**21
-    with pytest.raises(GridError, match="too many"):
-        sums.add(np.zeros((1, 1)))
-
-
 @settings(max_examples=40, deadline=None)
 @given(SEEDS, st.integers(1, 40), st.lists(st.integers(0, 300), max_size=4))
 def test_unit_averages_are_the_same_bits_in_every_order(seed: int, units: int, cuts: list[int]) -> None:

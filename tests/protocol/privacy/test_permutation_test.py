@@ -8,15 +8,9 @@ import pytest
 from planted import with_mistake
 
 from tacit_protocol.privacy import permutation_test
-from tacit_protocol.privacy.accounting import compose_epsilon_micro
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.privacy.permutation_test import (
-    decision_guarantee,
-    decision_xi,
-    permutation_decision,
-    rank_max,
-)
+from tacit_protocol.privacy.permutation_test import decision_xi, permutation_decision, rank_max
 
 Integers = np.typing.NDArray[np.int64]
 
@@ -50,10 +44,6 @@ def test_the_test_rejects_where_the_rank_is_at_most_level_times_statistics(
     """Of 20 statistics at level .1 the observed one must be among the two largest; ties do not help it."""
     values = np.array([observed, *range(19)], dtype=np.float64)
     assert permutation_decision(values, 1.0, 0.1, Budget.of(1, 0), none(20)) is reject
-
-
-def test_ties_count_against_rejection() -> None:
-    assert not permutation_decision(np.ones(20), 1.0, 0.45, Budget.of(1, 0), none(20))
 
 
 @pytest.mark.parametrize(("level", "count"), [(0.05, 1000), (0.07, 100), (0.29, 100), (0.01, 100), (0.3, 10)])
@@ -139,12 +129,6 @@ def test_equal_statistics_are_rejected_at_the_level_exactly() -> None:
     noise, budget = OpenDPNoise(), Budget.of(1, 0)
     rejected = sum(permutation_decision(np.zeros(10), 0.01, 0.2, budget, noise) for _ in range(3000))
     assert abs(rejected / 3000 - 0.2) < 5.4 * math.sqrt(0.16 / 3000)
-
-
-@pytest.mark.parametrize("delta", [0.0, 1e-5])
-def test_a_decision_costs_its_budget(delta: float) -> None:
-    budget = Budget.of(0.5, delta)
-    assert compose_epsilon_micro(decision_guarantee(budget).events, budget.delta_pico) == 500_000
 
 
 def test_what_cannot_be_decided_privately_is_refused() -> None:

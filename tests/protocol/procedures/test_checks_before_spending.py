@@ -10,16 +10,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from made_studies import made_study
 from two_sample_cases import MemoryTable, domain_of
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable, Table
-from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.base import StudyError, check_release, check_study
+from tacit_protocol.procedures.base import (
+    PublicRuleError,
+    StudyError,
+    check_release,
+    check_study,
+    require_units,
+)
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.distance_correlation.release import Plan
+from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan
 
 ENDED = 30
 """Studies of a procedure that are to end in a verdict."""
@@ -38,7 +44,6 @@ def random_study(name: str, rng: np.random.Generator) -> Study:
     owners = 2 if name in TWO_SIDED else int(rng.integers(1, 4))
     cut = int(rng.integers(1, len(names)))
     held = [tuple(names[:cut]), tuple(names[cut:])] if name in TWO_SIDED else [None] * owners
-    keys = [f"{place:064x}" for place in range(owners + 3)]
     schema = PROCEDURES[name].Parameters.model_json_schema()
     parties = [f"o{place}" for place in range(owners)]
     share = float(rng.choice([0.0, 0.1, 0.3]))
@@ -56,23 +61,17 @@ def random_study(name: str, rng: np.random.Generator) -> Study:
         parameters["probabilities"] = [heavy] + [(1 - heavy) / (cells - 1)] * (cells - 1)
     if {"cuts", "replicates"} <= set(schema["properties"]):
         parameters["replicates"] = schema["properties"]["replicates"]["minimum"]
-    return Study(
-        title="random",
-        procedure=name,
-        parameters=parameters,
-        domain=domain,
-        owners=tuple(
-            Owner(name=party, key=key, data_set="rows", columns=columns)
-            for party, key, columns in zip(parties, keys, held, strict=False)
-        ),
-        curator=Party(name="curator", key=keys[-1]) if rng.random() < curated_share(name) else None,
-        tester=Party(name="tester", key=keys[-2]),
-        analyst=Party(name="analyst", key=keys[-3]),
-        budget=Budget.of(float(rng.choice([0.05, 1.0, 20.0])), float(rng.choice([0.0, 1e-5, 1e-5]))),
+    return made_study(
+        name,
+        domain,
+        parameters,
+        owners=parties,
+        held=held,
+        curated=rng.random() < curated_share(name),
+        epsilon=float(rng.choice([0.05, 1.0, 20.0])),
+        delta=float(rng.choice([0.0, 1e-5, 1e-5])),
         level=float(rng.choice([0.2, 0.05, 0.01])),
-        created_at=0,
-        deadline=1,
-        seed=f"{int(rng.integers(2**62)):032x}",
+        seed=int(rng.integers(2**62)),
     )
 
 
@@ -134,7 +133,15 @@ def ends(study: Study, tables: Mapping[str, Table]) -> bool:
         check_study(procedure, study)
         procedure.cost(study)
         procedure.warnings(study, {name: table.units for name, table in tables.items()})
+        for sender, table in held.items():
+            counted = table.units_by_owner if isinstance(table, PooledTable) else {sender: table.units}
+            require_units(procedure, study, counted)
+    except StudyError:
+        return False
+    try:
         summaries = {sender: procedure.summarise(study, table) for sender, table in held.items()}
+    except PublicRuleError:
+        pytest.fail("a public rule is broken that check_units does not know: the analyst would not be told")
     except StudyError:
         return False
     if len({table.units for table in tables.values()}) > 1 and study.procedure in TWO_SIDED:
@@ -163,19 +170,11 @@ def test_what_passes_the_checks_ends_in_a_verdict(name: str) -> None:
 
 def test_the_search_finds_a_check_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: projections are laid out whatever the number of units, as they once were."""
-    monkeypatch.setattr(Plan, "layout", lambda plan, side, units: plan.projections[side].parts(units))
-    study = Study.model_validate(
-        {
-            **random_study("distance_correlation", np.random.default_rng(0)).model_dump(),
-            "parameters": {"method": "pnc"},
-            "domain": domain_of(2),
-            "budget": Budget.of(1.0, 1e-5),
-            "curator": None,
-            "owners": tuple(
-                Owner(name=f"o{i}", key=f"{i:064x}", data_set="rows", columns=(f"n{i}",)) for i in range(2)
-            ),
-        }
+    monkeypatch.setattr(
+        DistanceCorrelationPlan, "layout", lambda plan, side, units: plan.projections[side].parts(units)
     )
+    parameters = {"method": "pnc"}
+    study = made_study("distance_correlation", domain_of(2), parameters, owners=2, held=[["n0"], ["n1"]])
     rng = np.random.default_rng(1)
     tables = {owner.name: random_table(study.domain_of(owner), 3, 3, rng) for owner in study.owners}
     with pytest.raises(ValueError, match="too few units"):

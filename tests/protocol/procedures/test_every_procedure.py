@@ -8,12 +8,14 @@ import json
 import math
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 from compatibility_cases import BOUNDS, CASES, FIXTURES, Case, rows_of
+from made_studies import Drawing
 
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.studies.draft import HOPELESS
@@ -23,14 +25,7 @@ from tacit_protocol.messages.release import NoisyVector, Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
-from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.base import (
-    ReleaseError,
-    StudyError,
-    canonical,
-    check_release,
-    check_study,
-)
+from tacit_protocol.procedures.base import ReleaseError, StudyError, canonical, check_release, check_study
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.verification import verify_transcript
 
@@ -54,18 +49,6 @@ def fixture(form: str) -> Any:
     return json.loads((FIXTURES / f"{form}.json").read_text())
 
 
-class Exact(OpenDPNoise):
-    """Adds nothing, and draws the likeliest candidate."""
-
-    def gaussian(self, values: Any, scale: float) -> Any:
-        return values.copy()
-
-    laplace = gaussian
-
-    def choose(self, scores: Any, scale: float) -> int:
-        return int(np.argmax(scores))
-
-
 def held(case: Case, study: Study, again: int = 1, shift: int = 0) -> dict[str, Table]:
     """Return what each sender summarises, every row ``again`` times, or another sender's."""
     tables = {}
@@ -80,13 +63,13 @@ def held(case: Case, study: Study, again: int = 1, shift: int = 0) -> dict[str, 
     return {study.curator.name: PooledTable(study.domain, tables)}
 
 
-def exact(form: str, again: int = 1) -> dict[str, Release]:
+def exact(form: str, again: int = 1, shift: int = 0) -> dict[str, Release]:
     """Return a form's releases without noise."""
     study, _ = played(form)
     procedure = procedure_named(study.procedure)
-    tables = held(CASES[form], study, again)
+    tables = held(CASES[form], study, again, shift)
     return {
-        name: procedure.privatise(study, procedure.summarise(study, table), Exact())
+        name: procedure.privatise(study, procedure.summarise(study, table), Drawing())
         for name, table in tables.items()
     }
 
@@ -108,6 +91,39 @@ def test_a_study_costs_its_budget_and_sends_as_many_numbers_as_it_says(form: str
         assert set(release.units_by_owner) == (
             set() if study.curator is None else {o.name for o in study.owners}
         )
+
+
+def misfits(form: str, shift: int = 0) -> set[str]:
+    """Return the vectors of a form's releases that are not what its rows give, and noise of their scale.
+
+    The mean on points that were drawn from noisy histograms is on other points without the noise.
+    """
+    found = set()
+    rows = exact(form, shift=shift)
+    for sender, release in played(form)[1].items():
+        for name, vector in release.vectors.items():
+            if name == "mean" and "histograms" in release.vectors:
+                continue
+            away = np.subtract(vector.values, rows[sender].vectors[name].values) * 2.0**vector.exponent
+            laplace = vector.noise == "laplace"
+            standard = away / vector.scale / (np.sqrt(2) if laplace else 1)
+            spread = abs(np.mean(standard**2) - 1)
+            if np.abs(standard).max() > (9 if laplace else 6) or spread > 6 * np.sqrt(5 / len(away)):
+                found.add(name)
+    return found
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_release_is_what_its_rows_give_and_noise_of_the_stated_scale(form: str) -> None:
+    """Of the stored releases, whose noise is the same at every run: nothing here fails by chance."""
+    assert misfits(form) == set()
+
+
+def test_releases_of_other_rows_would_be_seen() -> None:
+    """But not of dependence, whose single numbers are small beside their noise."""
+    seen = {CASES[form].procedure for form in FIRST if misfits(form, shift=1)}
+    dependence = {"joint_independence", "curated_distance_correlation", "distance_correlation", "screening"}
+    assert seen >= set(PROCEDURES) - dependence
 
 
 def tampered(procedure: str, release: Release) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -195,6 +211,24 @@ def test_progress_rises_and_the_order_of_owners_changes_no_verdict(form: str) ->
     assert verdict == procedure.assemble(study, releases)
     assert seen == sorted(seen)
     assert all(0 <= part <= 1 for part in seen)
+
+
+@pytest.mark.sweep(20)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_verdict_rejects_where_its_pvalue_is_at_most_the_level(form: str) -> None:
+    study, releases = played(form)
+    procedure = procedure_named(study.procedure)
+    pvalue = getattr(procedure.assemble(study, releases), "pvalue", None)
+    if pvalue is None or not 1e-6 < pvalue < 0.5:
+        pytest.skip("its verdict has no p-value that is a level")
+
+    def rejects(level: float) -> bool:
+        verdict: Any = procedure.assemble(study.model_copy(update={"level": level}), releases)
+        return bool(verdict.reject)
+
+    assert rejects(pvalue * (1 + 1e-6))
+    with suppress(StudyError):  # of a level that no simulated p-value reaches
+        assert not rejects(pvalue * (1 - 1e-6))
 
 
 @pytest.mark.parametrize("form", FIRST)

@@ -33,49 +33,36 @@ def test_the_receiver_opens_what_was_sealed_to_it() -> None:
     assert MESSAGE not in ciphertext
 
 
-def test_no_two_ciphertexts_are_alike() -> None:
-    assert sealed() != sealed()
-
-
 def test_the_sealing_key_is_the_same_each_time_and_another_than_the_identity() -> None:
     assert certify(OWN) == certify(OWN)
     assert certify(OWN).key != OWN.public_hex
     assert certify(OWN).key != certify(OTHER).key
 
 
-@pytest.mark.parametrize(
-    "context",
-    [
+def closed(ciphertext: bytes, context: SealContext = CONTEXT, key: PrivateKey = OWN) -> None:
+    with pytest.raises(SealError, match="cannot be opened"):
+        open_sealed(key, context, ciphertext)
+
+
+def test_another_context_or_key_does_not_open_it() -> None:
+    for context in (
         SealContext("1" + "0" * 63, "north", "south"),
         SealContext("0" * 64, "west", "south"),
         SealContext("0" * 64, "north", "west"),
         SealContext("0" * 64, "south", "north"),
-    ],
-)
-def test_another_context_does_not_open_it(context: SealContext) -> None:
-    with pytest.raises(SealError, match="cannot be opened"):
-        open_sealed(OWN, context, sealed())
+    ):
+        closed(sealed(), context)
+    closed(sealed(), key=OTHER)
 
 
-def test_another_key_does_not_open_it() -> None:
-    with pytest.raises(SealError, match="cannot be opened"):
-        open_sealed(OTHER, CONTEXT, sealed())
-
-
-def test_every_flipped_bit_is_noticed() -> None:
+def test_every_flipped_bit_and_every_cut_is_noticed() -> None:
     ciphertext = sealed(b"n")
     for position in range(len(ciphertext)):
+        closed(ciphertext[:position])
         for bit in range(8):
             changed = bytearray(ciphertext)
             changed[position] ^= 1 << bit
-            with pytest.raises(SealError, match="cannot be opened"):
-                open_sealed(OWN, CONTEXT, bytes(changed))
-
-
-@pytest.mark.parametrize("cut", [0, 1, 31, 32, 47, -1])
-def test_a_ciphertext_that_breaks_off_is_noticed(cut: int) -> None:
-    with pytest.raises(SealError, match="cannot be opened"):
-        open_sealed(OWN, CONTEXT, sealed()[:cut])
+            closed(bytes(changed))
 
 
 def with_own_key(_: SealingCertificate) -> SealingCertificate:

@@ -58,33 +58,21 @@ def test_a_forged_issuer_is_refused() -> None:
     refused(signed(iss=mallory.public_hex))
 
 
-def test_alg_none_is_refused() -> None:
+def test_other_algorithms_are_refused() -> None:
+    """None at all, and HS256 keyed with the public key."""
     refused(f"{_segment({'alg': 'none', 'typ': 'JWT'})}.{_segment(claims())}.")
-
-
-def test_hs256_keyed_with_the_public_key_is_refused() -> None:
     refused(jwt.encode(claims(), bytes.fromhex(KEY.public_hex), algorithm="HS256"))
     refused(jwt.encode(claims(), KEY.public_hex, algorithm="HS256"))
 
 
-@pytest.mark.parametrize("name", ["iss", "aud", "iat", "exp", "jti"])
-def test_a_missing_claim_is_refused(name: str) -> None:
-    refused(signed(**{name: None}))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"exp": NOW + LIFE_S + 1},
-        {"exp": NOW},
-        {"exp": float(NOW + 10)},
-        {"iat": True},
-        {"iss": "f" * 63},
-        {"iss": "zz" * 32},
-    ],
-)
-def test_odd_claims_are_refused(changes: dict[str, Any]) -> None:
-    refused(signed(**changes))
+def test_missing_and_odd_claims_are_refused() -> None:
+    for name in ("iss", "aud", "iat", "exp", "jti"):
+        refused(signed(**{name: None}))
+    for expires in (NOW + LIFE_S + 1, NOW, float(NOW + 10)):
+        refused(signed(exp=expires))
+    refused(signed(iat=True))
+    for issuer in ("f" * 63, "zz" * 32):
+        refused(signed(iss=issuer))
 
 
 @pytest.mark.parametrize("token", ["", ".", "..", "a.b.c", "x" * 5000, "é.é.é", "e30.e30.e30", "W10.W10.W10"])

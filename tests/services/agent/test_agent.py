@@ -2,128 +2,41 @@
 
 import json
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 import respelled
-import sqlalchemy as sa
-from agent_fakes import FAKES, FakeTester, World
+from agent_fakes import FAKES, NOW, Clock, MakeAgent, World
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import decode, encode, encode_json
 from tacit_protocol.messages.release import DeclineMessage, ReleaseMessage
 from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.signing.envelope import (
     DECLINE_TYPE,
     RELEASE_TYPE,
     STUDY_TYPE,
-    VERDICT_TYPE,
     digest,
     open_envelope,
     seal,
 )
 from tacit_protocol.workers import WorkersUnavailableError
-from tacit_services.agent.agent import Agent, AlreadyDecidedError
+from tacit_services.agent.agent import AlreadyDecidedError
 from tacit_services.agent.data import reader as reader_module
 from tacit_services.agent.policy import Policy
-from tacit_services.agent.releases import Dependencies, StoppingError
+from tacit_services.agent.releases import StoppingError
 from tacit_services.agent.schema import State
-from tacit_services.agent.settings import AgentSettings, DataSetSettings
-from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
-from tacit_services.ledger.accounts import LedgerConflictError, standing_of
-from tacit_services.ledger.verification import export, verify
-from tacit_services.shared.database import create_engine, run_transaction, upgrade
-
-NOW = 10_000
-
-CANARY = "Xc4nary7"
-"""No digest of a study can hold it, as it can a few digits."""
+from tacit_services.ledger.accounts import LedgerConflictError
 
 
-@dataclass
-class Clock:
-    now: float = NOW
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@dataclass
-class Setup:
-    """One agent, its tester, and the figures that tests look at."""
-
-    world: World
-    tester: FakeTester
-    agent: Agent
-    clock: Clock
-    opened: list[str]
-    """Names of the data sets that were touched, in order."""
-
-    def turn(self) -> None:
-        self.agent.poll(0)
-        self.agent.work()
-
-    def row(self, study_digest: str) -> StudyRow:
-        row = run_transaction(self.agent.engine, lambda c: study_row(c, study_digest), read_only=True)
-        assert row is not None
-        return row
-
-    def debits(self) -> list[dict[str, Any]]:
-        run_transaction(self.agent.engine, verify, read_only=True)
-        entries = run_transaction(self.agent.engine, export, read_only=True)
-        return [entry for entry in entries if entry["kind"] == "debit"]
-
-
-Make = Callable[..., Setup]
-
-
-@pytest.fixture
-def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
-    engines: list[sa.Engine] = []
-
-    def build(world: World | None = None, **written: str) -> Setup:
-        world = world or World(tmp_path)
-        settings = AgentSettings.load(world.write("http://tester", **written))
-        tester, clock, opened = FakeTester(), Clock(), list[str]()
-        original = DataSetSettings.open
-
-        def recorded(self: DataSetSettings) -> Any:
-            opened.append(self.name)
-            return original(self)
-
-        monkeypatch.setattr(DataSetSettings, "open", recorded)
-        engine = create_engine(settings.database_url)
-        engines.append(engine)
-        upgrade(engine, "agent")
-        client = TesterClient(
-            "http://tester", "http://tester", world.agent, clock, lambda _: None, transport=tester.transport()
-        )
-        agent = Agent(
-            settings,
-            Policy.load(settings.policy_file),
-            world.agent,
-            FAKES,
-            Dependencies(engine, client, OpenDPNoise(), clock),
-        )
-        agent.open_accounts()
-        return Setup(world, tester, agent, clock, opened)
-
-    yield build
-    for engine in engines:
-        engine.dispose()
-
-
-def test_a_study_is_released_once_and_sent(make: Make) -> None:
+def test_a_study_is_released_once_and_sent(make: MakeAgent) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
     setup.turn()
@@ -136,9 +49,10 @@ def test_a_study_is_released_once_and_sent(make: Make) -> None:
     (entry,) = setup.debits()
     assert (entry["study"], entry["epsilon_micro"], entry["data_set"]) == (asked, 500_000, "patients")
     assert setup.agent.units == {"patients": 60}
+    assert setup.opened == ["patients"]
 
 
-def test_a_study_for_a_curator_is_not_answered_by_an_owners_agent(make: Make) -> None:
+def test_a_study_for_a_curator_is_not_answered_by_an_owners_agent(make: MakeAgent) -> None:
     setup = make()
     curator = Party(name="clearinghouse", key="6" * 64)
     asked = setup.world.ask(setup.tester, setup.world.study(curator=curator))
@@ -148,41 +62,7 @@ def test_a_study_for_a_curator_is_not_answered_by_an_owners_agent(make: Make) ->
     assert [kind for _, kind, _ in setup.tester.received] == ["declines"]
 
 
-def test_the_tester_asking_again_gets_the_same_bytes(make: Make) -> None:
-    setup = make()
-    asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.turn()
-    del setup.tester.releases[asked]  # the tester was put back to an older copy of its database
-    setup.turn()
-    bodies = {body for _, _, body in setup.tester.received}
-    assert len(setup.tester.received) == 2
-    assert len(bodies) == 1
-    assert len(setup.debits()) == 1
-    assert setup.row(asked).state is State.SENT
-
-
-def test_an_unreachable_tester_gets_the_stored_release_later(make: Make) -> None:
-    setup = make()
-    asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
-    original = setup.tester._upload
-
-    def lose_the_answer(study_digest: str, kind: str, body: bytes) -> tuple[int, bytes]:
-        original(study_digest, kind, body)
-        return 503, b"{}"
-
-    setup.tester._upload = lose_the_answer  # type: ignore[method-assign]
-    with pytest.raises(TesterUnavailableError):
-        setup.agent.work()
-    assert setup.row(asked).state is State.RELEASED
-    setup.tester._upload = original  # type: ignore[method-assign]
-    setup.agent.work()
-    assert setup.row(asked).state is State.SENT
-    assert len({body for _, _, body in setup.tester.received}) == 1
-    assert len(setup.debits()) == 1
-
-
-def test_a_steward_decides_by_hand(make: Make) -> None:
+def test_a_steward_decides_by_hand(make: MakeAgent) -> None:
     setup = make(policy='approval = "by-hand"')
     first = setup.world.ask(setup.tester, setup.world.study())
     second = setup.world.ask(setup.tester, setup.world.study(title="Again?"))
@@ -202,7 +82,7 @@ def test_a_steward_decides_by_hand(make: Make) -> None:
             decision(first)
 
 
-def test_a_study_nobody_decided_expires_and_cannot_be_approved(make: Make) -> None:
+def test_a_study_nobody_decided_expires_and_cannot_be_approved(make: MakeAgent) -> None:
     setup = make(policy='approval = "by-hand"')
     asked = setup.world.ask(setup.tester, setup.world.study(deadline=NOW + 60))
     setup.turn()
@@ -212,29 +92,6 @@ def test_a_study_nobody_decided_expires_and_cannot_be_approved(make: Make) -> No
     setup.agent.work()
     assert setup.row(asked).state is State.EXPIRED
     assert setup.debits() == []
-
-
-def test_the_account_is_never_overdrawn(make: Make) -> None:
-    setup = make(data_set="epsilon = 1.2")
-    asked = [setup.world.ask(setup.tester, setup.world.study(title=f"number {i}")) for i in range(4)]
-    setup.turn()
-    states = sorted(setup.row(d).state.value for d in asked)
-    assert states == ["refused", "refused", "sent", "sent"]
-    assert [setup.row(d).problem for d in asked].count("budget-exceeded") == 2
-    assert len(setup.debits()) == 2
-    found = run_transaction(setup.agent.engine, lambda c: standing_of(c, "patients"), read_only=True)
-    assert found.pure_spent_micro <= 1_200_000
-
-
-def study_with_infinite_bounds(world: World) -> bytes:
-    """Return a study's bytes whose bounds no strict model would write."""
-    payload = encode(world.study())
-    assert b'"upper":10.0' in payload
-    return payload.replace(b'"upper":10.0', b'"upper":1e999')
-
-
-def study_with_nan_bounds(world: World) -> bytes:
-    return encode(world.study()).replace(b'"lower":0.0', b'"lower":NaN')
 
 
 def domain_of(*names: str, upper: float = 10.0) -> Domain:
@@ -252,23 +109,6 @@ def sealed(payload_of: Callable[[World], bytes]) -> Asked:
     return ask
 
 
-def changed_byte(world: World) -> tuple[bytes, str]:
-    envelope, study_digest = world.sealed(world.study())
-    place = envelope.index(b'"payload":"') + 40
-    other = b"A" if envelope[place : place + 1] != b"A" else b"B"
-    return envelope[:place] + other + envelope[place + 1 :], study_digest
-
-
-def another_study(world: World) -> tuple[bytes, str]:
-    envelope, _ = world.sealed(world.study(title="a harmless question"))
-    return envelope, world.sealed(world.study())[1]
-
-
-def signed_by_another(world: World) -> tuple[bytes, str]:
-    payload = encode(world.study())
-    return seal(payload, STUDY_TYPE, world.tester), digest(payload)
-
-
 def other_owner(world: World, **changes: str) -> Any:
     fields = {"name": "north", "key": world.agent.public_hex, "data_set": "patients", **changes}
     return (Owner(**fields),)  # type: ignore[arg-type]
@@ -276,7 +116,6 @@ def other_owner(world: World, **changes: str) -> Any:
 
 REFUSED: dict[str, tuple[Asked, str]] = {
     "a bad parameter": (sealed(lambda w: encode(w.study(parameters={"power": "high"}))), "study-refused"),
-    "an unknown procedure": (sealed(lambda w: encode(w.study(procedure="guess"))), "study-refused"),
     "an unknown field": (
         sealed(lambda w: encode(w.study()).replace(b'"title":', b'"hint":1,"title":')),
         "malformed-message",
@@ -285,11 +124,9 @@ REFUSED: dict[str, tuple[Asked, str]] = {
         sealed(lambda w: encode(w.study(domain=domain_of("y")))),
         "policy-refused",
     ),
-    "an infinite bound": (sealed(study_with_infinite_bounds), "malformed-message"),
-    "a NaN bound": (sealed(study_with_nan_bounds), "malformed-message"),
-    "bounds outside the declared domain": (
-        sealed(lambda w: encode(w.study(domain=domain_of("x", upper=11.0)))),
-        "policy-refused",
+    "an infinite bound": (
+        sealed(lambda w: encode(w.study()).replace(b'"upper":10.0', b'"upper":1e999')),
+        "malformed-message",
     ),
     "more epsilon than a study may spend": (
         sealed(lambda w: encode(w.study(budget=Budget.of("1.000001", "1e-6")))),
@@ -299,19 +136,8 @@ REFUSED: dict[str, tuple[Asked, str]] = {
         sealed(lambda w: encode(w.study(budget=Budget.of("0.5", "1e-4")))),
         "policy-refused",
     ),
-    "an expired deadline": (sealed(lambda w: encode(w.study(deadline=NOW))), "study-expired"),
-    "a changed byte": (changed_byte, "invalid-signature"),
-    "another study under this digest": (another_study, "digest-mismatch"),
-    "another signer than the analyst": (signed_by_another, "invalid-signature"),
+    "a deadline that is now": (sealed(lambda w: encode(w.study(deadline=NOW))), "study-expired"),
     "not even an envelope": (lambda w: (b"hello", "a" * 64), "invalid-signature"),
-    "another tester": (
-        sealed(lambda w: encode(w.study(tester=Party(name="tester", key="7" * 64)))),
-        "forbidden",
-    ),
-    "a roster without this owner": (
-        sealed(lambda w: encode(w.study(owners=other_owner(w, name="elsewhere")))),
-        "forbidden",
-    ),
     "a roster with another key for this owner": (
         sealed(lambda w: encode(w.study(owners=other_owner(w, key="8" * 64)))),
         "forbidden",
@@ -325,7 +151,7 @@ REFUSED: dict[str, tuple[Asked, str]] = {
 
 
 @pytest.mark.parametrize("fault", REFUSED)
-def test_a_bad_study_is_refused_before_data_is_touched(make: Make, fault: str) -> None:
+def test_a_bad_study_is_refused_before_data_is_touched(make: MakeAgent, fault: str) -> None:
     ask, problem = REFUSED[fault]
     setup = make(data_set='columns = [{kind = "numeric", name = "x", lower = 0, upper = 10}]')
     envelope, study_digest = ask(setup.world)
@@ -341,27 +167,7 @@ def test_a_bad_study_is_refused_before_data_is_touched(make: Make, fault: str) -
     assert setup.tester.releases == {}
 
 
-def test_the_same_study_without_a_fault_does_touch_the_data(make: Make) -> None:
-    setup = make(data_set='columns = [{kind = "numeric", name = "x", lower = 0, upper = 10}]')
-    asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.turn()
-    assert setup.opened == ["patients"]
-    assert setup.row(asked).state is State.SENT
-
-
-def test_an_analyst_that_the_policy_does_not_list_is_refused(make: Make, tmp_path: Path) -> None:
-    world = World(tmp_path)
-    setup = make(world)
-    path = tmp_path / "policy.toml"
-    path.write_text(path.read_text().replace('analysts = ["*"]', f'analysts = ["{"9" * 64}"]'))
-    setup.agent.intake._policy = Policy.load(path)
-    asked = world.ask(setup.tester, world.study())
-    setup.turn()
-    assert (setup.row(asked).state, setup.row(asked).problem) == (State.REFUSED, "policy-refused")
-    assert setup.opened == []
-
-
-def test_an_automatic_agent_pays_once_however_a_study_is_spelled(make: Make) -> None:
+def test_an_automatic_agent_pays_once_however_a_study_is_spelled(make: MakeAgent) -> None:
     """The canonical bytes are paid for; other bytes, which say the same, are other studies, and are not."""
     setup = make()
     payload = encode(setup.world.study(title=respelled.TITLE))
@@ -377,7 +183,7 @@ def test_an_automatic_agent_pays_once_however_a_study_is_spelled(make: Make) -> 
 
 
 def test_a_study_that_was_approved_before_its_bytes_were_looked_at_is_not_paid_for(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An agent of an earlier version took it in; this one looks again before it spends."""
     setup = make()
@@ -392,20 +198,21 @@ def test_a_study_that_was_approved_before_its_bytes_were_looked_at_is_not_paid_f
     assert setup.debits() == []
 
 
-def test_a_policy_that_names_an_analyst_takes_its_key_by_no_other_name(make: Make, tmp_path: Path) -> None:
-    world = World(tmp_path)
-    setup = make(world)
-    path, key = tmp_path / "policy.toml", world.analyst.public_hex
+def test_a_policy_that_names_an_analyst_takes_its_key_by_no_other_name(
+    make: MakeAgent, tmp_path: Path
+) -> None:
+    setup = make()
+    path, key = tmp_path / "policy.toml", setup.world.analyst.public_hex
     written = path.read_text()
     outcomes = []
-    for entries in ([f"ada:{key}"], [f"bob:{key}"], ["*", f"bob:{key}"], ["*"], [key, f"bob:{'9' * 64}"]):
+    for entries in ([f"ada:{key}"], [f"bob:{key}"], ["*", f"bob:{key}"], ["*"], ["9" * 64]):
         listed = ", ".join(f'"{entry}"' for entry in entries)
         path.write_text(written.replace('analysts = ["*"]', f"analysts = [{listed}]"))
         setup.agent.intake._policy = Policy.load(path)
-        asked = world.ask(setup.tester, world.study(title=str(entries)[:90]))
+        asked = setup.world.ask(setup.tester, setup.world.study(title=str(entries)[:90]))
         setup.agent.poll(0)
         outcomes.append(setup.row(asked).problem)
-    assert outcomes == [None, "policy-refused", "policy-refused", None, None]
+    assert outcomes == [None, "policy-refused", "policy-refused", None, "policy-refused"]
 
 
 @pytest.mark.parametrize(
@@ -414,7 +221,7 @@ def test_a_policy_that_names_an_analyst_takes_its_key_by_no_other_name(make: Mak
     ids=["absent column", "too few units"],
 )
 def test_unsuitable_data_are_declined_without_a_debit(
-    make: Make, study: dict[str, Any], problem: str
+    make: MakeAgent, study: dict[str, Any], problem: str
 ) -> None:
     setup = make(policy="units_min = 61" if problem == "policy-refused" else "")
     asked = setup.world.ask(setup.tester, setup.world.study(**study))
@@ -424,7 +231,7 @@ def test_unsuitable_data_are_declined_without_a_debit(
     assert set(setup.tester.declines) == {asked}
 
 
-def test_every_decline_reads_the_same(make: Make) -> None:
+def test_every_decline_reads_the_same(make: MakeAgent) -> None:
     setup = make()
     unreadable = setup.world.ask(setup.tester, setup.world.study(domain=domain_of("absent")))
     refused = setup.world.ask(setup.tester, setup.world.study(budget=Budget.of("1.5", "1e-6")))
@@ -438,25 +245,8 @@ def test_every_decline_reads_the_same(make: Make) -> None:
     assert payloads[0] == payloads[1]
 
 
-def test_a_summary_that_fails_is_declined_and_its_message_is_not_kept(
-    make: Make, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    setup = make()
-
-    def fail(*_: Any) -> Any:
-        raise ValueError(f"patient {CANARY} has x = 3")
-
-    monkeypatch.setattr(reader_module, "encode", fail)
-    asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.turn()
-    row = setup.row(asked)
-    assert (row.state, row.problem) == (State.REFUSED, "data-unreadable")
-    output = capsys.readouterr()
-    assert CANARY not in f"{row.reason}{output.out}{output.err}"
-
-
 def test_a_read_that_fails_because_the_agent_stops_declines_nothing(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
@@ -472,7 +262,7 @@ def test_a_read_that_fails_because_the_agent_stops_declines_nothing(
     assert setup.row(asked).state is State.SENT
 
 
-def test_a_collision_in_the_ledger_declines_nothing(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collision_in_the_ledger_declines_nothing(make: MakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
     setup.agent.poll(0)
@@ -490,7 +280,7 @@ def test_a_collision_in_the_ledger_declines_nothing(make: Make, monkeypatch: pyt
 
 
 def test_a_procedure_that_fails_at_the_noise_spends_nothing(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
@@ -503,7 +293,7 @@ def test_a_procedure_that_fails_at_the_noise_spends_nothing(
 
 
 def test_a_deadline_that_passes_while_data_are_read_spends_nothing(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study(deadline=NOW + 5))
@@ -521,7 +311,7 @@ def test_a_deadline_that_passes_while_data_are_read_spends_nothing(
     assert setup.tester.received == []
 
 
-def test_a_ledger_put_back_to_an_older_copy_is_noticed_before_spending(make: Make) -> None:
+def test_a_ledger_put_back_to_an_older_copy_is_noticed_before_spending(make: MakeAgent) -> None:
     setup = make(policy='approval = "by-hand"')
     asked = setup.world.ask(setup.tester, setup.world.study())
     setup.turn()
@@ -535,7 +325,7 @@ def test_a_ledger_put_back_to_an_older_copy_is_noticed_before_spending(make: Mak
     assert setup.opened == []
 
 
-def test_a_release_the_tester_refuses_is_closed_and_stays_spent(make: Make) -> None:
+def test_a_release_the_tester_refuses_is_closed_and_stays_spent(make: MakeAgent) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
     setup.agent.poll(0)
@@ -544,20 +334,6 @@ def test_a_release_the_tester_refuses_is_closed_and_stays_spent(make: Make) -> N
     setup.agent.work()
     assert (setup.row(asked).state, setup.row(asked).problem) == (State.EXPIRED, "study-expired")
     assert len(setup.debits()) == 1
-
-
-@pytest.mark.parametrize("signer", ["tester", "analyst"])
-def test_only_the_pinned_testers_verdict_is_kept(make: Make, signer: str) -> None:
-    setup = make()
-    asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.turn()
-    setup.agent.fetch_verdicts()
-    assert setup.row(asked).verdict is None
-    verdict = VerdictMessage(study=asked, outcome="cancelled", releases={}, software="tacit")
-    key = setup.world.tester if signer == "tester" else setup.world.analyst
-    setup.tester.verdicts[asked] = seal(encode(verdict), VERDICT_TYPE, key)
-    setup.agent.fetch_verdicts()
-    assert (setup.row(asked).verdict is not None) == (signer == "tester")
 
 
 def client_of(handler: Callable[[httpx.Request], httpx.Response], waits: list[float]) -> TesterClient:
@@ -600,24 +376,7 @@ def test_the_client_waits_longer_and_longer_before_it_gives_up() -> None:
     assert all(0 <= wait <= 8 for wait in waits)
 
 
-def test_the_noise_of_two_studies_differs(make: Make) -> None:
-    setup = make()
-    asked = [setup.world.ask(setup.tester, setup.world.study(title=title)) for title in ("one", "two")]
-    setup.turn()
-    values = [
-        decode(
-            ReleaseMessage,
-            open_envelope(setup.tester.releases[d], RELEASE_TYPE, setup.world.agent.public_hex),
-        )
-        .release.vectors["sum"]
-        .values[0]
-        for d in asked
-    ]
-    exact = np.rint(np.array([i % 10 / 10 for i in range(60)]) * 2.0**20).sum()
-    assert len({*values, int(exact)}) == 3  # of a law with a million values to a standard deviation
-
-
-def test_two_agents_of_one_database_make_one_release(make: Make) -> None:
+def test_two_agents_of_one_database_make_one_release(make: MakeAgent) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
     setup.agent.poll(0)
@@ -633,7 +392,7 @@ def test_two_agents_of_one_database_make_one_release(make: Make) -> None:
 
 
 def test_workers_that_cannot_be_reached_decline_nothing_and_hold_nobody_up(
-    make: Make, monkeypatch: pytest.MonkeyPatch
+    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first study needs workers that are away; the second does not; later they are back."""
     setup = make()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from agent_fakes import World
-from aligned_owners import Peer, aligned_study
+from agent_fakes import Peer, World, aligned_study
 
 from tacit_services.agent.alignment import (
     Alignment,

@@ -4,14 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_fakes import World
-from aligned_owners import IDS, UNIT_COLUMN, Peer, aligned_study
-from attacked_agent import AttackedAgent
+from agent_fakes import IDS, UNIT_COLUMN, AttackedAgent, Peer, World, aligned_study
 
-from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.alignment import AlignmentRefusedError, alignments, make, read_unit_key
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.intake import ALIGNED_OTHERWISE, NEVER_ALIGNED, Part
@@ -71,36 +67,9 @@ def test_neither_the_order_of_rows_nor_their_number_matters(owners: Owners) -> N
     assert owners.asked().state is State.SENT
 
 
-def test_comparing_again_changes_nothing(owners: Owners) -> None:
-    for _ in range(3):
-        assert owners.peer.compared(owners.config)["ok"]
-    assert owners.recorded() == 1
-
-
 def test_a_study_without_a_recorded_alignment_is_refused(owners: Owners) -> None:
     row = owners.asked()
     assert (row.state, row.problem, row.reason) == (State.REFUSED, "not-aligned", NEVER_ALIGNED)
-    owners.require_unspent()
-
-
-def test_a_study_with_another_digest_or_peer_is_refused(owners: Owners) -> None:
-    owners.peer.compared(owners.config)
-    good = aligned_study(owners.agent.world, owners.peer)
-    own, peer = good.owners
-    changed: list[dict[str, Any]] = [
-        {"alignment": "0" * 64},
-        *(
-            {"owners": (own, peer.model_copy(update=update))}
-            for update in (
-                {"name": "west"},
-                {"key": PrivateKey.generate().public_hex},
-                {"data_set": "others"},
-            )
-        ),
-    ]
-    for changes in changed:
-        row = owners.asked(**changes)
-        assert (row.state, row.problem, row.reason) == (State.REFUSED, "not-aligned", NEVER_ALIGNED)
     owners.require_unspent()
 
 
@@ -136,22 +105,6 @@ def test_an_agent_that_did_not_look_again_would_be_caught(
     owners.write([*IDS[1:], "p99"])
     monkeypatch.setattr(Part, "require_aligned", lambda *_: None)
     assert owners.asked().state is State.SENT
-
-
-def test_different_units_are_counted_and_named_to_this_owner_alone(owners: Owners) -> None:
-    owners.write([f"q{i}" for i in range(997)] + ["only here", "here too", "q998"])
-    theirs = owners.peer.sealed(owners.peer.message([f"q{i}" for i in range(1000)]))
-    report = owners.peer.compared(owners.config, theirs)
-    assert not report["ok"]
-    assert (report["units"], report["units_of_peer"], report["buckets"]) == (1000, 1000, 32)
-    # Three ids are missing on the other side, or on this one: at most six buckets, of about 31 ids.
-    assert 1 <= report["buckets_that_differ"] <= 4
-    assert report["ids_to_check"] < 200
-    assert "ids" not in report
-    listed = owners.peer.compared(owners.config, theirs, list_ids=True)["ids"]
-    assert len(listed) == report["ids_to_check"]
-    assert {"only here", "here too"} <= set(listed)
-    assert owners.recorded() == 0
 
 
 def test_different_data_are_not_recorded_and_a_study_is_refused(owners: Owners) -> None:
@@ -194,19 +147,3 @@ def test_a_shared_key_is_a_secret_of_its_form(tmp_path: Path, content: str, mode
         read_unit_key(path)
     with pytest.raises(SettingsError, match="cannot read"):
         read_unit_key(tmp_path / "absent")
-
-
-def test_a_shared_key_is_read_as_it_was_written(tmp_path: Path) -> None:
-    path = tmp_path / "key"
-    path.write_text("0f" * 32 + "\n")
-    path.chmod(0o600)
-    assert read_unit_key(path).secret == UnitKey(b"\x0f" * 32).secret
-
-
-def test_the_database_that_holds_the_key_is_its_owners_alone(owners: Owners) -> None:
-    database = owners.folder / "agent.sqlite3"
-    database.chmod(0o644)
-    owners.peer.compared(owners.config)
-    assert all(
-        path.stat().st_mode & 0o077 == 0 for path in owners.folder.glob("agent.sqlite3*") if path.exists()
-    )

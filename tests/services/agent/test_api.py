@@ -1,33 +1,20 @@
 """The owner's own interface: only the owner's key, and nothing that depends on data."""
 
 import asyncio
-import json
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from agent_fakes import FAKES, FakeTester, World
+from agent_fakes import NOW, AttackedAgent, MakeAgent
 from fastapi import FastAPI
 
 from tacit_protocol.messages.problems import PROBLEMS
-from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token
-from tacit_services.agent.agent import Agent
-from tacit_services.agent.policy import Policy
-from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.service import Runtime, create_agent_app
-from tacit_services.agent.settings import AgentSettings
-from tacit_services.agent.tester_client import TesterClient
-from tacit_services.shared.database import create_engine, upgrade
 
-NOW = 10_000
-
-CANARY = 471_108_154_711
-"""A number, of more digits than a request's random name is likely to hold."""
+OWN = "agent:north"
 
 
 @dataclass
@@ -50,55 +37,32 @@ class Http:
 
 @dataclass
 class Setup:
-    world: World
-    tester: FakeTester
-    agent: Agent
+    """An agent whose steward decides by hand, and requests to its own interface."""
+
+    attacked: AttackedAgent
     http: Http
     rung: list[bool]
 
     def call(
-        self, method: str, path: str, body: Any = None, key: PrivateKey | None = None, **kwargs: str
+        self, method: str, path: str, body: Any = None, key: PrivateKey | None = None, audience: str = OWN
     ) -> Any:
-        audience = kwargs.get("audience", "agent:north")
-        headers = {"Authorization": f"Bearer {issue_token(key or self.world.agent, audience, NOW)}"}
-        if body is not None:
-            return self.http.request(method, path, headers=headers, json=body)
-        return self.http.request(method, path, headers=headers)
+        headers = {"Authorization": f"Bearer {issue_token(key or self.attacked.world.agent, audience, NOW)}"}
+        return self.http.request(method, path, headers=headers, json=body)
+
+    def ask(self) -> str:
+        asked = self.attacked.world.ask(self.attacked.tester, self.attacked.world.study())
+        self.attacked.agent.poll(0)
+        return asked
 
 
 @pytest.fixture
-def setup(tmp_path: Path) -> Iterator[Setup]:
-    world, tester, rung = World(tmp_path), FakeTester(), list[bool]()
-    settings = AgentSettings.load(world.write("http://tester", policy='approval = "by-hand"'))
-    engine = create_engine(settings.database_url)
-    upgrade(engine, "agent")
-    client = TesterClient(
-        "http://tester",
-        "http://tester",
-        world.agent,
-        lambda: NOW,
-        lambda _: None,
-        transport=tester.transport(),
-    )
-    agent = Agent(
-        settings,
-        Policy.load(settings.policy_file),
-        world.agent,
-        FAKES,
-        Dependencies(engine, client, OpenDPNoise(), lambda: NOW),
-    )
-    agent.open_accounts()
-    app = create_agent_app(agent, Runtime("0.1.0", lambda: True, lambda: rung.append(True)))
-    yield Setup(world, tester, agent, Http(app), rung)
-    client.close()
-    engine.dispose()
+def setup(make: MakeAgent) -> Setup:
+    attacked, rung = make(policy='approval = "by-hand"'), list[bool]()
+    app = create_agent_app(attacked.agent, Runtime("0.1.0", lambda: True, lambda: rung.append(True)))
+    return Setup(attacked, Http(app), rung)
 
 
-def test_only_the_owners_key_for_this_agent_may_call(setup: Setup) -> None:
-    assert setup.http.get("/v1/status").status_code == 401
-    assert setup.call("GET", "/v1/status", key=setup.world.tester).status_code == 403
-    assert setup.call("GET", "/v1/status", audience="agent:south").status_code == 401
-    assert setup.call("GET", "/v1/status").status_code == 200
+STUDY = f"/v1/studies/{'a' * 64}"
 
 
 @pytest.mark.parametrize(
@@ -106,35 +70,34 @@ def test_only_the_owners_key_for_this_agent_may_call(setup: Setup) -> None:
     [
         ("GET", "/v1/status"),
         ("GET", "/v1/studies"),
-        ("GET", f"/v1/studies/{'a' * 64}"),
-        ("GET", f"/v1/studies/{'a' * 64}/reuses"),
+        ("GET", STUDY),
+        ("GET", f"{STUDY}/reuses"),
         ("GET", "/v1/ledger"),
         ("GET", "/v1/ledger/verification"),
-        ("POST", f"/v1/studies/{'a' * 64}/approval"),
-        ("POST", f"/v1/studies/{'a' * 64}/decline"),
+        ("POST", f"{STUDY}/approval"),
+        ("POST", f"{STUDY}/decline"),
     ],
 )
-def test_every_address_asks_for_the_owners_key(setup: Setup, method: str, path: str) -> None:
+def test_every_address_asks_for_the_owners_key_and_for_this_agent(
+    setup: Setup, method: str, path: str
+) -> None:
+    body = {} if method == "POST" else None
     assert setup.http.request(method, path).status_code == 401
-    assert (
-        setup.call(method, path, body={} if method == "POST" else None, key=setup.world.analyst).status_code
-        == 403
-    )
+    assert setup.call(method, path, body, key=setup.attacked.world.analyst).status_code == 403
+    assert setup.call(method, path, body, audience="agent:south").status_code == 401
+    assert setup.call(method, path, body).status_code in {200, 404}
 
 
 def test_the_owner_sees_whether_a_release_is_read_again_as_far_as_the_tester_tells(setup: Setup) -> None:
-    assert setup.call("GET", f"/v1/studies/{'a' * 64}/reuses").status_code == 404
-    asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
+    asked = setup.ask()
     path = f"/v1/studies/{asked}/reuses"
     assert setup.call("GET", path).json() == {"digest": asked, "reused_by": []}
-    setup.tester.unavailable = True
+    setup.attacked.tester.unavailable = True
     assert setup.call("GET", path).json() == {"digest": asked, "reused_by": None}
 
 
 def test_a_steward_sees_what_is_asked_approves_it_and_sees_it_in_the_ledger(setup: Setup) -> None:
-    asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
+    asked = setup.ask()
     (item,) = setup.call("GET", "/v1/studies?state=waiting-for-approval").json()["items"]
     assert (item["digest"], item["epsilon_micro"], item["numbers_released"]) == (asked, 500_000, 1)
     shown = setup.call("GET", f"/v1/studies/{asked}").json()
@@ -144,7 +107,7 @@ def test_a_steward_sees_what_is_asked_approves_it_and_sees_it_in_the_ledger(setu
     approved = setup.call("POST", f"/v1/studies/{asked}/approval", {})
     assert (approved.status_code, approved.json()["state"]) == (200, "approved")
     assert setup.rung == [True]
-    setup.agent.work()
+    setup.attacked.agent.work()
     status = setup.call("GET", "/v1/status").json()
     assert status["studies"]["sent"] == 1
     (data_set,) = status["data_sets"]
@@ -156,8 +119,7 @@ def test_a_steward_sees_what_is_asked_approves_it_and_sees_it_in_the_ledger(setu
 
 
 def test_a_decision_stands(setup: Setup) -> None:
-    asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
+    asked = setup.ask()
     declined = setup.call("POST", f"/v1/studies/{asked}/decline", {"reason": "no time"}).json()
     assert (declined["state"], declined["reason"]) == ("declined", "no time")
     again = setup.call("POST", f"/v1/studies/{asked}/approval", {})
@@ -166,25 +128,10 @@ def test_a_decision_stands(setup: Setup) -> None:
 
 
 def test_a_refused_study_is_shown_with_its_problem(setup: Setup) -> None:
-    setup.tester.add(b"no envelope", "b" * 64, NOW + 5)
-    setup.agent.poll(0)
+    setup.attacked.tester.add(b"no envelope", "b" * 64, NOW + 5)
+    setup.attacked.agent.poll(0)
     shown = setup.call("GET", f"/v1/studies/{'b' * 64}").json()
     assert (shown["state"], shown["problem"], shown["study"]) == ("refused", "invalid-signature", None)
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("GET", f"/v1/studies?state=secret-{CANARY}", None),
-        ("GET", f"/v1/studies/secret-{CANARY}", None),
-        ("POST", f"/v1/studies/{'a' * 64}/decline", {"reason": CANARY}),
-        ("POST", f"/v1/studies/{'a' * 64}/decline", {f"secret-{CANARY}": 1}),
-    ],
-)
-def test_errors_never_echo_what_was_sent(setup: Setup, method: str, path: str, body: Any) -> None:
-    answer = setup.call(method, path, body)
-    assert 400 <= answer.status_code < 500
-    assert str(CANARY) not in json.dumps(answer.json())
 
 
 def test_health_and_metrics_need_no_key_and_count_states(setup: Setup) -> None:

@@ -65,6 +65,13 @@ def sqlite_source(folder: Path) -> Source:
     return open_source("sqlite:///t.sqlite3", "SELECT sex, cp, id FROM t", folder)
 
 
+def postgresql_source(url: str) -> Source:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (sex text, cp varchar(9), id text)")
+        connection.cursor().executemany("INSERT INTO t VALUES (%s, %s, %s)", random_rows())
+    return SqlSource(url, "SELECT sex, cp, id FROM t")
+
+
 def table_of(source: Source, unit: str | None = None, domain: Domain = DOMAIN) -> SourceTable:
     return SourceTable(source, domain, unit, TableBounds(chunk_rows_max=37))
 
@@ -84,38 +91,23 @@ def expected(unit: str | None) -> np.typing.NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("unit", [None, "id"])
-@pytest.mark.parametrize("make", [csv_source, parquet_source, sqlite_source])
+@pytest.mark.parametrize("make", [csv_source, parquet_source, sqlite_source, postgresql_source])
 def test_every_source_gives_the_same_counts(
-    tmp_path: Path, make: Callable[[Path], Source], unit: str | None
+    tmp_path: Path, make: Callable[..., Source], unit: str | None, request: pytest.FixtureRequest
 ) -> None:
-    found = sum_cells(table_of(make(tmp_path), unit), CellGrid.of(DOMAIN))
+    place = request.getfixturevalue("postgres_url") if make is postgresql_source else tmp_path
+    found = sum_cells(table_of(make(place), unit), CellGrid.of(DOMAIN))
     # A unit's fractions are rounded to 2**-20, over at most 120 units.
     assert np.abs(found.counts - expected(unit)).max() <= (0 if unit is None else 120 * 2.0**-20)
 
 
-@pytest.mark.parametrize("unit", [None, "id"])
-def test_postgresql_gives_the_same_counts(postgres_url: str, unit: str | None) -> None:
-    with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as connection:
-        connection.execute("CREATE TABLE t (sex text, cp varchar(9), id text)")
-        with connection.cursor() as cursor:
-            cursor.executemany("INSERT INTO t VALUES (%s, %s, %s)", random_rows())
-    source = SqlSource(postgres_url, "SELECT sex, cp, id FROM t")
-    found = sum_cells(table_of(source, unit), CellGrid.of(DOMAIN))
-    assert np.abs(found.counts - expected(unit)).max() <= (0 if unit is None else 120 * 2.0**-20)
-
-
 def test_the_database_counts_where_it_can_and_nowhere_else(tmp_path: Path) -> None:
-    grid = CellGrid.of(DOMAIN)
-    assert table_of(sqlite_source(tmp_path)).counts(grid) is not None
-    assert table_of(sqlite_source_again(tmp_path), "id").counts(grid) is None
+    grid, source = CellGrid.of(DOMAIN), sqlite_source(tmp_path)
+    assert table_of(source).counts(grid) is not None
+    assert table_of(source, "id").counts(grid) is None
     assert table_of(csv_source(tmp_path)).counts(grid) is None
     cut = Domain(columns=(NumericColumn(name="cp", lower=0.0, upper=9.0),))
-    numeric = table_of(sqlite_source_again(tmp_path), domain=cut)
-    assert numeric.counts(CellGrid.of(cut, cuts={"cp": (2.0,)})) is None
-
-
-def sqlite_source_again(folder: Path) -> Source:
-    return open_source("sqlite:///t.sqlite3", "SELECT sex, cp, id FROM t", folder)
+    assert table_of(source, domain=cut).counts(CellGrid.of(cut, cuts={"cp": (2.0,)})) is None
 
 
 MIXED: list[Any] = [1, 1.0, "1", b"1", True, 0, -0.0, 1e20, 10**17, "1.0", "01", None, float("inf"), 2.5]
@@ -134,7 +126,7 @@ def test_values_of_any_type_are_told_apart_as_they_are_when_read(tmp_path: Path)
 
 
 def test_decimals_that_are_equal_are_told_apart_as_they_are_when_read(postgres_url: str) -> None:
-    with psycopg.connect(postgres_url.replace("+psycopg", ""), autocommit=True) as connection:
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (v numeric, b boolean, d date)")
         connection.execute(
             "INSERT INTO t VALUES (1, true, '2020-01-02'), (1.0, false, '2020-01-03'), (1.00, NULL, NULL), "

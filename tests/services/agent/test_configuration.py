@@ -17,52 +17,40 @@ def allow_only_x(folder: Path) -> None:
     path.write_text(path.read_text().replace('["x", "absent"]', '["x"]'))
 
 
-def test_relative_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
-    settings = AgentSettings.load(World(tmp_path).write("http://tester"))
+def test_paths_are_relative_to_the_file_that_names_them_and_the_environment_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = World(tmp_path).write("http://tester")
+    path.write_text(path.read_text().replace('database_url = "sqlite:///agent.sqlite3"\n', ""))
+    monkeypatch.setenv("TACIT_AGENT_PORT", "9123")
+    settings = AgentSettings.load(path)
     assert settings.key_file == tmp_path / "agent.pem"
-    assert settings.database_url == f"sqlite:///{tmp_path / 'agent.sqlite3'}"
+    assert settings.database_url == f"sqlite:///{tmp_path / 'agent.sqlite3'}", (
+        "beside it, unless said otherwise"
+    )
     (data_set,) = settings.data_sets
     assert data_set.open().column_names() == ("x", "y", "id")
     assert settings.audience_of_tester == "http://tester"
-
-
-def test_the_database_is_beside_the_configuration_by_default(tmp_path: Path) -> None:
-    path = World(tmp_path).write("http://tester")
-    path.write_text(path.read_text().replace('database_url = "sqlite:///agent.sqlite3"\n', ""))
-    assert AgentSettings.load(path).database_url == f"sqlite:///{tmp_path / 'agent.sqlite3'}"
-
-
-def test_the_environment_overrides_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TACIT_AGENT_PORT", "9123")
-    assert AgentSettings.load(World(tmp_path).write("http://tester")).port == 9123
+    assert settings.port == 9123
 
 
 @pytest.mark.parametrize(
     "written",
     [
         {"agent": 'tester_kee = "x"'},
-        {"agent": "poll_wait_s = 1e9"},
         {"data_set": "epsilon = 0"},
         {"data_set": 'columns = [{kind = "numeric", name = "x", lower = 5, upper = 1}]'},
         {"data_set": '[[data_sets]]\nname = "patients"\nsource = "a.csv"\nepsilon = 1\ndelta = 0'},
+        {"policy": "units_mn = 5"},
+        {"policy": "units_min = 0"},
+        {"policy": "epsilon_per_study_max = -1.0"},
     ],
-    ids=["unknown", "out of range", "no budget", "bounds", "two of a name"],
+    ids=["unknown", "no budget", "bounds", "two of a name", "policy: unknown", "no units", "no epsilon"],
 )
 def test_a_wrong_setting_is_an_error(tmp_path: Path, written: dict[str, str]) -> None:
     path = World(tmp_path).write("http://tester", **written)
-    if "poll_wait_s" in written.get("agent", ""):
-        path.write_text(path.read_text().replace("poll_wait_s = 0\n", ""))
     with pytest.raises(SettingsError):
-        AgentSettings.load(path)
-
-
-@pytest.mark.parametrize(
-    "policy", ["units_mn = 5", "units_min = 0", "epsilon_per_study_max = -1.0", "procedures = 7"]
-)
-def test_a_wrong_policy_is_an_error(tmp_path: Path, policy: str) -> None:
-    World(tmp_path).write("http://tester", policy=policy)
-    with pytest.raises(SettingsError, match="policy"):
-        Policy.load(tmp_path / "policy.toml")
+        Policy.load(AgentSettings.load(path).policy_file)
 
 
 def test_a_policy_that_names_no_data_set_allows_none(tmp_path: Path) -> None:
@@ -71,18 +59,6 @@ def test_a_policy_that_names_no_data_set_allows_none(tmp_path: Path) -> None:
     policy = Policy.load(path)
     assert policy.data_sets == {}
     assert policy.approval == "by-hand"
-
-
-def test_check_counts_rows_and_units(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = World(tmp_path).write("http://tester", data_set='unit_column = "id"')
-    allow_only_x(tmp_path)
-    assert main(["check", "--config", str(path), "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
-    assert report["ok"]
-    (data_set,) = report["data_sets"]
-    assert (data_set["rows"], data_set["units"], data_set["columns"]) == (60, 60, 3)
-    assert main(["check", "--config", str(path)]) == 0
-    assert "ready" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

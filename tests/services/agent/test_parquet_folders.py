@@ -1,12 +1,10 @@
 """A folder of Parquet files is one data set: every row once, in order, or an error that tells no value."""
 
-import math
 import os
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -93,29 +91,6 @@ def test_files_and_the_names_of_their_folders_are_one_table(tmp_path: Path, name
     assert sum(batch.num_rows for batch in source.batches(Columns(), 8)) == 100
 
 
-def test_a_folder_whose_name_ends_as_a_file_does_is_a_folder(tmp_path: Path) -> None:
-    write(tmp_path, "visits.parquet/part-0.parquet", visits(0, 5))
-    assert values(open_source("visits.parquet", None, tmp_path), AGES)["age"] == [0, 1, 2, 3, 4]
-
-
-def test_a_study_encodes_partition_keys_as_columns(tmp_path: Path) -> None:
-    folder_of_visits(tmp_path)
-    domain = Domain(
-        columns=(
-            NumericColumn(name="year", lower=2000, upper=2100),
-            CategoricalColumn(name="site", levels=("A/B",)),
-        )
-    )
-    table = SourceTable(open_source("visits/", None, tmp_path), domain)
-    chunks = list(table.chunks())
-    assert np.concatenate([chunk.numeric[:, 0] for chunk in chunks]).round(4).tolist() == (
-        [0.23] * 30 + [0.24] * 70
-    )
-    codes = np.concatenate([chunk.categorical[:, 0] for chunk in chunks])
-    assert codes.tolist() == [0] * 30 + [2] * 20 + [1] * 50
-    assert SourceTable(open_source("visits/", None, tmp_path), domain, "sex").units == 2
-
-
 @pytest.mark.parametrize("parts", [1, 2, 3, 5, 100])
 def test_parts_hold_every_row_once_in_order_and_stand_alone(
     tmp_path: Path, parts: int, monkeypatch: pytest.MonkeyPatch
@@ -138,14 +113,6 @@ def test_parts_hold_every_row_once_in_order_and_stand_alone(
         for name, found in read.items():
             joined[name] += found
     assert joined == expected()
-
-
-def test_parts_are_about_equal_in_rows(tmp_path: Path) -> None:
-    for number in range(10):
-        write(tmp_path, f"t/{number}.parquet", visits(0, 1000), row_group_size=10)
-    sizes = [part.rows() for part in ParquetFolder(tmp_path / "t").split(7)]
-    assert (len(sizes), sum(sizes)) == (7, 10_000)
-    assert max(sizes) - min(sizes) <= 10
 
 
 @pytest.mark.parametrize(
@@ -226,27 +193,6 @@ def test_a_key_that_is_a_column_of_the_files_too_is_refused_where_it_is_used(tmp
     assert "more than one column 'sex'" in refused(lambda: SourceTable(source, domain))
 
 
-def cut_short(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9] + CANARY.encode())
-
-
-def break_a_page(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[4:60] = bytes(56)
-    path.write_bytes(bytes(data))
-
-
-@pytest.mark.parametrize("damage", [cut_short, break_a_page, lambda path: path.write_bytes(b"")])
-def test_damage_in_one_of_many_files_is_told_without_its_name(
-    tmp_path: Path, damage: Callable[[Path], object]
-) -> None:
-    source = odd_folder(tmp_path, visits(0, 3))
-    damage(tmp_path / "t" / f"patient={CANARY}odd" / "0.parquet")
-    message = refused(lambda: list(source.batches(AGES, 8)))
-    assert "Parquet file" in message
-    assert str(tmp_path) not in message
-
-
 def add(where: str, content: str = "") -> Callable[[Path], object]:
     def make(data: Path) -> None:
         (data / where).parent.mkdir(parents=True, exist_ok=True)
@@ -315,35 +261,3 @@ def test_bounds_on_files_and_depth_are_kept(tmp_path: Path, monkeypatch: pytest.
     deep = tmp_path / "deep" / "/".join(f"k{i}=1" for i in range(40))
     deep.mkdir(parents=True)
     assert "deep" in refused(ParquetFolder(tmp_path / "deep").rows)
-
-
-def test_the_footers_of_many_files_are_read_once_and_at_column_names_only_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    source_file = write(tmp_path, "one.parquet", visits(0, 3))
-    for number in range(100):
-        part = tmp_path / "t" / f"day={number:03}" / "0.parquet"
-        part.parent.mkdir(parents=True)
-        part.write_bytes(source_file.read_bytes())
-    opened: list[Path] = []
-    read = parquet_folder._footer
-    monkeypatch.setattr(parquet_folder, "_footer", lambda path: (opened.append(path), read(path))[1])
-    source = ParquetFolder(tmp_path / "t")
-    source.column_names()
-    source.fingerprint()
-    assert opened == []
-    assert source.rows() == 300
-    assert len(source.split(8)) == 8
-    days = values(source, Columns(("day",)))["day"]
-    assert days == sorted(float(i // 3) for i in range(300))
-    assert len(opened) == 100
-    write(tmp_path, "t/day=100/0.parquet", visits(0, 3))
-    assert source.rows() == 303, "another listing has other footers"
-
-
-def test_a_number_that_a_folder_name_does_not_spell_is_missing(tmp_path: Path) -> None:
-    for name in ("12", "1e3", "twelve", "", "__HIVE_DEFAULT_PARTITION__"):
-        write(tmp_path, f"t/x={name}/0.parquet", visits(0, 1))
-    found = values(ParquetFolder(tmp_path / "t"), Columns(("x",)))["x"]
-    assert [value for value in found if not math.isnan(float(str(value)))] == [12.0, 1000.0]
-    assert len(found) == 5

@@ -1,6 +1,5 @@
 """Parts of a Parquet file: every row once, in order, and no byte of what is not used is read."""
 
-import io
 import pickle
 from pathlib import Path
 
@@ -11,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit_services.agent.data import parquet_source
 from tacit_services.agent.data.parquet_source import ParquetSource, balanced_runs
-from tacit_services.agent.data.source import Columns, DataError, ReadsWithin, Splits
+from tacit_services.agent.data.source import Columns, DataError, Splits
 from tacit_services.curator.store import RowStore, StorageKeys
 
 NUMBERS = Columns(numbers=("x",))
@@ -93,57 +91,3 @@ def test_parts_of_encrypted_rows_are_decrypted_wherever_they_are_read(tmp_path: 
     assert len(parts) == 3
     assert [value for part in parts for value in rows_of(part, 65_536)] == list(range(50_000))
     assert {part.fingerprint() for part in parts} == {source.fingerprint()}
-
-
-class CountedFile(io.BytesIO):
-    """Counts what is read, and how much of it at once."""
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(data)
-        self.reads: list[tuple[int, int]] = []
-
-    def read(self, size: int | None = -1) -> bytes:
-        start = self.tell()
-        found = super().read(size)
-        self.reads.append((start, len(found)))
-        return found
-
-
-def wide_file(columns: int, groups: int, rows: int) -> bytes:
-    rng = np.random.default_rng(1)
-    out = io.BytesIO()
-    table = pa.table({f"c{i}": rng.normal(size=groups * rows) for i in range(columns)})
-    pq.write_table(table, out, row_group_size=rows, use_dictionary=False, compression="none")
-    return out.getvalue()
-
-
-def test_bytes_of_columns_that_are_not_used_are_never_read() -> None:
-    data = wide_file(columns=60, groups=4, rows=2000)
-    file = CountedFile(data)
-    with pa.PythonFile(file, mode="r") as opened:
-        source = ParquetSource(opened)
-        read = sum(batch.num_rows for batch in source.batches(Columns(numbers=("c7", "c41")), 1000))
-    assert read == 8000
-    metadata = pq.read_metadata(io.BytesIO(data))
-    for group in range(4):
-        for index in range(60):
-            chunk = metadata.row_group(group).column(index)
-            start, stop = chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size
-            touched = sum(max(0, min(stop, at + size) - max(start, at)) for at, size in file.reads)
-            used = index in (7, 41)
-            # Reading a footer begins with the last 64 KiB, whatever they are.
-            assert touched >= stop - start if used else stop > len(data) - 2**16 or touched == 0
-
-
-@pytest.mark.parametrize(("bytes_max", "buffer_bytes"), [(2**20, 2**16), (2**30, 2**18), (1, 2**14)])
-def test_read_buffers_follow_the_bound_on_memory(bytes_max: int, buffer_bytes: int) -> None:
-    file = CountedFile(wide_file(columns=4, groups=1, rows=100_000))
-    with pa.PythonFile(file, mode="r") as opened:
-        source = ParquetSource(opened)
-        assert isinstance(source, ReadsWithin)
-        columns = Columns(numbers=("c0", "c1", "c2", "c3"))
-        assert sum(b.num_rows for b in source.reading_within(bytes_max).batches(columns, 1000)) == 100_000
-    largest = max(size for start, size in file.reads if start < 3_000_000)
-    # A page of 1 MiB that is larger than the buffer is read whole, once.
-    assert largest <= 2**20 + buffer_bytes
-    assert parquet_source.buffer_bytes(bytes_max, 4) == buffer_bytes

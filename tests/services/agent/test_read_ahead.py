@@ -3,27 +3,12 @@
 import threading
 from collections.abc import Generator
 
-import pytest
-
-from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import read_ahead
 
 
 def test_the_same_items_in_the_same_order() -> None:
     assert list(read_ahead(item for item in range(100))) == list(range(100))
     assert list(read_ahead(item for item in ())) == []
-
-
-def test_an_error_comes_after_the_items_before_it() -> None:
-    def failing() -> Generator[int, None, None]:
-        yield 1
-        yield 2
-        raise DataError("the rows cannot be read")
-
-    ahead = read_ahead(failing())
-    assert [next(ahead), next(ahead)] == [1, 2]
-    with pytest.raises(DataError, match="cannot be read"):
-        next(ahead)
 
 
 def test_leaving_early_cleans_up_in_the_reading_thread() -> None:

@@ -1,19 +1,14 @@
 """Where a data set's rows are, as agents' and curators' settings say it, up to `tacit data check`."""
 
-import json
 import sqlite3
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from agent_fakes import World
 from pydantic import ValidationError
 
-from tacit_services.agent.__main__ import main
-from tacit_services.agent.data.source import DataError, Splits
-from tacit_services.agent.settings import AgentSettings, DataSetSettings, SourceSettings
+from tacit_services.agent.data.source import Splits
+from tacit_services.agent.settings import DataSetSettings, SourceSettings
 from tacit_services.curator.data_sets import ConfiguredDataSet
 
 QUERY = {"source": "sqlite:///t.sqlite3", "query": "SELECT x FROM t"}
@@ -50,47 +45,3 @@ def test_agents_and_curators_read_a_query_in_the_parts_that_are_declared(tmp_pat
         source = settings.open()
         assert isinstance(source, Splits)
         assert [part.rows() for part in source.split(3)] == [30, 30, 40]
-
-
-def test_ranges_are_settings_of_a_toml_file(tmp_path: Path) -> None:
-    path = World(tmp_path).write("http://tester")
-    text = path.read_text().replace(
-        'source = "patients.csv"',
-        'source = "sqlite:///t.sqlite3"\nquery = "SELECT 1 AS x"\n'
-        'partition_column = "x"\npartition_bounds = [-5, 10]',
-    )
-    path.write_text(text)
-    (data_set,) = AgentSettings.load(path).data_sets
-    assert (data_set.partition_column, data_set.partition_bounds) == ("x", (-5, 10))
-
-
-def test_check_reads_a_folder_and_says_what_is_wrong_with_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = World(tmp_path).write(
-        "http://tester",
-        data_set='unit_column = "id"\ncolumns = [{kind = "numeric", name = "x", lower = 0, upper = 9}]',
-    )
-    path.write_text(path.read_text().replace('"patients.csv"', '"patients/"'))
-    policy = tmp_path / "policy.toml"
-    policy.write_text(policy.read_text().replace('["x", "absent"]', '["x"]'))
-    for number in range(6):
-        where = tmp_path / "patients" / f"id=Xc4nary{number}"
-        where.mkdir(parents=True)
-        pq.write_table(pa.table({"x": list(range(10))}), where / "0.parquet")
-    policy.write_text(policy.read_text().replace("approval", "units_min = 6\napproval", 1))
-    assert main(["check", "--config", str(path), "--json"]) == 0
-    (data_set,) = json.loads(capsys.readouterr().out)["data_sets"]
-    assert (data_set["rows"], data_set["units"], data_set["columns"]) == (60, 6, 2)
-    assert data_set["bounds"] == {"x": "all values lie within"}
-    pq.write_table(pa.table({"y": [1]}), where / "0.parquet")
-    assert main(["check", "--config", str(path), "--json"]) == 1
-    out = capsys.readouterr().out
-    assert "no column 'x'" in json.loads(out)["error"]
-    assert "Xc4nary" not in out
-
-
-def test_a_source_of_no_known_kind_is_told_when_it_is_opened(tmp_path: Path) -> None:
-    settings = SourceSettings(source="absent", folder=tmp_path)
-    with pytest.raises(DataError, match="is it there"):
-        settings.open()

@@ -1,10 +1,12 @@
 """A table's sums are the same bits whoever adds them up: threads, processes, parts and chunks of any size."""
 
-import pickle
+import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import psycopg
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
@@ -12,9 +14,9 @@ import pytest
 from process_workers import ProcessWorkers
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk, PooledTable, Table
+from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, default_choice
-from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, TakenPlaces
+from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.features.cell_counts import CellGrid, sum_cells
 from tacit_protocol.features.column_histograms import ColumnHistograms
@@ -23,11 +25,13 @@ from tacit_protocol.features.sketches import BucketDesign, SketchRelease
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.workers import ONE_WORKER, ThreadWorkers, Workers
 from tacit_services.agent.data.reader import AlignedUnits, TableBounds, UnitHasher
-from tacit_services.agent.data.source import DataError
+from tacit_services.agent.data.source import DataError, Source, Splits
+from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.settings import open_source
 
-ROWS, UNITS, GROUP_ROWS = 3000, 700, 170
+ROWS, UNITS, GROUP_ROWS, FILES = 3000, 700, 170, 5
+RANGES = Ranges("part", (1, 2, 3, 4))
 DOMAIN = Domain(
     columns=(
         NumericColumn(name="x", lower=-3, upper=3),
@@ -58,8 +62,8 @@ def _sketch(table: Table) -> Arrays:
     design = BucketDesign.near(table.units, 30)
     codes = design.assign(np.random.default_rng(5))
     found = SketchRelease(WAVES).sum(table, design, codes)
-    assert found.moments.second is not None
-    return [found.sketch, found.moments.total, found.moments.second]
+    assert found.moments[0].second is not None
+    return [found.sketch, found.moments[0].total, found.moments[0].second]
 
 
 def _projections(table: Table) -> Arrays:
@@ -95,7 +99,41 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     pq.write_table(table, folder / "t.parquet", row_group_size=GROUP_ROWS)
     pa_csv.write_csv(table, folder / "t.csv")
+    for number in range(FILES):
+        path = folder / "parts" / f"part={number}" / "0.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(table.slice(number * ROWS // FILES, ROWS // FILES), path, row_group_size=GROUP_ROWS)
     return folder
+
+
+def folder(files: Path, _: str) -> Source:
+    return open_source("parts/", None, files)
+
+
+def records(files: Path) -> list[tuple[Any, ...]]:
+    """The rows and their place, in another order: the ranges of places put them back."""
+    rows = pq.read_table(files / "t.parquet").to_pylist()
+    found = [(place // (ROWS // FILES), *row.values()) for place, row in enumerate(rows)]
+    return [row for number in reversed(range(FILES)) for row in found if row[0] == number]
+
+
+def sqlite(files: Path, _: str) -> Source:
+    place = files / "t.sqlite3"
+    if not place.exists():
+        with sqlite3.connect(place) as connection:
+            connection.execute("CREATE TABLE t (part INT, x REAL, y REAL, site TEXT, id TEXT)")
+            connection.executemany("INSERT INTO t VALUES (?, ?, ?, ?, ?)", records(files))
+        connection.close()
+    return SqlSource(f"sqlite:///{place}", "SELECT * FROM t", RANGES)
+
+
+def postgresql(files: Path, url: str) -> Source:
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE t (part int, x float8, y float8, site text, id text)")
+        with connection.cursor().copy("COPY t FROM STDIN") as copy:
+            for record in records(files):
+                copy.write_row(record)
+    return SqlSource(url, "SELECT * FROM t", RANGES)
 
 
 @pytest.fixture(scope="module")
@@ -105,11 +143,18 @@ def processes() -> Iterator[ProcessWorkers]:
 
 
 def _table(
-    files: Path, name: str, unit: str | None, workers: Workers, bounds: TableBounds, *, placed: bool = False
+    files: Path,
+    rows: str | Source,
+    unit: str | None,
+    workers: Workers,
+    bounds: TableBounds,
+    *,
+    placed: bool = False,
 ) -> SourceTable:
     column = None if unit is None else "id"
     hasher = AlignedUnits(KEY) if placed else UnitHasher(bytes(16))
-    source, draw = open_source(name, None, files), 7 if unit == "one of id" else None
+    source = open_source(rows, None, files) if isinstance(rows, str) else rows
+    draw = 7 if unit == "one of id" else None
     ordered = placed and unit is not None
     return SourceTable(source, DOMAIN, column, bounds, hasher, ordered=ordered, workers=workers, draw=draw)
 
@@ -134,6 +179,27 @@ def test_sums_are_the_same_bits_whoever_adds_them_up(
         assert all(np.array_equal(one, other) for one, other in zip(expected, found, strict=True))
 
 
+@pytest.mark.parametrize("unit", [None, "id"])
+@pytest.mark.parametrize("make", [folder, sqlite, postgresql])
+def test_folders_and_queries_have_the_sums_of_the_file_whoever_reads_them(
+    files: Path,
+    processes: ProcessWorkers,
+    make: Callable[[Path, str], Source],
+    unit: str | None,
+    request: pytest.FixtureRequest,
+) -> None:
+    source = make(files, request.getfixturevalue("postgres_url") if make is postgresql else "")
+    assert isinstance(source, Splits)
+    assert len(source.split(4)) > 2
+    small = TableBounds(chunk_rows_max=61, part_bytes=20_000)
+    for name in ("features", "sketch"):
+        total, placed = REDUCTIONS[name], name in PLACED
+        expected = total(_table(files, "t.parquet", unit, ONE_WORKER, TableBounds(), placed=placed))
+        for workers in (ONE_WORKER, ThreadWorkers(3), processes):
+            found = total(_table(files, source, unit, workers, small, placed=placed))
+            assert all(np.array_equal(one, other) for one, other in zip(expected, found, strict=True))
+
+
 def test_a_part_that_is_added_twice_or_left_out_is_noticed(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,33 +212,6 @@ def test_a_part_that_is_added_twice_or_left_out_is_noticed(
     monkeypatch.setattr(SourceTable, "_parts", lambda self: [*genuine(self)[:-1], genuine(self)[0]])
     with pytest.raises((DataError, UnitCountError), match="changed"):
         _sketch(_table(files, "t.parquet", None, ThreadWorkers(2), TableBounds()))
-
-
-def test_a_file_replaced_while_parts_are_read_is_noticed(files: Path, tmp_path: Path) -> None:
-    rows = pq.read_table(files / "t.parquet")
-    pq.write_table(rows, tmp_path / "t.parquet", row_group_size=GROUP_ROWS)
-    table = _table(tmp_path, "t.parquet", None, ThreadWorkers(2), TableBounds())
-    assert table.units == ROWS
-    pq.write_table(rows.slice(0, ROWS), tmp_path / "t.parquet", row_group_size=GROUP_ROWS // 2)
-    with pytest.raises(DataError, match="changed"):
-        _sums(table)
-
-
-def test_places_travel_packed_and_are_taken_once() -> None:
-    taken = TakenPlaces(13)
-    chunk = EncodedChunk(np.zeros((5, 2)), np.zeros((5, 0), np.int32), None, 5, np.array([0, 3, 7, 11, 12]))
-    assert len(list(taken.take(WAVES, chunk, 10))) == 1
-    other = pickle.loads(pickle.dumps(taken))  # noqa: S301 (made here)
-    with pytest.raises(UnitCountError):
-        taken.merge(other)
-    rest = TakenPlaces(13)
-    places = np.array([1, 2, 4, 5, 6, 8, 9, 10])
-    rows = EncodedChunk(np.zeros((8, 2)), np.zeros((8, 0), np.int32), None, 8, places)
-    assert len(list(rest.take(WAVES, rows, 10))) == 1
-    with pytest.raises(UnitCountError):
-        rest.require_all()
-    rest.merge(other)
-    rest.require_all()
 
 
 def test_a_pool_is_reduced_owner_by_owner(files: Path) -> None:
@@ -197,9 +236,3 @@ def test_what_a_worker_cannot_read_is_an_error_that_quotes_nothing(
     for workers in (ThreadWorkers(2), processes):
         with pytest.raises(DataError, match="damaged"):
             _sums(_table(tmp_path, "t.parquet", None, workers, TableBounds()))
-
-
-def test_memory_is_shared_out_among_the_workers() -> None:
-    one, four = TableBounds.within(2**30, 1), TableBounds.within(2**30, 4)
-    assert one.part_bytes == 4 * four.part_bytes
-    assert TableBounds.within(2**26, 8).chunk_bytes == 2**26 // 8 // 16

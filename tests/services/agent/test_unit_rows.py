@@ -11,11 +11,10 @@ import pytest
 from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.alignment import UnitKey
-from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.base import StudyError, canonical, reread
+from tacit_protocol.procedures.base import StudyError, reread
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_services.agent.data.reader import AlignedUnits, TableBounds, UnitHasher, drawn_rows, row_draw
 from tacit_services.agent.data.table import SourceTable
@@ -148,20 +147,6 @@ def test_the_level_holds_where_units_have_different_numbers_of_rows(tmp_path: Pa
     drawn_one = rejected(tmp_path, "one")
     assert drawn_one < 14
     assert rejected(tmp_path, "average") > drawn_one + 4
-
-
-def test_studies_of_before_keep_their_bytes_and_warn() -> None:
-    average, one = study("average"), study("one")
-    procedure = procedure_named(average.procedure)
-    assert b"unit_rows" not in encode(average)
-    assert b'"unit_rows":"one"' in encode(one)
-    for asked in (average, one):
-        assert decode(Study, encode(asked)) == asked
-        assert canonical(procedure, asked).unit_rows == asked.unit_rows
-    assert any("averages" in warning for warning in procedure.warnings(average, {}))
-    assert not procedure.warnings(one, {})
-    with pytest.raises(ValueError, match="unit column"):
-        Study.model_validate(one.model_dump() | {"unit_column": None})
 
 
 def test_a_release_of_rows_counted_otherwise_is_not_read_again() -> None:

@@ -15,7 +15,6 @@ from tacit_services.curator.tables import DATA_SETS, INVITATIONS, METADATA
 from tacit_services.ledger.accounts import account_of, debit, debits_of
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import run_transaction
-from tacit_services.shared.roster import INVITATION_LIFE_S
 from tacit_services.shared.settings import SettingsError
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "curator-storage.md"
@@ -46,16 +45,6 @@ def test_an_owner_enrols_once_with_its_own_key(curator: CuratorWorld) -> None:
     assert problem(curator.call("GET", "/v1/owners", key)) == "forbidden"
     rows = run_transaction(curator.engine, lambda c: c.execute(INVITATIONS.select()).all(), read_only=True)
     assert invited["invitation"] not in str(rows)
-
-
-def test_an_invitation_expires_and_is_for_one_name(lone_curator: CuratorWorld) -> None:
-    world, key = lone_curator, PrivateKey.generate()
-    invited = world.call("POST", "/v1/invitations", world.operator, json={"name": "west"}).json()
-    body = {"invitation": invited["invitation"], "name": "east", "key": key.public_hex}
-    assert problem(world.call("POST", "/v1/enrolments", key, json=body)) == "invitation-invalid"
-    world.now += INVITATION_LIFE_S
-    late = body | {"name": "west"}
-    assert problem(world.call("POST", "/v1/enrolments", key, json=late)) == "invitation-invalid"
 
 
 def test_the_operator_revokes_keys_and_invitations(curator: CuratorWorld) -> None:
@@ -129,15 +118,6 @@ def test_registration_opens_the_account_in_the_same_transaction(curator: Curator
     assert held.policy.columns == ("age", "sex")
     with pytest.raises(DataError, match="no rows are held"):
         held.source()
-
-
-def test_the_longest_names_fit_everywhere(curator: CuratorWorld) -> None:
-    name = "n" * 63
-    key = PrivateKey.generate()
-    curator.owners["o" * 63] = key
-    assert curator.enrol("o" * 63).status_code == 201
-    assert curator.register(owner="o" * 63, name=name).status_code == 201
-    assert curator.upload(owner="o" * 63, name=name).status_code == 201
 
 
 def test_caps_and_policy_may_change_and_a_changed_cap_is_an_entry(curator: CuratorWorld) -> None:
@@ -336,17 +316,6 @@ def test_a_missing_storage_key_stops_the_start_and_rotation_wraps_anew(tmp_path:
     world = CuratorWorld(tmp_path, url, keys=new, owners=owners)
     assert len(list(world.held().source().batches(Columns(("age",)), 10))) == 1
     world.close()
-
-
-def test_a_start_on_another_database_touches_nothing(tmp_path: Path) -> None:
-    world = CuratorWorld(tmp_path, f"sqlite:///{tmp_path / 'c.sqlite3'}")
-    world.register()
-    world.upload()
-    files = world.files()
-    world.close()
-    with pytest.raises(SettingsError, match="another database"):
-        CuratorWorld(tmp_path, f"sqlite:///{tmp_path / 'other.sqlite3'}", owners=world.owners)
-    assert world.files() == files
 
 
 def test_every_table_has_its_line() -> None:

@@ -34,10 +34,6 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert settings.database_url == f"sqlite:///{tmp_path / 'curator.sqlite3'}"
     (tmp_path / "heart.csv").write_text("x\n1\n")
     assert settings.data_sets[0].open().column_names() == ("x",)
-
-
-def test_audiences_are_the_urls_unless_set(tmp_path: Path) -> None:
-    settings = load(tmp_path, WRITTEN)
     assert (settings.token_audience, settings.audience_of_tester) == (
         "https://curator.example",
         "https://tester.example",

@@ -10,9 +10,8 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
-from curator_process import load, prepare
-from curator_server import PATH, CuratorProcess
-from curator_world import ROWS, CuratorWorld, problem
+from curator_process import PATH, CuratorProcess, load, prepare
+from curator_world import ROWS, CuratorWorld
 from long_runs import choose
 from own_time import require_a_stop_in_time, stop
 
@@ -93,20 +92,6 @@ def test_a_connection_that_breaks_leaves_what_was_held(tmp_path: Path, prepared:
     assert "internal_error" not in log
 
 
-@pytest.mark.long
-def test_killed_in_mid_upload_it_starts_with_what_it_held(tmp_path: Path, prepared: CuratorWorld) -> None:
-    with CuratorProcess(tmp_path, prepared) as curator:
-        held = curator.files_at_start
-        with curator.begin(10 * len(HALF), HALF):
-            curator.child.kill()
-            curator.child.wait()
-        assert len(curator.files()) == 2, "the file that was begun must be there to be removed"
-    with CuratorProcess(tmp_path, prepared) as curator:
-        assert curator.files_at_start == held == curator.files()
-        assert curator.show()["rows"] == 4
-    require_first_rows(tmp_path)
-
-
 HELD_AFTER = {
     StorageStep.FILE_BEGUN: 4,
     StorageStep.FILE_WRITTEN: 4,
@@ -151,14 +136,6 @@ def test_asked_to_stop_in_mid_upload_it_stops_and_leaves_nothing(
 
     require_a_stop_in_time(stopped_s)
     require_first_rows(tmp_path)
-
-
-def test_a_refusal_in_mid_upload_reaches_its_sender(tmp_path: Path, prepared: CuratorWorld) -> None:
-    broken = b"patient,age,sex\n" + b"1,2,f\n" * 100_000 + b"1\n" + b"1,2,f\n" * 500_000
-    with CuratorProcess(tmp_path, prepared) as curator:
-        answer = curator.upload(broken)
-        assert (answer.status_code, problem(answer)) == (422, "upload-refused")
-        assert curator.files() == curator.files_at_start
 
 
 def test_who_waits_to_be_asked_for_its_rows_is_refused_without_sending_them(

@@ -1,7 +1,6 @@
 """Uploads: what is taken, what is refused, and that a refused one leaves nothing behind."""
 
 import asyncio
-import errno
 import io
 import resource
 from collections.abc import AsyncIterator, Iterator
@@ -22,7 +21,6 @@ from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.source import Columns
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.curator import uploads
-from tacit_services.curator.store import RowWriter
 from tacit_services.curator.uploads import CSV, PARQUET
 from tacit_services.shared.database import DatabaseUnavailableError
 
@@ -137,24 +135,9 @@ def test_units_are_counted_exactly_however_many_fit_in_memory(
     assert lone_curator.upload(data).json()["units"] == units
 
 
-def test_without_a_unit_column_every_row_is_a_unit(lone_curator: CuratorWorld) -> None:
-    lone_curator.register(unit_column=None)
-    answer = lone_curator.upload(b"age,sex\n1,f\n1,f\n").json()
-    assert (answer["rows"], answer["units"]) == (2, 2)
-
-
-def test_a_thousand_columns_and_quoted_names(lone_curator: CuratorWorld) -> None:
-    names = [f'column "{i}", of many' for i in range(1000)]
-    columns = [{"kind": "numeric", "name": name, "lower": 0.0, "upper": 1.0} for name in names]
-    assert lone_curator.register(columns=columns, unit_column=None).status_code == 201
-    quoted = ['"' + name.replace('"', '""') + '"' for name in names]
-    row = ",".join(["0.5"] * 1000)
-    data = "\ufeff" + ",".join(quoted) + "\r\n" + (row + "\r\n") * 500
-    assert lone_curator.upload(data.encode()).json()["rows"] == 500
-
-
 # What is refused.
 
+ROW = {"patient": [1], "age": [1], "sex": ["f"]}
 REFUSED: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", CSV),
     "a header alone": (b"patient,age,sex\n", CSV),
@@ -167,33 +150,15 @@ REFUSED: dict[str, tuple[bytes, str]] = {
         b"patient,age,sex\n" + b"1,2,f\n" * 300_000 + CANARY.encode() + b"\xff,2,f\n",
         CSV,
     ),
-    "no UTF-8 in the header": (b"patient,age,sex,\xff\n1,2,f,x\n", CSV),
-    "UTF-16": ("patient,age,sex\n1,2,f\n".encode("utf-16"), CSV),
     "a line without end": (b"patient,age,sex\n" + b"1" * 6_000_000, CSV),
-    "a header without end": (b"p" * 6_000_000, CSV),
     "an open quote": (b'patient,age,sex\n"1,2,f\n' + b"1,2,f\n" * 1_000_000, CSV),
-    "Parquet as CSV": (parquet(pa.table({"patient": [1], "age": [1], "sex": ["f"]})), CSV),
+    "Parquet as CSV": (parquet(pa.table(ROW)), CSV),
     "CSV as Parquet": (ROWS, PARQUET),
     "Parquet without a column": (parquet(pa.table({"patient": [1], "age": [1]})), PARQUET),
-    "Parquet without rows": (
-        parquet(
-            pa.table(
-                {
-                    "patient": pa.array([], pa.int64()),
-                    "age": pa.array([], pa.float64()),
-                    "sex": pa.array([], pa.string()),
-                }
-            )
-        ),
-        PARQUET,
-    ),
-    "Parquet of lists": (parquet(pa.table({"patient": [1], "age": [[1]], "sex": ["f"]})), PARQUET),
-    "Parquet of dates": (
-        parquet(pa.table({"patient": [1], "age": pa.array([1], pa.date32()), "sex": ["f"]})),
-        PARQUET,
-    ),
-    "Parquet cut short": (parquet(pa.table({"patient": [1], "age": [1], "sex": ["f"]}))[:-9], PARQUET),
-    "an empty Parquet": (b"", PARQUET),
+    "Parquet without rows": (parquet(pa.table(ROW).slice(1)), PARQUET),
+    "Parquet of lists": (parquet(pa.table(ROW | {"age": [[1]]})), PARQUET),
+    "Parquet of dates": (parquet(pa.table(ROW | {"age": pa.array([1], pa.date32())})), PARQUET),
+    "Parquet cut short": (parquet(pa.table(ROW))[:-9], PARQUET),
 }
 
 
@@ -222,16 +187,19 @@ def test_a_refusal_says_which_declared_column(lone_curator: CuratorWorld) -> Non
     assert (answer["path"], answer["detail"]) == ("$.columns[0]", "a column declared numeric holds no number")
 
 
-@pytest.mark.parametrize("media_type", ["application/json", "text/plain", "application/gzip", ""])
-def test_other_media_types_are_refused(lone_curator: CuratorWorld, media_type: str) -> None:
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"content-type": "application/json"},
+        {"content-type": ""},
+        {"content-type": CSV, "content-encoding": "gzip"},
+    ],
+)
+def test_other_media_types_and_compressed_bodies_are_refused(
+    lone_curator: CuratorWorld, headers: dict[str, str]
+) -> None:
     lone_curator.register()
-    assert problem(lone_curator.upload(media_type=media_type)) == "unsupported-media-type"
-
-
-def test_compressed_bodies_are_refused(lone_curator: CuratorWorld) -> None:
-    lone_curator.register()
-    answer = lone_curator.upload(headers={"content-encoding": "gzip"})
-    assert problem(answer) == "unsupported-media-type"
+    assert problem(lone_curator.upload(headers=headers)) == "unsupported-media-type"
 
 
 @pytest.mark.parametrize("media_type", [CSV, PARQUET])
@@ -358,27 +326,6 @@ def _wide(draw: np.random.Generator, media_type: str) -> bytes:
         return parquet(pa.table({"patient": np.arange(len(ages)), "age": ages, "sex": ["f"] * len(ages)}))
     lines = [f"{index},{age!r},f\n" for index, age in enumerate(ages.tolist())]
     return ("patient,age,sex\n" + "".join(lines)).encode()
-
-
-@pytest.mark.parametrize("moment", ["create", "write", "finish"])
-def test_a_disk_that_fails_at_any_step_leaves_nothing(
-    lone_curator: CuratorWorld, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    world = lone_curator
-    world.register()
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "no room")
-
-    with monkeypatch.context() as broken:
-        if moment == "create":
-            broken.setattr(pq.ParquetWriter, "__init__", fail)
-            broken.setattr(pq.ParquetWriter, "__del__", lambda _: None)
-        else:
-            broken.setattr(RowWriter, {"write": "write", "finish": "finish"}[moment], fail)
-        assert problem(world.upload()) == "storage-full"
-    assert world.files() == set()
-    assert world.upload().status_code == 201
 
 
 def test_a_database_that_refuses_leaves_nothing_and_one_that_does_not_answer_leaves_it_to_the_next_start(

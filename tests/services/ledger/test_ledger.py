@@ -1,24 +1,20 @@
 """The ledger charges shares, refuses, chains and never overspends, on SQLite and PostgreSQL."""
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-import debit_process
 import pytest
 import sqlalchemy as sa
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from debit_process import COST, DEBIT_MICRO
-from forked_python import forked_python
+from debit_process import COST
 
 from tacit_protocol.privacy.accounting import (
     EVERYTHING_MAY_RUN,
     FAMILIES,
-    Amounts,
     Division,
     charge,
     gaussian_mu,
@@ -29,21 +25,19 @@ from tacit_protocol.privacy.noisy_counts import laplace_count_guarantee
 from tacit_services.agent.schema import METADATA
 from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import (
-    MICRO,
     Account,
     AlreadyDebitedError,
     BudgetExceededError,
     DivisionRefusedError,
     LedgerDamagedError,
     Standing,
-    UnknownAccountError,
     account_of,
     debit,
     debits_of,
     set_caps,
     standing_of,
 )
-from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, Entry, entry_of
+from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, Entry
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 
@@ -235,30 +229,6 @@ def test_a_study_of_both_kinds_is_paid_by_both_shares(sqlite: sa.Engine) -> None
     assert standing_in(sqlite).approximate_left_pico == DELTA_PICO // 2 - 10**6
 
 
-def test_gaussian_noise_on_an_account_without_delta_is_refused(sqlite: sa.Engine) -> None:
-    open_account(sqlite, delta_pico=0)
-    with pytest.raises(BudgetExceededError):
-        spend(sqlite, "a", gaussian("0.001", "1e-9"))
-    assert standing_in(sqlite).pure_left_micro == 2_000_000
-
-
-def test_taking_the_delta_away_later_leaves_nothing(sqlite: sa.Engine) -> None:
-    open_account(sqlite)
-    spend(sqlite, "a", gaussian("0.1"))
-    open_account(sqlite, delta_pico=0)
-    found = standing_in(sqlite)
-    assert (found.gaussian_left_micro, found.pure_left_micro, found.promised_micro) == (0, 0, None)
-    run_transaction(sqlite, verify, read_only=True)
-
-
-def test_before_the_first_debit_any_division_may_be_set(engine: sa.Engine) -> None:
-    for pure in (0.0, 1.0, 0.3):
-        open_account(engine, division=Division.of(FAMILIES, pure))
-        assert standing_in(engine).pure_share_micro == pure * 2_000_000
-    assert standing_in(engine).promised_micro == 2_000_000
-    assert run_transaction(engine, verify, read_only=True) == 3
-
-
 def test_shares_move_after_a_debit_only_under_a_cap_that_covers_both(engine: sa.Engine) -> None:
     open_account(engine)
     spend(engine, "a", laplace("0.1"))
@@ -283,14 +253,6 @@ def test_a_lowered_cap_keeps_its_promise_and_may_be_raised_back(engine: sa.Engin
     open_account(engine)
     assert standing_in(engine) == before
     run_transaction(engine, verify, read_only=True)
-
-
-def test_what_was_spent_of_any_share_counts_against_a_lowered_cap(sqlite: sa.Engine) -> None:
-    open_account(sqlite, division=GAUSSIAN)
-    spend(sqlite, "a", laplace("0.5"))
-    open_account(sqlite, cap_micro=1_500_000, division=GAUSSIAN)
-    found = standing_in(sqlite)
-    assert (found.pure_left_micro, found.gaussian_left_micro) == (0, 1_000_000)
 
 
 def test_a_raised_cap_is_a_new_promise(engine: sa.Engine) -> None:
@@ -326,75 +288,21 @@ def test_a_study_is_debited_once(engine: sa.Engine) -> None:
         run_transaction(engine, lambda c: debit(c, "patients", STUDY, COST, at=3))
 
 
-def test_an_unknown_account_is_an_error_everywhere(sqlite: sa.Engine) -> None:
-    for work in (
-        lambda c: debit(c, "staff", STUDY, COST, at=1),
-        lambda c: account_of(c, "staff"),
-        lambda c: standing_of(c, "staff"),
-    ):
-        with pytest.raises(UnknownAccountError):
-            run_transaction(sqlite, work)
-
-
-def test_changing_a_cap_is_an_entry_and_the_same_cap_again_is_none(sqlite: sa.Engine) -> None:
-    open_account(sqlite)
-    open_account(sqlite)
-    run_transaction(sqlite, lambda c: debit(c, "patients", STUDY, gaussian("0.9", "1e-6"), at=2))
-    open_account(sqlite, cap_micro=500_000)
-    assert standing_in(sqlite).gaussian_left_micro == 0
-    kinds = [entry["kind"] for entry in run_transaction(sqlite, export, read_only=True)]
-    assert kinds == ["cap", "debit", "cap"]
-    run_transaction(sqlite, verify, read_only=True)
-
-
-def fill(engine: sa.Engine) -> None:
-    open_account(engine)
-    for name in "bcd":
-        run_transaction(engine, lambda c, n=name: debit(c, "patients", n * 64, COST, at=2))
-
-
 TAMPERINGS = {
-    "a smaller amount": ENTRIES.update().where(ENTRIES.c.sequence == 3).values(pure_pico=1),
-    "a smaller sum": ACCOUNTS.update().values(pure_spent_pico=1),
-    "a larger share": ACCOUNTS.update().values(pure_share_pico=2 * 10**12),
-    "a larger promise": ACCOUNTS.update().values(gaussian_promised_femto=10**15),
     "fewer debits": ACCOUNTS.update().values(debits=0),
-    "an entry of the older form": ENTRIES.update().where(ENTRIES.c.sequence == 3).values(form=1),
+    "an entry of the older form": ENTRIES.update().where(ENTRIES.c.sequence == 2).values(form=1),
     "an amount beside those of the form": ENTRIES.update().values(spent_after_micro=1),
-    "a smaller event": ENTRIES.update().where(ENTRIES.c.sequence == 3).values(events="[]"),
-    "an entry removed from the middle": ENTRIES.delete().where(ENTRIES.c.sequence == 3),
-    "the newest entry removed": ENTRIES.delete().where(ENTRIES.c.sequence == 4),
-    "a raised cap": ACCOUNTS.update().values(epsilon_cap_micro=9_000_000),
-    "a moved head": ACCOUNTS.update().values(head_hash="0" * 64),
-    "another study": ENTRIES.update().where(ENTRIES.c.sequence == 2).values(study="e" * 64),
 }
+"""What tests/audits/test_ledger_tampering.py does not try."""
 
 
 @pytest.mark.parametrize("tampering", TAMPERINGS)
 def test_tampering_is_noticed(sqlite: sa.Engine, tampering: str) -> None:
-    fill(sqlite)
-    assert run_transaction(sqlite, verify, read_only=True) == 4
+    open_account(sqlite)
+    spend(sqlite, "a", COST)
     run_transaction(sqlite, lambda c: c.execute(TAMPERINGS[tampering]))
     with pytest.raises(LedgerDamagedError):
         run_transaction(sqlite, verify, read_only=True)
-
-
-def test_the_newest_entry_and_its_account_put_back_together_are_not_noticed_but_the_head_differs(
-    sqlite: sa.Engine,
-) -> None:
-    """The limit that verify documents: an older copy is consistent; only its head is another."""
-    fill(sqlite)
-    head = run_transaction(sqlite, lambda c: account_of(c, "patients"), read_only=True).head_hash
-
-    def put_back(connection: sa.Connection) -> None:
-        connection.execute(ENTRIES.delete().where(ENTRIES.c.sequence == 4))
-        row = connection.execute(ENTRIES.select().where(ENTRIES.c.sequence == 3)).one()
-        summary = {"version": 3, "debits": 2, "head_hash": entry_of(row).entry_hash}
-        connection.execute(ACCOUNTS.update().values(pure_spent_pico=2 * DEBIT_MICRO * MICRO, **summary))
-
-    run_transaction(sqlite, put_back)
-    assert run_transaction(sqlite, verify, read_only=True) == 3
-    assert run_transaction(sqlite, lambda c: account_of(c, "patients"), read_only=True).head_hash != head
 
 
 class Reads:
@@ -435,7 +343,9 @@ def test_a_debit_reads_one_row_however_many_entries_there_are(engine: sa.Engine,
 def test_a_debit_that_reads_all_entries_would_be_caught(
     sqlite: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(sqlite)
+    open_account(sqlite)
+    for name in "bcd":
+        spend(sqlite, name, COST)
 
     def composing(connection: sa.Connection, data_set: str) -> Account:
         debits_of(connection, data_set)
@@ -443,72 +353,3 @@ def test_a_debit_that_reads_all_entries_would_be_caught(
 
     monkeypatch.setattr(accounts, "account_of", composing)
     assert Reads().of_a_debit(sqlite) == (5, 4)
-
-
-def overspent_micro(engine: sa.Engine) -> int:
-    """Return by how much the debits pass the cap, from the entries alone."""
-
-    def read(connection: sa.Connection) -> int:
-        taken = sum((charge(entry.events) for entry in debits_of(connection, "patients")), Amounts())
-        return taken.pure_pico // MICRO - account_of(connection, "patients").cap.epsilon_micro
-
-    return max(0, run_transaction(engine, read, read_only=True))
-
-
-@pytest.mark.slow
-def test_eight_processes_never_overspend_one_account(database_url: str, tmp_path: Path) -> None:
-    engine = create_engine(database_url)
-    upgrade(engine, "agent")
-    granted_max = 90
-    run_transaction(engine, lambda c: set_caps(c, "patients", granted_max * DEBIT_MICRO, 0, at=1))
-    said = [(tmp_path / f"p{i}").open("w+") for i in range(8)]
-    started = [
-        forked_python().start([debit_process.__file__, database_url, f"p{i}", "50"], stdout=out, stderr=out)
-        for i, out in enumerate(said)
-    ]
-    codes = [process.wait(240) for process in started]
-    printed = [Path(out.name).read_text() for out in said]
-    for out in said:
-        out.close()
-    assert codes == [0] * 8, printed
-    assert sum(int(count) for count in printed) == granted_max
-    assert overspent_micro(engine) == 0
-    assert run_transaction(engine, verify, read_only=True) == granted_max + 1
-    engine.dispose()
-
-
-def test_reading_the_sum_and_then_inserting_would_overspend(sqlite: sa.Engine) -> None:
-    """The planted ledger: it shows that the check above can fail."""
-    run_transaction(sqlite, lambda c: set_caps(c, "patients", DEBIT_MICRO, 0, at=1))
-    both_have_read = threading.Barrier(2)
-
-    def naive_debit(study: str) -> None:
-        spent = standing_in(sqlite).pure_spent_micro
-        both_have_read.wait(timeout=120)
-        if spent + DEBIT_MICRO <= DEBIT_MICRO:
-            run_transaction(sqlite, lambda c: insert_unchecked(c, study))
-
-    threads = [threading.Thread(target=naive_debit, args=(name * 64,)) for name in "bc"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert overspent_micro(sqlite) == DEBIT_MICRO
-
-
-def insert_unchecked(connection: sa.Connection, study: str) -> None:
-    account = account_of(connection, "patients")
-    entry = Entry(
-        data_set="patients",
-        sequence=account.version + 1,
-        kind="debit",
-        study=study,
-        events=COST.events,
-        epsilon_micro=DEBIT_MICRO,
-        delta_pico=0,
-        at=1,
-        previous_hash=account.head_hash,
-        amounts=charge(COST.events),
-    )
-    connection.execute(ENTRIES.insert().values(**entry.row()))
-    connection.execute(ACCOUNTS.update().values(version=account.version + 1))

@@ -12,7 +12,7 @@ from alembic import command
 from alembic.config import Config
 
 from tacit_protocol.messages.encoding import encode_json
-from tacit_protocol.privacy.accounting import EVERYTHING_MAY_RUN, Amounts, charge
+from tacit_protocol.privacy.accounting import Amounts, charge
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget, Guarantee, MechanismEvent
 from tacit_protocol.privacy.noisy_counts import laplace_count_guarantee
@@ -151,17 +151,6 @@ def test_an_account_that_is_over_in_a_share_refuses_that_share(engine: sa.Engine
     ):
         with pytest.raises(BudgetExceededError):
             run_transaction(engine, lambda c, cost=cost: debit(c, "patients", "f" * 64, cost, at=9))
-    run_transaction(engine, verify, read_only=True)
-
-
-def test_an_account_to_which_nothing_was_debited_is_divided_like_a_new_one(
-    engine: sa.Engine, component: str
-) -> None:
-    write_as_before(engine, "patients", [])
-    upgrade(engine, component)
-    run_transaction(engine, lambda c: set_caps(c, "patients", CAP_MICRO, DELTA_PICO, at=9))
-    account = run_transaction(engine, lambda c: account_of(c, "patients"), read_only=True)
-    assert account.share == EVERYTHING_MAY_RUN.shares_of(account.cap)
     run_transaction(engine, verify, read_only=True)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from tacit_services.shared import compute as module
-from tacit_services.shared.cluster import difference, versions
 from tacit_services.shared.compute import arithmetic, probe
 
 
@@ -28,12 +27,3 @@ def test_one_last_bit_in_one_number_is_noticed(monkeypatch: pytest.MonkeyPatch, 
 
     monkeypatch.setattr(module.np, name, off)
     assert probe() != before
-
-
-def test_other_instructions_are_a_difference_that_says_which() -> None:
-    ours = versions()
-    theirs = ours | {"linear algebra": "openblas 0.3.31 Haswell"}
-    assert difference(ours, ours) is None
-    said = difference(ours, theirs)
-    assert said is not None
-    assert said.startswith("linear algebra openblas 0.3.31 Haswell where this service has openblas")

@@ -4,7 +4,6 @@ Every process here costs a second, so the tests share them and start what the on
 """
 
 import gc
-import logging
 import signal
 import socket
 import ssl
@@ -286,15 +285,6 @@ def test_certificates_of_another_authority_are_refused_by_both_sides(
         ):
             stranger.threads()
     cluster.connect(PATIENT).threads()  # and its own are taken
-
-
-def test_what_dask_logs_in_this_process_goes_through_the_services_own_handlers(cluster: Cluster) -> None:
-    cluster.connect(PATIENT)
-    for name in ("distributed", "distributed.client", "distributed.comm.core", "tornado.application"):
-        logger: logging.Logger | None = logging.getLogger(name)
-        while logger is not None and logger is not logging.root:
-            assert (logger.handlers, logger.propagate) == ([], True)
-            logger = logger.parent
 
 
 def test_without_a_certificate_nobody_is_let_in(cluster: Cluster) -> None:

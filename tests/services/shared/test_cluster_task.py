@@ -49,10 +49,6 @@ def outcome_of(function: Any, shared: object, item: object) -> Outcome:
     return opened
 
 
-def test_a_value_comes_back() -> None:
-    assert outcome_of(functions.square, 1, 3) == Outcome(10)
-
-
 def test_an_exception_of_tacit_comes_back_itself_and_any_other_without_its_message() -> None:
     own = outcome_of(functions.fail_of_data, SECRET, SECRET).error
     assert type(own) is DataError
@@ -83,21 +79,9 @@ def test_arrays_come_aligned_and_writable_and_read_only_ones_stay_so() -> None:
             assert found.tobytes() == given.tobytes()
 
 
-def test_what_is_sealed_is_opened_once_and_measured_without_being_opened() -> None:
-    sealed = travelled(Sealed(np.zeros(1000)))
-    assert sealed.__sizeof__() > 8000
-    assert sealed.open() is sealed.open()
-
-
 def test_differences_are_told_where_they_are_short() -> None:
     ours = versions()
     assert difference(ours, dict(ours)) is None
     said = difference(ours, ours | {"numpy": "1.0", "instructions of NumPy": "SSE " * 50})
     assert said == f"numpy 1.0 where this service has {ours['numpy']}, other instructions of NumPy"
     assert difference(ours, {}) is not None
-
-
-def test_a_worker_that_differs_computes_nothing() -> None:
-    other = Sealed(versions() | {"numpy": "1.0"})
-    answer = run(other, Sealed(Work(functions.fail, SECRET)), Sealed(SECRET))
-    assert answer == f"numpy {versions()['numpy']} where this service has 1.0"

@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 from dask_cluster import write_certificates
 
-from tacit_protocol.workers import ThreadWorkers
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.shared.cluster import ClusterWorkers
 from tacit_services.shared.compute import (
     MEMORY_BYTES_MIN,
     ComputeSettings,
     cgroup_cores,
-    cores,
     make_workers,
 )
 from tacit_services.shared.settings import SettingsError
@@ -43,15 +41,6 @@ def _nothing_from_this_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def load(folder: Path, table: str) -> ComputeSettings:
     (folder / "agent.toml").write_text(AGENT + table)
     return AgentSettings.load(folder / "agent.toml").compute
-
-
-def test_without_a_word_every_core_of_this_process_computes(tmp_path: Path) -> None:
-    settings = load(tmp_path, "")
-    assert settings.workers == cores() >= 1
-    assert settings.memory_bytes == 2**30
-    made = make_workers(settings)
-    assert isinstance(made, ThreadWorkers)
-    assert made.count == settings.workers
 
 
 def test_the_environment_comes_before_the_file_and_an_empty_variable_is_none(

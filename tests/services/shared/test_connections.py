@@ -72,16 +72,6 @@ def test_one_caller_cannot_keep_every_place_for_itself() -> None:
     assert places.strangers == KEPT_PER_CALLER - 1
 
 
-def test_a_caller_whose_connections_have_ended_may_keep_others() -> None:
-    places = Places(KEPT_PER_CALLER + 1)
-    for _ in range(3 * KEPT_PER_CALLER):
-        place, _ = take(places)
-        place.recognise("agent")
-        assert place.key == "agent"
-        place.leave()
-    assert (places.taken, places.strangers) == (0, 0)
-
-
 def test_what_callers_cause_is_logged_once_in_a_while_with_its_number(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -74,16 +74,6 @@ def test_studies_are_numbered_on_and_envelopes_are_the_same_bytes(tmp_path: Path
     assert [(row.sequence, bytes(row.envelope)[0]) for row in found] == [(1, 1), (2, 2), (3, 3), (4, 9)]
 
 
-def test_a_database_that_holds_something_is_not_written_to(source_url: str, tmp_path: Path) -> None:
-    target = f"sqlite:///{tmp_path / 'copy.sqlite3'}"
-    copy_database(source_url, target, "agent")
-    for url in (target, source_url):
-        before = heads(url)
-        with pytest.raises(CopyError, match="not empty"):
-            copy_database(source_url, url, "agent")
-        assert heads(url) == before
-
-
 def test_nothing_and_an_older_release_are_not_copied(source_url: str, tmp_path: Path) -> None:
     target = f"sqlite:///{tmp_path / 'copy.sqlite3'}"
     missing = tmp_path / "missing.sqlite3"

@@ -43,16 +43,6 @@ def _amounts(connection: Connection) -> list[int]:
     return list(connection.execute(sa.select(ACCOUNTS.c.amount)).scalars())
 
 
-def test_work_is_committed_whole_or_not_at_all(engine: Engine) -> None:
-    def fails(connection: Connection) -> None:
-        connection.execute(ACCOUNTS.insert().values(name="a", amount=1))
-        raise KeyError("planted")
-
-    with pytest.raises(KeyError):
-        run_transaction(engine, fails)
-    assert run_transaction(engine, _amounts, read_only=True) == []
-
-
 def test_read_then_write_never_loses_an_update(engine: Engine) -> None:
     """Sum-then-insert, the pattern that overspends below serializable isolation."""
     barrier = threading.Barrier(8, timeout=120)
@@ -68,46 +58,6 @@ def test_read_then_write_never_loses_an_update(engine: Engine) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(worker, range(8)))
     assert sum(run_transaction(engine, _amounts, read_only=True)) == 3
-
-
-def test_a_conflict_runs_the_work_again_from_its_start(postgres_url: str) -> None:
-    engine = create_engine(postgres_url)
-    run_transaction(engine, METADATA.create_all)
-    runs = 0
-
-    def work(connection: Connection) -> None:
-        nonlocal runs
-        runs += 1
-        total = sum(_amounts(connection))
-        if runs == 1:
-            run_transaction(engine, lambda other: other.execute(ACCOUNTS.insert().values(name="x", amount=5)))
-        connection.execute(ACCOUNTS.insert().values(name="x" if runs == 1 else "y", amount=total))
-
-    run_transaction(engine, work)
-    engine.dispose()
-    assert runs == 2
-
-
-def test_sqlite_is_set_up_to_survive_a_power_cut(tmp_path: Path) -> None:
-    engine = create_engine(f"sqlite:///{tmp_path}/a.sqlite3")
-
-    def pragmas(connection: Connection) -> list[object]:
-        names = ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
-        return [connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in names]
-
-    assert run_transaction(engine, pragmas) == ["wal", 2, 1, 10_000]
-    engine.dispose()
-
-
-def test_postgresql_writers_are_serializable(postgres_url: str) -> None:
-    engine = create_engine(postgres_url)
-
-    def level(connection: Connection) -> object:
-        return connection.execute(sa.text("SHOW transaction_isolation")).scalar()
-
-    assert run_transaction(engine, level) == "serializable"
-    assert run_transaction(engine, level, read_only=True) == "repeatable read"
-    engine.dispose()
 
 
 def test_a_database_that_is_away_is_unavailable(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from hurried_loop import run_hurried
 from starlette.types import Message, Receive, Scope, Send
 
 from tacit_services.shared.http_app import (
-    DRAINED_BYTES_MAX,
     BodyLimit,
     BodyLimits,
     StreamedBodies,
@@ -63,30 +62,6 @@ def test_a_streamed_route_has_a_size_of_its_own(announced: bool) -> None:
     refused = put("/files/a", body(SIZE_BYTES_MAX + 1000))
     assert (refused.status_code, refused.json()["type"]) == (413, "urn:tacit:problem:upload-too-large")
     assert put("/others/a", body(SIZE_BYTES_MAX + 1000)).status_code == 200, "other routes have their own"
-
-
-def test_a_length_far_past_the_limit_is_refused_before_anything_is_read() -> None:
-    pulled: list[int] = []
-
-    async def receive() -> Message:
-        pulled.append(1)
-        return {"type": "http.request", "body": b"", "more_body": False}
-
-    sent: list[Message] = []
-
-    async def send(message: Message) -> None:
-        sent.append(message)
-
-    length = str(SIZE_BYTES_MAX + DRAINED_BYTES_MAX + 1).encode()
-    scope = {"type": "http", "method": "PUT", "path": "/files/a", "headers": [(b"content-length", length)]}
-    limits = BodyLimits(_never, streamed=StreamedBodies("PUT", re.compile("/files/[^/]+"), PACE))
-    asyncio.run(limits(scope, receive, send))
-    assert sent[0]["status"] == 413
-    assert pulled == []
-
-
-async def _never(scope: Scope, receive: Receive, send: Send) -> None:
-    raise AssertionError("the handler must not be reached")
 
 
 def pieces_taken(size_bytes: int, pause_s: float, pieces: int, thinks_s: float = 0.0) -> int:

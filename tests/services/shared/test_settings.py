@@ -25,29 +25,10 @@ def config(tmp_path: Path) -> Path:
     return path
 
 
-def test_relative_paths_are_relative_to_the_file(config: Path) -> None:
-    settings = Example.load(config)
-    assert settings.key_file == config.parent / "keys/own.pem"
-    assert settings.database_url == f"sqlite:///{config.parent}/a.sqlite3"
-    assert settings.port == 8000
-
-
-def test_the_environment_comes_before_the_file(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TACIT_EXAMPLE_NAME", "from environment")
-    monkeypatch.setenv("TACIT_EXAMPLE_PORT", "9000")
-    settings = Example.load(config)
-    assert (settings.name, settings.port) == ("from environment", 9000)
-
-
 def test_a_secret_may_be_in_a_file(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (config.parent / "url").write_text("postgresql://user:password@host/name\n")
     monkeypatch.setenv("TACIT_EXAMPLE_DATABASE_URL_FILE", str(config.parent / "url"))
     assert Example.load(config).database_url == "postgresql://user:password@host/name"
-
-
-def test_the_file_may_be_named_by_the_environment(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TACIT_CONFIG", str(config))
-    assert Example.load(None).name == "from file"
 
 
 @pytest.mark.parametrize(
@@ -65,11 +46,6 @@ def test_wrong_settings_are_named(tmp_path: Path, text: str, complaint: str) -> 
     (tmp_path / "c.toml").write_text(text)
     with pytest.raises(SettingsError, match=complaint):
         Example.load(tmp_path / "c.toml")
-
-
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match=r"none\.toml"):
-        Example.load(tmp_path / "none.toml")
 
 
 def test_key_files(tmp_path: Path) -> None:

@@ -32,19 +32,6 @@ def join_workers() -> None:
             thread.join(PATIENCE_S)
 
 
-def test_the_worker_computes_while_the_app_lives(federation: Federation) -> None:
-    study = federation.create()
-
-    async def run() -> int:
-        async with federation.app.router.lifespan_context(federation.app):
-            for name, key in federation.parties.owners.items():
-                path = f"/v1/studies/{study}/releases/{name}"
-                await federation.send("PUT", path, key, content=federation.parties.release(study, name))
-            return await status_of_verdict(federation, study)
-
-    assert asyncio.run(run()) == 200
-
-
 @pytest.mark.parametrize("fault", [DatabaseUnavailableError("away"), RuntimeError("canary-7391")])
 def test_a_fault_does_not_end_the_worker(
     federation: Federation,

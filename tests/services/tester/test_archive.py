@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from ended_studies import cancelled, completed, incomplete
 from forked_python import forked_python
 from study_parties import MeanProcedure
 from tester_federation import URL, Federation, problem
@@ -29,7 +30,7 @@ from tacit_services.tester.reuse import NOT_KEPT
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import ARCHIVED, METADATA, STUDIES
 
-ARCHIVE_PROCESS = Path(__file__).parents[2] / "support" / "archive_process.py"
+ARCHIVE_PROCESS = Path(__file__).parents[2] / "support" / "tester_process.py"
 
 
 @pytest.fixture
@@ -44,32 +45,6 @@ def run(federation: Federation, folder: Path, *, delete: bool = True, **chosen: 
     with open_folder(folder) as opened:
         archiver = Archiver(federation.engine, opened, lambda: federation.now, delete=delete)
         return archiver.run(before, **chosen)
-
-
-def completed(federation: Federation, **changes: Any) -> str:
-    study = federation.create(**changes)
-    federation.release_all(study)
-    while federation.work():
-        pass
-    assert federation.state(study) == "completed"
-    return study
-
-
-def incomplete(federation: Federation) -> str:
-    study = federation.create(title="Incomplete?")
-    federation.release(study, "south")
-    for owner in ("north", "west"):
-        assert federation.decline(study, owner).status_code == 201
-    assert federation.state(study) == "incomplete"
-    return study
-
-
-def cancelled(federation: Federation) -> str:
-    study = federation.create(title="Cancelled?")
-    envelope = federation.parties.cancellation(study)
-    put = federation.put(f"/v1/studies/{study}/cancellation", federation.parties.analyst, envelope)
-    assert put.status_code == 201
-    return study
 
 
 def rows_of(federation: Federation, study: str) -> dict[str, int]:
@@ -186,17 +161,6 @@ def test_pages_of_an_archived_study_say_so(federation: Federation, folder: Path)
 FORM = "application/x-www-form-urlencoded"
 
 
-def test_without_deletion_files_are_written_once_and_rows_stay(federation: Federation, folder: Path) -> None:
-    study = completed(federation)
-    assert run(federation, folder, delete=False).written == [study]
-    written = (folder / f"{study}.json").stat().st_mtime_ns
-    assert federation.state(study) == "completed"
-    assert run(federation, folder, delete=False) == Archived()
-    assert run(federation, folder).deleted == [study]
-    assert (folder / f"{study}.json").stat().st_mtime_ns == written
-    assert set(entries(folder)) == {study}
-
-
 def test_a_source_stays_until_the_study_that_reads_it_is_archived(
     federation: Federation, folder: Path
 ) -> None:
@@ -239,7 +203,7 @@ def test_a_source_that_is_archived_while_a_study_is_checked_refuses_it(
 
 def killed_at(step: ArchiveStep, federation: Federation, database_url: str, folder: Path) -> None:
     """Archive in a process that is killed at a step."""
-    command = [str(ARCHIVE_PROCESS), database_url, str(folder), str(federation.now)]
+    command = [str(ARCHIVE_PROCESS), "archive", database_url, str(folder), str(federation.now)]
     done = forked_python().run(command, environment=os.environ | {VARIABLE: step.value})
     assert done.returncode == -signal.SIGKILL, done.stderr
 
@@ -317,14 +281,6 @@ def test_a_damaged_index_is_refused_and_an_unfinished_line_is_written_anew(
         with pytest.raises(ArchiveError, match=reason):
             run(federation, folder)
         assert federation.state(study) == "completed"
-
-
-def test_one_process_at_a_time_writes_to_an_archive(tmp_path: Path) -> None:
-    with open_folder(tmp_path), pytest.raises(ArchiveError, match="another process"), open_folder(tmp_path):
-        pass
-    (tmp_path / "file").touch()
-    with pytest.raises(ArchiveError, match="cannot be written"), open_folder(tmp_path / "file"):
-        pass
 
 
 def test_what_does_not_verify_stays_and_others_are_archived(

@@ -153,20 +153,6 @@ def test_nobody_waits_for_a_check_once_the_service_stops() -> None:
     asyncio.run(run())
 
 
-def test_what_a_check_raises_reaches_its_caller_and_the_next_one_runs() -> None:
-    def refuse() -> str:
-        raise ProblemError("study-refused")
-
-    async def run() -> None:
-        checks = Checks(Stopping())
-        with pytest.raises(ProblemError) as refused:
-            await checks.run("analyst", 1, refuse, no_caller_goes)
-        assert refused.value.problem.slug == "study-refused"
-        assert await checks.run("analyst", 1, lambda: "next", no_caller_goes) == "next"
-
-    asyncio.run(run())
-
-
 def test_forty_summaries_leave_the_threads_of_requests_to_others(
     federation: Federation, mean_procedure: MeanProcedure, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -77,23 +77,6 @@ def test_a_ring_costs_one_look_for_hundreds_and_wakes_the_named_alone() -> None:
     asyncio.run(run())
 
 
-def test_who_does_not_wait_is_looked_for_once() -> None:
-    looks = Looks()
-    looks.items["named"] = [ITEM]
-    inboxes = Inboxes(looks, Bell(), Stopping())
-
-    async def run() -> list[Sequence[Item]]:
-        return [await inboxes.poll(key, 0, stays) for key in ("named", "other")]
-
-    assert [list(found) for found in asyncio.run(run())] == [[ITEM], []]
-    assert looks.sizes == [1, 1]
-
-
-def test_a_wait_that_is_over_is_answered_with_nothing() -> None:
-    inboxes = Inboxes(Looks(), Bell(), Stopping())
-    assert not asyncio.run(asyncio.wait_for(inboxes.poll("a", 0.05, stays), PATIENCE_S))
-
-
 def test_who_has_gone_away_is_forgotten_at_once() -> None:
     inboxes, bell = Inboxes(Looks(), Bell(), Stopping()), Bell()
     leave: list[Callable[[], None] | None] = []

@@ -3,11 +3,9 @@
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 from study_parties import MeanProcedure
 from tester_federation import Federation, problem
 
-from tacit_services.shared.database import run_transaction
 from tacit_services.tester.jobs import ATTEMPTS_MAX, LEASE_S, RETRY_PAUSE_S
 
 pytestmark = pytest.mark.both_databases
@@ -39,18 +37,6 @@ def test_a_killed_testers_job_is_taken_again_after_its_lease(
     assert mean_procedure.assembled == 2
 
 
-def test_two_testers_compute_a_verdict_once(federation: Federation, mean_procedure: MeanProcedure) -> None:
-    study = federation.create()
-    federation.release_all(study)
-    other = federation.start_tester().state.worker
-    mean_procedure.during_assembly = lambda: answers.append(other.run_once())
-    answers: list[bool] = []
-    assert federation.work()
-    assert answers == [False]
-    assert mean_procedure.assembled == 1
-    assert federation.state(study) == "completed"
-
-
 def test_a_worker_that_lost_its_lease_stores_nothing(
     federation: Federation, mean_procedure: MeanProcedure
 ) -> None:
@@ -67,21 +53,6 @@ def test_a_worker_that_lost_its_lease_stores_nothing(
     assert federation.work()
     assert federation.state(study) == "completed"
     assert federation.verdict(study).outcome == "completed"
-
-
-def test_a_job_given_back_is_taken_at_once(federation: Federation, mean_procedure: MeanProcedure) -> None:
-    study = federation.create()
-    federation.release_all(study)
-    other = federation.start_tester().state.worker
-
-    def stop() -> None:
-        mean_procedure.during_assembly = lambda: None
-        federation.app.state.worker.leave()
-        assert other.run_once()
-
-    mean_procedure.during_assembly = stop
-    federation.work()
-    assert federation.state(study) == "completed"
 
 
 def test_a_procedure_that_fails_is_tried_again_and_then_given_up(
@@ -106,20 +77,6 @@ def test_a_procedure_that_fails_is_tried_again_and_then_given_up(
     assert "canary" not in response.text + "".join(capsys.readouterr())
 
 
-def test_a_job_that_kills_its_testers_is_given_up(
-    federation: Federation, mean_procedure: MeanProcedure
-) -> None:
-    study = federation.create()
-    federation.release_all(study)
-    mean_procedure.during_assembly = _kill
-    for _ in range(ATTEMPTS_MAX):
-        with pytest.raises(KilledError):
-            federation.work()
-        federation.now += LEASE_S
-    federation.work()
-    assert federation.state(study) == "failed"
-
-
 def test_a_verdict_that_is_not_finite_is_not_published(
     federation: Federation, mean_procedure: MeanProcedure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -133,21 +90,3 @@ def test_a_verdict_that_is_not_finite_is_not_published(
     monkeypatch.setattr(mean_procedure, "assemble", infinite)
     assert federation.work()
     assert federation.state(study) == "computing"
-
-
-def test_progress_is_visible_while_computing(federation: Federation, mean_procedure: MeanProcedure) -> None:
-    study = federation.create()
-    federation.release_all(study)
-    seen: list[Any] = []
-
-    def look() -> None:
-        query = sa.text("SELECT fraction, step FROM progress")
-        seen.append(run_transaction(federation.engine, lambda c: c.execute(query).one(), read_only=True))
-
-    mean_procedure.during_assembly = look
-    federation.work()
-    assert [tuple(row) for row in seen] == [(0.25, "adding")]
-    assert federation.get(f"/v1/studies/{study}").json()["progress"] == {
-        "fraction": 1.0,
-        "step": "completed",
-    }

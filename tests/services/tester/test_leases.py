@@ -11,7 +11,7 @@ from pathlib import Path
 import own_time
 import pytest
 import sqlalchemy as sa
-import worker_process
+import tester_process
 from sqlalchemy.engine import Engine
 from study_parties import MeanProcedure
 from tester_federation import Federation
@@ -82,18 +82,6 @@ def test_workers_that_take_at_once_take_different_jobs(
     assert len(taken) == len(set(taken)) == JOBS_WAITING
     if engine.dialect.name == "postgresql":
         assert runs[0] == JOBS_WAITING + AT_ONCE, "nobody had to try again"
-
-
-def test_a_row_that_another_is_taking_is_passed_over(postgres_url: str) -> None:
-    engine = create_engine(postgres_url)
-    upgrade(engine, "tester")
-    queue(engine, 2)
-    with engine.connect() as connection, connection.begin():
-        first = Leases("a").take(connection)
-        second = take(engine, Leases("b"))
-        assert {first, second} == {f"{number:064x}" for number in range(2)}
-        assert take(engine, Leases("c")) is None
-    engine.dispose()
 
 
 def test_a_host_whose_clock_is_ahead_takes_nobodys_job(
@@ -188,7 +176,7 @@ def test_a_worker_process_stops_within_five_seconds_and_gives_its_job_back(
     took_s = []
     for attempt in range(ATTEMPTS_MAX):
         mark = tmp_path / f"computing-{attempt}"
-        command = [sys.executable, worker_process.__file__, str(config), str(mark)]
+        command = [sys.executable, tester_process.__file__, str(config), "work-for-ever", str(mark)]
         with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
             until = time.monotonic() + PATIENCE_S
             while not mark.exists():

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import respelled
+from ended_studies import cancelled, incomplete
 from study_parties import study_bytes
 from tester_federation import Federation, problem
 
@@ -19,9 +20,8 @@ from tacit_protocol.signing.envelope import (
     CANCELLATION_TYPE,
     DECLINE_TYPE,
     STUDY_TYPE,
-    VERDICT_TYPE,
     digest,
-    open_envelope,
+    payload_of,
     seal,
 )
 from tacit_protocol.signing.keys import PrivateKey
@@ -83,14 +83,6 @@ def fails(data: bytes, step: str, **options: Any) -> VerificationError:
     return caught.value
 
 
-def cancelled(federation: Federation) -> str:
-    study = federation.create(title="Cancelled?")
-    envelope = federation.parties.cancellation(study)
-    answer = federation.put(f"/v1/studies/{study}/cancellation", federation.parties.analyst, envelope)
-    assert answer.status_code == 201
-    return study
-
-
 def retold(data: bytes, **changes: Any) -> bytes:
     return encode(decode(Transcript, data, size_bytes_max=2**28).model_copy(update=changes))
 
@@ -121,14 +113,6 @@ def test_a_tester_cannot_call_a_study_cancelled_by_itself(federation: Federation
         fails(encode(lie), "cancellation")
 
 
-def incomplete(federation: Federation) -> str:
-    study = federation.create(title="Incomplete?")
-    assert federation.release(study, "south").status_code == 201
-    for owner in ("north", "west"):
-        assert federation.decline(study, owner).status_code == 201
-    return study
-
-
 def test_declines_are_signed_twice_and_none_can_be_removed_or_put_in(federation: Federation) -> None:
     parties, study = federation.parties, incomplete(federation)
     data = transcript(federation, study)
@@ -145,6 +129,34 @@ def test_declines_are_signed_twice_and_none_can_be_removed_or_put_in(federation:
     fails(retold(data, declines={**held, "north": by_tester}), "decline")
     respelt = seal(message + b" ", DECLINE_TYPE, parties.owners["north"]).decode()
     fails(retold(data, declines={**held, "north": respelt}), "decline")
+
+
+def test_a_public_rule_is_shown_while_the_study_runs_and_verified_once_it_has_ended(
+    federation: Federation,
+) -> None:
+    parties, study = federation.parties, federation.create()
+    path, key = f"/v1/studies/{study}/declines/north", parties.owners["north"]
+    named = decode(DeclineMessage, payload_of(parties.decline(study, "north", "too-few-units")))
+    for other in ("too-little-data", "budget-exceeded"):
+        forged = seal(encode(named).replace(b"too-few-units", other.encode()), DECLINE_TYPE, key)
+        refused = federation.put(path, key, forged)
+        assert problem(refused) == "malformed-message"
+        assert other not in refused.text
+    owners = federation.get(f"/v1/studies/{study}").json()["owners"]
+    assert owners[0] == {"name": "north", "sent": False, "declined": False}
+    assert federation.put(path, key, parties.decline(study, "north", "too-few-units")).status_code == 201
+    owners = federation.get(f"/v1/studies/{study}").json()["owners"]
+    assert owners[0] == {"name": "north", "sent": False, "declined": True, "rule": "too-few-units"}
+    for owner in ("south", "west"):
+        assert federation.decline(study, owner).status_code == 201
+    data = transcript(federation, study)
+    verified = verify_transcript(data)
+    assert verified.declined == ("north", "south", "west")
+    assert verified.rules == {"north": "too-few-units"}
+    held = decode(Transcript, data, size_bytes_max=2**28).declines
+    other = parties.decline(study, "north", "too-many-units").decode()
+    fails(retold(data, declines={**held, "north": other}), "decline")
+    fails(retold(data, declines={**held, "north": parties.decline(study, "north").decode()}), "decline")
 
 
 def test_an_old_verdict_cannot_be_given_declines(federation: Federation) -> None:
@@ -244,18 +256,3 @@ def test_what_a_verdict_without_declines_cannot_tell_is_counted_and_an_early_end
     with open_archive(folder) as check:
         ((_, fault),) = check.faults()
     assert "lacks a decline" in fault
-
-
-def test_verdicts_that_need_no_new_field_have_none(federation: Federation) -> None:
-    """Agents and verifiers of the version before read completed studies still."""
-    study = federation.create()
-    federation.release_all(study)
-    while federation.work():
-        pass
-    answer = federation.get(f"/v1/studies/{study}/verdict")
-    payload = open_envelope(answer.content, VERDICT_TYPE, federation.parties.tester.public_hex)
-    assert b"declines" not in payload
-    assert b"revoked" not in payload
-    data = transcript(federation, study)
-    assert b"cancellation" not in data
-    assert b"declines" not in data

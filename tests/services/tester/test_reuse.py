@@ -1,36 +1,41 @@
 """Releases that a later study reads again: what is admitted, what is refused, what each study rests on."""
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import ended_studies
 import pytest
 import sqlalchemy as sa
+from ended_studies import cancelled, incomplete
 from study_parties import MeanProcedure, Parties
 from tester_federation import Federation, problem
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.study import REUSES_MAX, Owner, Party
-from tacit_protocol.messages.transcript import Transcript
+from tacit_protocol.messages.study import Owner
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.verification import verify_transcript
 from tacit_services.shared.database import run_transaction
 from tacit_services.tester import studies as tester_studies
-from tacit_services.tester.tables import RELEASES, STUDIES, STUDY_OWNERS
+from tacit_services.tester.tables import RELEASES, STUDIES
 
 VALUES = {"north": 10, "south": 20, "west": 60}
 
 
 def completed(federation: Federation, **changes: Any) -> str:
-    """Run a study of the three owners to its end; returns its digest."""
-    study = federation.create(**changes)
-    for owner, value in VALUES.items():
-        assert federation.release(study, owner, value=value).status_code == 201
-    while federation.work():
-        pass
-    assert federation.state(study) == "completed"
+    """A study of the three owners, run to its end."""
+    return ended_studies.completed(federation, VALUES, **changes)
+
+
+def collecting(federation: Federation) -> str:
+    study = federation.create()
+    assert federation.release(study, "north").status_code == 201
+    return study
+
+
+def computing(federation: Federation) -> str:
+    study = federation.create()
+    federation.release_all(study)
     return study
 
 
@@ -105,28 +110,13 @@ def test_both_studies_say_that_a_release_is_shared(federation: Federation) -> No
     assert view["warnings"] == ["there are few units"]
 
 
-def test_a_transcript_holds_each_earlier_study_once(federation: Federation) -> None:
-    first = completed(federation)
-    other = completed(federation, title="And this one?")
-    second = federation.create(owners=owners_of(federation.parties, north=first, south=first, west=other))
-    assert federation.work()
-    transcript = decode(Transcript, federation.get(f"/v1/studies/{second}/transcript").content)
-    assert set(transcript.sources) == {first, other}
-    assert set(transcript.reused) == {"north", "south", "west"}
-    assert transcript.releases == {}
-    assert transcript.sources[first].encode() == federation.get(f"/v1/studies/{first}/envelope").content
-
-
 def test_a_study_that_ends_without_a_verdict_keeps_what_it_would_have_reused(federation: Federation) -> None:
     first = completed(federation)
     owners = owners_of(federation.parties, north=first, south=None)
     declined = federation.create(owners=owners)
     assert federation.decline(declined, "south").status_code == 201
-    cancelled = federation.create(owners=owners, title="Cancelled?")
-    envelope = federation.parties.cancellation(cancelled)
-    path = f"/v1/studies/{cancelled}/cancellation"
-    assert federation.put(path, federation.parties.analyst, envelope).status_code == 201
-    for study, outcome in ((declined, "incomplete"), (cancelled, "cancelled")):
+    withdrawn = cancelled(federation, owners=owners)
+    for study, outcome in ((declined, "incomplete"), (withdrawn, "cancelled")):
         found = verified(federation, study)
         assert found.verdict.outcome == outcome
         assert found.verdict.missing == ("south",)
@@ -141,33 +131,6 @@ def test_reuse_of_a_study_that_is_not_known_here_is_refused(federation: Federati
     forged = first[:-1] + ("0" if first[-1] != "0" else "1")
     owners = owners_of(federation.parties, north=first, south=forged)
     assert "not known here" in refusal(federation, owners=owners)
-
-
-def collecting(federation: Federation) -> str:
-    study = federation.create()
-    assert federation.release(study, "north").status_code == 201
-    return study
-
-
-def computing(federation: Federation) -> str:
-    study = federation.create()
-    federation.release_all(study)
-    return study
-
-
-def incomplete(federation: Federation) -> str:
-    study = collecting(federation)
-    for owner in ("south", "west"):
-        assert federation.decline(study, owner).status_code == 201
-    return study
-
-
-def cancelled(federation: Federation) -> str:
-    study = collecting(federation)
-    envelope = federation.parties.cancellation(study)
-    path = f"/v1/studies/{study}/cancellation"
-    assert federation.put(path, federation.parties.analyst, envelope).status_code == 201
-    return study
 
 
 @pytest.mark.parametrize("unfinished", [collecting, computing, incomplete, cancelled])
@@ -189,18 +152,12 @@ def test_reuse_of_another_owners_release_is_refused(federation: Federation) -> N
     assert "made no release of its own" in refusal(federation, owners=owners)
 
 
-def test_reuse_of_another_data_sets_release_is_refused(federation: Federation) -> None:
-    first = completed(federation)
-    owner = federation.parties.owner("north", reuses=first, data_set="staff")
-    assert "same key and data set" in refusal(federation, owners=(owner,))
-
-
-def test_a_stranger_with_an_owners_name_cannot_claim_its_release(federation: Federation) -> None:
+def test_reuse_of_another_data_sets_or_another_keys_release_is_refused(federation: Federation) -> None:
     """Enrolled keys never change here, and whose key is another's is not the owner that released."""
     first = completed(federation)
-    key = PrivateKey.generate().public_hex
-    owner = federation.parties.owner("north", reuses=first, key=key)
-    assert "same key" in refusal(federation, owners=(owner,))
+    for changes in ({"data_set": "staff"}, {"key": PrivateKey.generate().public_hex}):
+        owner = federation.parties.owner("north", reuses=first, **changes)
+        assert "same key and data set" in refusal(federation, owners=(owner,))
 
 
 def test_a_reusing_owner_must_be_enrolled_with_that_key(
@@ -246,48 +203,6 @@ def test_a_procedure_that_rereads_nothing_is_refused(
     assert "no release of an earlier study" in response.json()["detail"]
 
 
-def test_owners_of_a_curator_cannot_reuse(parties: Parties) -> None:
-    curator = Party(name="curator", key=PrivateKey.generate().public_hex)
-    with pytest.raises(ValueError, match="curator answers"):
-        parties.study(owners=owners_of(parties, north="0" * 64), curator=curator)
-
-
-def test_the_number_of_releases_read_again_is_bounded(parties: Parties) -> None:
-    def study(count: int) -> None:
-        owners = [
-            Owner(name=f"o{i}", key=f"{i:064x}", data_set="patients", reuses="0" * 64) for i in range(count)
-        ]
-        parties.study(owners=tuple(owners))
-
-    study(REUSES_MAX)
-    with pytest.raises(ValueError, match="at most 100"):
-        study(REUSES_MAX + 1)
-
-
-def test_studies_created_at_once_may_reuse_one_release(federation: Federation) -> None:
-    first = completed(federation)
-    owners = owners_of(federation.parties, north=first, west=first)
-    with ThreadPoolExecutor(4) as pool:
-        studies = list(pool.map(lambda i: federation.create(owners=owners, title=f"Question {i}"), range(4)))
-    while federation.work():
-        pass
-    assert {federation.state(study) for study in studies} == {"completed"}
-    results = [federation.verdict(study).result for study in studies]
-    assert results == results[:1] * 4
-    listed = federation.get(f"/v1/studies/{first}").json()["reused_by"]
-    assert {entry["study"] for entry in listed} == set(studies)
-
-
-def test_the_same_study_again_is_answered_as_before(federation: Federation) -> None:
-    first = completed(federation)
-    study, envelope = federation.parties.sealed_study(owners=owners_of(federation.parties, north=first))
-    path, key = f"/v1/studies/{study}", federation.parties.analyst
-    assert [federation.put(path, key, envelope).status_code for _ in range(2)] == [201, 200]
-    assert federation.work()
-    assert federation.put(path, key, envelope).status_code == 200
-    assert not federation.work()
-
-
 def test_an_answer_of_another_kind_than_a_release_is_refused(federation: Federation) -> None:
     """As one that was sealed to another owner, or that only confirms such a one."""
     first = completed(federation)
@@ -320,10 +235,3 @@ def test_studies_that_ask_nobody_are_bounded_too(
     assert problem(response) == "rate-limited"
     assert federation.work()
     assert federation.put(f"/v1/studies/{study}", federation.parties.analyst, envelope).status_code == 201
-
-
-def test_nobody_is_listed_as_asked(federation: Federation) -> None:
-    first = completed(federation)
-    second = federation.create(owners=owners_of(federation.parties, north=first, south=None))
-    query = sa.select(STUDY_OWNERS.c.owner).where(STUDY_OWNERS.c.study == second)
-    assert run_transaction(federation.engine, lambda c: list(c.execute(query).scalars())) == ["south"]

@@ -81,14 +81,6 @@ def test_the_last_answers_of_a_group_end_their_studies(federation: Federation) -
     assert count(federation, JOBS) == 1
 
 
-def test_a_group_is_late_by_study(federation: Federation) -> None:
-    early = federation.create(deadline=federation.parties.now + 60)
-    study = federation.create(title="other")
-    federation.now += 60
-    group = [release(early, "north"), release(study, "north")]
-    assert store(federation, group) == ["study-expired", Taken.NOW]
-
-
 def test_a_repeat_is_answered_whatever_the_checks_say_today(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:

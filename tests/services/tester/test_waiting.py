@@ -5,7 +5,6 @@ import threading
 import time
 from typing import Any
 
-import pytest
 from planted import with_mistake
 from tester_federation import Federation
 
@@ -47,38 +46,6 @@ def test_an_inbox_sees_what_another_tester_took(federation: Federation) -> None:
     assert [item["digest"] for item in asyncio.run(run())["items"]] == [study]
 
 
-def test_the_watch_rings_for_every_change_of_a_study_and_for_nothing_else(federation: Federation) -> None:
-    bell, watch = federation.app.state.bell, federation.app.state.watch
-
-    def has_rung() -> bool:
-        before = bell.rings
-        watch.check()
-        return bool(bell.rings != before)
-
-    watch.check()
-    rings = bell.rings
-    study, other, third = federation.create(), federation.create(title="2"), federation.create(title="3")
-    assert bell.rings == rings + 3, "each upload looks by itself"
-    federation.release(study, "north")
-    federation.decline(other, "north")
-    assert bell.rings == rings + 3, "an answer that is not the last changes nothing that anyone waits for"
-    federation.release(study, "south")
-    federation.release(study, "west")
-    assert bell.rings == rings + 4, "a verdict is to be computed"
-    federation.work()
-    assert has_rung(), "completed"
-    federation.put(
-        f"/v1/studies/{third}/cancellation",
-        federation.parties.analyst,
-        federation.parties.cancellation(third),
-    )
-    assert bell.rings == rings + 6, "cancelled"
-    federation.now += 3600
-    federation.work()
-    assert has_rung(), "incomplete"
-    assert not has_rung()
-
-
 def test_a_verdict_wakes_whoever_waits_for_it(federation: Federation) -> None:
     study = federation.create()
     federation.release_all(study)
@@ -94,20 +61,6 @@ def test_a_verdict_wakes_whoever_waits_for_it(federation: Federation) -> None:
         return await asyncio.wait_for(waiting, 40)
 
     assert asyncio.run(run()).status_code == 200
-
-
-def test_a_poll_that_may_not_wait_answers_at_once() -> None:
-    async def run() -> Any:
-        return await poll(lambda: None, 0, Bell(), Stopping())
-
-    assert asyncio.run(run()) is None
-
-
-def test_a_stopping_service_lets_its_callers_go() -> None:
-    async def run() -> Any:
-        return await asyncio.wait_for(poll(lambda: None, 3600, Bell(), Stopping(requested=True)), 120)
-
-    assert asyncio.run(run()) is None
 
 
 def test_a_ring_between_the_look_and_the_wait_is_not_missed() -> None:
@@ -126,26 +79,6 @@ def test_a_ring_between_the_look_and_the_wait_is_not_missed() -> None:
         return await asyncio.wait_for(poll(look, 3600, bell, Stopping()), 120)
 
     assert asyncio.run(run()) == 2
-
-
-def test_a_ring_wakes_a_blocking_wait() -> None:
-    bell = Bell()
-    ringer = threading.Timer(0.01, bell.ring)
-    ringer.start()
-    bell.wait_blocking(0, 30)
-    ringer.join()
-    assert bell.rings == 1
-
-
-def test_an_exception_of_the_look_ends_the_poll() -> None:
-    def look() -> None:
-        raise KeyError("planted")
-
-    async def run() -> None:
-        await poll(look, 30, Bell(), Stopping())
-
-    with pytest.raises(KeyError):
-        asyncio.run(run())
 
 
 def looks_of(waiting: Any) -> tuple[int, int]:

@@ -1,7 +1,8 @@
-"""What procedures on noisy counts share: the owner's part, reading releases again, and what verdicts show."""
+"""What procedures on noisy counts share: the owner's part, what verdicts show, and simulated counts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import product
 from typing import Annotated, Any, ClassVar, Self
 
@@ -9,20 +10,35 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain.table import Table
-from tacit_protocol.features.cell_counts import CellCounts, CellGrid
+from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain.table import EncodedChunk, Table, encode
+from tacit_protocol.features.cell_counts import CellCounts, CellGrid, count_cells
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, add_tables
+from tacit_protocol.numerics.noisy_tables import (
+    CellNoise,
+    DistributionError,
+    NoisyTable,
+    SimulatedTest,
+    add_tables,
+    cell_probabilities,
+    distribution,
+    paninski,
+    total_variation,
+)
+from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Procedure,
     Releases,
     StudyError,
+    common_fields,
     parse_parameters,
     require_shared_columns,
+    reuse_warnings,
 )
 from tacit_protocol.procedures.counts.release import (
     CountParameters,
@@ -31,16 +47,26 @@ from tacit_protocol.procedures.counts.release import (
     counted_part,
     grid_of,
 )
-from tacit_protocol.procedures.counts.statistic import HomogeneityTest, IndependenceOutcome
+from tacit_protocol.procedures.counts.statistic import TableTest
+from tacit_protocol.procedures.populations import (
+    Columns,
+    EffectError,
+    Held,
+    Population,
+    rows_of,
+)
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, Renderer, ShownTable, Source
 from tacit_protocol.verdicts.panels import (
     BARS_MAX,
     BarsPanel,
     Floats,
+    Null,
     Row,
     RowsPanel,
+    affordable,
     bar,
+    from_draws,
     half_width,
     largest,
 )
@@ -60,9 +86,6 @@ numbers cannot make a verdict too long to be sent."""
 
 CELLS_SHOWN = 10
 """Most cells that a verdict names."""
-
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
 
 TABLE_NUMBERS_MAX = 10_000
 """Most noisy counts that a test's verdict shows beside its findings."""
@@ -197,6 +220,8 @@ class CountTestParameters(CountParameters):
 class CountProcedure(Procedure):
     """Every owner releases one table of noisy counts; what is made of the tables is each procedure's own."""
 
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+
     Parameters: ClassVar[type[BaseModel]] = CountParameters
     released: ClassVar[str] = "the number of units in each public cell"
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({"noise": "laplace"}, {"noise": "gaussian"})
@@ -260,18 +285,54 @@ class CountTest(CountProcedure):
 
     Parameters: ClassVar[type[BaseModel]] = CountTestParameters
 
+    simulated: ClassVar[str]
+    """What its null simulates, in words: "tables of one distribution"."""
+
+    added: ClassVar[bool] = False
+    """Whether it tests all owners' tables added up."""
+
     def parameters(self, study: Study) -> CountTestParameters:
         """Read the study's parameters. Raises StudyError where they are none of a test's."""
-        return parse_parameters(CountTestParameters, study)
+        model = self.Parameters
+        return parse_parameters(
+            model if issubclass(model, CountTestParameters) else CountTestParameters, study
+        )
 
+    def test(
+        self,
+        study: Study,
+        tables: Sequence[NoisyTable],
+        replicates: int,
+        progress: Callable[[float], None] | None = None,
+    ) -> SimulatedTest:
+        """Test the owners' tables; the null's first simulations do not depend on how many there are."""
+        raise NotImplementedError
 
-def simulation_seed(study: Study, stream: int) -> np.random.SeedSequence:
-    """Return the public seed of one of a study's simulations."""
-    return np.random.SeedSequence(int(study.seed, 16), spawn_key=(stream,))
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
+        """Work out the null distribution again; simulations are the first of the verdict's."""
+        tables = tables_of(self.plan(study), study, verdict, releases)
+        if tables is None or verdict.get("pvalue") is None:
+            return None
+        tables = [add_tables(tables)] if self.added else tables
+        replicates = affordable(self.parameters(study).replicates, sum(len(t.counts) for t in tables))
+        if replicates is None:
+            return None
+        words = f"{replicates} simulations of {self.simulated}, with the noise"
+        return from_draws(words, self.test(study, tables, replicates).simulated, study.level)
 
+    def caveats(self, study: Study) -> tuple[str, ...]:  # noqa: ARG002
+        """Say what a verdict leaves out, whatever the numbers of units."""
+        return ()
 
-def silent(part: float, step: str) -> None:
-    """Report progress to nobody."""
+    def shown(self, study: Study, tables: Mapping[str, NoisyTable]) -> dict[str, Any]:
+        """Return the fields of a verdict that every test on the owners' tables states alike."""
+        grid, units = self.plan(study).grid, {name: table.units for name, table in tables.items()}
+        return common_fields(study, units) | {
+            "columns": grid.names,
+            "shape": grid.shape,
+            "counts": shown_counts(tables),
+            "warnings": self.warnings(study, units) + self.caveats(study) + reuse_warnings(study),
+        }
 
 
 def noise_warnings(plan: CountPlan, units: Mapping[str, int]) -> tuple[str, ...]:
@@ -307,7 +368,7 @@ def written_counts(table: NoisyTable) -> tuple[float, ...]:
 
 def striking_cells(
     grid: CellGrid,
-    test: HomogeneityTest | IndependenceOutcome,
+    test: TableTest,
     shares: Mapping[str, npt.NDArray[np.float64]],
     level: float,
 ) -> tuple[CellComparison, ...]:
@@ -466,3 +527,105 @@ def _panel(title: str, labels: list[str], values: Floats, table: _Drawn, cells: 
         f"The count in the data is within its interval with probability {1 - table.level:g} at least."
         + (f" Each bar adds up {cells} noisy counts." if cells > 1 else ""),
     )
+
+
+class Cells(Population):
+    """Counts of owners of whom the last one's cells are larger and smaller in turn."""
+
+    counted: ClassVar[bool] = True
+    medium: ClassVar[float] = 0.15
+    taken: ClassVar[frozenset[str]] = frozenset({"size", "other"})
+
+    def check(self) -> None:
+        """Raise EffectError where no cells are so far from these."""
+        super().check()
+        if not 0 <= self.size <= 1:
+            raise EffectError("a distance lies between 0 and 1")
+        self.cells  # noqa: B018 (raises where there are none)
+
+    @cached_property
+    def grid(self) -> CellGrid:
+        """The cells that the study has."""
+        try:
+            return grid_of(self.study, counted_part(self.study))
+        except StudyError as error:
+            raise EffectError(str(error)) from None
+
+    @cached_property
+    def cells(self) -> tuple[Floats, Floats]:
+        """The cells' probabilities without the effect and with it, (k,) each."""
+        null = self.null
+        if self.effect.other is not None:
+            return null, self.probabilities(self.effect.other)
+        return null, moved(null, self.size)
+
+    @cached_property
+    def null(self) -> Floats:
+        """The cells' probabilities without an effect, (k,): the public sample's, or equal ones."""
+        if self.public is not None:
+            counts = count_cells(_Rows(self.study.domain, self.public), self.grid)
+            return np.asarray(counts / counts.sum())
+        levels = int(np.prod([axis.listed for axis in self.grid.axes]))
+        return self.probabilities(np.full(levels, 1 / levels))
+
+    def probabilities(self, stated: Any) -> Floats:
+        """Return stated probabilities for the cells, those left out 0; raises EffectError."""
+        try:
+            return cell_probabilities(self.grid, distribution(np.ravel(stated)).tolist())
+        except DistributionError as error:
+            raise EffectError(
+                str(error).replace("parameter probabilities", "probabilities of cells")
+            ) from None
+
+    def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
+        """Draw every owner's counts."""
+        null, other = self.cells
+        return [
+            _drawn(other if place == len(sizes) else null, size, rng) for place, size in enumerate(sizes, 1)
+        ]
+
+    def words(self) -> str:
+        """Say how far the cells are from what they would be."""
+        return f"a difference of {total_variation(*self.cells):.3g} in total variation"
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """A public sample as a table, every row a unit."""
+
+    domain: Domain
+    columns: Columns
+
+    @property
+    def units(self) -> int:
+        return rows_of(self.columns)
+
+    def chunks(self) -> Iterator[EncodedChunk]:
+        yield encode(self.domain, dict(self.columns))
+
+
+def _drawn(probabilities: Floats, units: int, rng: np.random.Generator) -> Held:
+    return rng.multinomial(units, probabilities / probabilities.sum()).astype(np.int64)
+
+
+def moved(probabilities: Floats, distance: float) -> Floats:
+    """Return the distribution at a total variation distance whose cells are larger and smaller in turn.
+
+    Cells that no unit is in stay so. Raises EffectError where no such distribution is so far away.
+    """
+    held = np.flatnonzero(probabilities)
+    if len(held) < 2:
+        raise EffectError("at least two cells need units in them")
+    # Cells of nearly equal size are paired, so that a distance is not cut short by the smallest of all.
+    held = held[np.argsort(-probabilities[held], kind="stable")]
+    found = probabilities.copy()
+    largest = total_variation(paninski(probabilities[held], 1.0), probabilities[held])
+    require_near(distance, largest)
+    found[held] = paninski(probabilities[held], min(1.0, distance / largest))
+    return found
+
+
+def require_near(distance: float, largest: float) -> None:
+    """Raise EffectError where a total variation distance is larger than any."""
+    if not 0 <= distance <= largest * (1 + 1e-9):
+        raise EffectError(f"distance must lie between 0 and {largest:.3g} here")

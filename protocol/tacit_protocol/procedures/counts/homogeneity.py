@@ -5,7 +5,7 @@ for nothing), and the tester compares the tables by a chi-square statistic whose
 sampling and noise. Derivations: docs/mathematics/categorical.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,26 +14,36 @@ import numpy.typing as npt
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.noisy_tables import NoisyTable, onto_simplex
-from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.procedures.base import Fields, Progress, Question, Releases, StudyError, reuse_warnings
+from tacit_protocol.procedures.base import (
+    Fields,
+    Progress,
+    Question,
+    Releases,
+    StudyError,
+    decided,
+    public_seed,
+    step,
+)
 from tacit_protocol.procedures.counts.base import (
+    Cells,
     ComparedPair,
     CountsTestResult,
     CountTest,
     require_work,
     residual_panel,
-    shown_counts,
-    silent,
-    simulation_seed,
-    simulations,
     striking_cells,
     tables_of,
 )
-from tacit_protocol.procedures.counts.populations import Cells
-from tacit_protocol.procedures.counts.statistic import PairTest, Weights, compare_pairs, homogeneity_test
+from tacit_protocol.procedures.counts.statistic import (
+    PairTest,
+    TableTest,
+    Weights,
+    compare_pairs,
+    homogeneity_test,
+)
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.panels import Null, RowsPanel, affordable, from_draws
+from tacit_protocol.verdicts.panels import RowsPanel
 from tacit_protocol.verdicts.words import CHI_SQUARED, NEW_CLASS, Meaning, Work, either, names_of
 
 PAIRED_OWNERS_MAX = 10
@@ -46,11 +56,9 @@ TEST_STREAM, PAIRS_STREAM = 1, 2
 class HomogeneityResult(CountsTestResult):
     """Whether the owners' units come from one distribution over the cells, and who and what differs.
 
-    ``cells`` are those with the smallest p-values, adjusted for all cells; ``counts`` are the noisy tables
-    themselves, None where they are large.
-
     Attributes:
         pairs: owners compared with each other; empty for more than ten.
+        cells: those with the smallest p-values, adjusted for all cells.
     """
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue")
@@ -82,8 +90,9 @@ class Homogeneity(CountTest):
 
     name: ClassVar[str] = "homogeneity"
     title: ClassVar[str] = "Do the owners' categories have one distribution?"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Verdict: ClassVar[type[BaseVerdict]] = HomogeneityResult
+    cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED, NEW_CLASS)
+    simulated: ClassVar[str] = "tables of one distribution"
     question: ClassVar[Question | None] = Question(
         "Do the owners' categories have one distribution?",
         r"categor.*(same|alike|equal|homogen|distribution)|homogen|shares",
@@ -106,6 +115,11 @@ class Homogeneity(CountTest):
         tables = owners + owners * (owners - 1) if 2 < owners <= PAIRED_OWNERS_MAX else owners
         require_work(plan.grid.size * tables, parameters.replicates)
 
+    def caveats(self, study: Study) -> tuple[str, ...]:
+        """Say where there are too many owners to compare them in pairs."""
+        many = len(study.owners) > PAIRED_OWNERS_MAX
+        return (f"more than {PAIRED_OWNERS_MAX} owners are not compared in pairs",) if many else ()
+
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         names = names_of(study)
@@ -116,20 +130,15 @@ class Homogeneity(CountTest):
             f"No difference in the owners' categories was shown: {names} may share one distribution",
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (CHI_SQUARED, NEW_CLASS)
-
-    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
-        """Work out the null distribution again; simulations are the first of the verdict's."""
-        tables = tables_of(self.plan(study), study, verdict, releases)
-        if tables is None:
-            return None
-        replicates = affordable(self.parameters(study).replicates, sum(len(t.counts) for t in tables))
-        if replicates is None:
-            return None
-        test = homogeneity_test(tables, replicates, simulation_seed(study, TEST_STREAM))
-        return from_draws(simulations(replicates, "tables of one distribution"), test.simulated, study.level)
+    def test(
+        self,
+        study: Study,
+        tables: Sequence[NoisyTable],
+        replicates: int,
+        progress: Callable[[float], None] | None = None,
+    ) -> TableTest:
+        """Test whether the tables come from one distribution."""
+        return homogeneity_test(tables, replicates, public_seed(study, TEST_STREAM), progress)
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:
         """Return the cells with the largest residuals; none where the tables are not at hand."""
@@ -149,66 +158,34 @@ class Homogeneity(CountTest):
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> HomogeneityResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        plan, parameters = self.plan(study), self.parameters(study)
-        names = [owner.name for owner in study.owners]
-        tables = [plan.read_owner(owner, releases) for owner in study.owners]
-        report = progress if progress is not None else silent
-        test = homogeneity_test(
-            tables,
-            parameters.replicates,
-            simulation_seed(study, TEST_STREAM),
-            lambda part: report(0.5 * part, "simulating the null"),
-        )
-        alone = PairTest(0, 1, test.statistic, test.pvalue) if len(names) == 2 else None
-        pairs = _pairs(study, tables, parameters.replicates, report) if alone is None else (alone,)
-        units = {name: table.units for name, table in zip(names, tables, strict=True)}
+        plan, replicates = self.plan(study), self.parameters(study).replicates
+        tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
+        names, own = list(tables), list(tables.values())
+        test = self.test(study, own, replicates, step(progress, "simulating the null", 0.0, 0.5))
+        pairs: tuple[PairTest, ...] = (PairTest(0, 1, test.statistic, test.pvalue),)
+        if len(own) != 2:
+            compared = step(progress, "comparing pairs of owners", 0.5)
+            pairs = (
+                ()
+                if len(own) > PAIRED_OWNERS_MAX
+                else compare_pairs(own, replicates, public_seed(study, PAIRS_STREAM), compared)
+            )
+        shares = {name: table.counts / table.units for name, table in tables.items()}
         return HomogeneityResult(
             method=f"chi-square test of homogeneity over {plan.grid.size} cells with {plan.noise.kind} noise "
-            f"in its null, {parameters.replicates} replicates",
-            statistic=test.statistic,
-            pvalue=test.pvalue,
-            reject=test.pvalue <= study.level,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
-            columns=plan.grid.names,
-            shape=plan.grid.shape,
-            counts=shown_counts(dict(zip(names, tables, strict=True))),
+            f"in its null, {replicates} replicates",
+            **decided(study, test.statistic, test.pvalue),
+            **self.shown(study, tables),
             pairs=tuple(
                 ComparedPair(
                     first=names[pair.first],
                     second=names[pair.second],
-                    statistic=pair.statistic,
-                    pvalue=pair.pvalue,
-                    reject=pair.pvalue <= study.level,
+                    **decided(study, pair.statistic, pair.pvalue),
                 )
                 for pair in pairs
             ),
-            cells=striking_cells(plan.grid, test, _shares(names, tables), study.level),
-            warnings=self.warnings(study, units) + _unpaired(len(names)) + reuse_warnings(study),
+            cells=striking_cells(plan.grid, test, shares, study.level),
         )
-
-
-def _pairs(study: Study, tables: list[NoisyTable], replicates: int, report: Progress) -> tuple[PairTest, ...]:
-    if len(tables) > PAIRED_OWNERS_MAX:
-        return ()
-    return compare_pairs(
-        tables,
-        replicates,
-        simulation_seed(study, PAIRS_STREAM),
-        lambda part: report(0.5 + 0.5 * part, "comparing pairs of owners"),
-    )
-
-
-def _unpaired(owners: int) -> tuple[str, ...]:
-    if owners <= PAIRED_OWNERS_MAX:
-        return ()
-    return (f"more than {PAIRED_OWNERS_MAX} owners are not compared in pairs",)
-
-
-def _shares(names: list[str], tables: list[NoisyTable]) -> dict[str, npt.NDArray[np.float64]]:
-    return {name: table.counts / table.units for name, table in zip(names, tables, strict=True)}
 
 
 def between_owners(tables: Sequence[NoisyTable]) -> npt.NDArray[np.float64]:

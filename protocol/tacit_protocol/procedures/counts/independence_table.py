@@ -6,7 +6,7 @@ chi-square statistic whose null distribution counts sampling and noise. Of more 
 mutual independence, and every pair in its margin. Derivations: docs/mathematics/categorical.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -16,29 +16,34 @@ import numpy.typing as npt
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.noisy_tables import NoisyTable, add_tables, total_variation
-from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.procedures.base import Fields, Progress, Question, Releases, StudyError, reuse_warnings
+from tacit_protocol.procedures.base import (
+    Fields,
+    Progress,
+    Question,
+    Releases,
+    StudyError,
+    decided,
+    public_seed,
+    step,
+)
 from tacit_protocol.procedures.counts.base import (
+    Cells,
     ComparedPair,
     CountsTestResult,
     CountTest,
+    require_near,
     require_work,
     residual_panel,
-    shown_counts,
-    silent,
-    simulation_seed,
-    simulations,
     striking_cells,
     tables_of,
 )
-from tacit_protocol.procedures.counts.populations import Cells, require_near
 from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.counts.statistic import (
     DRAWS,
     TABLES_MAX,
     Association,
-    IndependenceOutcome,
-    PairOutcome,
+    PairTest,
+    TableTest,
     compare_columns,
     cramers_v,
     independence_test,
@@ -49,7 +54,7 @@ from tacit_protocol.procedures.counts.statistic import (
 from tacit_protocol.procedures.counts.statistic import residuals as table_residuals
 from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of
-from tacit_protocol.verdicts.panels import Null, RowsPanel, affordable, from_draws
+from tacit_protocol.verdicts.panels import RowsPanel
 from tacit_protocol.verdicts.words import CHI_SQUARED, NEW_CLASS, Meaning, Work, either, joined
 
 COLUMNS_MAX = 6
@@ -75,15 +80,14 @@ class ColumnsCompared(ComparedPair):
 class IndependenceTableResult(CountsTestResult):
     """Whether the columns are independent, among the units of all owners, and how strongly they depend.
 
-    ``cramers_v`` and its interval are of two columns, among the units whose values in both are listed (all
-    units where a column lists one level alone), and None of more; ``pairs`` has them for each pair.
-    Intervals are for one pair, not for all together. ``cells`` are those with the smallest p-values,
-    adjusted for all cells; ``counts`` are the noisy tables themselves, None where they are large.
+    Intervals are for one pair, not for all together.
 
     Attributes:
-        cramers_v: strength of the association of two columns, in [0, 1]; None for more columns.
+        cramers_v: strength of the association of two columns, in [0, 1], among the units whose values in both
+            are listed; None for more columns.
         interval: of Cramér's V; counts the noise. None for more columns.
         pairs: columns compared with each other, with Cramér's V.
+        cells: those with the smallest p-values, adjusted for all cells.
     """
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "cramers_v", "interval")
@@ -146,8 +150,10 @@ class IndependenceTable(CountTest):
 
     name: ClassVar[str] = "independence_table"
     title: ClassVar[str] = "Are these categories independent of each other?"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Verdict: ClassVar[type[BaseVerdict]] = IndependenceTableResult
+    cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED, NEW_CLASS)
+    simulated: ClassVar[str] = "tables of independent columns"
+    added: ClassVar[bool] = True
     question: ClassVar[Question | None] = Question(
         "Are these categories independent of each other?",
         r"categor.*independen|contingenc|table|chi.?square",
@@ -183,24 +189,16 @@ class IndependenceTable(CountTest):
             f"No dependence of the categories {columns} was shown: they may be independent",
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (CHI_SQUARED, NEW_CLASS)
-
-    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
-        """Work out the null distribution again; simulations are the first of the verdict's."""
-        plan = self.plan(study)
-        tables = tables_of(plan, study, verdict, releases)
-        if tables is None:
-            return None
-        table = add_tables(tables)
-        replicates = affordable(self.parameters(study).replicates, len(table.counts))
-        if replicates is None:
-            return None
-        test = independence_test(table, plan.grid.shape, replicates, simulation_seed(study, TEST_STREAM))
-        return from_draws(
-            simulations(replicates, "tables of independent columns"), test.simulated, study.level
-        )
+    def test(
+        self,
+        study: Study,
+        tables: Sequence[NoisyTable],
+        replicates: int,
+        progress: Callable[[float], None] | None = None,
+    ) -> TableTest:
+        """Test whether the columns of the tables, added up, are independent."""
+        seed, shape = public_seed(study, TEST_STREAM), self.plan(study).grid.shape
+        return independence_test(add_tables(tables), shape, replicates, seed, progress)
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:
         """Return the cells with the largest residuals; none where the tables are not at hand."""
@@ -217,36 +215,21 @@ class IndependenceTable(CountTest):
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan, parameters = self.plan(study), self.parameters(study)
         tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
-        table, report = add_tables(list(tables.values())), progress if progress is not None else silent
-        test = independence_test(
-            table,
-            plan.grid.shape,
-            parameters.replicates,
-            simulation_seed(study, TEST_STREAM),
-            lambda part: report(0.5 * part, "simulating the null"),
-        )
-        pairs = _pairs(study, plan, table, test, replicates=parameters.replicates, report=report)
+        table = add_tables(list(tables.values()))
+        simulating = step(progress, "simulating the null", 0.0, 0.5)
+        test = self.test(study, [table], parameters.replicates, simulating)
+        pairs = _pairs(study, plan, table, test, replicates=parameters.replicates, progress=progress)
         only = pairs[0] if len(pairs) == 1 else None
-        units = {name: own.units for name, own in tables.items()}
         return IndependenceTableResult(
             method=f"chi-square test of independence in a table of {' x '.join(map(str, plan.grid.shape))} "
             f"cells with {plan.noise.kind} noise in its null, {parameters.replicates} replicates",
-            statistic=test.statistic,
-            pvalue=test.pvalue,
-            reject=test.pvalue <= study.level,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
-            columns=plan.grid.names,
-            shape=plan.grid.shape,
-            counts=shown_counts(tables),
+            **decided(study, test.statistic, test.pvalue),
+            **self.shown(study, tables),
             cramers_v=None if only is None else only.cramers_v,
             lower=None if only is None else only.lower,
             upper=None if only is None else only.upper,
             pairs=pairs,
             cells=striking_cells(plan.grid, test, {"all": table.counts / table.units}, study.level),
-            warnings=self.warnings(study, units) + reuse_warnings(study),
         )
 
 
@@ -254,34 +237,32 @@ def _pairs(
     study: Study,
     plan: CountPlan,
     table: NoisyTable,
-    overall: IndependenceOutcome,
+    overall: TableTest,
     *,
     replicates: int,
-    report: Progress,
+    progress: Progress | None,
 ) -> tuple[ColumnsCompared, ...]:
     shape, names = plan.grid.shape, plan.grid.names
     if len(shape) == 2:
-        tests: tuple[PairOutcome, ...] = (PairOutcome(0, 1, overall.statistic, overall.pvalue),)
+        tests: tuple[PairTest, ...] = (PairTest(0, 1, overall.statistic, overall.pvalue),)
     else:
         tests = compare_columns(
             table,
             shape,
             replicates,
-            simulation_seed(study, PAIRS_STREAM),
-            lambda part: report(0.5 + 0.4 * part, "comparing pairs of columns"),
+            public_seed(study, PAIRS_STREAM),
+            step(progress, "comparing pairs of columns", 0.5, 0.9),
         )
-    seeds = simulation_seed(study, ASSOCIATION_STREAM).spawn(len(tests))
-    found = []
+    seeds = public_seed(study, ASSOCIATION_STREAM).spawn(len(tests))
+    measured, found = step(progress, "measuring association", 0.9), []
     for done, (test, seed) in enumerate(zip(tests, seeds, strict=True)):
-        report(0.9 + 0.1 * done / len(tests), "measuring association")
+        measured(done / len(tests))
         strength = _association(study, plan, table, (test.first, test.second), seed)
         found.append(
             ColumnsCompared(
                 first=names[test.first],
                 second=names[test.second],
-                statistic=test.statistic,
-                pvalue=test.pvalue,
-                reject=test.pvalue <= study.level,
+                **decided(study, test.statistic, test.pvalue),
                 cramers_v=strength.value,
                 lower=strength.lower,
                 upper=strength.upper,

@@ -14,17 +14,24 @@ import numpy.typing as npt
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
-from tacit_protocol.procedures.base import Fields, Progress, Question, Releases, StudyError, reuse_warnings
+from tacit_protocol.procedures.base import (
+    Fields,
+    Progress,
+    Question,
+    Releases,
+    StudyError,
+    common_fields,
+    reuse_warnings,
+)
 from tacit_protocol.procedures.counts.base import (
+    Cells,
     CountProcedure,
     NoisyTables,
     TablesVerdict,
     count_panels,
     written_counts,
 )
-from tacit_protocol.procedures.counts.populations import Cells
 from tacit_protocol.procedures.populations import Held, Measure, Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
 from tacit_protocol.verdicts.panels import BarsPanel
@@ -35,18 +42,13 @@ ROWS_SHOWN = 60
 
 
 class NoisyCountsResult(TablesVerdict):
-    """Every owner's noisy table, cells in row-major order of ``shape``; labels follow from the study.
-
-    A count in the data lies within ``half_width`` of the noisy one with probability 1 - level; all counts of
-    an owner together do within ``half_width_all``. Both are the largest of all owners', whose noises differ
-    where releases are reused; ``noise`` and ``scale`` are those of the owner with the largest
-    ``half_width_all``. ``reject`` is always false: a table tests nothing.
+    """Every owner's noisy table, cells in row-major order of ``shape``; it tests nothing.
 
     Attributes:
         tables: every owner's noisy counts.
-        noise: "laplace" or "gaussian".
-        scale: Laplace scale, or standard deviation, of the noise on each cell.
-        half_width: the noise of one cell is within it with probability 1 - alpha.
+        noise: "laplace" or "gaussian", of the owner with the largest ``half_width_all``.
+        scale: Laplace scale, or standard deviation, of its noise on each cell.
+        half_width: the noise of one cell is within it with probability 1 - alpha, at every owner.
         half_width_all: that of all cells of an owner is, together, with probability 1 - alpha.
     """
 
@@ -130,8 +132,8 @@ class NoisyCounts(CountProcedure):
 
     name: ClassVar[str] = "noisy_counts"
     title: ClassVar[str] = "How many units are in each cell?"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Verdict: ClassVar[type[BaseVerdict]] = NoisyCountsResult
+    cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED,)
     question: ClassVar[Question | None] = Question(
         "How many are there in each category?",
         r"how many|count|number of|frequenc|cross.?tab",
@@ -157,10 +159,6 @@ class NoisyCounts(CountProcedure):
             tests=False,
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (CHI_SQUARED,)
-
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[BarsPanel]:
         """Return the bars of all owners' tables."""
         return count_panels(self.plan(study), study, verdict, releases)
@@ -181,10 +179,7 @@ class NoisyCounts(CountProcedure):
         return NoisyCountsResult(
             method=f"noisy counts of {size} cells, {plan.noise.kind} noise",
             reject=False,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **common_fields(study, units),
             columns=plan.grid.names,
             shape=plan.grid.shape,
             counts={name: written_counts(table) for name, table in tables.items()},

@@ -10,12 +10,11 @@ from pydantic import Field, ValidationError
 
 from tacit_protocol.domain.columns import ColumnName
 from tacit_protocol.domain.table import Table
-from tacit_protocol.features.cell_counts import CellCounts, CellGrid, CountError, GridError, sum_cells
+from tacit_protocol.features.cell_counts import CellCounts, CellGrid, sum_cells
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.exact_sums import grid_bits
-from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SensitivityError
 from tacit_protocol.privacy.guarantee import Guarantee, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.noisy_counts import (
@@ -28,16 +27,6 @@ from tacit_protocol.privacy.noisy_counts import (
 )
 from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters
 from tacit_protocol.strict import StrictModel
-
-COUNTING = (
-    "noisy_counts",
-    "homogeneity",
-    "independence_table",
-    "stratified_table",
-    "survival",
-    "identity",
-)
-"""Procedures whose releases hold noisy counts in a vector of their own, and so can be read again."""
 
 SUMS = "sums_of_"
 """Name of a vector of sums of cells of a finer table, with how many cells each sum has: no owner sends it."""
@@ -96,17 +85,11 @@ class CountPlan:
 
     def summarise(self, table: Table) -> CellCounts:
         """Count one owner's units exactly. The counts never leave the owner."""
-        try:
-            return sum_cells(table, self.grid)
-        except CountError as error:
-            raise StudyError(str(error)) from None
+        return sum_cells(table, self.grid)
 
     def privatise(self, counts: CellCounts, noise: NoiseSource) -> Release:
         """Add the noise that the guarantee states."""
-        try:
-            vector = noisy_counts(counts.steps, counts.bits, self.guarantee, noise)
-        except SensitivityError as error:
-            raise StudyError(str(error)) from None
+        vector = noisy_counts(counts.steps, counts.bits, self.guarantee, noise)
         return Release(units=counts.units, guarantee=self.guarantee, vectors={COUNTS: vector})
 
     def check(self, release: Release) -> None:
@@ -116,7 +99,7 @@ class CountPlan:
         try:
             bits = grid_bits(release.units, products=False)
             check_counts(release.vectors[COUNTS], release.guarantee, self.grid.size, bits, self.guarantee)
-        except (LayoutError, ValueError) as error:
+        except ValueError as error:
             raise ReleaseError(str(error)) from None
 
     def read_owner(self, owner: Owner, releases: Mapping[str, Release]) -> NoisyTable:
@@ -144,15 +127,18 @@ class CountPlan:
 
         Cells of a finer table are added up; the vector's name then tells how many noises each sum has.
         """
-        if source.procedure not in COUNTING or COUNTS not in release.vectors:
+        counts = release.vectors.get(COUNTS)
+        if counts is None:
             raise StudyError("the earlier study did not release noisy counts")
         theirs = grid_of(source, counted_part(source))
+        if len(counts.values) != theirs.size:
+            raise StudyError("the earlier study did not release noisy counts of its columns' cells")
         index = self.grid.within(theirs)
         if index is None:
             raise StudyError(FINER)
         summed = theirs.size // self.grid.size
         name = COUNTS if summed == 1 else f"{SUMS}{summed}"
-        coarser = _add_cells(release.vectors[COUNTS], index, self.grid.size)
+        coarser = _add_cells(counts, index, self.grid.size)
         return Release(units=release.units, guarantee=release.guarantee, vectors={name: coarser})
 
 
@@ -165,20 +151,14 @@ def count_plan(study: Study, parameters: CountParameters) -> CountPlan:
     if parameters.rho is not None and parameters.noise != "gaussian":
         raise StudyError("parameter rho has no effect with Laplace noise; leave it out")
     grid = grid_of(study, parameters)
-    try:
-        if parameters.noise == "laplace":
-            return CountPlan(grid, laplace_count_guarantee(study.budget))
-        return CountPlan(grid, gaussian_count_guarantee(study.budget, parameters.rho))
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
+    if parameters.noise == "laplace":
+        return CountPlan(grid, laplace_count_guarantee(study.budget))
+    return CountPlan(grid, gaussian_count_guarantee(study.budget, parameters.rho))
 
 
 def grid_of(study: Study, parameters: CellParameters) -> CellGrid:
     """Return the cells of a study. Raises StudyError where its columns have none such."""
-    try:
-        return CellGrid.of(study.domain, cuts=parameters.cuts, folded=parameters.unlisted == "last")
-    except GridError as error:
-        raise StudyError(str(error)) from None
+    return CellGrid.of(study.domain, cuts=parameters.cuts, folded=parameters.unlisted == "last")
 
 
 def counted_part(study: Study) -> CellParameters:

@@ -1,50 +1,27 @@
-"""Do several noisy tables come from one distribution? A chi-square statistic with noise in its null.
+"""Tests on noisy tables: one distribution of several owners, independence of columns, and Cramér's V.
 
-With x_j the noisy shares of owner j and p = sum u_j x_j their public-weighted mean, cell i has the spread
-D_i = sum_j a_j (x_ji - p_i)^2. If one distribution explains all owners its mean is A p_i (1 - p_i) + B, with
-public A and B (docs/mathematics/categorical.md). The statistic is
+*Homogeneity.* With x_j the noisy shares of owner j and p = sum u_j x_j, cell i has the spread D_i = sum_j a_j
+(x_ji - p_i)^2, of mean A p_i (1 - p_i) + B, A and B public. The statistic is
 
-    sum_i (D_i - A p_i (1 - p_i) - B) / (A max(p_i, floor) + B),
+    sum_i (D_i - A p_i (1 - p_i) - B) / (A max(p_i, floor) + B).
 
-each cell's spread less what sampling and noise explain. Without the subtraction the statistic of sparse
-tables counts the occupied cells, of which a resampled table has fewer, and the test rejects far too often.
-The null distribution is a parametric bootstrap: tables and their noise are drawn anew from the pooled
-distribution, and everything is estimated again; likewise from a sparser and a more even one, which the noisy
-tables cannot tell from it, and the largest p-value counts.
+*Independence.* With m the product of the projected margins, v_i = m_i (1 - sum_a m_i/r_a + (d - 1) m_i)/n and
+s^2 g_i what noise of standard deviation s on a share adds, it is sum_i ((p_i - m_i)^2 - v_i - s^2 g_i) /
+(max(m_i, 1/n)/n + s^2).
 
-Are the columns of a noisy contingency table independent? A chi-square statistic with noise in its null.
+Both nulls are parametric bootstraps, tables and noise drawn anew and everything estimated again, at the
+distribution at hand and at a sparser and a more even one that noise cannot tell from it; the largest p-value
+counts.
 
-With p the noisy shares of the cells, r_a the shares of column a's categories (sums of the table, projected to
-probabilities) and m = prod r_a, cell i has the squared residual (p_i - m_i)^2. To first order its mean under
-independence is v_i = m_i (1 - sum_a m_i/r_a + (d - 1) m_i)/n for d columns, plus s^2 g_i for noise of
-standard deviation s on a share (docs/mathematics/categorical.md). The statistic is
-
-    sum_i ((p_i - m_i)^2 - v_i - s^2 g_i) / (max(m_i, 1/n)/n + s^2);
-
-the null distribution is a parametric bootstrap: tables and noise drawn anew under m, everything estimated
-again. It depends on the margins, which noise hides: so it is simulated at three plausible ones, those at
-hand, sparser and more even ones, and the largest p-value counts.
-
-Cramér's V of two columns from a noisy table, with an interval that counts sampling and noise.
-
-V^2 = phi^2/(levels - 1), phi^2 = sum (p_i - m_i)^2/m_i, p the distribution of the units whose values in both
-columns are listed, m the product of its margins; the levels are those of the column with fewer. Cells for
-unlisted and missing values, which are often nearly empty, would add noise over tiny margins and nothing else.
-The estimate subtracts what sampling and noise add to each squared residual. The interval inverts tests: along
-lines of tables from independence through the table itself and beyond, it keeps those whose simulated
-estimates do not put the one at hand into either tail of level/2, and looks closer for where they end. So it
-needs no normal law, and knows that an estimate near 0 says "at most".
-
-Margins are known through noise alone, and a rare level's may be projected to nothing: there is a line with
-the projected margins, and one with margins of a deviation of their noise at least. A table's own phi^2 makes
-much of noise in its rarest cells, and phi^2 with floored denominators misses what truly rare ones hold: the
-lower end is the smaller of the two, the upper end the larger.
-docs/mathematics/categorical.md; its coverage is measured in docs/benchmarks/categorical.md.
+*Cramér's V*, V^2 = phi^2/(levels - 1) of the units whose values are listed, less what sampling and noise add.
+Its interval inverts simulated tests along two lines of tables from independence through the table itself:
+with the projected margins, and with margins of a deviation of their noise at least.
+docs/mathematics/categorical.md; coverage: docs/benchmarks/categorical.md.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from itertools import combinations
 
@@ -55,17 +32,15 @@ from tacit_protocol.numerics.multiplicity import holm
 from tacit_protocol.numerics.noisy_tables import (
     NoisyTable,
     NuisanceNull,
-    in_blocks,
+    SimulatedTest,
     onto_simplex,
     plausible,
+    simulated_null,
     sum_cells_of,
 )
 
 Floats = npt.NDArray[np.float64]
 Report = Callable[[float], None]
-
-STATISTIC_STREAM = 0
-"""First spawn key of the overall test; pair m of owners has m + 1."""
 
 
 @dataclass(frozen=True)
@@ -114,24 +89,25 @@ class Weights:
 
 
 @dataclass(frozen=True)
-class HomogeneityTest:
-    """``pvalue`` of all owners together, and ``cells`` (k,), single cells' p-values adjusted for all cells.
+class TableTest(SimulatedTest):
+    """A test of tables, with ``cells`` (k,), single cells' p-values adjusted for all cells.
 
     The adjustment is by the largest cell of each simulated table; ``ratios`` (k,) is what is compared.
-    ``simulated`` (replicates,) are the statistics that were drawn under the null hypothesis, from the
-    distribution that gave the largest p-value.
     """
 
-    statistic: float
-    pvalue: float
     cells: Floats
     ratios: Floats
-    simulated: Floats = field(repr=False)
+
+    @classmethod
+    def of_cells(cls, statistic: float, ratios: Floats, null: NuisanceNull) -> "TableTest":
+        """Return the test of a statistic and of each cell against their simulated null."""
+        drawn = null.least_favourable(statistic)
+        return cls(statistic, null.pvalue(statistic), drawn, null.cells(ratios), ratios)
 
 
 @dataclass(frozen=True)
 class PairTest:
-    """Two owners, by place; ``pvalue`` is adjusted for all pairs by Holm's method."""
+    """Two owners, or two columns, by place; ``pvalue`` is adjusted for all pairs by Holm's method."""
 
     first: int
     second: int
@@ -139,12 +115,32 @@ class PairTest:
     pvalue: float
 
 
+def compare_each(
+    count: int,
+    test: Callable[[tuple[int, int], np.random.SeedSequence], SimulatedTest],
+    seed: np.random.SeedSequence,
+    progress: Report | None,
+) -> tuple[PairTest, ...]:
+    """Test every pair of so many owners or columns, with Holm's adjustment for all of them."""
+    places = list(combinations(range(count), 2))
+    found = []
+    for done, (pair, child) in enumerate(zip(places, seed.spawn(len(places)), strict=True)):
+        found.append(test(pair, child))
+        if progress is not None:
+            progress((done + 1) / len(places))
+    adjusted = holm(np.array([test.pvalue for test in found]))
+    return tuple(
+        PairTest(*pair, test.statistic, float(pvalue))
+        for pair, test, pvalue in zip(places, found, adjusted, strict=True)
+    )
+
+
 def homogeneity_test(
     tables: Sequence[NoisyTable],
     replicates: int,
     seed: np.random.SeedSequence,
     progress: Report | None = None,
-) -> HomogeneityTest:
+) -> TableTest:
     """Test whether tables of the same k cells come from one distribution.
 
     The p-value is the largest, over plausible pooled distributions, of (1 + simulated statistics at least as
@@ -153,11 +149,8 @@ def homogeneity_test(
     weights = Weights.of(*_sizes(tables), cells=len(tables[0].counts))
     shares = np.stack([table.counts / table.units for table in tables])
     ratio, excess = weights.cells(shares)
-    statistic = float(excess.sum())
     null = homogeneity_null(tables, weights, replicates, seed, progress)
-    return HomogeneityTest(
-        statistic, null.pvalue(statistic), null.cells(ratio), ratio, null.least_favourable(statistic)
-    )
+    return TableTest.of_cells(float(excess.sum()), ratio, null)
 
 
 def homogeneity_null(
@@ -169,21 +162,19 @@ def homogeneity_null(
 ) -> NuisanceNull:
     """Simulate the null distribution at plausible pools; all have the same noise and seeds."""
     pools = plausible_pools(tables, weights)
-    statistics, largest = np.empty((2, len(pools), replicates))
-    done = 0
-    for rng, count in in_blocks(seed, replicates, len(tables) * len(tables[0].counts)):
-        noises, part = [table.draw_noise(rng, count) for table in tables], slice(done, done + count)
-        for place, pool in enumerate(pools):
+
+    def draw(rng: np.random.Generator, count: int) -> Iterator[tuple[Floats, Floats]]:
+        noises = [table.draw_noise(rng, count) for table in tables]
+        for pool in pools:
             drawn = [
                 (rng.multinomial(table.units, pool, size=count) + noise) / table.units
                 for table, noise in zip(tables, noises, strict=True)
             ]
             ratio, excess = weights.cells(np.stack(drawn, axis=1))
-            statistics[place, part], largest[place, part] = excess.sum(axis=-1), ratio.max(axis=-1)
-        done += count
-        if progress is not None:
-            progress(done / replicates)
-    return NuisanceNull(statistics, largest)
+            yield excess.sum(axis=-1), ratio.max(axis=-1)
+
+    numbers = len(tables) * len(tables[0].counts)
+    return simulated_null(draw, len(pools), replicates, seed, numbers=numbers, progress=progress)
 
 
 def plausible_pools(tables: Sequence[NoisyTable], weights: Weights) -> tuple[Floats, ...]:
@@ -204,16 +195,11 @@ def compare_pairs(
     progress: Report | None = None,
 ) -> tuple[PairTest, ...]:
     """Test every pair of owners, with Holm's adjustment for all of them."""
-    places = list(combinations(range(len(tables)), 2))
-    found = []
-    for done, ((first, second), child) in enumerate(zip(places, seed.spawn(len(places)), strict=True)):
-        found.append(homogeneity_test([tables[first], tables[second]], replicates, child))
-        if progress is not None:
-            progress((done + 1) / len(places))
-    adjusted = holm(np.array([test.pvalue for test in found]))
-    return tuple(
-        PairTest(first, second, test.statistic, float(pvalue))
-        for (first, second), test, pvalue in zip(places, found, adjusted, strict=True)
+    return compare_each(
+        len(tables),
+        lambda pair, child: homogeneity_test([tables[place] for place in pair], replicates, child),
+        seed,
+        progress,
     )
 
 
@@ -281,39 +267,13 @@ def _outer(table: Floats, margin: Floats) -> Floats:
     return np.asarray(cells.reshape(*cells.shape[:-2], -1))
 
 
-@dataclass(frozen=True)
-class IndependenceOutcome:
-    """``pvalue`` of independence, and ``cells`` (k,), single cells' p-values adjusted for all cells.
-
-    The adjustment is by the largest cell of each simulated table; ``ratios`` (k,) is what is compared.
-    ``simulated`` (replicates,) are the statistics that were drawn under the null hypothesis, at the margins
-    that gave the largest p-value.
-    """
-
-    statistic: float
-    pvalue: float
-    cells: Floats
-    ratios: Floats
-    simulated: Floats = field(repr=False)
-
-
-@dataclass(frozen=True)
-class PairOutcome:
-    """Two columns, by place; ``pvalue`` is adjusted for all pairs by Holm's method."""
-
-    first: int
-    second: int
-    statistic: float
-    pvalue: float
-
-
 def independence_test(
     table: NoisyTable,
     shape: tuple[int, ...],
     replicates: int,
     seed: np.random.SeedSequence,
     progress: Report | None = None,
-) -> IndependenceOutcome:
+) -> TableTest:
     """Test whether the columns of a table, (k,) in row-major order of ``shape``, are independent.
 
     The p-value is the largest, over plausible margins, of (1 + simulated statistics at least as large) /
@@ -322,14 +282,7 @@ def independence_test(
     variance = table.noise_variance / table.units**2
     own = residuals(table.counts / table.units, shape, table.units, variance)
     null = independence_null(table, shape, replicates, seed, progress)
-    statistic = float(own.statistics)
-    return IndependenceOutcome(
-        statistic,
-        null.pvalue(statistic),
-        null.cells(own.ratios),
-        own.ratios,
-        null.least_favourable(statistic),
-    )
+    return TableTest.of_cells(float(own.statistics), own.ratios, null)
 
 
 def independence_null(
@@ -341,18 +294,15 @@ def independence_null(
 ) -> NuisanceNull:
     """Simulate the null distribution at plausible margins; all have the same noise and seeds."""
     values, variance = plausible_margins(table, shape), table.noise_variance / table.units**2
-    statistics, largest = np.empty((2, len(values), replicates))
-    done = 0
-    for rng, count in in_blocks(seed, replicates, len(table.counts)):
-        noise, part = table.draw_noise(rng, count), slice(done, done + count)
-        for place, probabilities in enumerate(values):
+
+    def draw(rng: np.random.Generator, count: int) -> Iterator[tuple[Floats, Floats]]:
+        noise = table.draw_noise(rng, count)
+        for probabilities in values:
             counts = rng.multinomial(table.units, probabilities, size=count) + noise
             drawn = residuals(counts / table.units, shape, table.units, variance)
-            statistics[place, part], largest[place, part] = drawn.statistics, drawn.ratios.max(axis=-1)
-        done += count
-        if progress is not None:
-            progress(done / replicates)
-    return NuisanceNull(statistics, largest)
+            yield drawn.statistics, drawn.ratios.max(axis=-1)
+
+    return simulated_null(draw, len(values), replicates, seed, numbers=len(table.counts), progress=progress)
 
 
 def plausible_margins(table: NoisyTable, shape: tuple[int, ...]) -> tuple[Floats, ...]:
@@ -393,18 +343,13 @@ def compare_columns(
     replicates: int,
     seed: np.random.SeedSequence,
     progress: Report | None = None,
-) -> tuple[PairOutcome, ...]:
+) -> tuple[PairTest, ...]:
     """Test every pair of columns in its own margin of the table, with Holm's adjustment for all of them."""
-    places = list(combinations(range(len(shape)), 2))
-    found = []
-    for done, (pair, child) in enumerate(zip(places, seed.spawn(len(places)), strict=True)):
-        found.append(independence_test(*margin_table(table, shape, pair), replicates, child))
-        if progress is not None:
-            progress((done + 1) / len(places))
-    adjusted = holm(np.array([test.pvalue for test in found]))
-    return tuple(
-        PairOutcome(first, second, test.statistic, float(pvalue))
-        for (first, second), test, pvalue in zip(places, found, adjusted, strict=True)
+    return compare_each(
+        len(shape),
+        lambda pair, child: independence_test(*margin_table(table, shape, pair), replicates, child),
+        seed,
+        progress,
     )
 
 
@@ -457,10 +402,7 @@ def cramers_v(
 
 
 class _ListedCells:
-    """The listed cells of a noisy table: estimates of phi^2, and tables like it.
-
-    ``shares`` (k,) are noisy shares of all units.
-    """
+    """The listed cells of a noisy table, whose ``shares`` (k,) are of all units: estimates of phi^2."""
 
     def __init__(self, table: NoisyTable, shape: tuple[int, int], listed: tuple[int, int]) -> None:
         self._table, self.shape = table, listed

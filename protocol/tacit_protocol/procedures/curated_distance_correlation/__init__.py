@@ -7,7 +7,7 @@ Derivations: docs/mathematics/curated-distance-correlation.md.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -20,16 +20,12 @@ from tacit_protocol.features.unit_gram import UnitRows, gather_units
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
-    check_layout,
-    release_sums,
-)
+from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi, permutation_decision
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Holder,
     Procedure,
@@ -37,8 +33,12 @@ from tacit_protocol.procedures.base import (
     Question,
     ReleaseError,
     StudyError,
+    common_fields,
+    public_seed,
     require_shared_columns,
     row_warnings,
+    step,
+    units_declared,
 )
 from tacit_protocol.procedures.curated_distance_correlation.release import (
     COVARIANCE,
@@ -70,27 +70,18 @@ from tacit_protocol.workers import Workers, workers_of
 
 Floats = npt.NDArray[np.float64]
 
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
-
 
 class CuratedDistanceCorrelationResult(BaseVerdict):
     """Whether X and Y depend on each other, and how strongly. Distances are over a public diameter.
 
-    ``statistic`` is the noisy dCov. ``distance_covariance_sqr_unbiased`` is unbiased for the units' own
-    V-statistic, whose mean exceeds the population's by ``bias_max`` at most, and may be negative;
-    ``distance_covariance_sqr`` is the same cut to [0, 1/4]. Every interval contains its estimate.
-    ``covariance_lower`` to ``covariance_upper``
-    and ``lower`` to ``upper`` (of the correlation, None where a side hardly varies) cover the population's
-    values with probability 1 - level or more in large samples; ``held_lower`` to ``held_upper`` covers the
-    correlation of the units that are held, and counts the noise alone.
-
-    It cannot be unpacked: the decision has no p-value.
+    It cannot be unpacked: the decision has no p-value. ``statistic`` is the noisy dCov; every interval
+        contains its estimate.
 
     Attributes:
-        distance_covariance_sqr: squared distance covariance of the units, of distances over a public
-            diameter, cut to [0, 1/4].
-        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies.
+        distance_covariance_sqr: squared distance covariance of the units, cut to [0, 1/4].
+        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies. It is
+            unbiased for the units' own V-statistic, whose mean exceeds the population's by ``bias_max`` at
+            most.
         covariance_interval: covers the population's with probability 1 - alpha or more in large samples.
         distance_variances: squared distance variances of X and of Y.
         distance_correlation: in [0, 1], or None where a side hardly varies.
@@ -181,6 +172,7 @@ class CuratedDistanceCorrelation(Procedure):
         "the roots of the distance covariance and of both distance variances, "
         "and the decision of a permutation test"
     )
+    cited: ClassVar[tuple[Work, ...]] = (TWO_PARTIES, PERMUTATION, DISTANCE)
     question: ClassVar[Question | None] = Question(
         "How strongly do columns in one place depend on each other?",
         r"how strong|strength",
@@ -200,10 +192,13 @@ class CuratedDistanceCorrelation(Procedure):
         require_shared_columns(study)
         if study.curator is None and len(study.owners) != 1:
             raise StudyError("all columns must be in one place: name one owner, or a curator of several")
-        plan = plan_of(study)
-        planned = [owner.units for owner in study.owners]
-        if None not in planned:
-            plan.layout(sum(units or 0 for units in planned))
+        plan_of(study)
+        self.check_units(study, units_declared(study))
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where all owners together have too few units, or too many to compare."""
+        if all(owner.name in units for owner in study.owners):
+            plan_of(study).layout(sum(units[owner.name] for owner in study.owners))
 
     def cost(self, study: Study) -> Guarantee:
         """Return what every owner spends: the study's whole budget, on the estimates and the decision."""
@@ -258,7 +253,7 @@ class CuratedDistanceCorrelation(Procedure):
         rows = gather_units(chunks)
         rows = rows.reordered((order or np.random.default_rng()).permutation(rows.units))
         workers = workers_of(table)
-        roots = _column_roots(plan, rows) if columns else _paired_roots(plan, rows, workers, progress)
+        roots = _roots(plan, rows, columns, workers, progress)
         by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
         return DistanceSummary(roots, by_owner, _statistics(plan, study, rows, workers, progress))
 
@@ -267,7 +262,7 @@ class CuratedDistanceCorrelation(Procedure):
         plan, units = plan_of(study), summary.roots.units
         try:
             vectors = release_sums(plan.layout(units, summary.roots), plan.estimates, noise)
-        except (SensitivityError, NoiseError) as error:
+        except NoiseError as error:
             raise StudyError(str(error)) from None
         decision = None
         if plan.decision is not None:
@@ -300,7 +295,7 @@ class CuratedDistanceCorrelation(Procedure):
             raise ReleaseError("the release holds a decision where the study asks for none, or the reverse")
         try:
             check_layout(release.vectors, release.guarantee, plan.layout(release.units), plan.guarantee)
-        except (LayoutError, StudyError) as error:
+        except StudyError as error:
             raise ReleaseError(str(error)) from None
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
@@ -312,10 +307,6 @@ class CuratedDistanceCorrelation(Procedure):
             f"{first} and {second} depend on each other, linearly or not",
             f"No dependence between {first} and {second} was shown: they may be independent",
         )
-
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (TWO_PARTIES, PERMUTATION, DISTANCE)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -337,10 +328,7 @@ class CuratedDistanceCorrelation(Procedure):
             method=_method(plan),
             statistic=noisy.values[0],
             reject=rejects(noisy, study.level) if release.decision is None else release.decision,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **common_fields(study, units),
             variables=(plan.sides[0].names, plan.sides[1].names),
             distance_covariance_sqr=covariance.value,
             distance_covariance_sqr_unbiased=covariance.unbiased,
@@ -365,16 +353,14 @@ def _containing(value: float | None, interval: Interval | None) -> Interval | No
     return own.lower, own.upper
 
 
-def _column_roots(plan: DistancePlan, rows: UnitRows) -> DistanceRoots:
-    x, y = (rows.numeric[:, side.numeric[0]] for side in plan.sides)
-    return column_roots(x, y)
-
-
-def _paired_roots(
-    plan: DistancePlan, rows: UnitRows, workers: Workers, progress: Progress | None
+def _roots(
+    plan: DistancePlan, rows: UnitRows, columns: bool, workers: Workers, progress: Progress | None
 ) -> DistanceRoots:
+    if columns:
+        x, y = (rows.numeric[:, side.numeric[0]] for side in plan.sides)
+        return column_roots(x, y)
     first, second = (side.gram(rows) for side in plan.sides)
-    return paired_roots(first, second, workers, _step(progress, "comparing pairs"))
+    return paired_roots(first, second, workers, step(progress, "comparing pairs"))
 
 
 def _statistics(
@@ -385,14 +371,10 @@ def _statistics(
     return permuted_feature_statistics(
         [side.factor(rows) for side in plan.sides],
         plan.parameters.permutations,
-        np.random.SeedSequence(int(study.seed, 16), spawn_key=(PERMUTATIONS_STREAM,)),
+        public_seed(study, PERMUTATIONS_STREAM),
         workers=workers,
-        progress=_step(progress, "permuting"),
+        progress=step(progress, "permuting"),
     )
-
-
-def _step(progress: Progress | None, step: str) -> Callable[[float], None] | None:
-    return None if progress is None else lambda part: progress(part, step)
 
 
 def _noisy(plan: DistancePlan, release: Release) -> NoisyRoots:

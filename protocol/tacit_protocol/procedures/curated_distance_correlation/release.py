@@ -1,9 +1,8 @@
 """Distance covariance and both distance deviations of data in one place: exact, with their sensitivities.
 
-The roots are released, T = dCov, S_x = dVar_x and S_y = dVar_y (V-statistics of distances in [0, 1]): of n
-units, replacing one moves each of them by at most 2 (n - 1)/n^2, which is attained for all three at once;
-but T, where neither side is a single numeric column, by at most sqrt 6 (n - 1)/n^2. Proofs:
-docs/mathematics/curated-distance-correlation.md.
+The roots T = dCov, S_x = dVar_x and S_y = dVar_y are released (V-statistics of distances in [0, 1]): of n
+units, replacing one moves each by at most 2 (n - 1)/n^2; but T, where neither side is a single numeric
+column, by at most sqrt 6 (n - 1)/n^2. Proofs: docs/mathematics/curated-distance-correlation.md.
 """
 
 import math
@@ -21,10 +20,10 @@ from tacit_protocol.features.kernels import DistanceKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows, unit_features
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import STEPS_MAX, exact_distance_sums
-from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart, gaussian_guarantee
-from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, Guarantee
+from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
+from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, rank_max
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters
 from tacit_protocol.procedures.joint_independence.sensitivity import (
     evaluation_error,
     observed_sensitivity,
@@ -141,7 +140,7 @@ def paired_roots(
     workers: Workers = ONE_WORKER,
     progress: Progress | None = None,
 ) -> DistanceRoots:
-    """Return the roots from two matrices of induced kernels (distance_kernel.py), a block of rows at a time.
+    """Return the roots from two matrices of induced kernels (features/kernels.py), a block of rows at a time.
 
     The same bits for any ``workers``. Raises ValueError where there are more than PAIRED_UNITS_MAX units, or
     fewer than two.
@@ -235,7 +234,7 @@ class CuratedDistanceCorrelationParameters(StrictModel):
 
 
 @dataclass(frozen=True)
-class Side:
+class SideColumns:
     """The columns of X or Y, by name and by place among the study's numeric and categorical ones."""
 
     names: tuple[str, ...]
@@ -263,7 +262,7 @@ class DistancePlan:
     """What a study fixes before any data."""
 
     parameters: CuratedDistanceCorrelationParameters
-    sides: tuple[Side, Side]
+    sides: tuple[SideColumns, SideColumns]
     estimates: Guarantee
     decision: Budget | None
     rows_are_units: bool
@@ -292,7 +291,7 @@ class DistancePlan:
         return any(side.single for side in self.sides)
 
     def layout(self, units: int, roots: DistanceRoots | None = None) -> tuple[SumPart, ...]:
-        """Lay out the release of the roots; raises StudyError for fewer than two units, or too many."""
+        """Lay out the release of the roots; raises PublicRuleError for fewer than two units, or too many."""
         self.check_units(units, COLUMN_UNITS_MAX if self.columns else PAIRED_UNITS_MAX)
         error = max(DistanceKernel.error(len(side.numeric)) for side in self.sides)
         return release_parts(units, self.line, error, roots)
@@ -300,23 +299,23 @@ class DistancePlan:
     @property
     def mu(self) -> float:
         """The Gaussian privacy of the estimates."""
-        event = self.estimates.events[0]
-        if not isinstance(event, GaussianEvent):
-            raise TypeError("the guarantee is not that of a Gaussian release")
-        return 1 / event.noise_multiplier
+        return mu_of(self.estimates)
 
     def check_units(self, units: int, largest: int) -> None:
-        """Raise StudyError where the test or the estimates cannot take so many units."""
+        """Raise PublicRuleError where the test or the estimates cannot take so many units."""
         if units < 2:
-            raise StudyError("the study needs at least two units")
+            raise PublicRuleError("too-few-units", "the study needs at least two units")
         if units > largest:
-            raise StudyError(
+            raise PublicRuleError(
+                "too-many-units",
                 f"pairs of units are compared, {largest} units at most; use a subset of them, or one numeric "
-                "column a side and one row a unit"
+                "column a side and one row a unit",
             )
         width = sum(side.features.dimension for side in self.sides)
         if self.decision is not None and 8 * width * units > FEATURE_BYTES_MAX:
-            raise StudyError("too many units to permute; use a subset of them, or leave the test out")
+            raise PublicRuleError(
+                "too-many-units", "too many units to permute; use a subset of them, or leave the test out"
+            )
 
     def sensitivities(self, units: int) -> tuple[float, float]:
         """Return what one unit moves the test's observed statistic by, and the permuted ones."""
@@ -342,10 +341,7 @@ def plan_of(study: Study) -> DistancePlan:
     if parameters.test and first.features.dimension * second.features.dimension > TENSOR_ENTRIES_MAX:
         raise StudyError("too many columns or levels to permute; use fewer, or leave the test out")
     estimates = study.budget.model_copy(update={"epsilon_micro": study.budget.epsilon_micro - decided})
-    try:
-        guarantee = gaussian_guarantee(estimates)
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
+    guarantee = gaussian_guarantee(estimates)
     decision = Budget(epsilon_micro=decided, delta_pico=0) if parameters.test else None
     return DistancePlan(parameters, (first, second), guarantee, decision, not study.averages_rows)
 
@@ -364,13 +360,13 @@ def _groups(study: Study, groups: tuple[Group, Group] | None) -> tuple[Group, Gr
     return groups
 
 
-def _side(study: Study, index: int, names: Group) -> Side:
+def _side(study: Study, index: int, names: Group) -> SideColumns:
     numeric = tuple(i for i, column in enumerate(study.domain.numeric) if column.name in names)
     categorical = tuple(i for i, column in enumerate(study.domain.categorical) if column.name in names)
     categories = tuple(study.domain.categorical[i].categories for i in categorical)
     frequencies = FREQUENCIES_ONE if len(numeric) <= 1 else FREQUENCIES_MANY
     features = BrownianFeatures(_directions(study, index, len(numeric)), frequencies, categories)
-    return Side(names, numeric, categorical, features)
+    return SideColumns(names, numeric, categorical, features)
 
 
 def _directions(study: Study, index: int, numeric: int) -> Floats:

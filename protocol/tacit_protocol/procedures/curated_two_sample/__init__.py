@@ -2,9 +2,9 @@
 
 Three releases (docs/mathematics/trusted-curator.md): ``mean-covariance``, the private difference of the
 samples' mean features with what its null distribution needs (P0's TCMC, sharpened); ``statistic``, one noisy
-statistic (P0's TCS with a sensitivity that holds); ``permutation``, the private decision of a permutation
-test (dpMMD of Kim and Schrab). P0 is Raj, Law, Sejdinovic and Park, *A differentially private kernel
-two-sample test*. Replacing one individual replaces one unit of one sample.
+statistic (P0's TCS with a sensitivity that holds), kept for history; ``permutation``, the private decision of
+a permutation test (dpMMD of Kim and Schrab). P0 is Raj, Law, Sejdinovic and Park, *A differentially private
+kernel two-sample test*. Replacing one individual replaces one unit of one sample.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,16 +20,12 @@ from tacit_protocol.features.moments import MEAN, read_second_moment
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
-    check_layout,
-    release_sums,
-)
+from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import permutation_decision
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Holder,
     Procedure,
@@ -38,17 +34,21 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     Releases,
     StudyError,
+    common_fields,
+    decided,
     parse_parameters,
+    public_seed,
     require_shared_columns,
+    step,
 )
-from tacit_protocol.procedures.curated_two_sample.permuted_means import PermutationSizeError, draw_choices
+from tacit_protocol.procedures.curated_two_sample.permuted_means import draw_choices
 from tacit_protocol.procedures.curated_two_sample.plan import (
     NULL_STREAM,
     PAPER_REGULARISATION,
+    CuratedPlan,
     CuratedTwoSampleParameters,
     Exact,
     Permuted,
-    Plan,
     method_of,
     plan_of,
 )
@@ -58,7 +58,6 @@ from tacit_protocol.procedures.curated_two_sample.release import (
     CuratedMomentRelease,
     PairedRelease,
     RidgeRelease,
-    UnequalSamplesError,
     ridge_laws,
     ridge_pvalue,
 )
@@ -89,9 +88,6 @@ from tacit_protocol.verdicts.panels import DRAWN_MAX, SIMULATED, WEIGHTED, Null,
 from tacit_protocol.verdicts.words import KERNEL, PERMUTATION, Meaning, Work
 from tacit_protocol.workers import Workers, workers_of
 
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
-
 
 class CuratedTwoSampleDecision(DecisionResult):
     """Whether the two samples were found to differ: what the permutation release says, and nothing finer."""
@@ -108,6 +104,13 @@ class CuratedTwoSampleResult(TwoSampleResult):
     """
 
     absent_fields: ClassVar[bool] = True
+
+
+KEPT_FOR_HISTORY = (
+    "release 'statistic' is kept for history, and no plan chooses it: mean-covariance sees much more for the "
+    "same budget"
+)
+"""Said before a study is run; a verdict has said it in other words since there were verdicts."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,12 @@ class CuratedTwoSample(Procedure):
             raise StudyError("this procedure needs a curator; without one use kernel_two_sample")
         plan_of(study)
 
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where samples of these sizes cannot be paired, or not be permuted."""
+        plan = plan_of(study)
+        if all(name in units for names in plan.samples for name in names):
+            plan.check_units(plan.units(units))
+
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: a test, or a decision alone."""
         release = parse_parameters(CuratedTwoSampleParameters, study).release
@@ -167,16 +176,13 @@ class CuratedTwoSample(Procedure):
         return 1 if isinstance(release, Permuted) else release.numbers
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where even a great difference could not be seen at these numbers of units, by owner."""
+        """Say where a study asks for the weak release, or could not see even a great difference.
+
+        ``units`` are by owner; without them nothing is said.
+        """
         plan = plan_of(study)
-        if any(name not in units for names in plan.samples for name in names):
-            return ()
-        if plan.hopes(study, plan.units(units)):
-            return ()
-        return (
-            f"{HOPELESS}even samples that differ greatly could not be told apart; ask for more units, "
-            "a larger epsilon, or fewer columns",
-        )
+        history = (KEPT_FOR_HISTORY,) if units and plan.form == "ridge" else ()
+        return _hopeless(plan, study, units) + history
 
     def summarise(
         self,
@@ -196,10 +202,7 @@ class CuratedTwoSample(Procedure):
         if not isinstance(table, PooledTable) or set(table.parts) != {owner.name for owner in study.owners}:
             raise StudyError("the curator must hold the data sets of all owners of the study")
         order = order if order is not None else np.random.default_rng()
-        try:
-            exact = _exact(plan, plan.tables(table), order, progress, workers_of(table))
-        except (PermutationSizeError, UnequalSamplesError) as error:
-            raise StudyError(str(error)) from None
+        exact = _exact(plan, plan.tables(table), order, progress, workers_of(table))
         return CuratedSummary(table.units_by_owner, exact)
 
     def privatise(self, study: Study, summary: CuratedSummary, noise: NoiseSource) -> Release:
@@ -214,7 +217,7 @@ class CuratedTwoSample(Procedure):
             return Release(units=sum(units), units_by_owner=counts, guarantee=plan.guarantee, decision=reject)
         try:
             vectors = release_sums(plan.layout(units, summary.exact), plan.guarantee, noise)
-        except (SensitivityError, NoiseError, ReleaseError) as error:
+        except (NoiseError, ReleaseError) as error:
             raise StudyError(str(error)) from None
         return Release(units=sum(units), units_by_owner=counts, guarantee=plan.guarantee, vectors=vectors)
 
@@ -233,10 +236,7 @@ class CuratedTwoSample(Procedure):
                 raise ReleaseError("the release states another guarantee than the study")
             return
         layout = plan.layout(plan.units(release.units_by_owner))
-        try:
-            check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
-        except LayoutError as error:
-            raise ReleaseError(str(error)) from None
+        check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
@@ -271,23 +271,33 @@ class CuratedTwoSample(Procedure):
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan = plan_of(study)
         release = releases[study.senders[0].name]
-        report = progress if progress is not None else _silent
-        report(0.05, "testing the samples")
-        found = _verdict_fields(plan, study, release, report)
-        report(1.0, "testing the samples")
+        report = step(progress, "testing the samples")
+        report(0.05)
+        found = _verdict_fields(plan, study, release, progress)
+        report(1.0)
         return self.verdict_type(study)(
             method=method_of(plan.parameters, plan.form),
-            level=study.level,
-            units={owner.name: release.units_by_owner[owner.name] for owner in study.owners},
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
-            warnings=self.warnings(study, release.units_by_owner) + plan.caveats,
+            **common_fields(
+                study, {owner.name: release.units_by_owner[owner.name] for owner in study.owners}
+            ),
+            warnings=_hopeless(plan, study, release.units_by_owner) + plan.caveats,
             **found,
         )
 
 
+def _hopeless(plan: CuratedPlan, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+    if any(name not in units for names in plan.samples for name in names):
+        return ()
+    if plan.hopes(study, plan.units(units)):
+        return ()
+    return (
+        f"{HOPELESS}even samples that differ greatly could not be told apart; ask for more units, "
+        "a larger epsilon, or fewer columns",
+    )
+
+
 def _exact(
-    plan: Plan,
+    plan: CuratedPlan,
     tables: tuple[PooledTable, PooledTable],
     order: np.random.Generator,
     progress: Progress | None,
@@ -298,14 +308,15 @@ def _exact(
         seed = np.random.SeedSequence(order.integers(2**32, size=8).tolist())
         units = tables[0].units, tables[1].units
         choices = draw_choices(units, plan.parameters.permutations, seed)
-        step = None if progress is None else lambda part: progress(part, "permuting")
-        return release.distances(tables, choices, step, workers)
+        return release.distances(tables, choices, step(progress, "permuting"), workers)
     if isinstance(release, PairedRelease):
         return release.sum(*tables, order)
     return release.sum(*tables)
 
 
-def _verdict_fields(plan: Plan, study: Study, release: Release, report: Progress) -> dict[str, Any]:
+def _verdict_fields(
+    plan: CuratedPlan, study: Study, release: Release, progress: Progress | None
+) -> dict[str, Any]:
     """Return what the release tells of the samples, by field of the verdict."""
     if plan.form == "permutation":
         return {"reject": release.decision}
@@ -315,7 +326,7 @@ def _verdict_fields(plan: Plan, study: Study, release: Release, report: Progress
         moment = read_second_moment(release.vectors, units[0])
         gamma = plan.parameters.regularisation or PAPER_REGULARISATION
         statistic, law = paired_law(mean.mean(units[0]), moment, units[0], mean.scale / units[0], gamma)
-        return _tested(study, statistic, law.pvalue(statistic))
+        return decided(study, statistic, law.pvalue(statistic))
     if isinstance(plan.release, RidgeRelease):
         noisy, features = release.vectors[STATISTIC], plan.release.features
         statistic = float(noisy.mean(1)[0])
@@ -327,15 +338,15 @@ def _verdict_fields(plan: Plan, study: Study, release: Release, report: Progress
             norm=features.norm,
             noise=noisy.scale,
         )
-        return _tested(study, statistic, pvalue)
-    found = _finding(plan, study, release, report)
+        return decided(study, statistic, pvalue)
+    found = _finding(plan, study, release, progress)
     named: tuple[LocationComparison, ...] = ()
     embedding = getattr(plan.release, "features", None)
     if found.witness is not None and isinstance(embedding, MeanEmbedding):
         names = ["+".join(names) for names in plan.samples]
         named = location_differences(study.domain, embedding, names, {(0, 1): found.witness}, study.level)
     mmd = stated(found.mmd.squared_mmd, (found.mmd.lower, found.mmd.upper))
-    return _tested(study, found.statistic, found.pvalue) | {
+    return decided(study, found.statistic, found.pvalue) | {
         "squared_mmd": mmd.value,
         "squared_mmd_unbiased": mmd.unbiased,
         "lower": mmd.lower,
@@ -345,11 +356,7 @@ def _verdict_fields(plan: Plan, study: Study, release: Release, report: Progress
     }
 
 
-def _tested(study: Study, statistic: float, pvalue: float) -> dict[str, Any]:
-    return {"statistic": statistic, "pvalue": pvalue, "reject": pvalue <= study.level}
-
-
-def _finding(plan: Plan, study: Study, release: Release, report: Progress) -> CuratedFinding:
+def _finding(plan: CuratedPlan, study: Study, release: Release, progress: Progress | None) -> CuratedFinding:
     units = plan.units(release.units_by_owner)
     confidence = 1 - study.level
     if isinstance(plan.release, CuratedAdditiveRelease):
@@ -362,15 +369,10 @@ def _finding(plan: Plan, study: Study, release: Release, report: Progress) -> Cu
         "noise-aware" if plan.form == "noise-aware" else "mmd",
         plan.release.features,
         plan.parameters.replicates,
-        null_seed(study),
+        public_seed(study, NULL_STREAM),
     )
     moment = plan.release.read_moment(release.vectors, units)
-    return test.run(means, moment, confidence, lambda part: report(0.05 + 0.9 * part, "simulating the null"))
-
-
-def null_seed(study: Study) -> np.random.SeedSequence:
-    """Return the public seed of simulated null distributions."""
-    return np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,))
+    return test.run(means, moment, confidence, step(progress, "simulating the null", 0.05, 0.95))
 
 
 def means_of(
@@ -382,12 +384,8 @@ def means_of(
     return CuratedMeans.of(read.difference, read.centre, units, noise, read.weights)
 
 
-def _silent(part: float, step: str) -> None:
-    """Report progress to nobody."""
-
-
 def _curated_moments(
-    study: Study, plan: Plan, units: tuple[int, int], releases: Releases, statistic: float
+    study: Study, plan: CuratedPlan, units: tuple[int, int], releases: Releases, statistic: float
 ) -> Null | None:
     sent, release = releases[study.senders[0].name], plan.release
     if isinstance(release, PairedRelease):
@@ -405,5 +403,7 @@ def _curated_moments(
         return quadratic(WEIGHTED, (law,), statistic, study.level)
     replicates = min(DRAWN_MAX, plan.parameters.replicates)
     trace_max = release.features.norm**2
-    _, _, draws = noise_aware_test(means, covariance, replicates, null_seed(study), trace_max=trace_max)
+    _, _, draws = noise_aware_test(
+        means, covariance, replicates, public_seed(study, NULL_STREAM), trace_max=trace_max
+    )
     return from_draws(SIMULATED, draws, study.level)

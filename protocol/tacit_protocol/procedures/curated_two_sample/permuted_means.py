@@ -1,11 +1,9 @@
 """Distances between two samples' means under permutations: the square root of the V-statistic MMD^2.
 
-T_b = |mean of the features of n_x chosen units - mean of the others'|; replication 0 chooses sample x itself,
-the others choose n_x of all N units at random. Replacing one unit changes one feature in one of the two
-means, so that every T_b moves by at most diameter / min(n_x, n_y).
-
-The random choices are secret: conditional on them the bound holds for units that keep their places in the
-table, and averaged over them for any order of the table, also one that depends on the data.
+T_b = |mean of the features of n_x chosen units - mean of the others'|; replication 0 chooses sample x itself.
+One unit changes one feature in one of the means: T_b moves by at most diameter / min(n_x, n_y). The random
+choices are secret: averaged over them the bound holds for any order of the table, also one that depends on
+the data.
 """
 
 import math
@@ -22,6 +20,7 @@ from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.moments import UnitCountError, contributions
 from tacit_protocol.features.unit_gram import UnitGram, gather_units
 from tacit_protocol.privacy.exact_sums import FLOAT_BITS, GRID_BITS_MAX, rounding_sensitivity
+from tacit_protocol.strict import StudyError
 from tacit_protocol.workers import ONE_WORKER, Workers
 
 UNIT_ROUNDOFF = 2.0**-53
@@ -47,8 +46,20 @@ KERNEL_UNITS_MAX = 50_000
 """Most units of the full kernel, whose time grows with their square: some minutes."""
 
 
-class PermutationSizeError(ValueError):
+class PermutationSizeError(StudyError):
     """There are too many units for so many permutations. Says what to change; units are public."""
+
+
+def check_choices(units: Units, permutations: int) -> None:
+    """Raise PermutationSizeError where the choices would not fit CHOICE_BYTES_MAX."""
+    if (permutations + 1) * -(-sum(units) // 8) > CHOICE_BYTES_MAX:
+        raise PermutationSizeError("too many units for so many permutations; ask for fewer of either")
+
+
+def check_kernel(units: Units) -> None:
+    """Raise PermutationSizeError where there are too many units for the full kernel."""
+    if sum(units) > KERNEL_UNITS_MAX:
+        raise PermutationSizeError("too many units for the full kernel; use features instead")
 
 
 def draw_choices(units: Units, permutations: int, seed: np.random.SeedSequence) -> Choices:
@@ -57,10 +68,8 @@ def draw_choices(units: Units, permutations: int, seed: np.random.SeedSequence) 
     Raises PermutationSizeError where they would not fit CHOICE_BYTES_MAX.
     """
     total = sum(units)
-    width = -(-total // 8)
-    if (permutations + 1) * width > CHOICE_BYTES_MAX:
-        raise PermutationSizeError("too many units for so many permutations; ask for fewer of either")
-    choices = np.empty((permutations + 1, width), dtype=np.uint8)
+    check_choices(units, permutations)
+    choices = np.empty((permutations + 1, -(-total // 8)), dtype=np.uint8)
     chosen = np.arange(total) < units[0]
     choices[0] = np.packbits(chosen)
     for replication in range(permutations):
@@ -212,8 +221,7 @@ class PermutedKernel:
         """
         units = samples[0].units, samples[1].units
         total = sum(units)
-        if total > KERNEL_UNITS_MAX:
-            raise PermutationSizeError("too many units for the full kernel; use features instead")
+        check_kernel(units)
         gram = UnitGram(self.kernel, gather_units([chunk for sample in samples for chunk in sample.chunks()]))
         if gram.size != total:
             raise UnitCountError("the data changed while they were read")

@@ -1,9 +1,7 @@
-"""What a curated two-sample study chooses: its parameters, the form they stand for, and what is released.
+"""What a curated two-sample study chooses: parameters, the form they stand for, and what is released.
 
-What a curated study can see at best: whether n and epsilon leave any hope, before anything is spent.
-
-The difference that is asked for is a very large one: half of a sample's units moved across a column, or a
-squared MMD of the squared norm of the features.
+The difference that a hopeless study could not see is a very large one: half of a sample's units moved across
+a column, or a squared MMD of the squared norm of the features.
 """
 
 import math
@@ -32,16 +30,28 @@ from tacit_protocol.features.mean_embedding import BANDWIDTH_POINTS, draw_locati
 from tacit_protocol.features.moments import FeatureSums, MomentRelease, MomentShares
 from tacit_protocol.messages.study import PartyName, Study
 from tacit_protocol.privacy.gaussian_mechanism import (
-    SensitivityError,
     SumPart,
     gaussian_guarantee,
     halved_guarantee,
+    mu_of,
     noise_scales,
 )
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, GaussianEvent, Guarantee
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, decision_xi, rank_max
-from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters
-from tacit_protocol.procedures.curated_two_sample.permuted_means import PermutedFeatures, PermutedKernel
+from tacit_protocol.procedures.base import (
+    PublicRuleError,
+    ReleaseError,
+    StudyError,
+    parse_parameters,
+    public_seed,
+)
+from tacit_protocol.procedures.curated_two_sample.permuted_means import (
+    PermutationSizeError,
+    PermutedFeatures,
+    PermutedKernel,
+    check_choices,
+    check_kernel,
+)
 from tacit_protocol.procedures.curated_two_sample.release import (
     MOMENT_CENTRE_SHARE,
     CuratedAdditiveRelease,
@@ -50,7 +60,9 @@ from tacit_protocol.procedures.curated_two_sample.release import (
     ExactStatistic,
     PairedRelease,
     RidgeRelease,
+    UnequalSamplesError,
     centre_share,
+    require_equal,
 )
 from tacit_protocol.procedures.kernel_two_sample.statistic import (
     DETECTABLE_MAX,
@@ -86,7 +98,7 @@ Vectors = CuratedAdditiveRelease | CuratedMomentRelease | PairedRelease | RidgeR
 Permuted = PermutedFeatures | PermutedKernel
 
 
-class ChoiceError(ValueError):
+class ChoiceError(StudyError):
     """The choices do not fit each other or the domain. The message says what to change."""
 
 
@@ -95,7 +107,10 @@ class CuratedChoice(FeatureParameters):
 
     release: Literal["mean-covariance", "statistic", "permutation"] = Field(
         "mean-covariance",
-        description="What leaves the curator: noisy means and covariances, one decision, or one number.",
+        description=(
+            "What leaves the curator: noisy means and covariances, one decision, or one number (weak, kept "
+            "for history)."
+        ),
     )
     features: Literal["auto", "columns", "me", "scf", "kernel"] = Field(
         "auto", description="What is compared; kernel, the whole product kernel, with permutation alone."
@@ -305,7 +320,7 @@ Exact = CuratedSums | FeatureSums | ExactStatistic | npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Plan:
+class CuratedPlan:
     """What a study fixes before any data."""
 
     parameters: CuratedTwoSampleParameters
@@ -318,6 +333,20 @@ class Plan:
         """Return the samples' numbers of units."""
         first, second = (sum(by_owner[name] for name in names) for names in self.samples)
         return first, second
+
+    def check_units(self, units: tuple[int, int]) -> None:
+        """Raise PublicRuleError where samples of these sizes cannot be paired, or not be permuted."""
+        try:
+            if isinstance(self.release, PairedRelease):
+                require_equal(units)
+            if isinstance(self.release, Permuted):
+                check_choices(units, self.parameters.permutations)
+            if isinstance(self.release, PermutedKernel):
+                check_kernel(units)
+        except UnequalSamplesError as error:
+            raise PublicRuleError("unequal-sizes", str(error)) from None
+        except PermutationSizeError as error:
+            raise PublicRuleError("too-many-units", str(error)) from None
 
     def tables(self, table: PooledTable) -> tuple[PooledTable, PooledTable]:
         """Return the two samples."""
@@ -360,26 +389,23 @@ class Plan:
         return vectors_hope(self.release, units, next(iter(scales.values())), study.level)
 
 
-def plan_of(study: Study) -> Plan:
+def plan_of(study: Study) -> CuratedPlan:
     """Read a study; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(CuratedTwoSampleParameters, study)
     samples = _samples(study, parameters)
-    seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
+    seed = public_seed(study, LOCATIONS_STREAM)
     rng = np.random.default_rng(seed)
-    try:
-        form = form_of(parameters)
-        if form == "permutation":
-            if rank_max(study.level, parameters.permutations + 1) < 1:
-                raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
-            permuted = permuted_of(study.domain, parameters, rng)
-            return Plan(parameters, samples, form, permuted, decision_guarantee(study.budget))
-        guarantee = (halved_guarantee if form == "paired" else gaussian_guarantee)(study.budget)
-        release = vectors_of(study.domain, parameters, form, _mu(guarantee), rng)
-    except (ChoiceError, SensitivityError) as error:
-        raise StudyError(str(error)) from None
+    form = form_of(parameters)
+    if form == "permutation":
+        if rank_max(study.level, parameters.permutations + 1) < 1:
+            raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
+        permuted = permuted_of(study.domain, parameters, rng)
+        return CuratedPlan(parameters, samples, form, permuted, decision_guarantee(study.budget))
+    guarantee = (halved_guarantee if form == "paired" else gaussian_guarantee)(study.budget)
+    release = vectors_of(study.domain, parameters, form, mu_of(guarantee), rng)
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
-    return Plan(parameters, samples, form, release, guarantee)
+    return CuratedPlan(parameters, samples, form, release, guarantee)
 
 
 def _samples(study: Study, parameters: CuratedTwoSampleParameters) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -392,10 +418,3 @@ def _samples(study: Study, parameters: CuratedTwoSampleParameters) -> tuple[tupl
     if sorted((*first, *second)) != sorted(names):
         raise StudyError("parameter samples: every owner of the study must be in exactly one sample")
     return first, second
-
-
-def _mu(guarantee: Guarantee) -> float:
-    event = guarantee.events[0]
-    if not isinstance(event, GaussianEvent):
-        raise TypeError("the guarantee is not that of a Gaussian release")
-    return 1 / event.noise_multiplier

@@ -1,42 +1,19 @@
-"""What a curator of two samples releases: the difference of their mean features, and its companion, a centre.
+"""What a curator of two samples releases, with its sensitivity.
 
-With d = m_x - m_y and q = w_x m_x + w_y m_y, w_x + w_y = 1, replacing a unit of sample g moves d by Delta /
-n_g and q by w_g Delta / n_g, Delta the features' diameter. Noise of variance V_d on d and V_q on q is
-mu-Gaussian differentially private where for either sample
+*Difference and centre.* With d = m_x - m_y and q = w_x m_x + w_y m_y, w_x + w_y = 1, replacing a unit of
+sample g moves d by Delta / n_g and q by w_g Delta / n_g, Delta the features' diameter: noises of variances
+V_d and V_q are mu-Gaussian private where for either sample (Delta / n_g)^2 / V_d + (w_g Delta / n_g)^2 / V_q
+<= mu^2. Means are fixed-point numbers: every sample's exact sum divided by its public n_g in integers, and
+rounded once.
 
-    (Delta / n_g)^2 / V_d + (w_g Delta / n_g)^2 / V_q <= mu^2.
+*P0's paired differences* z = f(x_i) - f(y_i): one individual changes one pair, the sum of z by the diameter D
+at most and zz' by sqrt(1.5) D^2 in the Frobenius norm, or by J for raw ME features. Pairs are made in a
+secret random order.
 
-The test needs d; q serves variances alone. d and q with w, V_d and V_q as in ``balance`` are the two means
-with noise of correlation rho: rho = 0 is what two owners without a curator send, rho near 1 puts nearly all
-of the budget on d (docs/mathematics/trusted-curator.md).
-
-Means are fixed-point numbers: every sample's exact sum, divided by its public n_g in integers and rounded
-once, so that the sensitivity of the released integers is a theorem whatever n_x and n_y are.
-
-P0's release at a curator: mean and second moment of paired differences z_i = f(x_i) - f(y_i).
-
-Replacing one individual changes one pair, so that the sum of z moves by at most the diameter D of the
-features, and zz' by at most sqrt(1.5) D^2 in the Frobenius norm: |z|, |z~| and |z - z~| are at most D, so
-z'z~ >= (|z|^2 + |z~|^2 - D^2) / 2, and |z|^4 + |z~|^4 - 2 (z'z~)^2 is largest at |z| = |z~| = D. For raw ME
-features, which lie in [0, 1]^J, every entry of zz' moves by at most 1, so that J bounds it (P0's own constant
-for kappa = 1); both are derived in docs/mathematics/trusted-curator.md.
-
-Pairs are made in a secret random order: paired in the tables' own, a table sorted by its data would change
-many pairs when one unit is replaced.
-
-The ridge statistic of two samples (TCS), how far one unit can move it, and its null distribution.
-
-    s = (n_x n_y / N) d' (Lambda + gamma I)^-1 d,   d = m_x - m_y,   Lambda = (1/N) sum z z' over all N units.
-
-With labels t = sqrt(n_y / n_x) for x and -sqrt(n_x / n_y) for y, s = N - min_v sum (t_i - v'z_i)^2 + N gamma
-|v|^2: N times the part of the labels that a ridge regression explains. Replacing z by z' changes one summand.
-With v_0 the optimum without it and A = N gamma I + sum of the others' z z', the minimum is that of the others
-plus (t - v_0'z)^2 / (1 + z'A^-1 z), so that
-
-    |s - s'| <= (max |t| + B / (2 sqrt gamma))^2    for |z| <= B,
-
-because |v_0| <= 1 / (2 sqrt gamma). It is attained in the limit (docs/mathematics/trusted-curator.md, which
-derives everything here; P0's bound for its statistic is false, and no pairing of units is needed).
+*The ridge statistic* s = (n_x n_y / N) d' (Lambda + gamma I)^-1 d, Lambda = (1/N) sum z z' over all N units,
+moves by at most (max |t| + B / (2 sqrt gamma))^2 for |z| <= B and labels t of sqrt(n_y / n_x) and -sqrt(n_x /
+n_y).
+Derivations: docs/mathematics/trusted-curator.md.
 """
 
 import math
@@ -70,8 +47,8 @@ from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
 from tacit_protocol.privacy.exact_sums import ExactSum, grid_bits, round_to_grid, rounding_sensitivity
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.privacy.guarantee import NoisyVector
-from tacit_protocol.procedures.means.private_means import FloatMatrix as PrivateMeansFloatMatrix
 from tacit_protocol.procedures.means.private_means import FloatVector
+from tacit_protocol.strict import StudyError
 
 DIFFERENCE, CENTRE = "difference", "centre"
 COLUMNS, PAIRS = "columns", "pairs"
@@ -370,7 +347,7 @@ SHARES = MomentShares(1.0, 1.0)
 """Each of P0's two releases has an event, and a mu, of its own."""
 
 
-class UnequalSamplesError(ValueError):
+class UnequalSamplesError(StudyError):
     """Paired differences need two samples of one size. Sizes are public."""
 
 
@@ -415,7 +392,7 @@ class PairedRelease:
         Raises UnequalSamplesError where the samples have different sizes, and UnitCountError where the units
         are not as many as the tables say.
         """
-        pairs = _require_equal((first.units, second.units))
+        pairs = require_equal((first.units, second.units))
         bits = grid_bits(pairs, products=True)
         halves = [self._halves(table, bits, order) for table in (first, second)]
         sums = ExactSum(self.features.dimension, bits, products=True)
@@ -431,7 +408,7 @@ class PairedRelease:
 
     def parts(self, units: tuple[int, int], sums: FeatureSums | None = None) -> tuple[SumPart, ...]:
         """Lay the release out; without ``sums`` the values are zeros. Raises UnequalSamplesError."""
-        bits = grid_bits(_require_equal(units), products=True)
+        bits = grid_bits(require_equal(units), products=True)
         # Each pair is the difference of two rounded halves: twice the displacement of one contribution.
         displaced = rounding_sensitivity(self.features.dimension, bits)
         second = 2 * (2 * self._halved.norm * displaced + displaced**2)
@@ -444,7 +421,8 @@ class PairedRelease:
         return moment_parts(widened, SHARES, bits, sums)
 
 
-def _require_equal(units: tuple[int, int]) -> int:
+def require_equal(units: tuple[int, int]) -> int:
+    """Return how many pairs there are; raises UnequalSamplesError where the samples differ in size."""
     if units[0] != units[1]:
         raise UnequalSamplesError("calibration 'paper' pairs units: the two samples need as many of them")
     return units[0]
@@ -481,7 +459,7 @@ def evaluation_error(bound: float, regularisation: float, units: int, dimension:
 
 def ridge_statistic(
     means: tuple[FloatVector, FloatVector],
-    second_moment: PrivateMeansFloatMatrix,
+    second_moment: FloatMatrix,
     units: tuple[int, int],
     regularisation: float,
 ) -> float:
@@ -570,9 +548,7 @@ class RidgeRelease:
         return (SumPart(STATISTIC, np.array([steps], dtype=np.int64), exponent, sensitivity, 1.0),)
 
 
-def _moments(
-    samples: list[FeatureSums], bits: int
-) -> tuple[tuple[FloatVector, FloatVector], PrivateMeansFloatMatrix]:
+def _moments(samples: list[FeatureSums], bits: int) -> tuple[tuple[FloatVector, FloatVector], FloatMatrix]:
     first, second = samples
     if first.second is None or second.second is None:
         raise TypeError("the sums lack second moments")

@@ -1,14 +1,11 @@
 """What a tester knows of two samples that a curator compared: a noisy difference, a centre, perhaps moments.
 
-Every form of the two-sample test sees two samples' noisy means through their difference, whose noise has one
-variance V_d, and through the pooled mean, here the centre. So the forms of private_means.py serve unchanged:
-the two means are rebuilt from d and q, and their stated noises are such that their squares add up to V_d.
+Every form of the test sees two noisy means through their difference, of noise variance V_d, and through the
+pooled mean, here the centre. So the two means are rebuilt from d and q, with stated noises whose squares add
+up to V_d.
 
-P0's trusted-curator test to the letter, on a private mean and second moment of paired differences.
-
-s = n w'(Sigma + gamma I)^-1 w, with w the mean and Sigma the covariance of z_i = f(x_i) - f(y_i), against
-sum_j lambda_j chi2_1 with lambda_j = (tau_j + n sigma^2) / (tau_j + gamma), tau the eigenvalues of Sigma
-(Raj, Law, Sejdinovic and Park). It treats the noisy Sigma as exact, so that its level is not kept.
+P0's own test, s = n w'(Sigma + gamma I)^-1 w of paired differences against sum_j lambda_j chi2_1, lambda_j =
+(tau_j + n sigma^2) / (tau_j + gamma), treats the noisy Sigma as exact, so that its level is not kept.
 """
 
 from collections.abc import Callable
@@ -90,9 +87,9 @@ class CuratedMeans(PrivateMeans):
 def curated_covariance(means: CuratedMeans, second_moment: FloatMatrix, noise: float) -> PrivateCovariance:
     """Return the covariance within the samples, from both samples' noisy second moment, (J, J).
 
-    ``noise`` is the standard deviation on its diagonal. The outer products of the means are corrected for
-    their noise in expectation. What that noise adds to trace and energy is what a second moment of larger
-    variance would: its noise is stated so (docs/mathematics/trusted-curator.md).
+    ``noise`` is the standard deviation on its diagonal. Outer products of the means are corrected for their
+    noise in expectation; what it adds to trace and energy is stated as noise
+    (docs/mathematics/trusted-curator.md).
     """
     shares = means.units / means.units.sum()
     outer = np.einsum("g,gi,gj->ij", shares, means.means, means.means)

@@ -11,7 +11,6 @@ Derivations: docs/mathematics/distance-correlation.md.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 from pydantic import BaseModel
@@ -22,24 +21,22 @@ from tacit_protocol.features.sketches import SketchSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
-    check_layout,
-    release_sums,
-)
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.privacy.gaussian_mechanism import release_sums
+from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Procedure,
     Progress,
     Question,
-    ReleaseError,
     Releases,
     StudyError,
+    common_fields,
+    decided,
     parse_parameters,
     row_warnings,
+    step,
 )
 from tacit_protocol.procedures.distance_correlation.peer import (
     OwnCovariance,
@@ -54,10 +51,15 @@ from tacit_protocol.procedures.distance_correlation.peer import (
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
     DistanceCorrelationParameters,
-    Plan,
+    DistanceCorrelationPlan,
     blocks_of,
+    both_releases,
+    check_either_side,
+    check_side,
+    numbers_released,
     plan_of,
     public_generator,
+    require_same_units,
     side_of,
 )
 from tacit_protocol.procedures.distance_correlation.statistic import (
@@ -76,34 +78,25 @@ from tacit_protocol.verdicts.words import DISTANCE, TWO_PARTIES, Meaning, Work, 
 MATCHED_BY_ORDER = "rows were matched by their order at either owner, which nothing has checked"
 """What a verdict says where owners did not compare digests of their units."""
 
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
-
 
 class DistanceCorrelationResult(PvalueVerdict):
     """Whether the owners' columns depend on each other, and how strongly.
 
-    Distances are over a public diameter. ``distance_covariance_sqr_unbiased`` is unbiased for the sketch, up
-    to ``truncation`` at most, and may be negative; ``distance_covariance_sqr`` is the same cut to [0, 1/4],
-    where it lies in its interval. That and that of ``distance_correlation`` (the root of the squared one, in
-    [0, 1]; None where a column hardly varies) cover, with probability 1 - level in large samples, the values
-    of the frequencies kept and the directions drawn: neither what ``truncation`` bounds nor another draw.
-    For ``pnc`` both are of the noisy projections, there is no interval, and ``attenuation`` says what part of
-    a squared correlation is left. ``aligned`` says that either owner checked, before it spent anything, that
-    both hold the same units.
+    Distances are over a public diameter. Intervals cover, with probability 1 - alpha in large samples, the
+    values of the frequencies kept and the
+    directions drawn: neither what ``truncation`` bounds nor another draw. For ``pnc`` estimates are of the
+        noisy projections, and have no interval.
 
     Attributes:
         statistic: the test statistic, from private releases alone.
         pvalue: probability under independence of a statistic at least as large; exact.
-        distance_covariance_sqr: squared distance covariance, of distances over a public diameter, cut to
-            [0, 1/4].
-        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies.
-        covariance_interval: contains the one, and covers what both estimate with probability 1 - alpha in
-            large samples, as far as the kept frequencies and the public directions show it: ``truncation`` is
-            not in it. None for pnc.
-        distance_correlation: its root over both distance deviations, in [0, 1], or None.
-        interval: covers the distance correlation of the kept frequencies and the public directions with
-            probability 1 - alpha in large samples, or None.
+        distance_covariance_sqr: squared distance covariance, cut to [0, 1/4].
+        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies. It is
+            unbiased for the sketch, up to ``truncation``, and may be negative.
+        covariance_interval: contains the one, and covers what both estimate; None for pnc.
+        distance_correlation: its root over both distance deviations, in [0, 1]; None where a column hardly
+        varies.
+        interval: covers the distance correlation, or None.
         truncation: the most that ``distance_covariance_sqr``, and its interval, leave out; or None.
         attenuation: what part of a squared correlation the noise has left, for pnc alone.
         aligned: whether either owner checked, before it spent anything, that both hold the same units.
@@ -174,6 +167,7 @@ class DistanceCorrelation(Procedure):
     Verdict: ClassVar[type[BaseVerdict]] = DistanceCorrelationResult
     released: ClassVar[str] = "bounded features of its columns, in sums over public buckets or projected"
     RelayedVerdict: ClassVar[type[BaseVerdict]] = PeerResult
+    cited: ClassVar[tuple[Work, ...]] = (TWO_PARTIES, DISTANCE)
     question: ClassVar[Question | None] = Question(
         "Do the columns of one owner depend on those that another owner holds of the same people?",
         r"(other|another|their|two) .*(depend|relate|correlat|associat)|same people",
@@ -190,15 +184,14 @@ class DistanceCorrelation(Procedure):
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
+        require_same_units(study, plan_of(study))
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where an owner's release of so many units cannot be laid out."""
         plan = plan_of(study)
-        if study.unit_column is not None and study.alignment is None:
-            raise StudyError("with a unit column, name the digest of the owners' alignment of their units")
-        expected = {owner.units for owner in study.owners if owner.units is not None}
-        if len(expected) > 1:
-            raise StudyError("both owners hold the same units, so their numbers must agree")
-        for units in expected:
-            plan.layout(0, units)
-            plan.layout(1, units)
+        for side, owner in enumerate(study.owners):
+            if owner.name in units:
+                plan.layout(side, units[owner.name])
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
@@ -206,11 +199,7 @@ class DistanceCorrelation(Procedure):
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
-        plan = plan_of(study)
-        known = [owner.units for owner in study.owners if owner.units is not None]
-        if not known:
-            return COORDINATES_MAX
-        return max(sum(len(part.sums) for part in plan.layout(side, known[0])) for side in (0, 1))
+        return numbers_released(study, plan_of(study))
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say what the study could not see, at these numbers of units or with so few permutations."""
@@ -247,10 +236,7 @@ class DistanceCorrelation(Procedure):
             parts = plan.sketches[summary.side].parts(sums.design, sums)
         else:
             parts = plan.projections[summary.side].parts(sums.units, sums)
-        try:
-            vectors = release_sums(parts, plan.guarantee, noise)
-        except SensitivityError as error:
-            raise StudyError(str(error)) from None
+        vectors = release_sums(parts, plan.guarantee, noise)
         return Release(units=sums.units, guarantee=plan.guarantee, vectors=vectors)
 
     def check_release(self, study: Study, release: Release) -> None:
@@ -262,10 +248,7 @@ class DistanceCorrelation(Procedure):
         if plan.parameters.mode == "peer":
             check_published(plan, release)
             return
-        try:
-            _check_side(plan, 0, release)
-        except ReleaseError:
-            _check_side(plan, 1, release)
+        check_either_side(plan, release)
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
@@ -284,10 +267,6 @@ class DistanceCorrelation(Procedure):
             f"No dependence between the {between} was shown: they may be independent",
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (TWO_PARTIES, DISTANCE)
-
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
         """Work out the null distribution again; simulations are the verdict's, or the first of them."""
         if any(owner.name not in releases for owner in study.owners):
@@ -297,7 +276,7 @@ class DistanceCorrelation(Procedure):
         count = plan.parameters.permutations
         if PROJECTIONS in own[0].vectors and numbers * count > WORK_MAX:
             return None
-        found = (sketched if plan.sketches else projected)(plan, study, own, partial(_silent))
+        found = (sketched if plan.sketches else projected)(plan, study, own, step(None, "permuting"))
         return from_draws(f"the statistic at {count} random permutations", found.test.permuted, study.level)
 
     def assemble(
@@ -305,12 +284,8 @@ class DistanceCorrelation(Procedure):
     ) -> DistanceCorrelationResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan = plan_of(study)
-        own = [releases[owner.name] for owner in study.owners]
-        for side, release in enumerate(own):
-            _check_side(plan, side, release)
-        if own[0].units != own[1].units:
-            raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
-        report = partial(_permuting, progress)
+        own = both_releases(plan, study, releases)
+        report = step(progress, "permuting")
         found = sketched(plan, study, own, report) if plan.sketches else projected(plan, study, own, report)
         units = {owner.name: release.units for owner, release in zip(study.owners, own, strict=True)}
         return self._verdict(study, found, units)
@@ -332,14 +307,14 @@ class DistanceCorrelation(Procedure):
     def check_received(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where a sealed release has not the shape and the noise of the sender's."""
         plan = plan_of(study)
-        _check_side(plan, peer_sides(plan, study)[0], release)
+        check_side(plan, peer_sides(plan, study)[0], release)
 
     def combine(self, study: Study, received: Release, table: Table) -> Combined:
         """Estimate and test from the sender's noisy projections and the receiver's raw rows."""
         plan, own = plan_of(study), self.summarise(study, table)
         if not isinstance(own.sums, ProjectedUnits):
             raise TypeError("peer mode is for projections")
-        found = found_by_receiver(plan, study, received, own.sums, partial(_permuting, None))
+        found = found_by_receiver(plan, study, received, own.sums, step(None, "permuting"))
         finding = self._verdict(study, found, {owner.name: table.units for owner in study.owners})
         published = plan.parameters.publish
         return Combined(finding, covariance_moved(plan, study, received, own.sums) if published else None)
@@ -353,13 +328,8 @@ class DistanceCorrelation(Procedure):
         largest = math.inf if found.covariance_interval[0] is None else COVARIANCE_SQR_MAX
         return DistanceCorrelationResult(
             method=found.method if study.alignment is None else f"{found.method}, aligned units",
-            statistic=found.test.statistic,
-            pvalue=found.test.pvalue,
-            reject=found.test.pvalue <= study.level,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **decided(study, found.test.statistic, found.test.pvalue),
+            **common_fields(study, units),
             distance_covariance_sqr=stated(found.covariance_sqr, (0.0, math.inf), largest).value,
             distance_covariance_sqr_unbiased=found.covariance_sqr,
             covariance_lower=found.covariance_interval[0],
@@ -381,19 +351,6 @@ def _root(squared: float) -> float:
     return math.sqrt(min(1.0, max(0.0, squared)))
 
 
-def _permuting(progress: Progress | None, part: float) -> None:
-    if progress is not None:
-        progress(part, "permuting")
-
-
-def _check_side(plan: Plan, side: int, release: Release) -> None:
-    try:
-        layout = plan.layout(side, release.units)
-        check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
-    except (StudyError, LayoutError) as error:
-        raise ReleaseError(str(error)) from None
-
-
 def _too_few_permutations(level: float) -> str:
     needed = math.ceil(1 / level) - 1
     return (
@@ -402,7 +359,7 @@ def _too_few_permutations(level: float) -> str:
     )
 
 
-def _sketch_warnings(plan: Plan, units: int) -> tuple[str, ...]:
+def _sketch_warnings(plan: DistanceCorrelationPlan, units: int) -> tuple[str, ...]:
     """Compare what noise alone does to the leading covariance with the most that it can be, 1/4."""
     try:
         design = plan.design(units)
@@ -417,7 +374,3 @@ def _sketch_warnings(plan: Plan, units: int) -> tuple[str, ...]:
             f"{HOPELESS}even equal columns would hardly be told from independent ones; ask for more units",
         )
     return ()
-
-
-def _silent(part: float) -> None:
-    """Report progress to nobody."""

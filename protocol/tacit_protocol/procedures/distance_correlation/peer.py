@@ -1,23 +1,16 @@
-"""Distance covariance of integers, exactly, and how far one unit can move it when the other side is fixed.
+"""Distance correlation in peer mode: one owner's noisy projections against the other's raw ones.
 
-For a release, what is computed must be what the sensitivity was proved for: so nothing here rounds but the
-sensitivity, and that upward. Both take O(n^2) time and O(n) memory, n at most a few ten thousand.
-Derivation: docs/mathematics/distance-correlation.md.
-
-Distance correlation in peer mode: one owner's noisy projections against the other's raw ones.
-
-What the receiver finds is private for the sender alone and stays with the receiver. P4's advice to publish
-it once the receiver's own distance variance is private is wrong: the covariance itself depends on the
-receiver's raw rows. What may be published is the covariance with noise for the receiver's units: with the
-sender's noisy projections held fixed, a unit of the receiver moves it by no more than those projections say.
-Derivations: docs/mathematics/distance-correlation.md.
+What the receiver finds is private for the sender alone and stays with the receiver. P4's advice to publish it
+once the receiver's own distance variance is private is wrong: the covariance itself depends on the receiver's
+raw rows. What may be published is the covariance with noise for the receiver's units, which move it by no
+more than the sender's projections, held fixed, say. Its integers are exact, and nothing rounds but the
+sensitivity, upward; O(n^2) time and O(n) memory. Derivations: docs/mathematics/distance-correlation.md.
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -30,18 +23,17 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN, projection_constant
 from tacit_protocol.privacy.exact_sums import GRID_BITS_MAX, rounding_sensitivity
 from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
     SumPart,
     check_layout,
     release_sums,
 )
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import ReleaseError, StudyError, row_warnings
-from tacit_protocol.procedures.distance_correlation.release import Plan, blocks_of
+from tacit_protocol.procedures.base import ReleaseError, StudyError, common_fields, row_warnings
+from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan, blocks_of
 from tacit_protocol.procedures.distance_correlation.statistic import (
     Found,
     NoisyProjections,
+    Report,
     from_projections,
     read_projections,
 )
@@ -129,16 +121,13 @@ COVARIANCE_BITS = 40
 
 
 class PeerResult(BaseVerdict):
-    """What everybody learns of a study in peer mode: that it was done, and what the receiver published.
-
-    ``distance_covariance_sqr`` is that of the sender's noisy projections and the receiver's raw ones, with
-    the receiver's noise on it; the bounds cover it without that noise, with probability 1 - level. Nothing is
-    tested: ``reject`` is False. ``spent`` is what each owner spent, of epsilon.
+    """What everybody learns of a study in peer mode. Nothing is tested: ``reject`` is False.
 
     Attributes:
         receiver: the owner with whom the result stays; its operator reads it with ``tacit agent result``.
         spent: epsilon that each owner spent, by name.
-        distance_covariance_sqr: what the receiver published, with its noise, or None.
+        distance_covariance_sqr: what the receiver published, with its noise, or None: that of the sender's
+            noisy projections and the receiver's raw ones.
         interval: covers it without the receiver's noise with probability 1 - alpha, or None.
     """
 
@@ -184,14 +173,14 @@ class OwnCovariance:
     sensitivity: float
 
 
-def peer_sides(plan: Plan, study: Study) -> tuple[int, int]:
+def peer_sides(plan: DistanceCorrelationPlan, study: Study) -> tuple[int, int]:
     """Return the places of the sender and the receiver among the study's owners."""
     receiver = [owner.name for owner in study.owners].index(str(plan.parameters.receiver))
     return 1 - receiver, receiver
 
 
 def found_by_receiver(
-    plan: Plan, study: Study, received: Release, own: ProjectedUnits, report: partial[None]
+    plan: DistanceCorrelationPlan, study: Study, received: Release, own: ProjectedUnits, report: Report
 ) -> Found:
     """Estimate and test from the sender's release and the receiver's exact projections.
 
@@ -209,7 +198,9 @@ def found_by_receiver(
     return from_projections(plan, study, raw, noisy, report)
 
 
-def covariance_moved(plan: Plan, study: Study, received: Release, own: ProjectedUnits) -> OwnCovariance:
+def covariance_moved(
+    plan: DistanceCorrelationPlan, study: Study, received: Release, own: ProjectedUnits
+) -> OwnCovariance:
     """Return the average covariance over directions, exactly, and its sensitivity in the receiver's units."""
     _, receiver = peer_sides(plan, study)
     fixed = np.array(received.vectors[PROJECTIONS].values, dtype=np.int64).reshape(own.units, -1)
@@ -244,7 +235,9 @@ def _column(fixed: Integers, own: Integers) -> _Column:
     return _Column(value, influences(steps) * step)
 
 
-def _moved_together(plan: Plan, receiver: int, influence: npt.NDArray[np.float64]) -> float:
+def _moved_together(
+    plan: DistanceCorrelationPlan, receiver: int, influence: npt.NDArray[np.float64]
+) -> float:
     """Bound the sum over directions, (units, K) influences, of a move of one unit in all of them.
 
     Each projection moves by 1 at most, and all of them together by the norm of the receiver's directions.
@@ -258,19 +251,16 @@ def _moved_together(plan: Plan, receiver: int, influence: npt.NDArray[np.float64
     return float(np.minimum(each, together).max())
 
 
-def publish(plan: Plan, own: OwnCovariance, noise: NoiseSource) -> Release:
+def publish(plan: DistanceCorrelationPlan, own: OwnCovariance, noise: NoiseSource) -> Release:
     """Add the noise that the study's budget buys to the covariance."""
     sums = np.array([round(own.value * (1 << COVARIANCE_BITS))], dtype=np.int64)
     sensitivity = own.sensitivity + 2.0**-COVARIANCE_BITS
     part = SumPart(COVARIANCE, sums, -COVARIANCE_BITS, sensitivity, 1.0)
-    try:
-        vectors = release_sums((part,), plan.guarantee, noise)
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
+    vectors = release_sums((part,), plan.guarantee, noise)
     return Release(units=own.units, guarantee=plan.guarantee, vectors=vectors)
 
 
-def check_published(plan: Plan, release: Release) -> None:
+def check_published(plan: DistanceCorrelationPlan, release: Release) -> None:
     """Raise ReleaseError where a release is not one covariance at the study's guarantee.
 
     Its noise depends on the sealed projections, so that nobody but the receiver can check how large it is;
@@ -281,14 +271,11 @@ def check_published(plan: Plan, release: Release) -> None:
     vector = release.vectors[COVARIANCE]
     zeros = np.zeros(1, dtype=np.int64)
     part = SumPart(COVARIANCE, zeros, -COVARIANCE_BITS, vector.scale * plan.mu, 1.0)
-    try:
-        check_layout(release.vectors, release.guarantee, (part,), plan.guarantee)
-    except LayoutError as error:
-        raise ReleaseError(str(error)) from None
+    check_layout(release.vectors, release.guarantee, (part,), plan.guarantee)
 
 
 def peer_verdict(
-    plan: Plan, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
+    plan: DistanceCorrelationPlan, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
 ) -> PeerResult:
     """State where the result stays, and what of it was published."""
     receiver, sender = (study.owners[side] for side in reversed(peer_sides(plan, study)))
@@ -317,10 +304,7 @@ def peer_verdict(
         method=stays,
         receiver=receiver.name,
         reject=False,
-        level=study.level,
-        units={owner.name: units[owner.name] for owner in study.owners},
-        epsilon=study.budget.epsilon,
-        delta=study.budget.delta,
+        **common_fields(study, {owner.name: units[owner.name] for owner in study.owners}),
         spent=spent,
         distance_covariance_sqr=value,
         covariance_lower=low,

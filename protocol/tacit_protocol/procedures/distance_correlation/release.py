@@ -1,11 +1,13 @@
 """What a study of distance correlation fixes before any data: parameters, releases, public draws.
 
-Derivations: docs/mathematics/distance-correlation.md.
+Sensitivities of the sketch: ``SketchRelease.parts`` in features/sketches.py; derivations:
+docs/mathematics/distance-correlation.md.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,11 +17,18 @@ from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
 from tacit_protocol.features.sketches import BucketDesign, DesignError, SketchRelease
+from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, PartyName, Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN
-from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart, gaussian_guarantee
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, GaussianEvent, Guarantee
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.privacy.gaussian_mechanism import SumPart, check_layout, gaussian_guarantee, mu_of
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.procedures.base import (
+    PublicRuleError,
+    ReleaseError,
+    StudyError,
+    parse_parameters,
+    public_seed,
+)
 from tacit_protocol.signing.sealing import SealError, require_certified
 from tacit_protocol.strict import StrictModel
 
@@ -80,7 +89,7 @@ class DistanceCorrelationParameters(StrictModel):
 
 
 @dataclass(frozen=True)
-class Plan:
+class DistanceCorrelationPlan:
     """What a study fixes before any data: both owners' releases, in the study's order, and the guarantee.
 
     ``columns`` is the number of columns of either owner.
@@ -93,7 +102,7 @@ class Plan:
     guarantee: Guarantee
 
     def design(self, units: int) -> BucketDesign:
-        """Return the buckets for so many units; raises StudyError where no sketch serves them."""
+        """Return the buckets for so many units; raises PublicRuleError where no sketch serves them."""
         sizes = [
             sketch.features.dimension * columns
             for sketch, columns in zip(self.sketches, self.columns, strict=True)
@@ -106,7 +115,7 @@ class Plan:
         try:
             design = BucketDesign.near(units, max(1.0, min(wished, *room)))
         except DesignError as error:
-            raise StudyError(str(error)) from None
+            raise PublicRuleError("too-few-units" if error.few else "too-many-units", str(error)) from None
         if design.buckets > min(room):
             # Rounding to a size made too many: the next larger size makes fewer.
             size = design.bucket_units + 2
@@ -116,18 +125,19 @@ class Plan:
     def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
         """Lay out one owner's release of so many units, without values.
 
-        Raises StudyError where so many units cannot be answered for: too few, or too many.
+        Raises PublicRuleError where so many units cannot be answered for: too few, or too many.
         """
         if self.sketches:
             return self.sketches[side].parts(self.design(units))
         blocks = self.directions if self.parameters.method == "pnc-disjoint" else 1
         if units // blocks < UNITS_MIN:
-            raise StudyError(
+            raise PublicRuleError(
+                "too-few-units",
                 f"{self.parameters.method} needs {UNITS_MIN} units or more for every projection, "
-                f"{UNITS_MIN * blocks} in all: ask for fewer projections, or more units"
+                f"{UNITS_MIN * blocks} in all: ask for fewer projections, or more units",
             )
         if self.projections[side].numbers(units) > COORDINATES_MAX:
-            raise StudyError(self._too_many(side, units))
+            raise PublicRuleError("too-many-numbers", self._too_many(side, units))
         return self.projections[side].parts(units)
 
     def _too_many(self, side: int, units: int) -> str:
@@ -147,10 +157,7 @@ class Plan:
     @property
     def mu(self) -> float:
         """The Gaussian privacy of one owner's whole release."""
-        event = self.guarantee.events[0]
-        if not isinstance(event, GaussianEvent):
-            raise TypeError("the guarantee is not that of a Gaussian release")
-        return 1 / event.noise_multiplier
+        return mu_of(self.guarantee)
 
     @property
     def directions(self) -> int:
@@ -158,27 +165,24 @@ class Plan:
         return max(release.features.dimension for release in self.projections)
 
 
-def plan_of(study: Study) -> Plan:
+def plan_of(study: Study) -> DistanceCorrelationPlan:
     """Return what the study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(DistanceCorrelationParameters, study)
     require_two_sides(study)
     _require_mode(study, parameters)
-    try:
-        guarantee = gaussian_guarantee(study.budget)
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
+    guarantee = gaussian_guarantee(study.budget)
     domains = [(side, owner, study.domain_of(owner)) for side, owner in enumerate(study.owners)]
     columns = tuple(len(domain.columns) for _, _, domain in domains)
     if parameters.method != "sketch":
         if parameters.n_features is not None:
             raise StudyError("parameter n_features has no effect with pnc; leave it out")
         projections = tuple(_projection(study, parameters, side, domain) for side, _, domain in domains)
-        return Plan(parameters, columns, (), projections, guarantee)
+        return DistanceCorrelationPlan(parameters, columns, (), projections, guarantee)
     sketches = tuple(SketchRelease(_features(study, parameters, side, domain)) for side, _, domain in domains)
     for sketch in sketches:
         if sketch.numbers(2) > COORDINATES_MAX:
             raise StudyError("the study asks for too many numbers; use fewer columns, levels or projections")
-    return Plan(parameters, columns, sketches, (), guarantee)
+    return DistanceCorrelationPlan(parameters, columns, sketches, (), guarantee)
 
 
 def _require_mode(study: Study, parameters: DistanceCorrelationParameters) -> None:
@@ -211,6 +215,64 @@ def require_two_sides(study: Study) -> None:
     everything = {column.name for column in study.domain.columns}
     if held[0] & held[1] or held[0] | held[1] != everything:
         raise StudyError("give each owner its own columns; every column belongs to one owner")
+
+
+class SidedPlan(Protocol):
+    """What a study between two owners of different columns fixes."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What each owner spends."""
+
+    def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
+        """Lay out one owner's release of so many units; raises StudyError where there can be none."""
+
+
+def require_same_units(study: Study, plan: SidedPlan) -> None:
+    """Raise StudyError where owners plan for other units than each other, or than a release can hold."""
+    if study.unit_column is not None and study.alignment is None:
+        raise StudyError("with a unit column, name the digest of the owners' alignment of their units")
+    expected = {owner.units for owner in study.owners if owner.units is not None}
+    if len(expected) > 1:
+        raise StudyError("both owners hold the same units, so their numbers must agree")
+    for units in expected:
+        plan.layout(0, units)
+        plan.layout(1, units)
+
+
+def numbers_released(study: Study, plan: SidedPlan) -> int:
+    """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
+    known = [owner.units for owner in study.owners if owner.units is not None]
+    if not known:
+        return COORDINATES_MAX
+    return max(sum(len(part.sums) for part in plan.layout(side, known[0])) for side in (0, 1))
+
+
+def check_side(plan: SidedPlan, side: int, release: Release) -> None:
+    """Raise ReleaseError where a release has not the shape and the noise of one owner's."""
+    try:
+        layout = plan.layout(side, release.units)
+    except StudyError as error:
+        raise ReleaseError(str(error)) from None
+    check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
+
+
+def check_either_side(plan: SidedPlan, release: Release) -> None:
+    """Raise ReleaseError where a release has not the shape and the noise of either owner's."""
+    try:
+        check_side(plan, 0, release)
+    except ReleaseError:
+        check_side(plan, 1, release)
+
+
+def both_releases(plan: SidedPlan, study: Study, releases: Mapping[str, Release]) -> list[Release]:
+    """Return the owners' releases in their order; raises ReleaseError where they do not fit each other."""
+    own = [releases[owner.name] for owner in study.owners]
+    for side, release in enumerate(own):
+        check_side(plan, side, release)
+    if own[0].units != own[1].units:
+        raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+    return own
 
 
 def _names(owner: Owner) -> set[str]:
@@ -261,7 +323,7 @@ def _directions(study: Study, side: int, numeric: int, count: int) -> npt.NDArra
     return random_directions(numeric, count, public_generator(study, DIRECTIONS_STREAM, side))
 
 
-def blocks_of(plan: Plan, study: Study, units: int) -> npt.NDArray[np.int64]:
+def blocks_of(plan: DistanceCorrelationPlan, study: Study, units: int) -> npt.NDArray[np.int64]:
     """Return each unit's direction for ``pnc-disjoint``, (units,), by its place among the aligned units."""
     return deal_out(units, plan.directions, public_generator(study, DESIGN_STREAM))
 
@@ -276,4 +338,4 @@ def side_of(study: Study, domain: Domain) -> int:
 
 def public_generator(study: Study, *stream: int) -> np.random.Generator:
     """Return the study's public randomness of one stream."""
-    return np.random.default_rng(np.random.SeedSequence(int(study.seed, 16), spawn_key=stream))
+    return np.random.default_rng(public_seed(study, *stream))

@@ -1,27 +1,16 @@
-"""Distance covariance and correlation from two noisy sketches, and an exact test of independence.
+"""Distance covariance and correlation from two owners' releases, and an exact test of independence.
 
-Buckets are independent of each other and identically distributed, noise and all: rows of ``a`` (m, p) and
-``b`` (m, q) are signed sums over disjoint sets of units, with E a_h b_h' = C, the features' cross-covariance.
-So a U-statistic over pairs of buckets is unbiased for |C|^2, a quarter of the squared distance covariance;
-its variance counts sampling, hashing and noise alike; and under independence the rows of ``b`` may be
-permuted, so that a permutation test has the level exactly.
-Derivations: docs/mathematics/distance-correlation.md.
-
-What a tester makes of P4's noisy projections: an exact test, and raw values with their attenuation.
-
-The noise shrinks everything: P4's decomposition as an equality is false, and the raw value is no estimate of
-the data's own distance correlation. For weak dependence of jointly normal variables the squared correlation
-shrinks by t^2/(t^2 + s^2) at either side, t^2 the variance of the data and s^2 that of the noise.
-
-What the tester finds in the two releases of a distance correlation: test, estimates and intervals.
-
-Derivations: docs/mathematics/distance-correlation.md.
+Rows of ``a`` (m, p) and ``b`` (m, q), signed sums over disjoint buckets of units, are independent of each
+other with E a_h b_h' = C: a U-statistic over pairs of buckets is unbiased for |C|^2, a quarter of the squared
+distance covariance, and permuting the rows of ``b`` gives a test of exactly the level. Of P4's noisy
+projections the raw value is no estimate of the data's own: each side shrinks a squared correlation by
+t^2/(t^2 + s^2), t^2 the variance of the data and s^2 that of the noise. Derivations:
+docs/mathematics/distance-correlation.md.
 """
 
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +18,8 @@ from scipy.special import ndtri
 
 from tacit_protocol.features.aligned_sums import PROJECTIONS
 from tacit_protocol.features.base import FloatMatrix
-from tacit_protocol.features.brownian import BrownianFeatures, frequencies
-from tacit_protocol.features.sketches import BucketDesign, SketchRelease
+from tacit_protocol.features.brownian import frequencies
+from tacit_protocol.features.sketches import BucketDesign, Side, SketchRelease
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import (
@@ -40,7 +29,7 @@ from tacit_protocol.numerics.distance_covariance import (
 )
 from tacit_protocol.procedures.distance_correlation.release import (
     NULL_STREAM,
-    Plan,
+    DistanceCorrelationPlan,
     blocks_of,
     public_generator,
 )
@@ -50,34 +39,6 @@ Floats = npt.NDArray[np.float64]
 
 VARIANCE_FACTOR_MIN = 2.0
 """Both distance variances must be this many standard errors above 0 for a correlation to be stated."""
-
-
-@dataclass(frozen=True)
-class Side:
-    """One owner's part: rows over buckets, the noise on them, and the covariance of the features.
-
-    ``buckets`` (m, J) has rows of covariance ``covariance`` + ``bucket_noise``^2 I. ``covariance`` (J, J)
-    carries noise of standard deviation ``covariance_noise`` on isometric coordinates. ``norm`` bounds |f| and
-    ``left_out`` the variance in features left out, its trace; ``units`` is n. ``mean`` (J,), whose square was
-    subtracted in ``covariance``, carries noise ``mean_noise`` on each coordinate.
-    """
-
-    buckets: FloatMatrix
-    bucket_noise: float
-    covariance: FloatMatrix
-    covariance_noise: float
-    norm: float
-    left_out: float
-    units: int
-    mean: Floats
-    mean_noise: float
-
-    @property
-    def bucket_covariance(self) -> FloatMatrix:
-        """The covariance of a row of ``buckets``, (J, J)."""
-        values, vectors = np.linalg.eigh(self.covariance)
-        total: FloatMatrix = (vectors * (np.maximum(values, 0.0) + self.bucket_noise**2)) @ vectors.T
-        return total
 
 
 @dataclass(frozen=True)
@@ -112,9 +73,8 @@ class CovarianceEstimate:
 def covariance_estimate(first: Side, second: Side) -> CovarianceEstimate:
     """Return the U-statistic 4/(m (m - 1)) sum_{h != h'} (a_h'a_h') (b_h'b_h') and the law of its variance.
 
-    Unbiased for D = 4 |C|^2. Its variance is 16 (4 z_1/m + 2 z_2/m^2), z_1 = Var a_h'C b_h, and z_2 the one
-    of a pair: |S_a|^2 |S_b|^2 under independence, S the covariance of a bucket. For normal buckets z_1 is
-    tr S_a C S_b C' + tr (C'C)^2; a jackknife that finds more is believed.
+    Unbiased for D = 4 |C|^2. Its variance is that for normal buckets, or more where a jackknife finds more
+    (docs/mathematics/distance-correlation.md).
     """
     a, b, m = first.buckets, second.buckets, len(first.buckets)
     products = a.T @ b
@@ -136,11 +96,8 @@ def covariance_estimate(first: Side, second: Side) -> CovarianceEstimate:
 def variance_estimate(side: Side) -> Estimate:
     """Return the squared distance variance, 4 |covariance|^2 less its noise's energy, with its error.
 
-    The noise is that of the second moment and, from an error e of the mean, em' + me' + ee' - s^2 I. The
-    sampling part of the variance is a bound: to first order the estimate's error is that of the mean of
-    z'S z, S = covariance/|covariance| and z the centred features. It lies in [0, M], M the largest eigenvalue
-    of S times the squared diameter 2 norm^2, and has mean |covariance|, so its variance is at most
-    |covariance| (M - |covariance|) (Bhatia and Davis).
+    The noise is that of the second moment and of the mean; the sampling part of the variance is a bound
+    (docs/mathematics/distance-correlation.md).
     """
     dimension, noise_sqr = len(side.covariance), side.covariance_noise**2
     own = dimension * (dimension + 1) / 2 * noise_sqr
@@ -153,12 +110,7 @@ def variance_estimate(side: Side) -> Estimate:
 
 
 def _variance_by_mean(side: Side, mean_sqr: float, squared: float) -> float:
-    """Bound the variance that the mean's noise alone gives |covariance|^2 less its energy.
-
-    By Hermite polynomials in e it is 16 s^2 |S m|^2 + 8 s^4 ||m|^2 I + mm' - S|^2 + 32 (J + 2) s^6 |m|^2
-    + 8 J (J + 2) s^8, S being the covariance; it is positive, so that the second norm's square is at most
-    (J + 3) |m|^4 + |S|^2.
-    """
+    """Bound the variance that the mean's noise alone gives |covariance|^2 less its energy."""
     dimension, noise_sqr = len(side.covariance), side.mean_noise**2
     moved = min(_squared_norm(side.covariance @ side.mean), squared * mean_sqr)
     return noise_sqr * (
@@ -210,9 +162,7 @@ def truncation_bound(first: Side, second: Side) -> float:
     """Bound what the estimate leaves out: squared covariances of pairs of features not both in it, times 4.
 
     For fixed features of covariance V, the squares of their covariances with all features of the other side
-    add up to at most tr V times the largest eigenvalue of that side's covariance. Those left out of the first
-    side are paired with all of the second, those left out of the second with what is kept of the first, or
-    the other way about.
+    add up to at most tr V times the largest eigenvalue of that side's covariance.
     """
     kept = [max(0.0, float(np.linalg.eigvalsh(side.covariance)[-1])) for side in (first, second)]
     shared = first.left_out * kept[1] + second.left_out * kept[0]
@@ -300,6 +250,7 @@ FREQUENCIES = 3
 """Sines of every released column that the test looks at; the noise hides finer structure."""
 
 Blocks = npt.NDArray[np.int64]
+Report = Callable[[float], None]
 
 
 @dataclass(frozen=True)
@@ -414,12 +365,12 @@ class Found:
 
 
 def _permutations(
-    plan: Plan, study: Study, report: partial[None], blocks: npt.NDArray[np.int64] | None = None
+    plan: DistanceCorrelationPlan, study: Study, report: Report, blocks: npt.NDArray[np.int64] | None = None
 ) -> Permutations:
     return Permutations(plan.parameters.permutations, public_generator(study, NULL_STREAM), blocks, report)
 
 
-def sketched(plan: Plan, study: Study, own: list[Release], report: partial[None]) -> Found:
+def sketched(plan: DistanceCorrelationPlan, study: Study, own: list[Release], report: Report) -> Found:
     """Estimate and test from two sketches, in the study's order of owners."""
     design, count = plan.design(own[0].units), plan.parameters.permutations
     first, second = (read_side(sketch, design, each) for sketch, each in zip(plan.sketches, own, strict=True))
@@ -458,30 +409,19 @@ def resolution_caveat(truncation: float, *, drawn: bool) -> str:
 
 
 def read_side(sketch: SketchRelease, design: BucketDesign, release: Release) -> Side:
-    """Read one owner's sketch as statistics take it."""
-    read = sketch.read(release.vectors, design)
-    features = sketch.features
-    left_out = features.left_out if isinstance(features, BrownianFeatures) else 0.0
-    return Side(
-        read.buckets,
-        read.bucket_noise,
-        read.covariance,
-        read.covariance_noise,
-        features.norm,
-        left_out,
-        release.units,
-        read.mean,
-        read.mean_noise,
-    )
+    """Read one owner's sketch, which is of one block."""
+    return sketch.read(release.vectors, design)[0]
 
 
-def projected(plan: Plan, study: Study, own: list[Release], report: partial[None]) -> Found:
+def projected(plan: DistanceCorrelationPlan, study: Study, own: list[Release], report: Report) -> Found:
     """Estimate and test from both owners' noisy projections, in the study's order of owners."""
     first, second = (read_projections(plan, study, side, release) for side, release in enumerate(own))
     return from_projections(plan, study, first, second, report)
 
 
-def read_projections(plan: Plan, study: Study, side: int, release: Release) -> NoisyProjections:
+def read_projections(
+    plan: DistanceCorrelationPlan, study: Study, side: int, release: Release
+) -> NoisyProjections:
     """Read one owner's noisy projections as statistics take them."""
     vector = release.vectors[PROJECTIONS]
     values = plan.projections[side].read(vector, release.units)
@@ -489,7 +429,11 @@ def read_projections(plan: Plan, study: Study, side: int, release: Release) -> N
 
 
 def from_projections(
-    plan: Plan, study: Study, first: NoisyProjections, second: NoisyProjections, report: partial[None]
+    plan: DistanceCorrelationPlan,
+    study: Study,
+    first: NoisyProjections,
+    second: NoisyProjections,
+    report: Report,
 ) -> Found:
     """Estimate and test from two owners' projections; the second one's rows are permuted."""
     disjoint, count = plan.parameters.method == "pnc-disjoint", plan.parameters.permutations

@@ -1,16 +1,12 @@
 """A private database: one release of an owner's units, for anyone to keep and compute from.
 
 P2 is Balog, Tolstikhin and Schölkopf, *Differentially private database release via kernel mean embeddings*
-(2018). ``subspace`` (its Algorithm 1) releases the noisy mean embedding on public points, the mean of the
-two-sample test: one unit replaced moves it by sqrt 2 / n at most, where P2 adds noise for 2 / n, whatever the
-number of points is; by default they are drawn from the sender's own noisy histograms, which a part of the
-budget buys first. ``random-features`` (Algorithm 2) releases the noisy mean of random Fourier features, to
-which a reader fits points blindly. ``exponential`` draws one of a finite public list of databases, exactly.
-Every derivation is in docs/mathematics/database-release.md.
-
-For noisy means the verdict holds coordinates, and leaves points and weights that match them to the reader:
-solving for those magnifies the last bits of linear algebra, which differ between machines, beyond what a
-verifier may allow.
+(2018). ``subspace`` (its Algorithm 1) releases the noisy mean embedding on public points, which one unit
+replaced moves by sqrt 2 / n at most; by default they are drawn from the sender's own noisy histograms.
+``random-features`` (Algorithm 2) releases the noisy mean of random Fourier features; ``exponential`` draws
+one of a finite public list of databases. Points and weights that match noisy means are left to the reader:
+solving for them magnifies last bits of linear algebra beyond what a verifier may allow. Derivations:
+docs/mathematics/database-release.md.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,11 +22,10 @@ from tacit_protocol.features.moments import MEAN, FeatureSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import SensitivityError
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
-from tacit_protocol.privacy.laplace_mechanism import StatisticError
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Holder,
     Procedure,
@@ -38,6 +33,7 @@ from tacit_protocol.procedures.base import (
     Question,
     Releases,
     StudyError,
+    common_fields,
     parse_parameters,
     require_shared_columns,
     reuse_warnings,
@@ -71,9 +67,6 @@ from tacit_protocol.verdicts.panels import BarsPanel
 from tacit_protocol.verdicts.words import DATABASE, OWNERS_NAMED_MAX, Meaning, Work, joined
 
 __all__ = ["CELLS_MAX", "EmbeddingRelease", "EmbeddingReleaseVerdict", "features_of", "plan_of"]
-
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +123,7 @@ class EmbeddingRelease(Procedure):
     Parameters: ClassVar[type[BaseModel]] = EmbeddingReleaseParameters
     Verdict: ClassVar[type[BaseVerdict]] = EmbeddingReleaseVerdict
     released: ClassVar[str] = "the kernel mean embedding of its units at public points"
+    cited: ClassVar[tuple[Work, ...]] = (DATABASE,)
     question: ClassVar[Question | None] = Question(
         "Publish a private database that anybody may query for ever?",
         r"publish|synthetic|database|release|share (a|the) (data|copy)",
@@ -143,7 +137,7 @@ class EmbeddingRelease(Procedure):
         *({"n_points": count, "bandwidth": width} for count in (30, 100, 300) for width in (0.1, 0.3, 1.0)),
     )
 
-    def fresh(self, study: Study) -> Mapping[str, Any]:
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:
         """Return the fine ridge, but where a two-sample test or an earlier release has the coarse one."""
         given = study.parameters
         shared = study.reusing or given.get("placement") == "middle"
@@ -209,7 +203,7 @@ class EmbeddingRelease(Procedure):
             return summary
         try:
             return replace(summary, sums=found.adapt(summary.sums, noise))
-        except (SensitivityError, NoiseError) as error:
+        except NoiseError as error:
             raise StudyError(str(error)) from None
 
     def privatise(self, study: Study, summary: DatabaseSummary, noise: NoiseSource) -> Release:
@@ -220,7 +214,7 @@ class EmbeddingRelease(Procedure):
                 release = found.release(_histogram_sums(summary.sums), noise)
             else:
                 release = found.release(_feature_sums(summary.sums), noise)
-        except (SensitivityError, NoiseError, StatisticError) as error:
+        except NoiseError as error:
             raise StudyError(str(error)) from None
         return release.model_copy(update={"units_by_owner": dict(summary.units_by_owner)})
 
@@ -271,10 +265,6 @@ class EmbeddingRelease(Procedure):
             tests=False,
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (DATABASE,)
-
     def panels(
         self,
         study: Study,
@@ -295,10 +285,7 @@ class EmbeddingRelease(Procedure):
         units = {name: release.units for name, release in made.items()}
         return EmbeddingReleaseVerdict(
             reject=False,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **common_fields(study, units),
             columns=tuple(column.name for column in study.domain.columns),
             warnings=self.warnings(study, units) + reuse_warnings(study),
             **databases_of(study, _mechanism(study), made),

@@ -1,30 +1,11 @@
-"""The squared distance of two means of which one or both carry privacy noise, against its null distribution.
+"""The squared distance of two means that carry privacy noise: its null law, and what is proved of it.
 
-Both are means of features psi with |psi| <= 1 over units of one population with covariance Sigma, so that
-d = m_x - m_y is nearly normal with covariance a Sigma, a = 1/n_x + 1/n_y, plus the noises. Nothing but the
-means was released: Sigma's spectrum is taken from points that stand for the population (``database_spread``)
-or from a table at hand (``sample_spread``), which is approximate; proved_distance.py needs no spectrum. |d|^2
-is then a weighted sum of chi-squares with weights a lambda_j + b, b the variance of both noises; with
-Laplace noise its law is simulated.
-
-The squared distance of two noisy means, with p-values and intervals that are proved.
-
-d = delta + s + noise: delta = mu_x - mu_y, s the sampling error of both means of features with norm <= 1 and
-diameter D, a = 1/n_x + 1/n_y, V >= E|s|^2, W >= the largest variance of u's over |u| = 1. No spectrum is
-assumed of s. For every population and number of units, with c = D / min n,
-
-    McDiarmid (1989):      P(|delta + s| >= sqrt(|delta|^2 + V) + r) <= exp(-2 r^2 / (a D^2)),
-    Klein and Rio (2005):  P(|s| >= sqrt(V) + r) <= exp(-r^2 / (2 W + 4 c sqrt(V) + 3 c r));
-
-for normal s, which is the limit of many units,
-
-    Cirelson, Ibragimov and Sudakov (1976):  P(|delta + s| >= sqrt(|delta|^2 + V) + r) <= exp(-r^2 / 2W),
-    Szekely and Bakirov (2003):              P(|s|^2 >= x V) <= max over k of P(chi^2_k >= k x);
-
-and P(|delta + s| <= |delta| - r) is below the bounds of concentration in the same way. Normal noise is the
-same in all directions, so that P(|d|^2 >= t) given |delta + s| = y is that of a noncentral chi-squared, and
-grows with y: bounds on |delta + s| carry over to |d|. Of other noise its norm is used alone, by the triangle
-inequality (docs/mathematics/database-release.md).
+Both are means of features |psi| <= 1; d = m_x - m_y = delta + s + noise, a = 1/n_x + 1/n_y. With the units'
+spectrum taken from points that stand for the population or from a table at hand, |d|^2 is nearly a weighted
+sum of chi-squares with weights a lambda_j + b, b the variance of both noises. :class:`ProvedDistance` assumes
+no spectrum: it bounds |delta + s| by McDiarmid (1989) and Klein and Rio (2005), or for normal s by Cirelson,
+Ibragimov and Sudakov (1976) and Szekely and Bakirov (2003). Derivations:
+docs/mathematics/database-release.md.
 """
 
 from collections.abc import Callable, Iterator
@@ -230,8 +211,7 @@ class ProvedDistance:
     def pvalue(self) -> float:
         """Bound the probability of so large a distance, were both of one population: valid at every level.
 
-        The p with P(d; trace bounds that fail with probability p/10) = 9p/10: at each level a tenth goes to
-        the traces, and the test at a larger level rejects whenever that at a smaller one does.
+        The p with P(d; trace bounds that fail with probability p/10) = 9p/10.
         """
 
         def excess(log_p: float) -> float:

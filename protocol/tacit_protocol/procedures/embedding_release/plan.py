@@ -1,13 +1,9 @@
-"""Candidate databases for the exponential mechanism: a finite public list of weights on public points.
+"""What a study of a private database fixes before any data: points or frequencies, candidates, guarantee.
 
-The loss of a candidate is the distance of its mean embedding from the data's, in the span of the points'
-kernels. The part of the data's embedding outside that span is at a right angle to every candidate, so that
-the nearest candidate in the span is the nearest of all.
-
-What a study of a private database fixes before any data: points or frequencies, candidates, guarantee.
-
-Everything here is a function of the study alone, so that whoever reads a verdict can compute it again. Points
-that are drawn from histograms are another matter: embedding_release_histograms.py.
+Everything here is a function of the study alone, so that whoever reads a verdict can compute it again. A
+candidate is a public list of weights on public points; its loss is the distance of its embedding from the
+data's in the span of the points' kernels, outside which the data's part is at a right angle to every
+candidate.
 """
 
 import itertools
@@ -59,7 +55,7 @@ BLOCK = 1024
 """Candidates compared at once."""
 
 
-class CandidatesError(ValueError):
+class CandidatesError(StudyError):
     """The list of candidates cannot be used. The message says what to change."""
 
 
@@ -261,7 +257,7 @@ def plan_of(study: Study) -> EmbeddingPlan:
         )
     try:
         return _plan(parameters, study.domain, study.budget, study.seed)
-    except (ValueError, CandidatesError) as error:
+    except ValueError as error:
         raise StudyError(str(error)) from None
 
 

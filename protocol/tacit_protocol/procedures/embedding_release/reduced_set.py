@@ -1,15 +1,9 @@
 """A reduced set: few points and weights whose mean embedding matches a noisy one, points optimised too.
 
-P2 (Balog, Tolstikhin and Schölkopf, *Differentially private database release via kernel mean embeddings*),
-Algorithm 2: min |m - sum_i w_i phi(z_i)|^2 over points z_i in the domain and weights, started blindly: from
-public points, never from data. Weights are a^2 / sum a^2, so that |w|_1 = 1 and every event has a
-probability. Numeric coordinates move within their bounds; categories stay those of the start. L-BFGS-B with
-the analytic gradient
-
-    dL/dz_i = -2 w_i d(phi(z_i)'r)/dz_i,   dL/da_i = 2 a_i (g_i - w'g) / sum a^2,   g_i = -2 phi(z_i)'r,
-
-r = m - sum w phi the residual. It stops where the distance is down to the noise's own (Morozov's discrepancy
-principle): beyond, it would fit noise. All of this is post-processing: it can hurt accuracy, never privacy.
+P2's Algorithm 2: min |m - sum_i w_i phi(z_i)|^2 over points in the domain and weights a^2 / sum a^2, from
+blind public starts, by L-BFGS-B with the gradient dL/dz_i = -2 w_i d(phi(z_i)'r)/dz_i, dL/da_i = 2 a_i (g_i -
+w'g) / sum a^2, g_i = -2 phi(z_i)'r, r the residual. It stops where the distance is down to the noise's own
+(Morozov's discrepancy principle). All of this is post-processing (docs/mathematics/database-release.md).
 """
 
 from collections.abc import Callable

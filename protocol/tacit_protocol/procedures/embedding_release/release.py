@@ -1,12 +1,10 @@
 """How an owner's exact mean embedding becomes a release: noise on its coordinates, or a drawn candidate.
 
-A database on points that are drawn from the sender's own noisy histograms, inside one study.
-
-First the noisy histograms of all columns, for a share of the budget; then, for the rest, the noisy mean
-embedding on points that are a public function of these and of the study's seed. Replacing one unit moves the
-histograms by sqrt(2 d) / n in L2 and the mean by sqrt 2 / n whatever the points are, so that choosing them
-by noisy numbers costs nothing more: mu^2 of Gaussian noise, and epsilon of Laplace noise, add up when the
-second release depends on the first. docs/mathematics/database-release.md.
+On points drawn from the sender's own noisy histograms, these come first, for a share of the budget; then, for
+the rest, the noisy mean on points that are a public function of them and of the seed. One unit moves the
+histograms by sqrt(2 d) / n in L2 and the mean by sqrt 2 / n whatever the points are: mu^2 of Gaussian noise,
+and epsilon of Laplace noise, add up though the second release depends on the first
+(docs/mathematics/database-release.md).
 """
 
 import math
@@ -20,7 +18,7 @@ import numpy as np
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import Table
 from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramError, Integers
+from tacit_protocol.features.column_histograms import ColumnHistograms, Integers
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 from tacit_protocol.features.moments import (
@@ -117,7 +115,7 @@ class NoisyMean:
                 check_layout(release.vectors, release.guarantee, parts, plan.guarantee)
             else:
                 check_laplace_sums(release.vectors[MEAN], release.guarantee, parts[0], plan.guarantee)
-        except (LayoutError, ValueError) as error:
+        except ValueError as error:
             raise ReleaseError(str(error)) from None
 
     def check_reread(self, release: Release) -> None:
@@ -329,7 +327,7 @@ class HistogramsThenMean:
             for place, part in enumerate(parts):
                 paid = of_event(self.guarantee, place)
                 check_laplace_sums(release.vectors[part.name], paid, part, paid)
-        except (LayoutError, ValueError) as error:
+        except ValueError as error:
             raise ReleaseError(str(error)) from None
 
     def check_reread(self, release: Release) -> None:
@@ -403,10 +401,7 @@ def histograms_then_mean(study: Study) -> HistogramsThenMean | None:
             f"all owners' points and columns make more than {CELLS_MAX} values; use fewer points"
         )
     how = HistogramsThenMean(study.domain, parameters, study.seed, noise, guarantee, count)
-    try:
-        how.histograms.columns  # noqa: B018 (raises where whole numbers do not fit the columns)
-    except HistogramError as error:
-        raise StudyError(str(error)) from None
+    how.histograms.columns  # noqa: B018 (raises where whole numbers do not fit the columns)
     return how
 
 

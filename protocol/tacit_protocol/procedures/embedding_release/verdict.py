@@ -1,9 +1,7 @@
-"""What a study of a private database says: every sender's database, laid out from its release.
+"""What a study of a private database says: every sender's database, laid out and drawn as bars.
 
-Released databases as bars: every column's distribution, as far as the release holds it.
-
-Where points are drawn from histograms, these are of the release, and drawn as they are, with their noise.
-Elsewhere public points get weights that match the release, as the reader of a database does.
+Histograms of a release are drawn as they are, with their noise; elsewhere public points get weights that
+match the release, as the reader of a database does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -273,10 +271,7 @@ def _from_histograms(study: Study, verdict: Mapping[str, Any], name: str) -> lis
 def _bins(
     places: Floats, shares: Floats, halves: Callable[[int], float | None]
 ) -> tuple[tuple[float, ...], list[Bar]]:
-    """Add neighbouring bins up to ``BINS_MAX`` at most; a sum's interval is that of so many noises.
-
-    ``places`` (bins + 1,) are the bins' edges.
-    """
+    """Add neighbouring bins up to ``BINS_MAX`` at most; a sum's interval is that of so many noises."""
     step = -(-len(shares) // COLUMN_BINS_MAX)
     starts = [*range(0, len(shares), step), len(shares)]
     edges = [float(places[start]) for start in starts]

@@ -7,7 +7,7 @@ those of an earlier study again. What each costs and why: docs/mathematics/ident
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, ClassVar
@@ -18,17 +18,17 @@ from pydantic import BaseModel
 
 from tacit_protocol.domain.columns import Column
 from tacit_protocol.domain.table import Table
-from tacit_protocol.features.cell_counts import CellCounts, CountError, sum_cells
+from tacit_protocol.features.cell_counts import CellCounts, sum_cells
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.numerics.noisy_tables import SUM_TOLERANCE
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE
 from tacit_protocol.privacy.guarantee import Guarantee, NoisyVector
-from tacit_protocol.privacy.laplace_mechanism import StatisticError
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.noisy_counts import COUNTS, laplace_counts
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Needed,
     Procedure,
@@ -37,12 +37,15 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     Releases,
     StudyError,
+    common_fields,
+    decided,
     parse_parameters,
     require_shared_columns,
     reuse_warnings,
+    step,
+    units_declared,
 )
-from tacit_protocol.procedures.counts.base import HOPELESS, residual_panel, simulations
-from tacit_protocol.procedures.counts.populations import Cells
+from tacit_protocol.procedures.counts.base import Cells, residual_panel, simulations
 from tacit_protocol.procedures.identity.release import (
     COUNTED,
     DECISIONS,
@@ -163,8 +166,12 @@ class Identity(Procedure):
             raise StudyError(
                 f"{plan.method} draws rows: use another method, or unit_rows one, if units have several rows"
             )
-        if study.owners[0].units is not None:
-            plan.check_units(study.owners[0].units)
+        self.check_units(study, units_declared(study))
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where the method has no private form, or no blocks, for so many units."""
+        if study.owners[0].name in units:
+            plan_of(study).check_units(units[study.owners[0].name])
 
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: a test, or a decision alone."""
@@ -205,10 +212,7 @@ class Identity(Procedure):
         """
         plan = plan_of(study)
         plan.check_units(table.units)
-        try:
-            counts = sum_cells(table, plan.grid)
-        except CountError as error:
-            raise StudyError(str(error)) from None
+        counts = sum_cells(table, plan.grid)
         whole, rng = counts.steps >> counts.bits, order or np.random.default_rng()
         if plan.method == "privit":
             return IdentitySummary(counts, plan.privit(table.units).draw(whole, rng))
@@ -230,7 +234,7 @@ class Identity(Procedure):
                 rejections = int(np.asarray(summary.drawn))
                 return Release(decision=plan.repetition.decide(rejections, noise), **fields)
             return Release(vectors=_vectors(plan, counts, noise), **fields)
-        except (NoiseError, StatisticError) as error:
+        except NoiseError as error:
             raise StudyError(str(error)) from None
 
     def check_release(self, study: Study, release: Release) -> None:
@@ -326,13 +330,10 @@ class Identity(Procedure):
         plan, sender = plan_of(study), study.owners[0].name
         release = releases[sender]
         units = {sender: release.units}
-        found = _found(plan, release, partial(_report, progress))
+        found = _found(plan, release, step(progress, "simulating the null distribution"))
         kind = IdentityDecision if plan.method in DECISIONS else IdentityResult
         return kind(
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **common_fields(study, units),
             cells=plan.grid.size,
             warnings=self.warnings(study, units) + reuse_warnings(study),
             **found,
@@ -395,7 +396,7 @@ def _check_statistic(plan: IdentityPlan, release: Release) -> None:
         plan.counted.check(counts)
 
 
-def _found(plan: IdentityPlan, release: Release, report: "partial[None]") -> dict[str, Any]:
+def _found(plan: IdentityPlan, release: Release, report: Callable[[float], None]) -> dict[str, Any]:
     """Return what the release tells, by field of the verdict."""
     if release.decision is not None:
         report(1.0)
@@ -408,18 +409,14 @@ def _found(plan: IdentityPlan, release: Release, report: "partial[None]") -> dic
         score = float(clipped.scores(statistic, counted))
         pvalue = clipped.pvalue(score, noisy.scale, draws, plan.seed(), report)
         words = f"Priv'IT, noisy statistic, {plan.parameters.clipping} clipping, {draws} simulations"
-        return {"method": words} | _tested(plan, statistic, pvalue)
+        return {"method": words} | decided(plan.study, statistic, pvalue)
     table = plan.counted.read(release)
     fit = plan.fitted(release.units, table.noises[0])
     fitted = fit.test(table.counts, plan.null, draws, plan.seed(), report)
     name = "zCDP-GOF" if plan.method == "zcdp-gof" else f"MCGOF, {fit.weights} weights"
     rho = table.noises[0].scale ** -2 if fit.noise.kind == "gaussian" else None
     found = {"method": f"{name}, {fit.noise.kind} counts, {fitted.null}", "rho": rho}
-    return found | _tested(plan, fitted.statistic, fitted.pvalue)
-
-
-def _tested(plan: IdentityPlan, statistic: float, pvalue: float) -> dict[str, Any]:
-    return {"statistic": statistic, "pvalue": pvalue, "reject": pvalue <= plan.study.level}
+    return found | decided(plan.study, fitted.statistic, fitted.pvalue)
 
 
 def _decision_method(plan: IdentityPlan, units: int) -> str:
@@ -452,11 +449,6 @@ def _caveats(plan: IdentityPlan, units: int) -> tuple[str, ...]:
     if plan.null == "chi-square" and not plan.fitted(units).chi_square_holds:
         return ("cells are too rare for the chi-square distribution: the level may be broken",)
     return ()
-
-
-def _report(progress: Progress | None, part: float) -> None:
-    if progress is not None:
-        progress(part, "simulating the null distribution")
 
 
 def _draws(plan: IdentityPlan, release: Release) -> npt.NDArray[np.float64] | int | None:

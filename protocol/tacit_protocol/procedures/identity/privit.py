@@ -1,52 +1,33 @@
-"""Priv'IT, Algorithm 1: what it computes, its exact Lipschitz constant, and what it may be trusted with.
+"""Priv'IT (Cai, Daskalakis and Kamath 2017): Algorithm 1, its practical form, and a majority by repetition.
 
-Cai, Daskalakis and Kamath, *Priv'IT: Private and Sample Efficient Identity Testing* (2017). Of k cells with
-probabilities q those with q_i >= c1 alpha/k count. Poisson(m) units are drawn; N_i of them lie in cell i.
-Laplace noise Y_i of scale 2/(c2 epsilon) is drawn for every such cell; where one |Y_i| >= T, a fair coin is
-the answer (probability c3); where one noisy count is T + max(4 sqrt(m q_i log k), log k) or more from m q_i,
-the answer is that p differs from q; else it is Bernoulli(clip(Z)), with
+*Algorithm 1.* Of k cells with probabilities q those with q_i >= c1 alpha/k count. Poisson(m) units are drawn,
+N_i in cell i, and Laplace noise of scale 2/(c2 epsilon) for each; where one |Y_i| >= T a fair coin is the
+answer, where a noisy count is T + max(4 sqrt(m q_i log k), log k) or more from m q_i p differs from q, else
+it is Bernoulli(clip(Z)),
 
     Z = 2/(m alpha^2) sum ((N_i - m q_i)^2 - N_i)/(m q_i).
 
-Everything here is exact: counts and noise are integers on a grid, and the bounds are over the counts that
-can pass. docs/mathematics/identity.md proves the guarantee, for the replacement of one unit.
+*Practical form* (section 6): one noisy statistic Z = sum w_i (x_i^2 - x_i - n q_i), x_i = clip(N_i - n q_i,
++-B_i), so that the guarantee never depends on having passed the filter. Published weights are 1/(n q_i),
+balanced ones min(1/(n q_i), c/(2 B_i + 1)); ``filter`` clips at 2T + M_i, M_i = max(4 sqrt(n q_i log k), log
+k), ``tight`` at M_i, without a filter.
 
-Priv'IT in its practical form: one noisy statistic, whose sensitivity holds for all data.
-
-Cai, Daskalakis and Kamath (2017), section 6: filter the counts with half of epsilon, then publish Z with
-Laplace noise for the other half, calibrated to what can move Z among counts that pass. Here the deviations
-N_i - n q_i are clipped instead, so that the guarantee never depends on having passed:
-
-    Z = sum w_i (x_i^2 - x_i - n q_i),  x_i = clip(N_i - n q_i, +-B_i).
-
-The published weights are w_i = 1/(n q_i): one unit in a rare cell then moves Z by far more than anywhere
-else, and decides the noise. Balanced weights are min(1/(n q_i), c/(2 B_i + 1)), with the public c that sees
-best what is hardest to see.
-
-``filter`` clips at the filter's bound B_i = 2T + M_i, M_i = max(4 sqrt(n q_i log k), log k). ``tight`` clips
-at M_i, which hardly any count passes where p = q, needs no filter and spends all of epsilon on the statistic.
-docs/mathematics/identity.md proves it all.
-
-Any test made private by repetition: the baseline that every other method has to beat.
-
-Cai, Daskalakis and Kamath (2017), theorem 2: run a test without noise on disjoint blocks of the units, and
-give the answer of one block chosen at random, or with probability c that of a fair coin. Here the answer is
-drawn from its exact probability, c/2 + (1 - c) R/K with R of K blocks rejecting, which is the same. Replacing
-one unit moves R by at most 1, and either answer has probability c/2 at least, so that K (e^epsilon - 1) >=
-2 (1 - c)/c makes it epsilon-private (docs/mathematics/identity.md).
+*Repetition* (theorem 2): reject with probability c/2 + (1 - c) R/K, R of K disjoint blocks rejecting; K
+(e^epsilon - 1) >= 2 (1 - c)/c makes it epsilon-private. Proofs, for the replacement of one unit:
+docs/mathematics/identity.md.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from scipy.special import bdtrc, pdtr, pdtrc
 
 from tacit_protocol.privacy.noise import NoiseSource, private_coin
+from tacit_protocol.strict import StudyError
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -75,7 +56,7 @@ PRIVIT_BLOCKS_MAX = 99
 """Most blocks: a hundred tests of a hundredth of the data see less than any other method."""
 
 
-class PrivitRefusedError(ValueError):
+class PrivitRefusedError(StudyError):
     """The instance is not private, or does not keep the level. The message says what to change."""
 
 
@@ -328,8 +309,6 @@ def plan_privit(
     raise refusal
 
 
-Clipping = Literal["filter", "tight"]
-
 BATCH_NUMBERS = 2**20
 """Numbers of simulated counts held at once: 8 MiB."""
 
@@ -490,7 +469,7 @@ EPSILON_SLACK = 1e-12
 """Relative part of epsilon given away for the rounding of the answer's probability."""
 
 
-class RepetitionRefusedError(ValueError):
+class RepetitionRefusedError(StudyError):
     """There are too few units for the blocks that the budget needs. The message says what to change."""
 
 

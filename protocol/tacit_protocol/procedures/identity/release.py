@@ -9,24 +9,21 @@ from pydantic import Field
 
 from tacit_protocol.features.cell_counts import CellGrid
 from tacit_protocol.messages.study import Study
-from tacit_protocol.numerics.noisy_tables import CellNoise, DistributionError, cell_probabilities
+from tacit_protocol.numerics.noisy_tables import CellNoise, cell_probabilities
 from tacit_protocol.privacy.accounting import laplace_multiplier
-from tacit_protocol.privacy.gaussian_mechanism import SensitivityError
 from tacit_protocol.privacy.guarantee import ApproximateEvent, Guarantee, LaplaceEvent
-from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic, StatisticError
+from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic
 from tacit_protocol.privacy.noisy_counts import (
     count_noise,
     gaussian_count_guarantee,
     laplace_count_guarantee,
 )
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters, public_seed
 from tacit_protocol.procedures.counts.release import CellParameters, CountPlan, grid_of
 from tacit_protocol.procedures.identity.privit import (
     ClippedIdentity,
     PrivitPlan,
-    PrivitRefusedError,
     Repetition,
-    RepetitionRefusedError,
     plan_privit,
     replicates_needed,
 )
@@ -109,18 +106,15 @@ class IdentityPlan:
     def privit(self, units: int) -> PrivitPlan:
         """Return the blocks of Priv'IT. Raises StudyError where none are private and keep the level."""
         chosen = self.parameters
-        try:
-            return plan_privit(
-                self.probabilities,
-                units,
-                self.study.budget.epsilon,
-                chosen.distance,
-                self.study.level,
-                samples=chosen.samples,
-                blocks=chosen.blocks,
-            )
-        except PrivitRefusedError as error:
-            raise StudyError(str(error)) from None
+        return plan_privit(
+            self.probabilities,
+            units,
+            self.study.budget.epsilon,
+            chosen.distance,
+            self.study.level,
+            samples=chosen.samples,
+            blocks=chosen.blocks,
+        )
 
     @property
     def repetition(self) -> Repetition:
@@ -147,10 +141,7 @@ class IdentityPlan:
         """Return how privit-laplace's statistic leaves. Raises StudyError where it cannot."""
         clipped = self.clipped(units)
         statistic = LaplaceStatistic(clipped.sensitivity, clipped.largest, self._multiplier)
-        try:
-            statistic.bits  # noqa: B018 (raises where there is no grid)
-        except StatisticError as error:
-            raise StudyError(str(error)) from None
+        statistic.bits  # noqa: B018 (raises where there is no grid)
         return statistic
 
     @property
@@ -169,20 +160,21 @@ class IdentityPlan:
         return self.parameters.null if self.method == "zcdp-gof" else "monte-carlo"
 
     def check_units(self, units: int) -> None:
-        """Raise StudyError where so many units do not serve the method."""
-        if self.method == "privit":
-            self.privit(units)
-        elif self.method == "privit-laplace":
-            self.released(units)
-        elif self.method == "repetition":
-            try:
+        """Raise PublicRuleError where so many units do not serve the method."""
+        try:
+            if self.method == "privit":
+                self.privit(units)
+            elif self.method == "privit-laplace":
+                self.released(units)
+            elif self.method == "repetition":
                 self.repetition.block_units(units)
-            except RepetitionRefusedError as error:
-                raise StudyError(str(error)) from None
+        except StudyError as error:
+            few = self.method == "repetition" and units < self.repetition.blocks
+            raise PublicRuleError("too-few-units" if few else "no-plan", str(error)) from None
 
     def seed(self) -> np.random.SeedSequence:
         """Return the public seed of simulated null distributions."""
-        return np.random.SeedSequence(int(self.study.seed, 16), spawn_key=(NULL_STREAM,))
+        return public_seed(self.study, NULL_STREAM)
 
 
 def plan_of(study: Study) -> IdentityPlan:
@@ -197,11 +189,8 @@ def plan_of(study: Study) -> IdentityPlan:
     if parameters.blocks is not None and parameters.blocks % 2 == 0:
         raise StudyError("parameter blocks: a majority needs an odd number")
     grid = grid_of(study, parameters)
-    try:
-        probabilities = cell_probabilities(grid, parameters.probabilities)
-        return IdentityPlan(study, parameters, grid, probabilities, _guarantee(study, parameters))
-    except (DistributionError, SensitivityError) as error:
-        raise StudyError(str(error)) from None
+    probabilities = cell_probabilities(grid, parameters.probabilities)
+    return IdentityPlan(study, parameters, grid, probabilities, _guarantee(study, parameters))
 
 
 def _require_rejections(level: float, replicates: int) -> None:

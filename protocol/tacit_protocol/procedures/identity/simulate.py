@@ -38,10 +38,6 @@ class Rates:
     true: float
     runs: int
 
-    def reaches(self, error: float) -> bool:
-        """Whether both errors are at most ``error``."""
-        return self.false <= error and 1 - self.true <= error
-
 
 @dataclass(frozen=True)
 class PlannedIdentity:

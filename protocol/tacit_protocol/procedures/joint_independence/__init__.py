@@ -37,17 +37,21 @@ from tacit_protocol.privacy.permutation_test import (
     rank_max,
 )
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Holder,
     Procedure,
     Progress,
+    PublicRuleError,
     Question,
     ReleaseError,
     Releases,
     StudyError,
     parse_parameters,
+    public_seed,
     require_shared_columns,
     row_warnings,
+    units_declared,
 )
 from tacit_protocol.procedures.joint_independence.additive_noise import (
     AdditiveNoise,
@@ -109,9 +113,6 @@ bandwidth suits it, however wide the public bounds are."""
 
 GRAPH_BLOCK_UNITS_MIN = 40
 """Fewest units of a block where functions are fitted first."""
-
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
 
 PERMUTATIONS_STREAM, BLOCKS_STREAM = 3, 4
 """Spawn keys under the study's seed of the permutations, of all units and of each block's."""
@@ -291,6 +292,7 @@ class JointIndependence(Procedure):
     Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
     Verdict: ClassVar[type[BaseVerdict]] = JointIndependenceResult
     released: ClassVar[str] = "the decision of a permutation test of the d-variable Hilbert-Schmidt criterion"
+    cited: ClassVar[tuple[Work, ...]] = (JOINT, PERMUTATION)
     question: ClassVar[Question | None] = Question(
         "Do these columns depend on each other?",
         r"depend|relat|correlat|associat|link|connect|effect of|influence",
@@ -318,11 +320,18 @@ class JointIndependence(Procedure):
                 "all columns must be in one place: name one owner, or a curator of several, or ask for "
                 "method aggregate"
             )
-        for units in _by_sender(study, {owner.name: owner.units for owner in study.owners}).values():
-            if units is not None:
-                _check_units(plan, units)
+        self.check_units(study, units_declared(study))
 
-    def fresh(self, study: Study) -> Mapping[str, Any]:
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where a sender has too few units, or too many to compare."""
+        plan = _plan(study)
+        for count in _by_sender(
+            study, {owner.name: units.get(owner.name) for owner in study.owners}
+        ).values():
+            if count is not None:
+                _check_units(plan, count)
+
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:
         """State the one method that several owners' agents can answer."""
         return {"method": "aggregate"} if study.curator is None and len(study.owners) > 1 else {}
 
@@ -402,7 +411,7 @@ class JointIndependence(Procedure):
         values = permuted_statistics(
             [_gram(plan, study, names, rows) for names in plan.variables],
             plan.parameters.permutations,
-            np.random.SeedSequence(int(study.seed, 16), spawn_key=(PERMUTATIONS_STREAM,)),
+            public_seed(study, PERMUTATIONS_STREAM),
             workers=workers_of(table),
             progress=report,
         )
@@ -471,10 +480,6 @@ class JointIndependence(Procedure):
             f"The columns depend on each other:{of} are not jointly independent",
             f"No dependence of the columns was shown:{of} may be independent",
         )
-
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (JOINT, PERMUTATION)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -671,14 +676,17 @@ def _aggregate_hopes(plan: _Plan, study: Study, units: Mapping[str, int]) -> tup
 
 def _check_units(plan: _Plan, units: int) -> None:
     if units < 2:
-        raise StudyError("the test needs at least two units")
+        raise PublicRuleError("too-few-units", "the test needs at least two units")
     if units < plan.units_min:
-        raise StudyError(f"the test needs at least {plan.units_min} units of each owner")
+        raise PublicRuleError(
+            "too-few-units", f"the test needs at least {plan.units_min} units of each owner"
+        )
     if units > plan.units_max:
         advice = "or one row a unit" if plan.several_rows else "fewer variables or fewer permutations"
-        raise StudyError(
+        raise PublicRuleError(
+            "too-many-units",
             f"too many units: all pairs of them are compared, {plan.units_max} units at most; use a subset, "
-            f"{advice}"
+            f"{advice}",
         )
 
 

@@ -9,7 +9,7 @@ in different rows, of permuted data: the two have different bounds.
 import math
 
 FACTOR_ERROR = 8e-14
-"""Bound on what a low-rank factor leaves out of a kernel value; low_rank.py checks every entry."""
+"""Bound on what a low-rank factor leaves out of a kernel value; ``factorise`` checks every entry."""
 
 SUMMATION_ROUNDINGS = 60, 130
 """Roundings, of 2^-53 each, of T^2 as it is put together from kernel values: so many, and so many for every
@@ -22,9 +22,7 @@ ROUNDING = 1e-12
 def observed_sensitivity(units: int, variables: int) -> float:
     """Bound |T - T'| on the data as they are, for ``units`` >= 2 and ``variables`` >= 2.
 
-    With p = 1/n, q = 1 - p, x = 1 - p^(d-1), y = q^(d-1): p sqrt(2 x^2 + y^2 (K - 2)) + sqrt(2) P(2 <=
-    Bin(d, p) <= d - 1), K = max(2 + 2d, d^2 - d + 2); sqrt(6) (n - 1)/n^2 for two variables. Never more than
-    the bound for permuted data.
+    sqrt(6) (n - 1)/n^2 for two variables; never more than the bound for permuted data.
 
     >>> [round(1e4 * observed_sensitivity(10_000, d), 3) for d in (2, 3, 4)]
     [2.449, 2.828, 3.742]

@@ -1,59 +1,97 @@
-"""Explicit features of a kernel matrix: a pivoted Cholesky factor, checked entry by entry.
+"""The joint independence statistic (dHSIC) of data and of many permutations of them, fast and exact.
 
-A smooth kernel in one dimension has a matrix of numerical rank 20 to 60, whatever the number of units: with
-K = L'L, units' features are the columns of L, and sums over pairs of units become sums over units.
+T = |(1/n) sum_i a_i1 x .. x a_id - (mean of a_1) x .. x (mean of a_d)|, a_ij the feature of unit i in
+variable j: the root of the V-statistic of Pfister, Buhlmann, Scholkopf and Peters (2018). A permutation
+reorders the units of variables 2..d, each by itself. Four ways to the same number, all within
+``evaluation_error``; which one may depend on the data, and not on the workers:
 
-The joint independence statistic of explicit features: the norm of a tensor, without cancellation.
+- explicit features, by a pivoted Cholesky factor that is checked entry by entry: the norm of a tensor;
+- sums over pairs of units, T^2 = mean of products - 2 (mean of row means' products) + product of means, of
+  kernel matrices that are held, permuted rows and columns gathered;
+- the same of tiles that are evaluated anew from the units' rows in the permuted order;
+- the same of Laplacian kernels of single columns, in bins: laplacian.py.
 
-The tensor (1/n) sum_i a_i1 x .. x a_id less the product of the means is formed as a matrix: the variables are
-split into two sides, whose column-wise products are multiplied a block of units at a time.
-
-The joint independence statistic from sums over pairs of units, with kernel matrices in memory or in tiles.
-
-T^2 = mean of products - 2 (mean of row means' products) + product of means. Entries above the diagonal stand
-for those below it. Two ways to the products' sum, for any number of variables:
-
-- tiles: a piece of every permuted matrix that fits the processor's cache is evaluated anew from the units'
-  rows, put in the permuted order. Memory grows with the units alone, and nothing is gathered;
-- held: whole matrices are in memory, and permuted rows and columns of them are gathered. For kernels that
-  take longer to evaluate than a value takes to fetch: averages over bandwidths, units of several rows.
-
-Whatever is summed in floating point is summed pairwise, ``numpy``'s way along memory, over SUMMED_MAX values
-at most; such sums are added up exactly. joint_sensitivity.SUMMATION_ROUNDINGS counts on it.
-
-The joint independence statistic (dHSIC) of data and of many permutations of them, fast and exact.
-
-T = |(1/n) sum_i a_i1 x .. x a_id  -  (mean of a_1) x .. x (mean of a_d)|, with a_ij the feature of unit i in
-variable j: the square root of the V-statistic of Pfister, Buhlmann, Scholkopf and Peters (2018). A
-permutation reorders the units of variables 2..d, each by itself.
-
-Three ways to the same number, all within joint_sensitivity.evaluation_error of T: where all variables have
-explicit features of low rank (low_rank.py), the norm of a tensor (joint_tensor.py); otherwise sums over pairs
-of units, of kernel matrices that are held, or evaluated anew in tiles (joint_pairs.py). Which one may depend
-on the data, and not on the workers: the error counts whichever it is.
+What is summed in floating point is summed pairwise, over SUMMED_MAX values at most, and such sums exactly:
+``SUMMATION_ROUNDINGS`` counts on it.
 """
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.numerics.permutations import (
-    Integers,
-    Permutations,
-    PermutedStatistic,
-    Progress,
-    replicated,
-)
+from tacit_protocol.procedures.joint_independence.laplacian import BinnedColumns, bins_for
 from tacit_protocol.workers import ONE_WORKER, Workers, linear_algebra
 
-__all__ = ["TENSOR_ENTRIES_MAX", "permuted_feature_statistics", "permuted_statistics", "units_max"]
-
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+Permutations = Sequence[Integers | None]
+"""For every variable the order of its units, (units,); None leaves it, and the first is always left."""
+
+Progress = Callable[[float], None]
+
+REPLICATES_AT_ONCE = 8
+"""Replicates of an item of work: they share what does not depend on the permutation, and each takes a second
+or so where there are many units, so that progress shows and little is lost with a worker."""
+
+
+class PermutedStatistic(Protocol):
+    """A statistic of data that are at hand; picklable, for workers elsewhere."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of variables and of units."""
+
+    def __call__(self, permutations: Sequence[Permutations]) -> list[float]:
+        """Return the statistic under each of the permutations."""
+
+
+class _Shared(NamedTuple):
+    statistic: PermutedStatistic
+    seed: np.random.SeedSequence
+
+
+def draw_permutations(
+    seed: np.random.SeedSequence, replicate: int, variables: int, units: int
+) -> Permutations:
+    """Return a replicate's permutations, from a child of ``seed``; replicate 0 is the data as they are."""
+    if replicate == 0:
+        return [None] * variables
+    child = np.random.SeedSequence(seed.entropy, spawn_key=(*seed.spawn_key, replicate))
+    generator = np.random.default_rng(child)
+    return [None, *(generator.permutation(units) for _ in range(variables - 1))]
+
+
+def replicated(
+    statistic: PermutedStatistic,
+    permutations: int,
+    seed: np.random.SeedSequence,
+    workers: Workers,
+    progress: Progress,
+) -> Floats:
+    """Return the statistic of the data and of ``permutations`` random permutations, (permutations + 1,).
+
+    ``progress`` is called with the part done after every block of REPLICATES_AT_ONCE.
+    """
+    total = permutations + 1
+    blocks = [
+        range(start, min(start + REPLICATES_AT_ONCE, total)) for start in range(0, total, REPLICATES_AT_ONCE)
+    ]
+    values = np.empty(total)
+    for block, found in zip(blocks, workers.map(_block, _Shared(statistic, seed), blocks), strict=True):
+        values[block.start : block.stop] = found
+        progress(block.stop / total)
+    return values
+
+
+def _block(shared: _Shared, replicates: range) -> list[float]:
+    shape = shared.statistic.shape
+    return shared.statistic([draw_permutations(shared.seed, index, *shape) for index in replicates])
+
 
 RESIDUAL_MAX = 1e-14
 """Diagonal residual at which factorising stops: entries are then as good as their evaluation."""
@@ -62,8 +100,8 @@ MISMATCH_MAX = 5e-14
 """Largest difference between an entry and its factors' product, as computed; the product's own rounding adds
 (rank + 1) 2**-53, below 3e-14 up to RANK_MAX."""
 
-RANK_MAX = 256
-"""Highest rank: beyond, sums over pairs of units take less time."""
+RANK_MAX, BINNED_RANK_MAX = 256, 64
+"""Highest rank: beyond, sums over pairs of units take less time; and that where they are summed in bins."""
 
 CHECK_ENTRIES = 2**21
 """Entries compared at once: bounds the memory of the check, for every worker, to some 50 MiB."""
@@ -264,6 +302,10 @@ class PermutableGram(GramMatrix, Protocol):
     def entry_ns(self) -> float:
         """Roughly how long an entry takes to evaluate."""
 
+    @property
+    def laplacian(self) -> tuple[Floats, float] | None:
+        """A column and a bandwidth where entries are exp(-|x - y| / bandwidth) of it; otherwise None."""
+
 
 def holding_pays(grams: Sequence[PermutableGram]) -> bool:
     """Return whether gathering entries of matrices that fit GRAM_BYTES_MAX is faster than evaluating anew."""
@@ -379,6 +421,24 @@ class PairStatistic:
             except BaseException as error:
                 own.set_exception(error)
         return making.result()
+
+
+class LaplacianStatistic(PairStatistic):
+    """T of Laplacian kernels of single columns, by sums over bins of units."""
+
+    def __init__(
+        self,
+        grams: Sequence[PermutableGram],
+        columns: Sequence[tuple[Floats, float]],
+        bins: int,
+        workers: Workers = ONE_WORKER,
+    ) -> None:
+        super().__init__(grams, held=False, workers=workers)
+        self._binned = BinnedColumns(columns, bins)
+
+    def __call__(self, permutations: Sequence[Permutations]) -> list[float]:
+        """Return T under each of the permutations, which leave the first variable."""
+        return [self._root(self._binned.product_sum(permuted), permuted) for permuted in permutations]
 
 
 class _Tile(NamedTuple):
@@ -499,19 +559,27 @@ def permuted_feature_statistics(
 
 
 def _statistic(grams: Sequence[PermutableGram], workers: Workers, report: Progress) -> PermutedStatistic:
-    factors = _factors(grams, workers, report)
+    pairs_ns = replicate_ns(grams)
+    columns = [found for found in (gram.laplacian for gram in grams) if found is not None]
+    bins, binned_ns = bins_for(grams[0].size, len(grams))
+    binned = len(columns) == len(grams) and binned_ns < pairs_ns
+    factors = _factors(grams, BINNED_RANK_MAX if binned else RANK_MAX, workers, report)
     if factors is not None:
         tensor = TensorStatistic(factors)
-        if tensor.replicate_ns <= replicate_ns(grams):
+        if tensor.replicate_ns <= (binned_ns if binned else pairs_ns):
             return tensor
+    if binned:
+        return LaplacianStatistic(grams, columns, bins, workers)
     return PairStatistic(grams, holding_pays(grams), workers)
 
 
-def _factors(grams: Sequence[PermutableGram], workers: Workers, report: Progress) -> list[Floats] | None:
+def _factors(
+    grams: Sequence[PermutableGram], rank_max: int, workers: Workers, report: Progress
+) -> list[Floats] | None:
     """Return every variable's explicit features, (rank, units) each, or None where a tensor would not fit."""
     factors: list[Floats] = []
     for number, gram in enumerate(grams, start=1):
-        factor = factorise(gram, workers=workers) if len(grams) <= SPLIT_VARIABLES_MAX else None
+        factor = factorise(gram, rank_max, workers) if len(grams) <= SPLIT_VARIABLES_MAX else None
         if factor is None or not fits([len(found) for found in (*factors, factor)]):
             return None
         factors.append(factor)

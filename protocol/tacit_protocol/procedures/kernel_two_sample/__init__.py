@@ -5,6 +5,8 @@ sharpened is derived in docs/mathematics/features.md and docs/mathematics/kernel
 
 Every owner releases the noisy mean of bounded features of its units (and, for the ME and SCF features, their
 noisy second moment) in one joint Gaussian release; the tester asks whether one distribution explains all.
+By default it asks by the max form (means/max_form.py: chi-squared laws and Sidak's correction); the others
+are in means/private_means.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,16 +22,11 @@ from tacit_protocol.features.moments import DIAGONAL, MEAN, FeatureSums, MomentR
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
-    check_layout,
-    noise_scales,
-    release_sums,
-)
+from tacit_protocol.privacy.gaussian_mechanism import check_layout, noise_scales, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Procedure,
     Progress,
@@ -37,12 +34,16 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     Releases,
     StudyError,
+    common_fields,
+    decided,
+    public_seed,
     require_shared_columns,
     reuse_warnings,
+    step,
 )
 from tacit_protocol.procedures.kernel_two_sample.release import (
     KernelTwoSampleParameters,
-    Plan,
+    TwoSamplePlan,
     plan_of,
     require_same_release,
 )
@@ -87,9 +88,6 @@ from tacit_protocol.verdicts.panels import (
 )
 from tacit_protocol.verdicts.words import KERNEL, Meaning, Work, either, names_of
 
-HOPELESS = "Hopeless: "
-"""What a warning starts with where the study should not be run as planned."""
-
 NULL_STREAM = 2
 """Spawn key under the study's seed of simulated null distributions; public choices have another."""
 
@@ -128,18 +126,14 @@ class PairComparison(Comparison):
 class TwoSampleResult(PvalueVerdict):
     """Outcome of a kernel two-sample (or k-sample) test. Unpacks into ``statistic, pvalue``.
 
-    ``squared_mmd`` is the average over pairs of owners of the estimated squared maximum mean discrepancy of
-    the features' kernel, 0 where the unbiased one is negative; the interval contains it, and covers what it
-    estimates with probability 1 - level at least, in large samples. ``locations`` are the test locations
-    where two owners differ most, with ME features.
-
     Attributes:
         statistic: the test statistic, from private releases alone.
         pvalue: probability under the null hypothesis (one population) of a statistic at least as large.
-        estimate: ``squared_mmd``, or None.
+        estimate: ``squared_mmd``, the squared maximum mean discrepancy of the features' kernel, averaged over
+            pairs of owners and cut at 0; or None.
         estimate_unbiased: the same before it is cut at 0: what to average over studies.
-        interval: contains ``estimate``, and covers what ``estimate`` estimates with probability 1 - alpha at
-            least, or None.
+        interval: contains ``estimate``, and covers what it estimates with probability 1 - alpha at least, in
+            large samples; or None.
         pairs: which owners differ (Holm).
         columns: which columns, and which pairs of columns, differ (Holm), where the features tell.
         locations: the test locations where owners differ most (Holm), with mean embeddings.
@@ -250,6 +244,7 @@ class KernelTwoSample(Procedure):
     Parameters: ClassVar[type[BaseModel]] = KernelTwoSampleParameters
     Verdict: ClassVar[type[BaseVerdict]] = TwoSampleResult
     released: ClassVar[str] = "the mean of bounded features of its units"
+    cited: ClassVar[tuple[Work, ...]] = (KERNEL,)
     question: ClassVar[Question | None] = ONE_POPULATION
     population: ClassVar[type[Population] | None] = Difference
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
@@ -295,19 +290,13 @@ class KernelTwoSample(Procedure):
     def privatise(self, study: Study, summary: FeatureSums | AdditiveSums, noise: NoiseSource) -> Release:
         """Add the noise that ``cost`` states, jointly, to the sums."""
         plan = plan_of(study)
-        try:
-            vectors = release_sums(plan.parts(summary), plan.guarantee, noise)
-        except SensitivityError as error:
-            raise StudyError(str(error)) from None
+        vectors = release_sums(plan.parts(summary), plan.guarantee, noise)
         return Release(units=summary.units, guarantee=plan.guarantee, vectors=vectors)
 
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
         plan = plan_of(study)
-        try:
-            check_layout(release.vectors, release.guarantee, plan.layout(release.units), plan.guarantee)
-        except LayoutError as error:
-            raise ReleaseError(str(error)) from None
+        check_layout(release.vectors, release.guarantee, plan.layout(release.units), plan.guarantee)
 
     def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
         """Return a release as it is, where it was made for the same columns, features and noise.
@@ -339,10 +328,6 @@ class KernelTwoSample(Procedure):
         """Say what a verdict means, in sentences."""
         return two_sample_meaning(study, verdict)
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (KERNEL,)
-
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
         """Work out the null distribution again; simulations are the verdict's, or the first of them."""
         plan, statistic = plan_of(study), float(verdict["statistic"])
@@ -358,13 +343,14 @@ class KernelTwoSample(Procedure):
     ) -> TwoSampleResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan = plan_of(study)
-        report = progress if progress is not None else _silent
+        report = step(progress, "testing all owners together")
         names = [owner.name for owner in study.owners]
         evidence = evidence_of(plan, [releases[name] for name in names])
         test = planned_test(plan, study)
-        report(0.05, "testing all owners together")
-        overall = test.run(evidence, progress=lambda part: report(0.05 + 0.45 * part, "simulating the null"))
-        report(0.5, "comparing pairs of owners")
+        report(0.05)
+        overall = test.run(evidence, progress=step(progress, "simulating the null", 0.05, 0.5))
+        compared = step(progress, "comparing pairs of owners", 0.5)
+        compared(0.0)
         pairs = tuple(
             _compared(names, found, study.level)
             for found in test.compare_pairs(
@@ -372,20 +358,15 @@ class KernelTwoSample(Procedure):
                 overall,
                 # Bonferroni over the pairs, so that their average is covered too.
                 1 - study.level / max(1, len(names) * (len(names) - 1) // 2),
-                lambda part: report(0.5 + 0.5 * part, "comparing pairs of owners"),
+                compared,
             )
         )
         units = {name: releases[name].units for name in names}
         average = _average(pairs)
         return TwoSampleResult(
             method=_method(plan),
-            statistic=overall.statistic,
-            pvalue=overall.pvalue,
-            reject=overall.pvalue <= study.level,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **decided(study, overall.statistic, overall.pvalue),
+            **common_fields(study, units),
             squared_mmd=None if average is None else average.value,
             squared_mmd_unbiased=None if average is None else average.unbiased,
             lower=None if average is None else average.lower,
@@ -419,7 +400,7 @@ def _average(pairs: tuple[PairComparison, ...]) -> Stated | None:
     return stated(float(np.mean([pair.squared_mmd_unbiased for pair in pairs])), ends)
 
 
-def planned_test(plan: Plan, study: Study) -> TwoSampleTest:
+def planned_test(plan: TwoSamplePlan, study: Study) -> TwoSampleTest:
     """Return the test that a study plans."""
     features = plan.release.features if isinstance(plan.release, AdditiveRelease) else None
     return TwoSampleTest(
@@ -428,12 +409,12 @@ def planned_test(plan: Plan, study: Study) -> TwoSampleTest:
         families=additive_families(features) if features is not None else (),
         replicates=plan.parameters.replicates,
         regularisation=plan.parameters.regularisation,
-        seed=np.random.SeedSequence(int(study.seed, 16), spawn_key=(NULL_STREAM,)),
+        seed=public_seed(study, NULL_STREAM),
         trace_max=plan.release.features.norm**2,
     )
 
 
-def _named_locations(plan: Plan, study: Study, evidence: Evidence) -> tuple[LocationComparison, ...]:
+def _named_locations(plan: TwoSamplePlan, study: Study, evidence: Evidence) -> tuple[LocationComparison, ...]:
     features = plan.release.features
     if not isinstance(features, MeanEmbedding):
         return ()
@@ -441,7 +422,7 @@ def _named_locations(plan: Plan, study: Study, evidence: Evidence) -> tuple[Loca
     return locations_of_owners(study.domain, features, names, evidence, study.level)
 
 
-def evidence_of(plan: Plan, releases: list[Release]) -> Evidence:
+def evidence_of(plan: TwoSamplePlan, releases: list[Release]) -> Evidence:
     """Read the releases of a study, in the order of its owners."""
     units = np.array([release.units for release in releases], dtype=np.float64)
     read = [plan.release.read(release.vectors, release.units) for release in releases]
@@ -460,7 +441,7 @@ def _second_moment(release: Release, dimension: int) -> npt.NDArray[np.float64]:
     return read_second_moment(release.vectors, release.units)
 
 
-def _detectable(plan: Plan, study: Study, units: tuple[int, int]) -> float:
+def _detectable(plan: TwoSamplePlan, study: Study, units: tuple[int, int]) -> float:
     """Return the detectable difference between two owners, relative to the one that is called hopeless."""
     # The mean comes first in every layout.
     scale = next(iter(noise_scales(plan.layout(max(units)), plan.guarantee).values()))
@@ -474,7 +455,7 @@ def _detectable(plan: Plan, study: Study, units: tuple[int, int]) -> float:
     return detectable_difference(noise, units, weight, level) / DETECTABLE_MAX
 
 
-def _method(plan: Plan) -> str:
+def _method(plan: TwoSamplePlan) -> str:
     forms = {
         "max": "max form",
         "mmd": "MMD form, exact weighted chi-squared null",
@@ -492,16 +473,12 @@ def _method(plan: Plan) -> str:
     return f"kernel two-sample test: {forms[plan.form]}, {features[plan.parameters.features]}{raw}"
 
 
-def _caveats(plan: Plan) -> tuple[str, ...]:
+def _caveats(plan: TwoSamplePlan) -> tuple[str, ...]:
     if plan.form not in ("weighted", "asymptotic"):
         return ()
     return (
         "this null distribution treats the noisy covariance as exact: its level is not kept under privacy",
     )
-
-
-def _silent(part: float, step: str) -> None:
-    """Report progress to nobody."""
 
 
 def two_sample_meaning(study: Study, verdict: Fields) -> Meaning:
@@ -516,7 +493,7 @@ def two_sample_meaning(study: Study, verdict: Fields) -> Meaning:
     )
 
 
-def _kernel_moments(study: Study, plan: Plan, releases: Releases, statistic: float) -> Null | None:
+def _kernel_moments(study: Study, plan: TwoSamplePlan, releases: Releases, statistic: float) -> Null | None:
     evidence = evidence_of(plan, [releases[owner.name] for owner in study.owners])
     covariance, test = evidence.covariance(), planned_test(plan, study)
     if plan.form == "mmd":

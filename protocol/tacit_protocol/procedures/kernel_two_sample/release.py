@@ -20,13 +20,12 @@ from tacit_protocol.features.choice import (
 from tacit_protocol.features.moments import FeatureSums, MomentRelease, MomentShares
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_mechanism import (
-    SensitivityError,
     SumPart,
     gaussian_guarantee,
     halved_guarantee,
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
-from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters
+from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, public_seed
 from tacit_protocol.procedures.kernel_two_sample.statistic import Form
 
 MEAN_SHARE = 0.8
@@ -75,7 +74,7 @@ class KernelTwoSampleParameters(FeatureParameters):
 
 
 @dataclass(frozen=True)
-class Plan:
+class TwoSamplePlan:
     """What a study fixes before any data: the release of its features, the form and the guarantee."""
 
     parameters: KernelTwoSampleParameters
@@ -99,7 +98,7 @@ class Plan:
         raise TypeError("the sums are not those of this study's features")
 
 
-def plan_of(study: Study) -> Plan:
+def plan_of(study: Study) -> TwoSamplePlan:
     """Return what a study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(KernelTwoSampleParameters, study)
     form = _form(parameters, len(study.owners))
@@ -107,11 +106,8 @@ def plan_of(study: Study) -> Plan:
     release = _release(study, parameters)
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
-    try:
-        calibrate = halved_guarantee if parameters.calibration == "paper" else gaussian_guarantee
-        return Plan(parameters, release, form, calibrate(study.budget))
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
+    calibrate = halved_guarantee if parameters.calibration == "paper" else gaussian_guarantee
+    return TwoSamplePlan(parameters, release, form, calibrate(study.budget))
 
 
 def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:
@@ -155,7 +151,7 @@ def _release(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveRel
     if parameters.features == "auto" or parameters.features == "columns":  # noqa: PLR1714 (narrows the type)
         pairs = parameters.features == "auto"
         return AdditiveRelease(additive_features(study.domain, parameters, pairs=pairs))
-    seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(LOCATIONS_STREAM,))
+    seed = public_seed(study, LOCATIONS_STREAM)
     paper = parameters.calibration == "paper"
     shares = MomentShares(parameters.mean_share, 1 - parameters.mean_share)
     if paper:

@@ -1,24 +1,10 @@
-"""What a study can see at best: whether n and epsilon leave any hope, before anything is spent.
+"""The forms of the two-sample test of owners who trust no one, P0's own statistic, and where owners differ.
 
-P0's statistic for two owners without a trusted entity, with its two null distributions.
-
-s = n_x n_y / (n_x + n_y) d' (Sigma + gamma I)^-1 d (Raj, Law, Sejdinovic and Park). Against
-sum_j lambda_j chi2_1, lambda the eigenvalues of n_x n_y / (n_x + n_y) R (Sigma / n_x + Sigma / n_y +
-(sigma_x^2 + sigma_y^2) I) R, R = (Sigma + gamma I)^(-1/2); or against chi2_J, which is not calibrated under
-privacy noise. Both treat the noisy Sigma as fixed, which is why their level fails.
-
-Where two distributions differ: the witness function at the test locations, with its standard error.
-
-The witness of x against y at t is w(t) = E k(X, t) - E k(Y, t): above 0 where x has more mass near t. ME
-features are psi = R^-1 [k(x, T_1) ... k(x, T_J)]' with R = (K_T + lambda I)^(1/2), so that w(T_j) = (R d)_j
-for the difference d of the mean features: no inverse, and nothing lost by whitening. With S the sampling
-covariance of d and noise of variance b on each of its coordinates,
-
-    Var w(T_j) = r_j' S r_j + b |r_j|^2,        r_j the j-th column of R,        |r_j|^2 = 1 + lambda.
-
-b is known exactly. S is known through noise of standard deviation tau on its diagonal and tau / sqrt 2 beside
-it, which moves r_j' S r_j by a normal of standard deviation tau |r_j|^2: it is rounded up by one, and by the
-weight of two of each owner's own units (RARE_UNITS). k lies in [0, 1], so that its variance is at most 1/4
+P0's s = n_x n_y / (n_x + n_y) d' (Sigma + gamma I)^-1 d (Raj, Law, Sejdinovic and Park) against sum_j
+lambda_j chi2_1 or chi2_J treats the noisy Sigma as fixed, which is why its level fails. The witness of x
+against y at t, w(t) = E k(X, t) - E k(Y, t), is w(T_j) = (R d)_j at the test locations, R = (K_T + lambda
+I)^(1/2): with S the sampling covariance of d and b the variance of its noise, Var w(T_j) = r_j' S r_j + b
+|r_j|^2; S is known through noise, so the first term is rounded up by one of its deviations, and by RARE_UNITS
 (docs/mathematics/test-locations.md).
 """
 
@@ -176,7 +162,7 @@ class PairFinding:
 
 @dataclass(frozen=True)
 class TwoSampleTest:
-    """One of the forms of section 3, ready to be applied to all owners or to two of them.
+    """One form of the test, ready to be applied to all owners or to two of them.
 
     ``families`` and ``features`` serve the max form; ``replicates`` and ``seed`` the simulated null;
     ``regularisation`` P0's statistic. ``trace_max``, the squared norm of the features, bounds the trace of

@@ -1,18 +1,9 @@
 """The max form: every coordinate tested against its own variance; names the columns that differ.
 
-Null hypothesis: all owners' units come from one distribution. Coordinate j of owner g's noisy mean is then
-N(theta_j, V_gj), V_gj = v_gj / n_g + sigma_g^2, with v_gj a bound on the variance of one unit's coordinate.
-Q_j = sum_g (m_gj - c_j)^2 / V_gj, c_j the inverse-variance weighted centre, is chi-squared with k - 1 degrees
-where the variances are exact. The smallest p-value of a family of coordinates is corrected by Sidak's
-formula, which Gaussian correlation of any kind makes conservative only.
-
-Variances of column-wise and pairwise coordinates, from the released means alone.
-
-cos^2 a = (1 + cos 2a) / 2: where the doubled frequency was released too, the second moment of a coordinate
-is known; an indicator is its own square; elsewhere the trace of a cosine and its sine bounds both. A product
-of two columns' coordinates has a second moment at most the smaller of the two. Variances are rounded up by
-the standard deviation of the noise in these means, and by the weight of two of an owner's own units, so that
-rare categories do not look certain. For units that own several rows these are upper bounds (Jensen).
+Coordinate j of owner g's noisy mean is N(theta_j, V_gj) under the null hypothesis, V_gj = v_gj / n_g +
+sigma_g^2, v_gj a bound on the variance of one unit's coordinate from the released means alone, rounded up for
+noise and rare units. Q_j = sum_g (m_gj - c_j)^2 / V_gj is chi-squared with k - 1 degrees; the smallest
+p-value of a family of coordinates is corrected by Sidak's formula (docs/mathematics/kernel-two-sample.md).
 """
 
 from collections.abc import Sequence

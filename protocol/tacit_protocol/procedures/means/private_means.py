@@ -1,38 +1,17 @@
-"""What a tester knows of each owner: a noisy mean, perhaps a noisy second moment, and the noise in both.
+"""What a tester knows of each owner, a noisy mean and perhaps a second moment, and what follows from them.
 
-The effect size: an estimate of the squared maximum mean discrepancy, with an interval that counts noise.
+*Squared MMD* of two owners: |d|^2 less a tr Sigma and b J, a = 1/n_x + 1/n_y, b = sigma_x^2 + sigma_y^2; the
+interval holds the MMD^2 within so many standard deviations, its lower end by the quantile of a gamma law.
 
-For two owners with d = m_x - m_y, E|d|^2 = MMD^2 + a tr Sigma + b J, where a = 1/n_x + 1/n_y and
-b = sigma_x^2 + sigma_y^2; the estimate subtracts both terms. With C = a Sigma + b I, Var |d|^2 =
-2 |C|_F^2 + 4 delta' C delta, at most 2 |C|_F^2 + 4 MMD^2 (a L + b) with L the largest eigenvalue; the
-interval is the set of MMD^2 within so many standard deviations of the estimate, cut at 0. Upward |d|^2 has a
-heavier tail than a normal law, so the lower end takes the quantile of a gamma law with the largest skewness
-possible, 4 (a L + b) / sqrt(2 |C|_F^2) (docs/mathematics/kernel-two-sample.md); the upper end a normal one.
+*MMD form*: t = sum_g w_g |m_g - m_w|^2, w_g = 1 / (tr Sigma / (n_g J) + sigma_g^2), against the quadratic
+form of the heaviest spectrum that trace, energy and largest eigenvalue of Sigma allow, each rounded up for
+its noise.
 
-The MMD form: the squared distance between noisy means, against its exact null distribution.
+*Noise-aware form*: s = sum_g (m_g - c)' V_g^-1 (m_g - c), V_g = (P + c_0 I) / n_g + r_g^2 I, P the noisy
+pooled covariance on the positive semidefinite cone; its null is simulated through the same steps, p = (1 +
+#{s* >= s}) / (B + 1).
 
-Null hypothesis: all owners' units come from one distribution, with feature covariance Sigma. The statistic
-is t = sum_g w_g |m_g - m_w|^2 with w_g = 1 / (tr Sigma / (n_g J) + sigma_g^2) and m_w the weighted centre;
-for two owners it is proportional to |m_x - m_y|^2. In an eigenbasis of Sigma, coordinate j of owner g is
-N(., lambda_j / n_g + sigma_g^2), and t is a quadratic form whose weights are, for every lambda_j, the k - 1
-nonzero eigenvalues of D^(1/2) A D^(1/2), D = diag(lambda_j / n_g + sigma_g^2), A = diag(w) - w w' / sum w.
-
-Sigma is known through noise. Its trace T and energy F^2 = |Sigma|_F^2 are estimated without bias and rounded
-up; its largest eigenvalue L is bounded by the noisy matrix's and by F. Two-moment (gamma) laws are liberal
-when few eigenvalues dominate; the null used here has the heaviest spectrum of its kind: as many eigenvalues
-at L as T and F^2 allow, the rest equal.
-
-A sum of few rare units is no normal variable: its upper tail is that of a Poisson count. So every owner's
-largest variance is raised by the weight of a few units more (rare_guard, in private_means.py).
-
-The noise-aware form: a Hotelling statistic whose null distribution counts the noise in the covariance.
-
-s = sum_g (m_g - c)' V_g^-1 (m_g - c), V_g = (P + c_0 I) / n_g + r_g^2 I, with P the noisy pooled covariance
-on the positive semidefinite cone, c_0 = tau sqrt(2 J) a bound on the noise's spectral norm, r_g^2 the
-variance of an owner's noise and of the weight of a few units more, so that rare values do not look certain,
-and c the inverse-variance weighted centre (docs/mathematics/kernel-two-sample.md). The null is simulated
-through the same steps: m*_g ~ N(0, P / n_g + r_g^2 I), Sigma* = Wishart sampling of P, plus fresh noise;
-p = (1 + #{s* >= s}) / (B + 1). All of it is post-processing.
+Rare units are guarded against by :func:`rare_guard`. Derivations: docs/mathematics/kernel-two-sample.md.
 """
 
 from collections.abc import Callable
@@ -117,9 +96,7 @@ def pool_covariance(
     """Pool the owners' covariances, weighted by ``weights`` (k,), by default their units.
 
     ``second_moments`` is (k, J, J); ``noise`` (k,) the standard deviation on their diagonal entries. The
-    covariance of an owner is its second moment less the outer product of its mean; the outer product's own
-    noise is corrected in expectation; what it adds to the matrix has less energy than the noise of the second
-    moment, by a factor of the order of the dimension.
+    outer products of the means are corrected for their noise in expectation.
     """
     weights = means.units if weights is None else weights
     shares = weights / weights.sum()

@@ -9,45 +9,43 @@ Derivations: docs/mathematics/screening.md.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel
 
 from tacit_protocol.domain.table import Table
-from tacit_protocol.features.sketches import ColumnsSums
+from tacit_protocol.features.sketches import SketchSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
-    check_layout,
-    release_sums,
-)
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.privacy.gaussian_mechanism import release_sums
+from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
+    HOPELESS,
     Fields,
     Procedure,
     Progress,
     Question,
-    ReleaseError,
-    StudyError,
+    common_fields,
     row_warnings,
+    step,
 )
-from tacit_protocol.procedures.distance_correlation import HOPELESS, MATCHED_BY_ORDER
+from tacit_protocol.procedures.distance_correlation import MATCHED_BY_ORDER
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
     NULL_STREAM,
+    both_releases,
+    check_either_side,
+    numbers_released,
     public_generator,
+    require_same_units,
     side_of,
 )
 from tacit_protocol.procedures.distance_correlation.statistic import (
     COVARIANCE_SQR_MAX,
     Permutations,
-    Side,
     resolution_caveat,
     truncation_bound,
 )
@@ -79,26 +77,19 @@ PILOT_STREAM = 4
 
 
 class ScreenedColumn(StrictModel):
-    """One column against one outcome.
-
-    ``distance_covariance_sqr_unbiased`` is unbiased up to ``truncation`` at most, and may be negative;
-    ``distance_covariance_sqr`` is the same cut to [0, 1/4], where it lies in its interval. Intervals count
-    noise and sampling and cover, each by itself, with probability 1 - level in large samples.
-    ``distance_correlation``, in [0, 1], and its interval are None where a column hardly varies. ``sign`` is
-    that of the leading monotone feature's covariance, 0 where a column has no order. ``qvalue`` is the
-    smallest level of the false discovery rate at which the pair is found.
+    """One column against one outcome. Intervals count noise and sampling, and cover each by itself.
 
     Attributes:
         outcome: the outcome's name.
         column: the column's name.
         distance_covariance_sqr: squared distance covariance, over public diameters, cut to [0, 1/4].
-        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies.
-        covariance_interval: contains the one, and covers what both estimate, of this pair alone, with
-            probability 1 - alpha in large samples, as far as the kept frequencies show it: ``truncation`` is
-            not in it.
+        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies. It is
+            unbiased up to ``truncation``, and may be negative.
+        covariance_interval: contains the one, and covers what both estimate with probability 1 - alpha in
+            large samples, as far as the kept frequencies show it: ``truncation`` is not in it.
         distance_correlation: in [0, 1]; None where either column hardly varies.
-        interval: covers the distance correlation of the kept frequencies, of this pair alone, with
-            probability 1 - alpha in large samples; None with it.
+        interval: covers the distance correlation of the kept frequencies with probability 1 - alpha in large
+            samples; None with it.
         sign: of the covariance of the leading monotone features, 0 where a column has no order.
         truncation: the most that ``distance_covariance_sqr``, and its interval, leave out.
         pvalue: of the test of independence of this pair alone; exact.
@@ -249,7 +240,7 @@ class OwnColumns:
     """One owner's exact numbers and its place in the study. They never leave the owner."""
 
     side: int
-    sums: ColumnsSums
+    sums: SketchSums
 
 
 class ScreenedDependence(Dependence):
@@ -270,6 +261,7 @@ class Screening(Procedure):
     Parameters: ClassVar[type[BaseModel]] = ScreeningParameters
     Verdict: ClassVar[type[BaseVerdict]] = ScreeningVerdict
     released: ClassVar[str] = "bounded features of all its columns, summed over public buckets of units"
+    cited: ClassVar[tuple[Work, ...]] = (TWO_PARTIES, DISTANCE, FALSE_DISCOVERIES)
     question: ClassVar[Question | None] = Question(
         "Which of one owner's columns relate to the outcome that another owner holds?",
         r"which .*(column|variable|feature|factor|gene|marker|relate|associat|predict|matter)|screen",
@@ -287,14 +279,13 @@ class Screening(Procedure):
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
+        require_same_units(study, screening_plan(study))
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where no sketch serves an owner's number of units."""
         plan = screening_plan(study)
-        if study.unit_column is not None and study.alignment is None:
-            raise StudyError("with a unit column, name the digest of the owners' alignment of their units")
-        expected = {owner.units for owner in study.owners if owner.units is not None}
-        if len(expected) > 1:
-            raise StudyError("both owners hold the same units, so their numbers must agree")
-        for units in expected:
-            plan.design(units)
+        for count in units.values():
+            plan.design(count)
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
@@ -302,12 +293,7 @@ class Screening(Procedure):
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
-        plan = screening_plan(study)
-        known = [owner.units for owner in study.owners if owner.units is not None]
-        if not known:
-            return COORDINATES_MAX
-        buckets = plan.design(known[0]).buckets
-        return max(sketch.numbers(buckets) for sketch in plan.sketches)
+        return numbers_released(study, screening_plan(study))
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say what the study could not find with so many permutations, or at these numbers of units."""
@@ -334,21 +320,12 @@ class Screening(Procedure):
     def privatise(self, study: Study, summary: OwnColumns, noise: NoiseSource) -> Release:
         """Add the noise that ``cost`` states, jointly, to the sums."""
         plan, sums = screening_plan(study), summary.sums
-        try:
-            vectors = release_sums(
-                plan.sketches[summary.side].parts(sums.design, sums), plan.guarantee, noise
-            )
-        except SensitivityError as error:
-            raise StudyError(str(error)) from None
+        vectors = release_sums(plan.sketches[summary.side].parts(sums.design, sums), plan.guarantee, noise)
         return Release(units=sums.units, guarantee=plan.guarantee, vectors=vectors)
 
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise of either owner's."""
-        plan = screening_plan(study)
-        try:
-            _check_side(plan, 0, release)
-        except ReleaseError:
-            _check_side(plan, 1, release)
+        check_either_side(screening_plan(study), release)
 
     def asks(self, study: Study) -> tuple[str, ...]:
         """Say which columns are set against which outcomes."""
@@ -377,20 +354,12 @@ class Screening(Procedure):
             "the others nothing was shown, which is no proof of their independence.",
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (TWO_PARTIES, DISTANCE, FALSE_DISCOVERIES)
-
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> ScreeningVerdict:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan = screening_plan(study)
-        own = [releases[owner.name] for owner in study.owners]
-        for side, release in enumerate(own):
-            _check_side(plan, side, release)
-        if own[0].units != own[1].units:
-            raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+        own = both_releases(plan, study, releases)
         columns = [_read(plan, side, release) for side, release in enumerate(own)]
         outcomes, others = columns[plan.outcome], columns[1 - plan.outcome]
         tests = screening_tests(
@@ -399,7 +368,7 @@ class Screening(Procedure):
             Permutations(
                 plan.permutations,
                 public_generator(study, NULL_STREAM),
-                progress=partial(_permuting, progress),
+                progress=step(progress, "permuting"),
             ),
             public_generator(study, PILOT_STREAM),
         )
@@ -410,10 +379,7 @@ class Screening(Procedure):
         return ScreeningVerdict(
             method=_method(plan, design.buckets, design.bucket_units),
             reject=any(pair.reject for pair in pairs),
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
+            **common_fields(study, units),
             pairs=pairs,
             matrix=_matrix(plan, columns) if plan.parameters.matrix else None,
             buckets=design.buckets,
@@ -425,19 +391,6 @@ class Screening(Procedure):
         )
 
 
-def _check_side(plan: ScreeningPlan, side: int, release: Release) -> None:
-    try:
-        layout = plan.sketches[side].parts(plan.design(release.units))
-        check_layout(release.vectors, release.guarantee, layout, plan.guarantee)
-    except (StudyError, LayoutError) as error:
-        raise ReleaseError(str(error)) from None
-
-
-def _permuting(progress: Progress | None, part: float) -> None:
-    if progress is not None:
-        progress(part, "permuting")
-
-
 def _method(plan: ScreeningPlan, buckets: int, bucket_units: int) -> str:
     name = {"by": "Benjamini and Yekutieli", "bh": "Benjamini and Hochberg"}[plan.parameters.control]
     return (
@@ -447,25 +400,11 @@ def _method(plan: ScreeningPlan, buckets: int, bucket_units: int) -> str:
 
 
 def _read(plan: ScreeningPlan, side: int, release: Release) -> list[ColumnSide]:
+    """Return every column's part; numeric ones, which have an order, come first."""
     sketch = plan.sketches[side]
     read = sketch.read(release.vectors, plan.design(release.units))
-    return [
-        ColumnSide(
-            Side(
-                own.buckets,
-                own.bucket_noise,
-                own.covariance,
-                own.covariance_noise,
-                block.norm,
-                block.left_out,
-                release.units,
-                own.mean,
-                own.mean_noise,
-            ),
-            ordered=not block.categories,
-        )
-        for own, block in zip(read, sketch.features.blocks, strict=True)
-    ]
+    numeric = sum(not getattr(block, "categories", ()) for block in sketch.blocks)
+    return [ColumnSide(own, ordered=place < numeric) for place, own in enumerate(read)]
 
 
 def _pairs(

@@ -1,6 +1,7 @@
 """What a screening study fixes before any data: parameters, both owners' sketches, buckets, permutations.
 
-Derivations: docs/mathematics/screening.md.
+Sensitivities of the sketches: ``SketchRelease.parts`` in features/sketches.py; derivations:
+docs/mathematics/screening.md.
 """
 
 import math
@@ -12,11 +13,11 @@ from scipy.special import ndtri
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.brownian import BrownianColumns
-from tacit_protocol.features.sketches import BUCKETS_MIN, BucketDesign, ColumnsSketch, DesignError
+from tacit_protocol.features.sketches import BUCKETS_MIN, BucketDesign, DesignError, SketchRelease
 from tacit_protocol.messages.study import PartyName, Study
-from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, gaussian_guarantee
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, GaussianEvent, Guarantee
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters
 from tacit_protocol.procedures.distance_correlation.release import require_two_sides
 from tacit_protocol.procedures.screening.statistic import smallest_level
 from tacit_protocol.strict import StrictModel
@@ -72,7 +73,7 @@ class ScreeningPlan:
     """What a study fixes. ``outcome`` is the place, in the study, of the owner with the outcomes."""
 
     parameters: ScreeningParameters
-    sketches: tuple[ColumnsSketch, ColumnsSketch]
+    sketches: tuple[SketchRelease, SketchRelease]
     names: tuple[tuple[str, ...], tuple[str, ...]]
     outcome: int
     level: float
@@ -99,13 +100,10 @@ class ScreeningPlan:
     @property
     def mu(self) -> float:
         """The Gaussian privacy of one owner's whole release."""
-        event = self.guarantee.events[0]
-        if not isinstance(event, GaussianEvent):
-            raise TypeError("the guarantee is not that of a Gaussian release")
-        return 1 / event.noise_multiplier
+        return mu_of(self.guarantee)
 
     def design(self, units: int) -> BucketDesign:
-        """Return the buckets for so many units; raises StudyError where no sketch serves them.
+        """Return the buckets for so many units; raises PublicRuleError where no sketch serves them.
 
         The best number is the geometric mean of both owners': n times what a column gets of mu squared.
         """
@@ -113,7 +111,7 @@ class ScreeningPlan:
         try:
             design = BucketDesign.near(units, max(wished, BUCKETS_AIMED_MIN))
         except DesignError as error:
-            raise StudyError(str(error)) from None
+            raise PublicRuleError("too-few-units" if error.few else "too-many-units", str(error)) from None
         room = min(_room(sketch) for sketch in self.sketches)
         if design.buckets <= room:
             return design
@@ -121,6 +119,10 @@ class ScreeningPlan:
         while units // size > room:
             size += 2
         return BucketDesign(units, units // size, size)
+
+    def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
+        """Lay out one owner's release of so many units; raises StudyError where no sketch serves them."""
+        return self.sketches[side].parts(self.design(units))
 
     def hopeless(self, units: int) -> str | None:
         """Say why even a column equal to the outcome would hardly be found among so many units, or None."""
@@ -141,10 +143,7 @@ def screening_plan(study: Study) -> ScreeningPlan:
     """Return what the study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(ScreeningParameters, study)
     require_two_sides(study)
-    try:
-        guarantee = gaussian_guarantee(study.budget)
-    except SensitivityError as error:
-        raise StudyError(str(error)) from None
+    guarantee = gaussian_guarantee(study.budget)
     first, second = (study.domain_of(owner) for owner in study.owners)
     names = (_names(first), _names(second))
     _require_room(parameters, names)
@@ -170,14 +169,14 @@ def _require_room(parameters: ScreeningParameters, names: tuple[tuple[str, ...],
         raise StudyError(f"a correlation matrix takes at most {MATRIX_COLUMNS_MAX} columns; leave some out")
 
 
-def _sketch(parameters: ScreeningParameters, domain: Domain) -> ColumnsSketch:
+def _sketch(parameters: ScreeningParameters, domain: Domain) -> SketchRelease:
     few = len(domain.columns) > COLUMNS_FEW
     count = parameters.n_features or (FREQUENCIES_FEW if few else FREQUENCIES_MANY)
     categories = tuple(column.categories for column in domain.categorical)
-    return ColumnsSketch(BrownianColumns(len(domain.numeric), count, categories))
+    return SketchRelease(BrownianColumns(len(domain.numeric), count, categories))
 
 
-def _room(sketch: ColumnsSketch) -> int:
+def _room(sketch: SketchRelease) -> int:
     """Return how many buckets a release has room for."""
     return (COORDINATES_MAX - sketch.numbers(0)) // sketch.features.dimension
 

@@ -16,12 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.features.base import FloatMatrix
+from tacit_protocol.features.sketches import Side
 from tacit_protocol.procedures.distance_correlation.statistic import (
     VARIANCE_FACTOR_MIN,
     CorrelationEstimate,
     CovarianceEstimate,
     Permutations,
-    Side,
     correlation_estimate,
     covariance_estimate,
     nested_sizes,

@@ -1,15 +1,12 @@
 """Stratified tables: whether groups differ in an outcome *within* owners, and by how much.
 
-Every owner releases noisy counts of its group, outcome and any further columns, or an earlier release is
-read again, for nothing. Each owner, and each combination of the further columns in it, is a stratum of its
-own, so that what differs between hospitals, wards or years neither makes a difference nor hides one
-(Simpson, 1951). The test is a generalised Cochran-Mantel-Haenszel statistic whose null distribution counts
-sampling and noise; risk differences, risk ratios and odds ratios are Mantel and Haenszel's, with intervals
-that count both.
-Derivations: docs/mathematics/stratified.md.
+Every owner, and each combination of further columns in it, is a stratum of its own, so that what differs
+between hospitals, wards or years neither makes a difference nor hides one (Simpson, 1951). From noisy counts,
+own or read again, follow a generalised Cochran-Mantel-Haenszel test and Mantel and Haenszel's effects, whose
+null and intervals count sampling and noise. Derivations: docs/mathematics/stratified.md.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -19,29 +16,26 @@ from pydantic import BaseModel, Field
 from tacit_protocol.domain.columns import CategoricalColumn, ColumnName
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.numerics.noisy_tables import NoisyTable
-from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.numerics.noisy_tables import NoisyTable, SimulatedTest
 from tacit_protocol.procedures.base import (
     Fields,
     Progress,
     Question,
     Releases,
     StudyError,
+    decided,
     parse_parameters,
-    reuse_warnings,
+    public_seed,
+    step,
 )
 from tacit_protocol.procedures.counts.base import (
+    Cells,
     CountTest,
     CountTestParameters,
     TablesVerdict,
+    require_near,
     require_work,
-    shown_counts,
-    silent,
-    simulation_seed,
-    simulations,
-    tables_of,
 )
-from tacit_protocol.procedures.counts.populations import Cells, require_near
 from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.procedures.stratified_table.statistic import (
@@ -53,7 +47,7 @@ from tacit_protocol.procedures.stratified_table.statistic import (
 )
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_of, effects_table, forest
-from tacit_protocol.verdicts.panels import Null, RowsPanel, affordable, from_draws
+from tacit_protocol.verdicts.panels import RowsPanel
 from tacit_protocol.verdicts.words import CHI_SQUARED, Meaning, Work, either, joined
 
 TEST_STREAM, HETEROGENEITY_STREAM = 1, 2
@@ -272,9 +266,10 @@ class StratifiedTable(CountTest):
 
     name: ClassVar[str] = "stratified_table"
     title: ClassVar[str] = "Do groups differ in an outcome, within every owner?"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Parameters: ClassVar[type[BaseModel]] = StratifiedTableParameters
     Verdict: ClassVar[type[BaseVerdict]] = StratifiedTableResult
+    cited: ClassVar[tuple[Work, ...]] = (MANTEL, CHI_SQUARED)
+    simulated: ClassVar[str] = "tables that are independent within strata"
     question: ClassVar[Question | None] = Question(
         "Do groups differ in an outcome within every owner (an odds ratio)?",
         r"odds|risk|strat|mantel|within (every|each|the)|treated|exposed",
@@ -284,10 +279,6 @@ class StratifiedTable(CountTest):
         pure=True,
     )
     population: ClassVar[type[Population] | None] = RiskDifference
-
-    def parameters(self, study: Study) -> StratifiedTableParameters:
-        """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
-        return parse_parameters(StratifiedTableParameters, study)
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -323,25 +314,16 @@ class StratifiedTable(CountTest):
         told = "; ".join(f"{effect.named}: {effect.words}" for effect in shown)
         return Meaning(f"{said.sentence} {told}." if told else said.sentence, said.care)
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
-        """Return the works that the study's method comes from."""
-        return (MANTEL, CHI_SQUARED)
-
-    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
-        """Work out the null distribution again; simulations are the first of the verdict's."""
-        plan = self.plan(study)
-        tables = tables_of(plan, study, verdict, releases)
-        if tables is None:
-            return None
-        replicates = affordable(self.parameters(study).replicates, sum(len(t.counts) for t in tables))
-        if replicates is None:
-            return None
-        layout = Layout(study, plan.grid.shape)
-        test = stratified_test(
-            [layout.strata(table) for table in tables], replicates, simulation_seed(study, TEST_STREAM)
-        )
-        words = simulations(replicates, "tables that are independent within strata")
-        return from_draws(words, test.simulated, study.level)
+    def test(
+        self,
+        study: Study,
+        tables: Sequence[NoisyTable],
+        replicates: int,
+        progress: Callable[[float], None] | None = None,
+    ) -> SimulatedTest:
+        """Test whether group and outcome are independent within all strata."""
+        layout, seed = Layout(study, self.plan(study).grid.shape), public_seed(study, TEST_STREAM)
+        return stratified_test([layout.strata(table) for table in tables], replicates, seed, progress)
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
         """Return forest plots: the owners' effects, and those that they have in common."""
@@ -355,29 +337,16 @@ class StratifiedTable(CountTest):
     ) -> StratifiedTableResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan, parameters = self.plan(study), self.parameters(study)
-        layout, report = Layout(study, plan.grid.shape), progress if progress is not None else silent
+        layout = Layout(study, plan.grid.shape)
         tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
         owners = {name: layout.strata(table) for name, table in tables.items()}
-        test = stratified_test(
-            list(owners.values()),
-            parameters.replicates,
-            simulation_seed(study, TEST_STREAM),
-            lambda part: report(0.7 * part, "simulating the null"),
-        )
-        report(0.7, "estimating effects")
-        units = {name: table.units for name, table in tables.items()}
+        simulating = step(progress, "simulating the null", 0.0, 0.7)
+        test = self.test(study, list(tables.values()), parameters.replicates, simulating)
+        step(progress, "estimating effects")(0.7)
         return StratifiedTableResult(
             method=_method(plan, layout, len(owners), parameters.replicates),
-            statistic=test.statistic,
-            pvalue=test.pvalue,
-            reject=test.pvalue <= study.level,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
-            columns=plan.grid.names,
-            shape=plan.grid.shape,
-            counts=shown_counts(tables),
+            **decided(study, test.statistic, test.pvalue),
+            **self.shown(study, tables),
             effects=tuple(
                 layout.effects(
                     np.concatenate([own.counts for own in owners.values()]),
@@ -394,9 +363,8 @@ class StratifiedTable(CountTest):
                 )
             ),
             heterogeneity_pvalue=heterogeneity(
-                list(owners.values()), parameters.replicates, simulation_seed(study, HETEROGENEITY_STREAM)
+                list(owners.values()), parameters.replicates, public_seed(study, HETEROGENEITY_STREAM)
             ),
-            warnings=self.warnings(study, units) + reuse_warnings(study),
         )
 
 

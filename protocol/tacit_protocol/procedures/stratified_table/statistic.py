@@ -1,38 +1,33 @@
 """Do two columns depend on each other within strata? A noisy generalised Cochran-Mantel-Haenszel test.
 
-Stratum s has noisy counts X (R, C), of expected value N and noise of variance v on every cell. With x the
-row sums, y the column sums and n the sum of X, T = X - x y'/n is the deviation from independence within the
-stratum. To first order its noise is (I - r 1') E (I - 1 c'), r = x/n and c = y/n, so that in orthonormal
-contrasts H of rows and columns, rho = H r and gamma = H c, the covariance of H T H' under independence is
+Stratum s has noisy counts X (R, C) with row sums x, column sums y, sum n; T = X - x y'/n has in orthonormal
+contrasts H, with rho = H x/n, gamma = H y/n and noise of variance v on a cell, under independence the
+covariance
 
     n (H (diag r - r r') H') x (H (diag c - c c') H') + v (I + R rho rho') x (I + C gamma gamma').
 
-The products of noises in x y'/n have the same mean, v/n, in every cell, and so none in any contrast. Strata
-are added up with the weights w = sampling/(sampling + noise), the traces of both terms, so that a stratum of
-noise alone adds nothing; the statistic is t' V^-1 t, t = sum w H T H' and V = sum w^2 (both terms). Its null
-distribution is a parametric bootstrap as for tables (docs/mathematics/categorical.md): every owner's table
-and noise are drawn anew, independent within strata, everything is estimated again, at the margins at hand, at
-sparser ones and at more even ones, and the largest p-value counts.
-
-Effects of two groups and an event are Mantel and Haenszel's, whose products are of different cells
-(:mod:`tacit_protocol.numerics.common_effects`): with x = (a, b, c, d), a and c the events of the two groups,
-
-    odds ratio: P = a d, Q = b c;   risk ratio: P = a (c + d), Q = c (a + b);
-    risk difference: P = a d - b c, Q = (a + b)(c + d).
-
+Strata add up with weights sampling/(sampling + noise), the traces of both terms; the statistic is t' V^-1 t
+of t = sum w H T H', its null a parametric bootstrap as for tables. Effects of two groups and an event, x =
+(a, b, c, d), are Mantel and Haenszel's (:mod:`tacit_protocol.numerics.common_effects`).
 docs/mathematics/stratified.md; levels and coverage: docs/benchmarks/stratified.md.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.numerics.common_effects import LEAST, Score, products
-from tacit_protocol.numerics.noisy_tables import NuisanceNull, PlacedCells, in_blocks, onto_simplex, plausible
+from tacit_protocol.numerics.noisy_tables import (
+    PlacedCells,
+    SimulatedTest,
+    in_blocks,
+    onto_simplex,
+    plausible,
+    simulated_null,
+)
 
 Floats = npt.NDArray[np.float64]
 Report = Callable[[float], None]
@@ -60,15 +55,6 @@ class Strata(PlacedCells):
             for place, (rows, columns) in enumerate(zip(*margins, strict=True)):
                 found[place, cells] = share * np.outer(rows, columns)
         return tuple(one / one.sum() for one in found)
-
-
-@dataclass(frozen=True)
-class StratifiedTest:
-    """``pvalue`` of independence within all strata; ``simulated`` (replicates,) as its null has them."""
-
-    statistic: float
-    pvalue: float
-    simulated: Floats = field(repr=False)
 
 
 def contrasts(size: int) -> Floats:
@@ -110,7 +96,7 @@ def statistics(counts: Floats, variances: Floats) -> Floats:
 
 def stratified_test(
     owners: Sequence[Strata], replicates: int, seed: np.random.SeedSequence, progress: Report | None = None
-) -> StratifiedTest:
+) -> SimulatedTest:
     """Test whether rows and columns are independent within every stratum of every owner.
 
     The p-value is the largest, over plausible margins, of (1 + simulated statistics at least as large) /
@@ -118,20 +104,21 @@ def stratified_test(
     """
     variances = np.concatenate([own.variances for own in owners])
     statistic = float(statistics(np.concatenate([own.counts for own in owners]), variances))
-    found, done = np.empty((3, replicates)), 0
-    for rng, count in in_blocks(seed, replicates, sum(len(own.table.counts) for own in owners)):
+
+    def draw(rng: np.random.Generator, count: int) -> Iterator[tuple[Floats, Floats]]:
         noises = [own.table.draw_noise(rng, count) for own in owners]
         for place in range(3):
             drawn = [
                 (rng.multinomial(own.table.units, own.null[place], size=count) + noise)[:, own.cells]
                 for own, noise in zip(owners, noises, strict=True)
             ]
-            found[place, done : done + count] = statistics(np.concatenate(drawn, axis=1), variances)
-        done += count
-        if progress is not None:
-            progress(done / replicates)
-    null = NuisanceNull(found, found)
-    return StratifiedTest(statistic, null.pvalue(statistic), null.least_favourable(statistic))
+            found = statistics(np.concatenate(drawn, axis=1), variances)
+            yield found, found
+
+    numbers = sum(len(own.table.counts) for own in owners)
+    return SimulatedTest.of(
+        statistic, simulated_null(draw, 3, replicates, seed, numbers=numbers, progress=progress)
+    )
 
 
 def _expected(kind: str) -> Callable[[Floats, Floats], Floats]:

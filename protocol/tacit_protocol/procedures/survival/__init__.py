@@ -6,7 +6,7 @@ intervals and bands, medians and restricted means; and, where there are groups, 
 owner and by the further columns, and hazard ratios. Derivations: docs/mathematics/survival.md.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -16,8 +16,7 @@ from pydantic import BaseModel, Field
 from tacit_protocol.domain.columns import CategoricalColumn, ColumnName, NumericColumn
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.numerics.noisy_tables import NoisyTable
-from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.numerics.noisy_tables import NoisyTable, SimulatedTest
 from tacit_protocol.procedures.base import (
     Fields,
     Progress,
@@ -25,20 +24,16 @@ from tacit_protocol.procedures.base import (
     Releases,
     StudyError,
     parse_parameters,
-    reuse_warnings,
+    public_seed,
+    step,
 )
 from tacit_protocol.procedures.counts.base import (
+    Cells,
     CountTest,
     CountTestParameters,
     TablesVerdict,
     require_work,
-    shown_counts,
-    silent,
-    simulation_seed,
-    simulations,
-    tables_of,
 )
-from tacit_protocol.procedures.counts.populations import Cells
 from tacit_protocol.procedures.counts.release import grid_of
 from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, Population
 from tacit_protocol.procedures.survival.statistic import (
@@ -55,7 +50,7 @@ from tacit_protocol.procedures.survival.statistic import (
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable
 from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_of, effects_table, forest, number
-from tacit_protocol.verdicts.panels import CurvesPanel, DrawnCurve, Null, RowsPanel, affordable, from_draws
+from tacit_protocol.verdicts.panels import CurvesPanel, DrawnCurve, RowsPanel
 from tacit_protocol.verdicts.words import CHI_SQUARED, Meaning, Work, either, names_of
 
 TEST_STREAM, CURVES_STREAM = 1, 2
@@ -352,10 +347,10 @@ class Survival(CountTest):
 
     name: ClassVar[str] = "survival"
     title: ClassVar[str] = "How long until the event, and do groups differ in it?"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Parameters: ClassVar[type[BaseModel]] = SurvivalParameters
     Verdict: ClassVar[type[BaseVerdict]] = SurvivalResult
     population: ClassVar[type[Population] | None] = HazardRatio
+    simulated: ClassVar[str] = "groups with one hazard"
     question: ClassVar[Question | None] = Question(
         "How long until an event, and do groups differ in it?",
         r"surviv|time to|hazard|kaplan|log.?rank|until",
@@ -363,10 +358,6 @@ class Survival(CountTest):
         rank=2,
         pure=True,
     )
-
-    def parameters(self, study: Study) -> SurvivalParameters:
-        """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
-        return parse_parameters(SurvivalParameters, study)
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -405,21 +396,21 @@ class Survival(CountTest):
     def works(self, study: Study) -> tuple[Work, ...]:
         """Return the works that the study's method comes from."""
         return (
-            (KAPLAN, CHI_SQUARED) if self.parameters(study).group is None else (KAPLAN, MANTEL, CHI_SQUARED)
+            (KAPLAN, CHI_SQUARED)
+            if parse_parameters(SurvivalParameters, study).group is None
+            else (KAPLAN, MANTEL, CHI_SQUARED)
         )
 
-    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
-        """Work out the null distribution again; simulations are the first of the verdict's."""
-        tables = tables_of(self.plan(study), study, verdict, releases)
-        if tables is None or verdict.get("pvalue") is None:
-            return None
-        replicates = affordable(self.parameters(study).replicates, sum(len(t.counts) for t in tables))
-        if replicates is None:
-            return None
-        layout = Layout(study)
-        owners = [layout.of(table) for table in tables]
-        test = log_rank_test(owners, replicates, simulation_seed(study, TEST_STREAM))
-        return from_draws(simulations(replicates, "groups with one hazard"), test.simulated, study.level)
+    def test(
+        self,
+        study: Study,
+        tables: Sequence[NoisyTable],
+        replicates: int,
+        progress: Callable[[float], None] | None = None,
+    ) -> SimulatedTest:
+        """Test whether groups have the same hazards within all strata."""
+        owners, seed = [Layout(study).of(table) for table in tables], public_seed(study, TEST_STREAM)
+        return log_rank_test(owners, replicates, seed, progress)
 
     def panels(
         self,
@@ -448,21 +439,14 @@ class Survival(CountTest):
     ) -> SurvivalResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan, parameters, layout = self.plan(study), self.parameters(study), Layout(study)
-        report = progress if progress is not None else silent
         tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
         owners = {name: layout.of(table) for name, table in tables.items()}
-        held = list(owners.values())
-        test = None
+        held, test = list(owners.values()), None
         if layout.group is not None:
-            test = log_rank_test(
-                held,
-                parameters.replicates,
-                simulation_seed(study, TEST_STREAM),
-                lambda part: report(0.7 * part, "simulating the null"),
-            )
-        report(0.7, "drawing curves")
-        found = curves(held, layout.edges, study.level, simulation_seed(study, CURVES_STREAM))
-        units = {name: table.units for name, table in tables.items()}
+            simulating = step(progress, "simulating the null", 0.0, 0.7)
+            test = self.test(study, list(tables.values()), parameters.replicates, simulating)
+        step(progress, "drawing curves")(0.7)
+        found = curves(held, layout.edges, study.level, public_seed(study, CURVES_STREAM))
         strata, groups, m, _ = layout.cells.shape
         what = f"stratified log-rank test of {groups} groups and curves" if test else "curves"
         return SurvivalResult(
@@ -471,13 +455,7 @@ class Survival(CountTest):
             statistic=None if test is None else test.statistic,
             pvalue=None if test is None else test.pvalue,
             reject=test is not None and test.pvalue <= study.level,
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
-            columns=plan.grid.names,
-            shape=plan.grid.shape,
-            counts=shown_counts(tables),
+            **self.shown(study, tables),
             curves=tuple(_stated(layout, place, one) for place, one in enumerate(found)),
             effects=_effects(layout, held, found, study.level),
             effects_by_owner=tuple(
@@ -485,7 +463,6 @@ class Survival(CountTest):
                 for name, own in owners.items()
                 for effect in _hazard_ratios(layout, [own], study.level, name)
             ),
-            warnings=self.warnings(study, units) + reuse_warnings(study),
         )
 
 

@@ -1,35 +1,18 @@
 """Time to event from noisy counts by group, interval of time, and event or censored.
 
-X (S, G, m, 2) are an owner's noisy counts: strata, groups, intervals in the order of time, events and
-censored units, with noise of variance v on each. Y_i, the units at risk, is the sum of the events and
-censored units of interval i and of all later ones, and Y'_i = Y_i - (censored in i)/2; in the last
-interval, in which whoever is followed to the end is censored at its end, Y'_i = Y_i.
-
-**Curves**, of all strata together: S(t_i) = prod (1 - d_l/Y'_l), l <= i (the actuarial form of Kaplan and
-Meier's), made to fall by isotonic regression and cut to [0, 1]: noisy events below 0 are not cut off one by
-one, which would bias the curve. Its intervals are normal in arcsin sqrt S, with the standard deviation of
-curves that are drawn anew, with noise, from the projected counts; the band takes the largest deviation of
-each drawn curve.
-
-**Log-rank test**, stratified: T_g = sum_i (d_gi - d_i p_gi), p_gi = Y_gi/Y_i, over strata. To first order
-
-    dT_g = sum over cells (h, l) of (1{h = g} - p_gl) e_d - a_l (e_d + e_c),
-    a_l = sum_{i <= l} (d_i/Y_i)(1{h = g} - p_gi),
-
-which gives the noise's part of the covariance; the sampling part is the usual sum_i d_i p_gi (1{g = h} -
-p_hi). Intervals in which noise hides who is at risk count less: w_i = Y_i^2/(Y_i^2 + Var Y_i). Null
-distribution by a parametric bootstrap: in every stratum one hazard for all groups, and each group's own
-size and censoring.
-
-**Hazard ratio**: with E_gi = Y_gi - (d_gi + c_gi)/2 the units exposed (at the end Y_gi - d_gi/2), P = sum_i
-n/Y_i d_1i E_0i and Q = sum_i n/Y_i d_0i E_1i hold products of cells of *different* groups alone, so that
-noise cancels on average (:mod:`tacit_protocol.numerics.common_effects`): the ratio of rates of events per
-unit exposed. docs/mathematics/survival.md.
+X (S, G, m, 2) are an owner's noisy counts: strata, groups, intervals, events and censored units. Y_i, the
+units at risk, are the events and censored units of interval i and of all later ones; Y'_i = Y_i - (censored
+in i)/2, but in the last. Curves are S(t_i) = prod (1 - d_l/Y'_l), Kaplan and Meier's in actuarial form, made
+to fall by isotonic regression, with intervals normal in arcsin sqrt S. The log-rank test, T_g = sum_i (d_gi -
+d_i Y_gi/Y_i), is stratified, its covariance counts the noise, its null is a parametric bootstrap of one
+hazard for all groups. The hazard ratio is the ratio of events per unit exposed, in products of cells of
+*different* groups, so that noise cancels on average (:mod:`tacit_protocol.numerics.common_effects`).
+docs/mathematics/survival.md.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -38,7 +21,13 @@ from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
 from tacit_protocol.numerics.common_effects import LEAST, Estimated, Score
-from tacit_protocol.numerics.noisy_tables import NuisanceNull, PlacedCells, in_blocks, onto_simplex, plausible
+from tacit_protocol.numerics.noisy_tables import (
+    PlacedCells,
+    SimulatedTest,
+    onto_simplex,
+    plausible,
+    simulated_null,
+)
 
 Floats = npt.NDArray[np.float64]
 Report = Callable[[float], None]
@@ -113,15 +102,6 @@ def with_hazard(group: Floats, hazard: Floats) -> Floats:
     return np.maximum(found, 0.0)
 
 
-@dataclass(frozen=True)
-class LogRankTest:
-    """``pvalue`` of equal hazards within all strata; ``simulated`` (replicates,) as its null has them."""
-
-    statistic: float
-    pvalue: float
-    simulated: Floats = field(repr=False)
-
-
 def log_rank(counts: Floats, variances: Floats) -> Floats:
     """Return the statistics, (...), of noisy counts (..., S, G, m, 2), noise ``variances`` (S,) on a cell."""
     groups, m = counts.shape[-3:-1]
@@ -160,20 +140,21 @@ def log_rank(counts: Floats, variances: Floats) -> Floats:
 
 def log_rank_test(
     owners: Sequence[Times], replicates: int, seed: np.random.SeedSequence, progress: Report | None = None
-) -> LogRankTest:
+) -> SimulatedTest:
     """Test whether groups have the same hazards within every stratum of every owner."""
     variances = np.concatenate([own.variances for own in owners])
     statistic = float(log_rank(np.concatenate([own.counts for own in owners]), variances))
-    found, done = np.empty((3, replicates)), 0
-    for rng, count in in_blocks(seed, replicates, sum(len(own.table.counts) for own in owners)):
+
+    def draw(rng: np.random.Generator, count: int) -> Iterator[tuple[Floats, Floats]]:
         for place in range(3):
             drawn = [own.draw(own.null[place], rng, count) for own in owners]
-            found[place, done : done + count] = log_rank(np.concatenate(drawn, axis=1), variances)
-        done += count
-        if progress is not None:
-            progress(done / replicates)
-    null = NuisanceNull(found, found)
-    return LogRankTest(statistic, null.pvalue(statistic), null.least_favourable(statistic))
+            found = log_rank(np.concatenate(drawn, axis=1), variances)
+            yield found, found
+
+    numbers = sum(len(own.table.counts) for own in owners)
+    return SimulatedTest.of(
+        statistic, simulated_null(draw, 3, replicates, seed, numbers=numbers, progress=progress)
+    )
 
 
 def hazard_ratio(counts: Floats, variances: Floats, pair: tuple[int, int], level: float) -> Estimated:

@@ -10,12 +10,9 @@ from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.procedures.counts import statistic
 from tacit_protocol.procedures.counts.statistic import (
     Weights,
-    compare_columns,
     cramers_v,
     homogeneity_test,
     independence_test,
-    margin_table,
-    residuals,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -42,21 +39,6 @@ def test_without_noise_the_spread_is_pearsons_chi_square() -> None:
     # With k = 3 weights are 3 n_j: the spread over 3 p is Pearson's term of the cell.
     deviations = np.sum(weights.spread[:, None] * (shares - pooled) ** 2, axis=0) / (3 * pooled)
     assert float(deviations.sum()) == pytest.approx(chi2_contingency(counts).statistic, rel=1e-9)
-
-
-def test_the_expected_spread_is_what_simulation_finds() -> None:
-    rng = np.random.default_rng(4)
-    noise, sizes = CellNoise("laplace", 2.0), (300, 900, 100)
-    shares = np.array([0.6, 0.3, 0.1])
-    weights = Weights.of(np.array(sizes, dtype=float), np.full(3, noise.variance), 3)
-    found = []
-    for _ in range(20_000):
-        drawn = np.stack([table.counts / table.units for table in tables(shares, sizes, noise, rng)])
-        pooled = weights.pooled(drawn)
-        found.append(np.einsum("j,jk->k", weights.spread, (drawn - pooled) ** 2))
-    expected = weights.sampling * shares * (1 - shares) + weights.noise
-    # Relative standard error below .01; six of them.
-    assert np.mean(found, axis=0) == pytest.approx(expected, rel=0.06)
 
 
 def rejections(shares: Floats, sizes: tuple[int, ...], epsilon: float, runs: int) -> int:
@@ -132,26 +114,6 @@ def draw(probabilities: Floats, units: int, noise: CellNoise, rng: np.random.Gen
     return NoisyTable(counts, units, (noise,))
 
 
-@pytest.mark.sweep(1)
-@pytest.mark.parametrize("shape", [(8, 4), (2, 3, 4)])
-def test_explained_residuals_are_what_simulation_finds(shape: tuple[int, ...]) -> None:
-    """To first order: with many units, and noise that moves margins little."""
-    rng = np.random.default_rng(1)
-    margins = [rng.dirichlet(np.full(size, 5.0)) for size in shape]
-    probabilities = margins[0]
-    for margin in margins[1:]:
-        probabilities = np.multiply.outer(probabilities, margin)
-    noise, units = CellNoise("gaussian", 40.0), 50_000
-    found, explained = [], []
-    for _ in range(4000):
-        table = draw(probabilities.ravel(), units, noise, rng)
-        one = residuals(table.counts / units, shape, units, noise.variance / units**2)
-        found.append(one.squared)
-        explained.append(one.explained)
-    # Each cell's mean square has a relative standard error of .022; seven of them.
-    assert np.mean(found, axis=0) == pytest.approx(np.mean(explained, axis=0), rel=0.16)
-
-
 def rejections_of_independence(
     probabilities: Floats, shape: tuple[int, ...], units: int, epsilon: float, runs: int
 ) -> int:
@@ -202,26 +164,6 @@ def dependent(strength: float) -> Floats:
     return np.asarray(joint.ravel())
 
 
-def test_margins_add_cells_and_noise_up() -> None:
-    shape = (2, 3, 4)
-    table = NoisyTable(np.arange(24.0), 100, (CellNoise("laplace", 1.0),))
-    margin, kept = margin_table(table, shape, (0, 2))
-    assert kept == (2, 4)
-    assert margin.counts.tolist() == np.arange(24.0).reshape(shape).sum(axis=1).ravel().tolist()
-    assert margin.noises == (CellNoise("laplace", 1.0, 3),)
-
-
-def test_pairs_of_columns_are_told_apart() -> None:
-    joint = np.multiply.outer(dependent(0.5).reshape(4, 4), np.array([0.6, 0.4]))
-    table = draw(joint.ravel(), 20_000, CellNoise("laplace", 2.0), np.random.default_rng(3))
-    pairs = {
-        (p.first, p.second): p.pvalue
-        for p in compare_columns(table, (4, 4, 2), 999, np.random.SeedSequence(1))
-    }
-    assert pairs[0, 1] == pytest.approx(3 / 1000)
-    assert min(pairs[0, 2], pairs[1, 2]) > pairs[0, 1]
-
-
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("strength", [0.0, 0.1, 0.5])
 def test_intervals_of_cramers_v_hold_it(strength: float) -> None:
@@ -253,11 +195,3 @@ def test_cells_that_nobody_lists_do_not_blur_cramers_v() -> None:
         assert found.lower < found.value < found.upper
     assert missed < 10
     assert max(widths) < 0.15
-
-
-def test_without_two_listed_levels_all_cells_count() -> None:
-    joint = np.array([[0.4, 0.1, 0.0], [0.1, 0.4, 0.0], [0.0, 0.0, 0.0]])
-    table = draw(joint.ravel(), 3000, CellNoise("laplace", 0.1), np.random.default_rng(9))
-    found = cramers_v(table, (3, 3), (1, 1), 0.05, np.random.SeedSequence(9))
-    # All three levels of either column: V^2 is phi^2 = .36 over two.
-    assert found.lower <= 0.36**0.5 / 2**0.5 <= found.upper

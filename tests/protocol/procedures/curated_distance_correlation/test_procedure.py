@@ -5,19 +5,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_studies import SimulatedNoise, made_study, rows_table
-from two_sample_cases import MemoryTable, domain_of
+from made_studies import made_study, release_of, rows_table
+from two_sample_cases import MemoryTable, SeededNoise, domain_of
 from two_sample_cases import NoNoise as Nothing
 
-from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import StudyError, check_release
+from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.curated_distance_correlation import (
     CuratedDistanceCorrelation,
     CuratedDistanceCorrelationResult,
-    release,
 )
 
 Floats = np.typing.NDArray[np.float64]
@@ -36,14 +34,8 @@ def table_of(study: Study, values: Floats, unit: Any = None, codes: Any = None) 
     return rows_table(study.domain, values, unit, codes)
 
 
-def released(study: Study, table: MemoryTable, noise: NoiseSource) -> Release:
-    release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, table), noise)
-    check_release(PROCEDURE, study, release)
-    return release
-
-
 def verdict_of(study: Study, table: MemoryTable, noise: NoiseSource) -> CuratedDistanceCorrelationResult:
-    return PROCEDURE.assemble(study, {study.senders[0].name: released(study, table, noise)})
+    return PROCEDURE.assemble(study, {study.senders[0].name: release_of(PROCEDURE, study, table, noise)})
 
 
 def dependent(kind: str, units: int, rng: np.random.Generator) -> Floats:
@@ -56,40 +48,6 @@ def dependent(kind: str, units: int, rng: np.random.Generator) -> Floats:
     return np.stack([x, y], axis=1)
 
 
-@pytest.mark.parametrize("kind", ["independent", "linear", "quadratic"])
-def test_without_noise_the_numbers_are_those_of_the_definition(kind: str) -> None:
-    values = dependent(kind, 3000, np.random.default_rng(1))
-    found = verdict_of(study_of(2, ESTIMATES), table_of(study_of(), values), Nothing())
-    assert found.statistic == pytest.approx(
-        math.sqrt(distance_covariance_sqr(values[:, 0], values[:, 1], "biased")), abs=3e-6
-    )
-    correlation = math.sqrt(distance_correlation_sqr(values[:, 0], values[:, 1]))
-    assert found.held_lower is not None
-    assert found.held_upper is not None
-    assert found.held_lower <= correlation <= found.held_upper
-
-
-def test_categories_groups_and_units_of_several_rows_go_through_all_pairs() -> None:
-    """A unit with the same row twice is that row."""
-    parameters = {"test": False, "groups": [["n0", "n1"], ["c0"]]}
-    study = study_of(2, parameters, categories=(3,), epsilon=20.0)
-    rng = np.random.default_rng(2)
-    values = rng.random((200, 2))
-    codes = (values[:, :1] > 0.5).astype(np.int32)
-    single = verdict_of(study, table_of(study, values, None, codes), Nothing())
-    assert single.distance_correlation is not None
-    assert single.distance_correlation > 0.5
-    twice = np.repeat(np.arange(200), 2)
-    again = table_of(study, values[twice], twice, codes[twice])
-    assert verdict_of(study, again, Nothing()).statistic == pytest.approx(single.statistic, abs=1e-6)
-
-
-def test_one_column_a_side_and_many_units_take_no_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release, "PAIRED_UNITS_MAX", 100)
-    values = dependent("linear", 500, np.random.default_rng(3))
-    verdict_of(study_of(2, ESTIMATES), table_of(study_of(), values), Nothing())
-
-
 @pytest.mark.long
 def test_estimates_are_unbiased_for_the_units_own_value() -> None:
     """400 draws of noise at one table: within 6 standard errors, false alarm 2e-9."""
@@ -98,7 +56,7 @@ def test_estimates_are_unbiased_for_the_units_own_value() -> None:
     summary = PROCEDURE.summarise(study, table_of(study, values))
     found = []
     for seed in range(400):
-        release = PROCEDURE.privatise(study, summary, SimulatedNoise(seed))
+        release = PROCEDURE.privatise(study, summary, SeededNoise(seed))
         found.append(PROCEDURE.assemble(study, {"owner-0": release}).distance_covariance_sqr)
     truth = distance_covariance_sqr(values[:, 0], values[:, 1], "biased")
     error = np.std(found) / math.sqrt(len(found))
@@ -143,7 +101,7 @@ def test_intervals_cover(kind: str) -> None:
     covered = np.zeros(3)
     for seed in range(200):
         values = dependent(kind, 1500, rng)
-        found = verdict_of(study, table_of(study, values), SimulatedNoise(seed))
+        found = verdict_of(study, table_of(study, values), SeededNoise(seed))
         held = math.sqrt(distance_correlation_sqr(values[:, 0], values[:, 1]))
         assert found.lower is not None
         assert found.upper is not None
@@ -167,7 +125,7 @@ def test_the_level_holds(test: bool) -> None:
     for seed in range(300):
         study = study_of(2, parameters, level=0.2, epsilon=4.0, seed=seed)
         values = np.rint(rng.random((60, 2)) * (1 if seed % 2 else 1000)) / (1 if seed % 2 else 1000)
-        rejected += verdict_of(study, table_of(study, values), SimulatedNoise(seed)).reject
+        rejected += verdict_of(study, table_of(study, values), SeededNoise(seed)).reject
     assert rejected <= 104
     if test:
         assert rejected >= 24, "an exact test rejects as often as it may; fewer have probability 1e-7"
@@ -177,8 +135,8 @@ def test_dependence_is_found_with_and_without_the_test() -> None:
     rng = np.random.default_rng(8)
     strong, weak = dependent("linear", 3000, rng), dependent("quadratic", 3000, rng)
     for seed in range(3):
-        assert verdict_of(study_of(2, ESTIMATES), table_of(study_of(), strong), SimulatedNoise(seed)).reject
-        assert verdict_of(study_of(epsilon=2.0), table_of(study_of(), weak), SimulatedNoise(seed)).reject
+        assert verdict_of(study_of(2, ESTIMATES), table_of(study_of(), strong), SeededNoise(seed)).reject
+        assert verdict_of(study_of(epsilon=2.0), table_of(study_of(), weak), SeededNoise(seed)).reject
 
 
 @pytest.mark.parametrize(

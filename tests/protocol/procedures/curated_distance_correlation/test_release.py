@@ -89,46 +89,6 @@ def test_both_ways_agree_within_the_stated_error(monkeypatch: pytest.MonkeyPatch
     assert np.abs(np.subtract(values_of(exact), values_of(paired))).max() < slack / 2
 
 
-def largest_moves(units: int, values: int, seed: int, climbs: int = 12) -> tuple[float, float]:
-    """The largest |T - T'| and |S - S'| found, times n, over tables whose columns take so many values."""
-    rng = np.random.default_rng(seed)
-    covariance = deviation = 0.0
-    for _ in range(climbs):
-        table = rng.integers(0, values, (units, 2)) * (rng.random((units, 2)) < rng.random()) / (values - 1)
-
-        def moved(rows: Floats) -> tuple[float, float]:
-            best = (0.0, 0.0)
-            before = by_definition(rows[:, 0], rows[:, 1])
-            for corner in np.ndindex(2, 2):
-                other = rows.copy()
-                other[0] = corner
-                after = by_definition(other[:, 0], other[:, 1])
-                best = max(best[0], abs(before[0] - after[0])), max(best[1], abs(before[1] - after[1]))
-            return best
-
-        score = moved(table)
-        for _ in range(60):
-            tried = table.copy()
-            tried[rng.integers(0, units)] = rng.integers(0, values, 2) / (values - 1)
-            found = moved(tried)
-            if found[0] + found[1] >= score[0] + score[1]:
-                table, score = tried, found
-        covariance, deviation = max(covariance, score[0]), max(deviation, score[1])
-    return covariance * units, deviation * units
-
-
-@pytest.mark.long
-def test_no_unit_moves_the_roots_by_more_than_is_proved() -> None:
-    for units, values in ((6, 2), (10, 3), (16, 2)):
-        covariance, deviation = largest_moves(units, values, seed=units)
-        allowed = units * covariance_sensitivity(units, line=True)
-        assert covariance <= allowed * (1 + 1e-12)
-        assert deviation <= allowed * (1 + 1e-12)
-        # Bounds a tenth smaller would be caught.
-        assert covariance > 0.9 * allowed
-        assert deviation > 0.9 * allowed
-
-
 def movement(points: Floats, others: Floats) -> float:
     """|u v' - u1 v1'| with u, u1 = a - m, a' - m and v, v1 = b - p, b' - p, of rows a, a', m and b, b', p."""
 

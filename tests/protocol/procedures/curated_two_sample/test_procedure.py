@@ -5,20 +5,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_studies import SimulatedNoise as SeededNoise
-from two_sample_cases import MemoryTable, NoNoise, domain_of, numbers
+from made_studies import release_of, uniform
+from two_sample_cases import MemoryTable, SeededNoise, domain_of, numbers
 from two_sample_cases import study_of as owners_study
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable
-from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.procedures.base import StudyError
-from tacit_protocol.procedures.curated_two_sample import (
-    CuratedTwoSample,
-    CuratedTwoSampleResult,
-)
+from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 PROCEDURE = CuratedTwoSample()
@@ -35,24 +30,6 @@ def study_of(domain: Domain, parameters: Mapping[str, Any], **given: Any) -> Stu
 
 def pool(domain: Domain, *tables: MemoryTable) -> PooledTable:
     return PooledTable(domain, {f"o{i}": table for i, table in enumerate(tables)})
-
-
-def uniform(domain: Domain, rows: int, seed: int) -> MemoryTable:
-    rng = np.random.default_rng(seed)
-    codes = [rng.integers(0, column.categories - 2, rows) for column in domain.categorical]
-    categorical = np.stack(codes, axis=1).astype(np.int32) if codes else np.zeros((rows, 0), np.int32)
-    return MemoryTable(domain, rng.random((rows, len(domain.numeric))), categorical)
-
-
-def release_of(study: Study, table: PooledTable, noise: Any, order: int = 1) -> Release:
-    summary = PROCEDURE.summarise(study, table, order=np.random.default_rng(order))
-    release = PROCEDURE.privatise(study, summary, noise)
-    PROCEDURE.check_release(study, release)
-    return release
-
-
-def verdict_of(study: Study, table: PooledTable, noise: Any, order: int = 1) -> CuratedTwoSampleResult:
-    return PROCEDURE.assemble(study, {"curator": release_of(study, table, noise, order)})
 
 
 @pytest.mark.parametrize(
@@ -96,48 +73,17 @@ def test_a_study_without_a_curator_is_refused_and_so_is_one_with_at_the_other_pr
         KernelTwoSample().check(study_of(NUMERIC, {}))
 
 
-def test_owners_must_be_shared_out_where_they_are_not_two() -> None:
-    for owners in (1, 3):
-        with pytest.raises(StudyError, match="samples"):
-            PROCEDURE.check(study_of(NUMERIC, {}, owners=owners))
-    PROCEDURE.check(study_of(NUMERIC, {"samples": [["o2"], ["o0", "o1"]]}, owners=3))
+def test_the_statistic_is_never_a_planned_choice_and_is_told_of_before_it_is_run() -> None:
+    assert all("release" not in choice for choice in PROCEDURE.choices)
+    units = {"o0": 5000, "o1": 5000}
+    (said,) = PROCEDURE.warnings(study_of(NUMERIC, {"release": "statistic"}), units)
+    assert "kept for history" in said
+    assert PROCEDURE.warnings(study_of(NUMERIC, {}), units) == ()
 
 
 def test_a_level_that_no_permutation_reaches_is_refused() -> None:
     with pytest.raises(StudyError, match="more permutations"):
         PROCEDURE.check(study_of(NUMERIC, {"release": "permutation", "permutations": 99}, level=0.001))
-
-
-def test_only_the_decision_leaves_a_permutation_test() -> None:
-    """In the release's and the verdict's own bytes, whatever the data."""
-    study = study_of(NUMERIC, {"release": "permutation", "permutations": 99}, level=0.05)
-    texts = set()
-    for seed in range(4):
-        release = release_of(
-            study, pool(NUMERIC, uniform(NUMERIC, 50, seed), uniform(NUMERIC, 60, 9)), SeededNoise(seed)
-        )
-        verdict = PROCEDURE.assemble(study, {"curator": release})
-        assert release.vectors == {}
-        for model in (release, verdict):
-            texts.add(encode(model).replace(b"true", b"?").replace(b"false", b"?"))
-    assert len(texts) == 2
-
-
-@pytest.mark.parametrize("parameters", [{}, {"features": "me", "n_features": 5}, {"release": "statistic"}])
-def test_several_owners_make_one_sample(parameters: dict[str, Any]) -> None:
-    """The order of the owners, and of their rows, changes nothing."""
-    tables = [uniform(MIXED, n, seed) for seed, n in enumerate((40, 50, 60))]
-    three = study_of(MIXED, parameters | {"samples": [["o2", "o0"], ["o1"]]}, owners=3)
-    split = release_of(three, pool(MIXED, *tables), NoNoise())
-    both = MemoryTable(
-        MIXED,
-        np.concatenate([tables[0].numeric[::-1], tables[2].numeric]),
-        np.concatenate([tables[0].categorical[::-1], tables[2].categorical]),
-    )
-    whole = release_of(study_of(MIXED, parameters), pool(MIXED, both, tables[1]), NoNoise())
-    assert split.vectors == whole.vectors
-    assert split.units_by_owner == {"o0": 40, "o1": 50, "o2": 60}
-    assert PROCEDURE.assemble(three, {"curator": split}).units == split.units_by_owner
 
 
 def test_permutations_and_pairs_are_drawn_afresh_and_not_from_the_study() -> None:
@@ -168,23 +114,6 @@ def test_samples_of_two_sizes_are_not_paired() -> None:
         PROCEDURE.summarise(study, pool(NUMERIC, uniform(NUMERIC, 20, 1), uniform(NUMERIC, 21, 1)))
 
 
-def test_the_column_that_differs_is_named_and_the_place_too() -> None:
-    """At n = 6000 and epsilon 2 the effect is many noises wide."""
-    domain = domain_of(3, (4,))
-    tables = [uniform(domain, 6000, 1), uniform(domain, 9000, 2)]
-    tables[1].numeric[:, 2] = tables[1].numeric[:, 2] ** 2
-    verdict = verdict_of(study_of(domain, {}, epsilon=2.0, level=1e-4), pool(domain, *tables), SeededNoise(5))
-    assert verdict.columns is not None
-    named = [group.columns for group in verdict.columns if group.reject]
-    assert ("n2",) in named
-    assert all("n2" in columns for columns in named)
-    embedding = {"features": "me", "n_features": 20, "bandwidth": 0.5}
-    verdict = verdict_of(study_of(domain, embedding, epsilon=2.0), pool(domain, *tables), SeededNoise(5))
-    assert verdict.locations
-    assert {(found.first, found.second) for found in verdict.locations} == {("o0", "o1")}
-    assert verdict.locations[0].reject
-
-
 def seen(
     parameters: dict[str, Any], draw: Callable[[np.random.Generator], Sequence[np.ndarray]], runs: int
 ) -> int:
@@ -194,7 +123,9 @@ def seen(
         rng = np.random.default_rng([run, 77])
         tables = [numbers(NUMERIC, rows) for rows in draw(rng)]
         study = study_of(NUMERIC, parameters, level=0.05, seed=run + 1)
-        rejected += verdict_of(study, pool(NUMERIC, *tables), SeededNoise(run), order=run).reject
+        table, order = pool(NUMERIC, *tables), np.random.default_rng(run)
+        release = release_of(PROCEDURE, study, table, SeededNoise(run), order=order)
+        rejected += PROCEDURE.assemble(study, {"curator": release}).reject
     return rejected
 
 
@@ -221,9 +152,3 @@ def test_the_level_is_kept(parameters: dict[str, Any], heavy: bool) -> None:
         return [0.5 + 0.1 * rng.standard_normal(s) for s in shape]
 
     assert seen(parameters, draw, 150) <= 23
-
-
-def test_default_features_of_the_statistic_leave_out_pairs_of_many_columns() -> None:
-    PROCEDURE.check(study_of(domain_of(50), {"release": "statistic"}))
-    with pytest.raises(StudyError, match="fewer columns"):
-        PROCEDURE.check(study_of(domain_of(200), {"release": "statistic", "features": "columns"}))

@@ -1,67 +1,24 @@
 """The curator's difference and centre, and P0's paired differences: exact sums, hidden samples."""
 
-import itertools
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from two_sample_cases import MemoryTable, NoNoise, domain_of
 
 from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, AdditiveSums, default_choice
-from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import (
-    Locations,
-    RawMeanEmbedding,
-    SmoothCharacteristic,
-    WhitenedMeanEmbedding,
-)
-from tacit_protocol.features.moments import (
-    MEAN,
-    MomentRelease,
-    MomentShares,
-    read_second_moment,
-    sum_sensitivity,
-)
-from tacit_protocol.privacy.accounting import gaussian_mu
-from tacit_protocol.privacy.gaussian_mechanism import (
-    gaussian_guarantee,
-    halved_guarantee,
-    noise_scales,
-    release_sums,
-)
-from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.curated_two_sample import release as curated_release
 from tacit_protocol.procedures.curated_two_sample.release import (
-    Balance,
     CuratedAdditiveRelease,
-    CuratedMomentRelease,
     CuratedSums,
-    PairedRelease,
     balance,
     mean_bits,
-    paired_moment_diameter,
 )
 
 SIZES = [(1, 1), (2, 3), (50, 50), (50, 51), (300, 9000), (10_000_019, 10_000_079), (2, 2**33)]
-BUDGET = Budget.of(1, "1e-5")
 
 
 def additive(share: float = 0.05, pairs: bool = True) -> CuratedAdditiveRelease:
     features = AdditiveFeatures(2, (3,), default_choice(2, (3,), 0.3 if pairs else 0.0))
     return CuratedAdditiveRelease(AdditiveRelease(features), share)
-
-
-def embedding(share: float = 0.1) -> CuratedMomentRelease:
-    rng = np.random.default_rng(1)
-    locations = Locations(rng.random((6, 2)), np.zeros((6, 0), dtype=np.int32))
-    features = WhitenedMeanEmbedding(ProductKernel("gaussian", 0.3), locations)
-    return CuratedMomentRelease(MomentRelease(features, MomentShares(0.9, 0.1)), share)
-
-
-def table(rows: int, seed: int) -> MemoryTable:
-    rng = np.random.default_rng(seed)
-    codes = rng.integers(0, 3, (rows, 1)).astype(np.int32)
-    return MemoryTable(domain_of(2, (3,)), rng.random((rows, 2)), codes)
 
 
 @pytest.mark.sweep(6)
@@ -100,95 +57,6 @@ def test_fixed_point_means_are_exact_to_half_a_step(units: tuple[int, int]) -> N
         assert abs(int(centre.sums[j]) * step - exact) <= step / 2 + Fraction(2, 2**30)
 
 
-@pytest.mark.sweep(5)
-@pytest.mark.parametrize("units", SIZES[:-1])
-@pytest.mark.parametrize("release", [additive(), additive(pairs=False), embedding()])
-def test_the_noise_hides_one_unit_of_either_sample(
-    units: tuple[int, int], release: CuratedAdditiveRelease | CuratedMomentRelease
-) -> None:
-    """Sum over all parts of (largest move of that sample's unit / noise)^2, against mu^2."""
-    guarantee = gaussian_guarantee(BUDGET)
-    scales = noise_scales(release.parts(units), guarantee)
-    mu = gaussian_mu(1.0, 1e-5 * (1 - 1e-3))
-    bits = release._release.bits(sum(units))
-    diameter = sum_sensitivity(release.features, bits)
-    weights = balance(units, 0.1 if isinstance(release, CuratedMomentRelease) else 0.05).weights
-    cost = []
-    for n, weight in zip(units, weights, strict=True):
-        if isinstance(release, CuratedMomentRelease):
-            blocks = [("mean", diameter)]
-            rest = (np.sqrt(2) / scales["second_moment_diagonal"]) ** 2
-        else:
-            block, pairs = release.features.column_wise, release.features.pairwise
-            blocks = [("columns", block.diameter)]
-            blocks += [("pairs", pairs.diameter * len(pairs.pairs) ** 0.5)] if pairs else []
-            rest = 0.0
-        parts = [
-            (move / n / scales[f"{name}_difference"]) ** 2
-            + (weight * move / n / scales[f"{name}_centre"]) ** 2
-            for name, move in blocks
-        ]
-        cost.append((sum(parts) + rest) / mu**2)
-    assert max(cost) <= 1
-    assert max(cost) > 0.998
-
-
-def test_without_noise_the_means_are_read_back() -> None:
-    release = additive()
-    first, second = table(40, 1), table(70, 2)
-    sums = release.sum(first, second)
-    vectors = release_sums(release.parts((40, 70), sums), gaussian_guarantee(BUDGET), NoNoise())
-    read = release.read(vectors, (40, 70))
-    means = [release.features(next(t.chunks())).mean(axis=0) for t in (first, second)]
-    assert read.difference == pytest.approx(means[0] - means[1], abs=1e-5)
-    assert read.centre == pytest.approx(read.weights[0] * means[0] + read.weights[1] * means[1], abs=1e-5)
-
-
-def test_without_noise_the_second_moment_is_that_of_both_samples() -> None:
-    release = embedding()
-    rng = np.random.default_rng(3)
-    none = np.zeros((90, 0), dtype=np.int32)
-    tables = [MemoryTable(domain_of(2), rng.random((n, 2)), none[:n]) for n in (30, 90)]
-    vectors = release_sums(
-        release.parts((30, 90), release.sum(*tables)), gaussian_guarantee(BUDGET), NoNoise()
-    )
-    moment, noise = release.read_moment(vectors, (30, 90))
-    rows = np.concatenate([release.features(next(t.chunks())) for t in tables])
-    assert moment == pytest.approx(rows.T @ rows / 120, abs=1e-5)
-    assert noise == pytest.approx(vectors["second_moment_diagonal"].scale / 120)
-
-
-@pytest.mark.parametrize("units", [(50, 50), (300, 9000)])
-def test_a_sensitivity_a_tenth_too_small_is_caught(
-    units: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(curated_release, "sum_sensitivity", lambda *given: 0.9 * sum_sensitivity(*given))
-    with pytest.raises(AssertionError, match=r"<= 1"):
-        test_the_noise_hides_one_unit_of_either_sample(units, additive(pairs=False))
-
-
-def test_a_wrong_balance_costs_power_and_not_privacy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The noise is scaled by what the samples' units really move, whatever the balance says."""
-    stated = balance((300, 9000), 0.05)
-    wrong = Balance(stated.difference / 9, stated.centre * 4, (0.3, 0.7))
-    monkeypatch.setattr(curated_release, "balance", lambda *_: wrong)
-    guarantee = gaussian_guarantee(BUDGET)
-    release = additive(pairs=False)
-    scales = noise_scales(release.parts((300, 9000)), guarantee)
-    diameter = release.features.diameter
-    for n, weight in ((300, 0.3), (9000, 0.7)):
-        moves = (
-            diameter / n / scales["columns_difference"],
-            weight * diameter / n / scales["columns_centre"],
-        )
-        assert np.hypot(*moves) <= gaussian_mu(1.0, 1e-5 * (1 - 1e-3))
-
-
-LOCATIONS = Locations(np.random.default_rng(1).random((5, 2)), np.zeros((5, 0), dtype=np.int32))
-RAW_ME = RawMeanEmbedding(ProductKernel("gaussian", 0.2), LOCATIONS)
-RAW_SCF = SmoothCharacteristic(np.array([[np.pi, 0.0], [0.0, np.pi]]), raw=True)
-
-
 def frobenius(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     outer = np.einsum("ni,nj->nij", first, first) - np.einsum("ni,nj->nij", second, second)
     return np.linalg.norm(outer, axis=(1, 2))
@@ -205,41 +73,3 @@ def test_outer_products_of_pairs_in_a_ball_move_by_the_root_of_three_halves() ->
     corners = np.eye(3) / np.sqrt(2)
     reached = frobenius(corners[:1] - corners[2:], corners[1:2] - corners[2:])[0]
     assert reached == pytest.approx(np.sqrt(1.5))
-
-
-def test_raw_embeddings_move_by_their_number_of_locations() -> None:
-    """Every vertex of the cube for three points in it: the entries of zz' move by at most 1 each."""
-    cube = np.array(list(itertools.product((0.0, 0.5, 1.0), repeat=3)))
-    triples = np.array(list(itertools.product(cube, repeat=3)))
-    moved = frobenius(triples[:, 0] - triples[:, 2], triples[:, 1] - triples[:, 2]).max()
-    assert moved <= 3
-    assert moved == pytest.approx(3)
-    assert paired_moment_diameter(RAW_ME) == 5
-    assert paired_moment_diameter(RAW_SCF) == pytest.approx(np.sqrt(1.5) * 8)
-
-
-def tables(rows: int, other: int | None = None) -> tuple[MemoryTable, MemoryTable]:
-    rng = np.random.default_rng(3)
-    return tuple(  # type: ignore[return-value]
-        MemoryTable(domain_of(2), rng.random((n, 2)), np.zeros((n, 0), dtype=np.int32))
-        for n in (rows, other or rows)
-    )
-
-
-@pytest.mark.parametrize("features", [RAW_ME, RAW_SCF])
-def test_without_noise_mean_and_moment_are_those_of_the_differences(features: RawMeanEmbedding) -> None:
-    release, (first, second) = PairedRelease(features), tables(60)
-    sums = release.sum(first, second, np.random.default_rng(4))
-    vectors = release_sums(release.parts((60, 60), sums), halved_guarantee(Budget.of(1, "1e-5")), NoNoise())
-    order = np.random.default_rng(4)
-    halves = [features(next(t.chunks()))[order.permutation(60)] for t in (first, second)]
-    z = (halves[0] - halves[1]) / 2
-    assert vectors[MEAN].mean(60) == pytest.approx(z.mean(axis=0), abs=1e-5)
-    assert read_second_moment(vectors, 60) == pytest.approx(z.T @ z / 60, abs=1e-5)
-
-
-def test_another_order_makes_other_pairs_and_the_same_mean() -> None:
-    release, (first, second) = PairedRelease(RAW_ME), tables(60)
-    one, two = (release.sum(first, second, np.random.default_rng(seed)) for seed in (1, 2))
-    assert np.array_equal(one.total, two.total)
-    assert not np.array_equal(one.second, two.second)

@@ -38,16 +38,6 @@ def draw(
     return CuratedMeans.of(difference, centre, UNITS, noise, balanced.weights), moment
 
 
-def test_difference_and_centre_are_rebuilt() -> None:
-    means, _ = draw(np.random.default_rng(1), 1.0)
-    w = means.weights
-    assert w[0] * means.means[0] + w[1] * means.means[1] == pytest.approx(means.centre)
-    assert means.pooled() is means.centre
-    assert means.pooled_noise() == means.centre_noise
-    assert float(np.sum(means.noise**2)) == pytest.approx(means.difference_variance)
-    assert np.all(means.mean_variances >= means.centre_noise**2)
-
-
 def test_the_covariance_within_samples_is_unbiased_also_where_they_differ() -> None:
     """2000 draws: each entry's average within six standard errors of the truth."""
     rng = np.random.default_rng(2)

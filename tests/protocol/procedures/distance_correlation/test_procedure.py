@@ -1,26 +1,30 @@
 """The procedure: unbiased, exact in level, seeing what it should, and refusing what it must."""
 
-import json
 import math
+from collections.abc import Sequence
 from typing import Any
 
+import made_studies
 import numpy as np
 import pytest
 from made_studies import made_study, rows_table
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
 
 from tacit_protocol.features.brownian import BrownianFeatures
-from tacit_protocol.features.sketches import BucketDesign
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.privacy.gaussian_mechanism import release_sums
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, DistanceCorrelationResult
-from tacit_protocol.procedures.distance_correlation.release import DESIGN_STREAM, plan_of, public_generator
+from tacit_protocol.procedures.distance_correlation.release import (
+    DESIGN_STREAM,
+    DistanceCorrelationPlan,
+    plan_of,
+    public_generator,
+)
 from tacit_protocol.procedures.distance_correlation.statistic import (
     Permutations,
     Side,
@@ -52,12 +56,8 @@ def table_of(study: Study, side: int, values: Any, unit: Any = None) -> MemoryTa
 
 
 def releases_of(study: Study, x: Any, y: Any, noise: Any) -> dict[str, Release]:
-    found = {}
-    for side, values in enumerate((x, y)):
-        release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, table_of(study, side, values)), noise)
-        PROCEDURE.check_release(study, release)
-        found[study.owners[side].name] = release
-    return found
+    tables = [table_of(study, side, values) for side, values in enumerate((x, y))]
+    return made_studies.releases_of(PROCEDURE, study, tables, noise)
 
 
 def verdict_of(study: Study, x: Any, y: Any, noise: Any) -> DistanceCorrelationResult:
@@ -86,25 +86,27 @@ def test_a_verdict_on_dependent_columns() -> None:
     assert verdict.lower > 0.3
 
 
+def sides_of(study: Study, plan: DistanceCorrelationPlan, columns: Sequence[Floats], run: int) -> list[Side]:
+    """What a tester reads of both owners' sketches, with buckets and noise of that run."""
+    design, noise, sides = plan.design(len(columns[0])), SeededNoise(run), []
+    codes = design.assign(np.random.default_rng(run))
+    for side, (sketch, values) in enumerate(zip(plan.sketches, columns, strict=True)):
+        parts = sketch.parts(design, sketch.sum(table_of(study, side, values), design, codes))
+        vectors = release_sums(parts, plan.guarantee, noise)
+        release = Release(units=len(values), guarantee=plan.guarantee, vectors=vectors)
+        sides.append(read_side(sketch, design, release))
+    return sides
+
+
 @pytest.mark.long
 def test_the_estimate_is_unbiased_noise_and_all() -> None:
     """Each of the sides adds noise: 300 releases of 600 units at epsilon 4, six standard errors."""
     truth = distance_covariance_sqr(*dependent(60_000, 99))
     study = study_of(epsilon=4.0)
-    plan = plan_of(study)
-    design = plan.design(600)
-    found = []
+    plan, found = plan_of(study), []
     for run in range(300):
-        noise, sides = SeededNoise(run), []
-        codes = design.assign(np.random.default_rng(run))
-        for side, values in enumerate(dependent(600, run)):
-            sums = plan.sketches[side].sum(table_of(study, side, values), design, codes)
-            parts = plan.sketches[side].parts(design, sums)
-            release = Release(
-                units=600, guarantee=plan.guarantee, vectors=release_sums(parts, plan.guarantee, noise)
-            )
-            sides.append(read_side(plan.sketches[side], design, release))
-        found.append(covariance_estimate(sides[0], sides[1]).value)
+        first, second = sides_of(study, plan, dependent(600, run), run)
+        found.append(covariance_estimate(first, second).value)
     error = float(np.std(found)) / math.sqrt(len(found))
     assert error < 0.003
     assert abs(np.mean(found) - truth) < 6 * error + 4e-4
@@ -132,37 +134,13 @@ def test_independence_is_rejected_at_most_at_the_level(kind: str) -> None:
     rng, rejected = np.random.default_rng(5), 0
     study = study_of(parameters={"permutations": 99}, epsilon=4.0)
     plan = plan_of(study)
-    design = plan.design(64)
     for run in range(600):
-        sides = []
-        for sketch in plan.sketches:
-            values = rng.random(64) if kind == "uniform" else (rng.random(64) < 0.2).astype(float)
-            table = table_of(study, len(sides), values)
-            codes = design.assign(np.random.default_rng(run))
-            parts = sketch.parts(design, sketch.sum(table, design, codes))
-            vectors = release_sums(parts, plan.guarantee, SeededNoise(10_000 + 2 * run + len(sides)))
-            read = sketch.read(vectors, design)
-            sides.append(
-                Side(
-                    *(read.buckets, read.bucket_noise, read.covariance, 0.0),
-                    *(1.0, 0.0, 64, read.mean, read.mean_noise),
-                )
-            )
-        test = permutation_test(sides[0], sides[1], Permutations(19, np.random.default_rng(run)))
+        columns = rng.random((2, 64)) if kind == "uniform" else (rng.random((2, 64)) < 0.2).astype(float)
+        first, second = sides_of(study, plan, columns, run)
+        test = permutation_test(first, second, Permutations(19, np.random.default_rng(run)))
         rejected += test.pvalue <= 0.05
     assert rejected <= 70
     assert rejected >= 5, "the level is exact"
-
-
-def test_a_shift_of_the_features_changes_no_bucket() -> None:
-    """Buckets hold as many plus as minus signs: no private mean is needed."""
-    for units in (32, 33, 100, 1001):
-        design = BucketDesign.near(units, units / 7)
-        codes = design.assign(np.random.default_rng(units))
-        used = codes[codes >= 0]
-        assert len(codes) - len(used) < design.bucket_units
-        counts = np.bincount(used, minlength=2 * design.buckets)
-        assert set(counts) == {design.bucket_units // 2}
 
 
 def test_without_noise_the_sketch_is_the_definition() -> None:
@@ -194,55 +172,55 @@ def test_projections_see_strong_dependence_where_the_noise_is_small(method: str)
     assert any("attenuation" in warning for warning in verdict.warnings)
 
 
-def test_releases_fit_their_message() -> None:
-    for units in (40, 5000, 10**6, 10**8):
-        for x, groups in ((1, 0), (5, 0), (35, 0), (1, 20)):
-            study = study_of(x, 0 if groups else 1, groups=groups, epsilon=20.0, units=(units, units))
-            PROCEDURE.check(study)
-            assert PROCEDURE.numbers_released(study) <= COORDINATES_MAX
+def without_columns(columns: tuple[str, ...] | None) -> Study:
+    """A study whose second owner has those columns."""
+    study = study_of()
+    other = study.owners[1].model_copy(update={"columns": columns})
+    return study.model_copy(update={"owners": (study.owners[0], other)})
 
 
 @pytest.mark.parametrize(
-    ("parameters", "message"),
+    ("study", "message"),
     [
-        ({"mode": "peer"}, "peer mode is for pnc"),
-        ({"mode": "peer", "method": "pnc"}, "parameter receiver"),
-        ({"receiver": "north"}, "belong to peer mode"),
-        ({"publish": True}, "belong to peer mode"),
-        ({"n_projections": 2}, "at least as many directions"),
-        ({"n_projections": 1000, "n_features": 64}, "too many numbers"),
-        ({"method": "pnc", "n_features": 2}, "no effect"),
+        (study_of(3, 1, {"mode": "peer"}), "peer mode is for pnc"),
+        (study_of(3, 1, {"mode": "peer", "method": "pnc"}), "parameter receiver"),
+        (study_of(3, 1, {"receiver": "north"}), "belong to peer mode"),
+        (study_of(3, 1, {"publish": True}), "belong to peer mode"),
+        (study_of(3, 1, {"n_projections": 2}), "at least as many directions"),
+        (study_of(3, 1, {"n_projections": 1000, "n_features": 64}), "too many numbers"),
+        (study_of(3, 1, {"method": "pnc", "n_features": 2}), "no effect"),
+        (study_of(owners=("a",)), "between two owners"),
+        (without_columns(None), "which columns"),
+        (without_columns(("n0",)), "its own columns"),
+        (study_of(curated=True), "curator"),
+        (study_of(unit_column="person"), "alignment"),
+        (study_of(units=(40, 50)), "must agree"),
+        (study_of(units=(31, 31)), "at least 32"),
+        (study_of(parameters={"method": "pnc"}, units=(40_000, 40_000)), "ask for the sketch"),
+        (study_of(1, 0, {"method": "pnc"}, groups=3), "numeric columns alone"),
     ],
 )
-def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(StudyError, match=message) as refused:
-        PROCEDURE.check(study_of(3, 1, parameters))
-    assert "secret" not in str(refused.value)
+def test_studies_that_cannot_be_run_are_refused(study: Study, message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        PROCEDURE.check(study)
 
 
-def test_studies_of_another_kind_are_refused() -> None:
-    good = study_of()
-    a, b = good.owners
-    shared = [b.model_copy(update={"columns": columns}) for columns in (None, a.columns)]
-    for owners, message in (
-        ((a,), "between two owners"),
-        ((a, shared[0]), "which columns"),
-        ((a, shared[1]), "its own columns"),
-    ):
-        with pytest.raises(StudyError, match=message):
-            PROCEDURE.check(good.model_copy(update={"owners": owners}))
-    with pytest.raises(StudyError, match="curator"):
-        PROCEDURE.check(good.model_copy(update={"curator": Party(name="c", key="f" * 64)}))
-    with pytest.raises(StudyError, match="delta above 0"):
-        PROCEDURE.check(study_of(delta=0.0))
-    with pytest.raises(StudyError, match="must agree"):
-        PROCEDURE.check(study_of(units=(40, 50)))
-    with pytest.raises(StudyError, match="at least 32"):
-        PROCEDURE.check(study_of(units=(31, 31)))
-    with pytest.raises(StudyError, match="ask for the sketch"):
-        PROCEDURE.check(study_of(parameters={"method": "pnc"}, units=(40_000, 40_000)))
-    with pytest.raises(StudyError, match="numeric columns alone"):
-        PROCEDURE.check(study_of(1, 0, {"method": "pnc"}, groups=3))
+def test_an_alignment_is_of_units_of_two_owners_of_different_columns() -> None:
+    aligned: dict[str, Any] = {"unit_column": "person", "alignment": "d" * 64}
+    PROCEDURE.check(study_of(**aligned))
+    third = Owner(name="c", key=f"{99:064x}", data_set="data", columns=("n0",))
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"unit_column": None}, "needs the unit column"),
+        ({"alignment": "d" * 63}, "alignment"),
+        ({"alignment": "D" * 64}, "alignment"),
+        ({"owners": ("a", "b", third)}, "between two owners"),
+        ({"owners": ("a",)}, "between two owners"),
+        ({"held": (None, None)}, "between two owners"),
+        ({"curated": True}, "between two owners"),
+    ]
+    for changes, words in wrong:
+        with pytest.raises(ValueError, match=words):
+            study_of(**aligned | changes)
 
 
 @pytest.mark.parametrize(("units", "fitting"), [(4898, 7), (5875, 6), (8760, 4), (11_934, 3)])
@@ -267,17 +245,6 @@ def test_other_procedures_refuse_owners_with_columns_of_their_own() -> None:
             PROCEDURES[name].check(study_of().model_copy(update={"procedure": name}))
 
 
-def test_an_owners_columns_are_the_studys() -> None:
-    good = study_of(2, 1)
-    assert [c.name for c in good.domain_of(good.owners[0]).columns] == ["n0", "n1"]
-    assert good.domain_of(good.owners[0].model_copy(update={"columns": None})) == good.domain
-    content = good.model_dump(mode="json")
-    for wrong in (["n0", "n0"], ["n0", "secret"]):
-        content["owners"][0]["columns"] = wrong
-        with pytest.raises(ValueError, match="distinct columns of the study"):
-            Study.model_validate_json(json.dumps(content))
-
-
 def test_releases_of_another_shape_are_refused() -> None:
     study = study_of(2, 1)
     x = np.random.default_rng(0).random((100, 2))
@@ -288,16 +255,3 @@ def test_releases_of_another_shape_are_refused() -> None:
     other = releases_of(study, x[:90], x[:90, 0], SeededNoise(0))
     with pytest.raises(ReleaseError, match="not aligned"):
         PROCEDURE.assemble(study, {"a": right["a"], "b": other["b"]})
-
-
-@pytest.mark.parametrize(
-    ("columns", "frequencies"), [(1, 4), (2, 4), (5, 4), (47, 4), (48, 3), (63, 2), (95, 1), (250, 1)]
-)
-def test_the_default_frequencies_are_as_many_as_fit(columns: int, frequencies: int) -> None:
-    study = study_of(columns, 1)
-    sketch, other = plan_of(study).sketches
-    assert isinstance(sketch.features, BrownianFeatures)
-    assert sketch.features.per_direction == frequencies
-    assert other.features.dimension == 4
-    for units in (32, 10**6):
-        PROCEDURE.check(study_of(columns, 1, units=(units, units)))

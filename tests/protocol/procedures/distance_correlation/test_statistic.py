@@ -1,10 +1,11 @@
 """Bounds on what the sketch leaves out and on the sampling error of a distance variance, searched against."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from definitions import Rows
 
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.procedures.distance_correlation.statistic import (
@@ -19,14 +20,8 @@ Floats = np.typing.NDArray[np.float64]
 FEATURES = BrownianFeatures(np.ones((1, 1)), 4)
 
 
-@dataclass(frozen=True)
-class OneColumn:
-    numeric: Floats
-    categorical: np.typing.NDArray[np.int32]
-
-
 def features_of(places: Floats) -> Floats:
-    return FEATURES(OneColumn(places[:, None], np.zeros((len(places), 0), np.int32)))
+    return FEATURES(Rows(places[:, None], np.zeros((len(places), 0), np.int32)))
 
 
 def doubly_centred(places: Floats, weights: Floats) -> Floats:
@@ -113,9 +108,9 @@ def noisy_sides(column: Floats, second_noise: float, mean_noise: float) -> Itera
         )
 
 
-def uncounted(side: Side) -> Side:
+def uncounted_value(side: Side) -> Estimate:
     """The planted mistake: as if the mean had no noise."""
-    return replace(side, mean=np.zeros_like(side.mean), mean_noise=0.0)
+    return variance_estimate(replace(side, mean=np.zeros_like(side.mean), mean_noise=0.0))
 
 
 def test_a_distance_variance_counts_the_noise_of_the_mean() -> None:
@@ -131,10 +126,6 @@ def test_a_distance_variance_counts_the_noise_of_the_mean() -> None:
     assert abs(values.mean() - truth) < error
     assert planted.mean() - truth > 2 * error
     assert 0.9 < np.mean([each.variance for each in found]) / values.var() < 2
-
-
-def uncounted_value(side: Side) -> Estimate:
-    return variance_estimate(uncounted(side))
 
 
 def test_a_constant_column_has_no_stated_variance() -> None:

@@ -22,16 +22,6 @@ def test_multisets_are_all_there_once() -> None:
     assert set(np.unique(found.weights * 3).round(9)) == {0, 1, 2, 3}
 
 
-def test_given_rows_are_merged_where_they_are_equal() -> None:
-    rows = Locations(np.array([[0.5], [0.1], [0.5], [0.5]]), np.array([[0], [1], [0], [1]], dtype=np.int32))
-    points, found = Candidates.of_rows(rows, [3, 1], 10)
-    assert len(points) == 3
-    places_found = zip(points.numeric[:, 0].tolist(), points.categorical[:, 0].tolist(), strict=True)
-    values = dict(zip(places_found, found.weights.T, strict=True))
-    assert values[0.5, 0] == pytest.approx([2 / 3, 0])
-    assert values[0.5, 1] == pytest.approx([0, 1])
-
-
 def test_distances_are_those_of_the_kernels_space() -> None:
     """For data on the points themselves, in the span: the distance is the whole MMD."""
     points, kernel = places(6), ProductKernel("gaussian", 0.3)
@@ -50,10 +40,3 @@ def test_more_than_can_be_drawn_exactly_are_refused_at_once(points: int, rows: i
     assert math.comb(points + rows - 1, rows) > CANDIDATES_MAX
     with pytest.raises(CandidatesError, match="use fewer points or rows"):
         Candidates.multisets(points, rows)
-
-
-def test_lists_that_leave_no_choice_or_too_many_rows_are_refused() -> None:
-    with pytest.raises(CandidatesError, match="two or more"):
-        Candidates.multisets(1, 5)
-    with pytest.raises(CandidatesError, match="different rows"):
-        Candidates.of_rows(places(11), [5, 6], 10)

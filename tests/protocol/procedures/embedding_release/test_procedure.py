@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import made_studies
 import numpy as np
 import pytest
 from made_studies import Drawing
@@ -9,17 +10,13 @@ from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of, relea
 
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable
-from tacit_protocol.features.column_histograms import ColumnHistograms
 from tacit_protocol.features.moments import MEAN
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Party, Study
-from tacit_protocol.privacy.accounting import fits
-from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, LaplaceEvent
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
-from tacit_protocol.procedures.embedding_release import CELLS_MAX, EmbeddingRelease, features_of, plan_of
+from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of, plan_of
 from tacit_protocol.procedures.embedding_release.release import HISTOGRAMS
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 PROCEDURE = EmbeddingRelease()
 MIXED = domain_of(2, (4,))
@@ -31,47 +28,22 @@ def asked(domain: Domain = MIXED, owners: int = 1, reuses: str | None = None, **
     return study.model_copy(update={"owners": named})
 
 
-def table(rows: int = 500, domain: Domain = MIXED) -> MemoryTable:
-    rng = np.random.default_rng(3)
-    codes = rng.integers(0, 2, (rows, len(domain.categorical))).astype(np.int32)
-    return MemoryTable(domain, rng.random((rows, len(domain.numeric))), codes)
+def table(rows: int = 500, seed: int = 3) -> MemoryTable:
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(0, 2, (rows, 1)).astype(np.int32)
+    return MemoryTable(MIXED, rng.random((rows, 2)), codes)
 
 
 FOURIER: dict[str, Any] = {"method": "random-features", "n_frequencies": 30}
 CHOSEN: dict[str, Any] = {"method": "exponential", "candidate_rows": 2, "n_points": 6}
 
 
-def without_delta(study: Study) -> Study:
-    return study.model_copy(update={"budget": Budget.of(1.0, 0.0)})
+FEW: dict[str, Any] = {"n_points": 20, "n_bins": 5}
+"""Points that are drawn from histograms."""
 
 
-def release_of(study: Study, noise: Any) -> Release:
-    return PROCEDURE.privatise(study, PROCEDURE.summarise(study, table(domain=study.domain)), noise)
-
-
-def test_without_noise_the_release_is_the_mean_embedding_on_the_points() -> None:
-    study = asked(n_points=20, placement="uniform")
-    PROCEDURE.check(study)
-    verdict = PROCEDURE.assemble(study, {"o0": release_of(study, NoNoise())})
-    plan = plan_of(study)
-    (chunk,) = table().chunks()
-    exact = plan.features(chunk).mean(axis=0)
-    assert np.array(verdict.embedding["o0"]) == pytest.approx(exact, abs=1e-6)
-    assert len(verdict.points) == 20
-    assert verdict.noise_error["o0"] == pytest.approx(np.sqrt(20) * verdict.noise["o0"])
-
-
-def test_the_noise_is_that_of_a_diameter_of_at_most_sqrt_2_whatever_the_number_of_points_is() -> None:
-    """P2 adds noise for 2/n."""
-    for points in (5, 200):
-        study = asked(n_points=points, placement="uniform")
-        verdict = PROCEDURE.assemble(study, {"o0": release_of(study, SeededNoise(1))})
-        multiplier = next(
-            e for e in PROCEDURE.cost(study).events if e.mechanism == "gaussian"
-        ).noise_multiplier
-        bound = np.sqrt(2) * multiplier / 500
-        assert 0.9 * bound < verdict.noise["o0"] <= bound * (1 + 1e-3)
-        assert PROCEDURE.numbers_released(study) == points
+def release_of(study: Study, noise: Any, data: Any = None) -> Release:
+    return made_studies.release_of(PROCEDURE, study, data or table(), noise)
 
 
 @pytest.mark.parametrize(
@@ -88,19 +60,18 @@ def test_the_noise_is_that_of_a_diameter_of_at_most_sqrt_2_whatever_the_number_o
         ({"method": "exponential", "candidate_rows": 1, "n_points": 1}, "two or more"),
         ({"method": "exponential", "candidates": [[[0.1, 0.2, "l0"]]]}, "candidates"),
         ({"method": "exponential", "candidates": [[[0.1]], [[0.2]]]}, "one value per column"),
+        ({"placement": "uniform", "n_bins": 5}, "n_bins has no effect"),
+        ({"points": [[0.1, 0.2, "l0"]], "histogram_share": 0.5}, "histogram_share has no effect"),
+        ({"points": [[0.1, 0.2, "l0"]], "placement": "histograms"}, "neither counted nor placed"),
+        ({"method": "random-features", "placement": "histograms"}, "method subspace alone"),
+        ({"method": "exponential", "candidate_rows": 2, "placement": "histograms"}, "method subspace alone"),
+        ({"domain": domain_of(100), "n_points": 201}, "more than 20000 values"),
+        ({"domain": domain_of(40), "n_bins": 1000}, "fewer points or bins"),
     ],
 )
 def test_studies_that_cannot_be_run_are_refused(parameters: dict[str, Any], words: str) -> None:
     with pytest.raises(StudyError, match=words):
         PROCEDURE.check(asked(**parameters))
-
-
-def test_too_many_values_and_no_delta_are_refused() -> None:
-    wide = domain_of(CELLS_MAX // 1000 + 1)
-    with pytest.raises(StudyError, match="use fewer points"):
-        PROCEDURE.check(asked(wide, n_points=1000))
-    with pytest.raises(StudyError, match="delta above 0"):
-        PROCEDURE.check(without_delta(asked(noise="gaussian")))
 
 
 ME: dict[str, Any] = {"features": "me", "n_features": 12, "bandwidth": 0.4}
@@ -141,41 +112,8 @@ def test_the_mean_of_other_features_is_no_such_database(
         reread(PROCEDURE, study, study.owners[0], source, made)
 
 
-def test_random_features_release_their_exact_mean_and_can_be_drawn_again() -> None:
-    study = asked(**FOURIER)
-    PROCEDURE.check(study)
-    release = release_of(study, NoNoise())
-    check_release(PROCEDURE, study, release)
-    verdict = PROCEDURE.assemble(study, {"o0": release})
-    (chunk,) = table().chunks()
-    exact = features_of(study)(chunk).mean(axis=0)
-    assert np.array(verdict.embedding["o0"]) == pytest.approx(exact, abs=1e-6)
-    assert (verdict.frequencies, verdict.points, len(exact)) == (30, (), 60)
-    other = study.model_copy(update={"seed": "9" * 32})
-    assert not np.allclose(features_of(other)(chunk), features_of(study)(chunk))
-
-
-@pytest.mark.parametrize("parameters", [{"n_points": 12, "placement": "uniform"}, FOURIER])
-def test_without_delta_the_noise_is_laplace_and_pure(parameters: dict[str, Any]) -> None:
-    """Its scale is that of sqrt J times the L2 sensitivity over epsilon."""
-    study = without_delta(asked(**parameters))
-    (event,) = PROCEDURE.cost(study).events
-    assert event.mechanism == "laplace"
-    assert PROCEDURE.cost(asked(noise="laplace", **parameters)).events == (event,)
-    release = release_of(study, OpenDPNoise())
-    check_release(PROCEDURE, study, release)
-    verdict = PROCEDURE.assemble(study, {"o0": release})
-    features = features_of(study)
-    scale = np.sqrt(features.dimension) * features.diameter / 1.0 / 500
-    assert verdict.noise["o0"] == pytest.approx(np.sqrt(2) * scale, rel=1e-3)
-    assert verdict.noise["o0"] > np.sqrt(2) * scale
-    assert verdict.noise_law == "laplace"
-
-
 def test_the_likeliest_candidate_is_the_nearest_to_the_data() -> None:
     study = asked(**CHOSEN)
-    PROCEDURE.check(study)
-    assert (PROCEDURE.numbers_released(study), PROCEDURE.candidates(study)) == (1, 21)
     verdict = PROCEDURE.assemble(study, {"o0": release_of(study, Drawing())})
     plan = plan_of(study)
     assert plan.points is not None
@@ -185,89 +123,45 @@ def test_the_likeliest_candidate_is_the_nearest_to_the_data() -> None:
     apart = np.linalg.norm(plan.candidates.weights @ points - mean, axis=1)
     assert verdict.chosen == {"o0": int(np.argmin(apart))}
     assert verdict.weights is not None
-    assert sum(verdict.weights["o0"]) == pytest.approx(1)
     assert np.array(verdict.weights["o0"]) @ points == pytest.approx(np.array(verdict.embedding["o0"]))
-    assert len(verdict.points) == len(verdict.weights["o0"]) == 6
-    assert verdict.excess is not None
-    assert 0 < verdict.excess["o0"] < 0.1
 
 
-def test_given_candidates_are_drawn_from_by_the_real_source() -> None:
-    """All units at one row: at n = 500 and epsilon 1 the other is taken with probability below 1e-50."""
-    study = without_delta(
-        asked(method="exponential", bandwidth=0.1, candidates=[[[0.9, 0.9, "l1"]], [[0.2, 0.2, "l0"]]])
-    )
-    rows = MemoryTable(MIXED, np.full((500, 2), 0.2), np.zeros((500, 1), dtype=np.int32))
-    release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, rows), OpenDPNoise())
-    check_release(PROCEDURE, study, release)
-    assert release.choice == 1
-    assert release.vectors == {}
-
-
-def curated(study: Study) -> Study:
-    return study.model_copy(update={"curator": Party(name="curator", key="c" * 64)})
-
-
-@pytest.mark.parametrize("parameters", [{"n_points": 9, "placement": "uniform"}, FOURIER, CHOSEN])
-def test_a_curator_releases_one_database_of_all_its_owners_units(parameters: dict[str, Any]) -> None:
-    study = curated(asked(owners=2, **parameters))
+def test_a_curator_releases_one_database_of_all_its_owners_units() -> None:
+    curator = Party(name="curator", key="c" * 64)
+    study = asked(owners=2, n_points=9, placement="uniform").model_copy(update={"curator": curator})
     check_study(PROCEDURE, study)
     pool = PooledTable(MIXED, {"o0": table(300), "o1": table(200)})
-    release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, pool), Drawing())
-    check_release(PROCEDURE, study, release)
+    release = release_of(study, NoNoise(), pool)
     assert release.units_by_owner == {"o0": 300, "o1": 200}
     verdict = PROCEDURE.assemble(study, {"curator": release})
-    assert verdict.units == {"curator": 500}
-    assert set(verdict.embedding) == {"curator"}
-    if "method" not in parameters:
-        stacked = np.concatenate([features_of(study)(next(t.chunks())) for t in pool.parts.values()])
-        assert np.array(verdict.embedding["curator"]) == pytest.approx(stacked.mean(axis=0), abs=1e-6)
-        alone = PROCEDURE.assemble(asked(**parameters), {"o0": release_of(asked(**parameters), NoNoise())})
-        assert verdict.noise["curator"] == pytest.approx(alone.noise["o0"]), "the noise of 500 units"
+    stacked = np.concatenate([features_of(study)(next(t.chunks())) for t in pool.parts.values()])
+    assert np.array(verdict.embedding["curator"]) == pytest.approx(stacked.mean(axis=0), abs=1e-6)
 
 
-def test_warnings_know_a_curators_planned_units() -> None:
-    study = curated(asked(owners=2, n_points=100))
-    assert "noise exceeds" in PROCEDURE.warnings(study, {"o0": 10, "o1": 10})[0]
-    assert PROCEDURE.warnings(study, {"o0": 10}) == ()
-    assert PROCEDURE.warnings(study, {"o0": 50_000, "o1": 50_000}) == ()
-    assert PROCEDURE.warnings(asked(n_points=5), {"o0": 1})[0].startswith("Hopeless: ")
-
-
-@pytest.mark.parametrize("parameters", [{"n_points": 7}, FOURIER, CHOSEN])
-def test_a_database_is_read_again_as_it_is(parameters: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("parameters", "other", "words"),
+    [
+        (FEW, {"n_bins": 6}, "another n_bins"),
+        (FEW, {"n_bins": None, "placement": "uniform"}, "state points"),
+        (FOURIER, {"noise": "laplace"}, "another noise"),
+        (CHOSEN, {"candidate_rows": 3}, "another candidate_rows"),
+    ],
+)
+def test_a_database_is_read_again_as_it_is(
+    parameters: dict[str, Any], other: dict[str, Any], words: str
+) -> None:
     source = asked(**parameters)
     made = release_of(source, Drawing())
     study = asked(reuses="a" * 64, **parameters)
     found = reread(PROCEDURE, study, study.owners[0], source, made)
     assert (found.vectors, found.choice) == (made.vectors, made.choice)
-    other = study.model_copy(update={"seed": "9" * 32})
-    with pytest.raises(StudyError, match="seed"):
-        reread(PROCEDURE, other, other.owners[0], source, made)
-
-
-def test_databases_of_other_methods_noise_or_candidates_are_not_read_again() -> None:
-    drawn = {"n_points": 7, "placement": "uniform"}
-    earlier = asked(**CHOSEN), asked(**drawn), asked(**drawn)
-    now = asked(**CHOSEN | {"candidate_rows": 3}), asked(**FOURIER), asked(**drawn, noise="laplace")
-    for source, later, words in zip(earlier, now, ("candidate_rows", "method", "noise"), strict=True):
-        made = release_of(source, Drawing())
-        with pytest.raises(StudyError, match=f"another {words}"):
+    changed = {name: value for name, value in (parameters | other).items() if value is not None}
+    for later, reason in (
+        (study.model_copy(update={"seed": "9" * 32}), "seed"),
+        (asked(reuses="a" * 64, **changed), words),
+    ):
+        with pytest.raises(StudyError, match=reason):
             reread(PROCEDURE, later, later.owners[0], source, made)
-
-
-FEW: dict[str, Any] = {"n_points": 20, "n_bins": 5}
-CELLS = 2 * (5 + 3) + 4
-
-
-def mixed_table(rows: int = 500, seed: int = 3) -> MemoryTable:
-    rng = np.random.default_rng(seed)
-    codes = rng.integers(0, 2, (rows, 1)).astype(np.int32)
-    return MemoryTable(MIXED, rng.random((rows, 2)), codes)
-
-
-def drawn_release_of(study: Study, noise: Any, data: Any = None) -> Release:
-    return PROCEDURE.privatise(study, PROCEDURE.summarise(study, data or mixed_table()), noise)
 
 
 class Showing(NoNoise):
@@ -283,130 +177,35 @@ class Showing(NoNoise):
         return values.copy()
 
 
-def test_without_noise_the_release_is_the_histograms_and_the_mean_on_points_drawn_from_them() -> None:
+def test_without_noise_the_release_is_the_mean_on_points_drawn_from_the_histograms() -> None:
     study = asked(**FEW)
-    PROCEDURE.check(study)
-    release = drawn_release_of(study, NoNoise())
-    check_release(PROCEDURE, study, release)
+    release = release_of(study, NoNoise())
     verdict = PROCEDURE.assemble(study, {"o0": release})
-    assert PROCEDURE.numbers_released(study) == CELLS + 20
-    (chunk,) = mixed_table().chunks()
-    shares = ColumnHistograms(MIXED, 5).indicators(chunk).mean(axis=0)
-    assert verdict.histograms is not None
+    (chunk,) = table().chunks()
+    exact = features_of(study, release)(chunk).mean(axis=0)
+    assert np.array(verdict.embedding["o0"]) == pytest.approx(exact, abs=1e-6)
     assert verdict.drawn_points is not None
-    found = np.concatenate([verdict.histograms["o0"][column.name] for column in MIXED.columns])
-    assert found == pytest.approx(shares, abs=1e-6)
-    features = features_of(study, release)
-    assert np.array(verdict.embedding["o0"]) == pytest.approx(features(chunk).mean(axis=0), abs=1e-6)
-    assert (len(verdict.drawn_points["o0"]), verdict.points, verdict.bins) == (20, (), 5)
     assert {row[2] for row in verdict.drawn_points["o0"]} == {"l0", "l1"}, "no other category was seen"
 
 
 def test_points_depend_on_the_data_through_the_noisy_histograms_alone() -> None:
     """Same noisy histograms, other data: the same points; other noise on the same data: others."""
     study = asked(**FEW)
-    shown = drawn_release_of(study, SeededNoise(1)).vectors[HISTOGRAMS].values
-    one, other = (drawn_release_of(study, Showing(shown), mixed_table(seed=seed)) for seed in (3, 4))
+    shown = release_of(study, SeededNoise(1)).vectors[HISTOGRAMS].values
+    one, other = (release_of(study, Showing(shown), table(seed=seed)) for seed in (3, 4))
     first, second = (PROCEDURE.assemble(study, {"o0": release}) for release in (one, other))
     assert first.drawn_points == second.drawn_points
     assert first.embedding != second.embedding
-    again = PROCEDURE.assemble(study, {"o0": drawn_release_of(study, SeededNoise(2))})
+    again = PROCEDURE.assemble(study, {"o0": release_of(study, SeededNoise(2))})
     assert first.drawn_points != again.drawn_points
 
 
 def test_histograms_noise_is_drawn_once_where_data_are_read_before_the_budget_is_spent() -> None:
     """The agent's way: adapt outside of the ledger's transaction, which may have to be tried again."""
     study = asked(**FEW)
-    summary = PROCEDURE.adapt(study, PROCEDURE.summarise(study, mixed_table()), OpenDPNoise())
+    summary = PROCEDURE.adapt(study, PROCEDURE.summarise(study, table()), OpenDPNoise())
     one, again = (PROCEDURE.privatise(study, summary, OpenDPNoise()) for _ in range(2))
     assert one.vectors[HISTOGRAMS] == again.vectors[HISTOGRAMS]
     assert one.vectors[MEAN] != again.vectors[MEAN]
     check_release(PROCEDURE, study, one)
     assert "noisy" not in repr(summary), "nothing of it gets into a log"
-
-
-def test_histograms_and_mean_share_mu_squared() -> None:
-    """sqrt(2 d)/n for the first, at most sqrt 2/n for the second; the ledger's events cost the budget."""
-    study = asked(**FEW, histogram_share=0.4)
-    cost = PROCEDURE.cost(study)
-    multiplier = next(e for e in cost.events if isinstance(e, GaussianEvent)).noise_multiplier
-    assert fits(cost.events, study.budget)
-    release = drawn_release_of(study, SeededNoise(1))
-    scales = {name: vector.scale for name, vector in release.vectors.items()}
-    assert scales[HISTOGRAMS] == pytest.approx(np.sqrt(6 / 0.4) * multiplier, rel=1e-6)
-    assert scales[HISTOGRAMS] >= np.sqrt(6 / 0.4) * multiplier
-    assert scales[MEAN] == pytest.approx(np.sqrt(2 / 0.6) * multiplier, rel=1e-3)
-    assert release.guarantee == cost
-
-
-def test_without_delta_epsilon_is_shared() -> None:
-    study = without_delta(asked(**FEW))
-    first, second = PROCEDURE.cost(study).events
-    assert isinstance(first, LaplaceEvent)
-    assert isinstance(second, LaplaceEvent)
-    assert 1 / first.noise_multiplier == pytest.approx(0.25)
-    assert 1 / second.noise_multiplier == pytest.approx(0.75)
-    assert fits(PROCEDURE.cost(study).events, study.budget)
-    release = drawn_release_of(study, OpenDPNoise())
-    check_release(PROCEDURE, study, release)
-    assert release.vectors[HISTOGRAMS].scale == pytest.approx(2 * 3 / 0.25)
-    assert release.vectors[MEAN].scale == pytest.approx(np.sqrt(20) * np.sqrt(2) / 0.75, rel=1e-3)
-    verdict = PROCEDURE.assemble(study, {"o0": release})
-    assert verdict.noise_law == "laplace"
-    assert verdict.histogram_noise is not None
-    assert verdict.histogram_noise["o0"] == pytest.approx(np.sqrt(2) * 24 / 500)
-
-
-@pytest.mark.parametrize(
-    ("parameters", "words"),
-    [
-        ({"placement": "uniform", "n_bins": 5}, "n_bins has no effect"),
-        ({"points": [[0.1, 0.2, "l0"]], "histogram_share": 0.5}, "histogram_share has no effect"),
-        ({"points": [[0.1, 0.2, "l0"]], "placement": "histograms"}, "neither counted nor placed"),
-        ({"method": "random-features", "placement": "histograms"}, "method subspace alone"),
-        ({"method": "exponential", "candidate_rows": 2, "placement": "histograms"}, "method subspace alone"),
-    ],
-)
-def test_histograms_that_cannot_be_asked_for_are_refused(parameters: dict[str, Any], words: str) -> None:
-    with pytest.raises(StudyError, match=words):
-        PROCEDURE.check(asked(**parameters))
-
-
-def test_a_verdict_has_room_for_every_owners_points() -> None:
-    counts = [
-        PROCEDURE.numbers_released(asked(domain_of(columns), owners, n_bins=1)) - columns * 4
-        for columns, owners in ((1, 1), (3, 1), (10, 1), (100, 1), (100, 2), (1000, 1))
-    ]
-    assert counts == [100, 300, 500, 200, 100, 20]
-    with pytest.raises(StudyError, match="more than 20000 values"):
-        PROCEDURE.check(asked(domain_of(100), n_points=201))
-    with pytest.raises(StudyError, match="fewer points or bins"):
-        PROCEDURE.check(asked(domain_of(40), n_bins=1000))
-    with pytest.raises(StudyError, match="drawn from each sender's release"):
-        features_of(asked())
-    with pytest.raises(StudyError, match="drawn from its own histograms"):
-        plan_of(asked())
-
-
-def test_a_study_with_the_same_seed_reads_it_again_as_it_is() -> None:
-    source = asked(**FEW)
-    made = drawn_release_of(source, SeededNoise(1))
-    study = asked(reuses="a" * 64, **FEW)
-    assert reread(PROCEDURE, study, study.owners[0], source, made).vectors == made.vectors
-    for other, words in (
-        (study.model_copy(update={"seed": "9" * 32}), "another seed"),
-        (asked(reuses="a" * 64, **FEW | {"n_bins": 6}), "another n_bins"),
-        (asked(reuses="a" * 64, n_points=20, placement="uniform"), "state points"),
-    ):
-        with pytest.raises(StudyError, match=words):
-            reread(PROCEDURE, other, other.owners[0], source, made)
-
-
-def test_it_enters_no_two_sample_study_and_the_refusal_says_what_to_do() -> None:
-    source = asked(n_points=12, bandwidth=0.4)
-    made = drawn_release_of(source, SeededNoise(1))
-    two = study_of(MIXED, {"features": "me", "n_features": 12, "bandwidth": 0.4}, owners=2)
-    owners = (two.owners[0].model_copy(update={"reuses": "a" * 64}), two.owners[1])
-    two = two.model_copy(update={"owners": owners})
-    with pytest.raises(StudyError, match="state points"):
-        reread(KernelTwoSample(), two, two.owners[0], source, made, lender=PROCEDURE)

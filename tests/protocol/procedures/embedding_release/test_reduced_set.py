@@ -78,24 +78,3 @@ def test_points_that_moved_match_better_than_points_that_could_not(name: str) ->
     assert 0 <= found.points.numeric.min() <= found.points.numeric.max() <= 1
     gained = found.weights @ features.values(found.points) - target
     assert found.squared_distance == pytest.approx(float(gained @ gained))
-
-
-def test_it_stops_at_the_noise() -> None:
-    features = fourier()
-    target = features.values(points(300)).mean(axis=0)
-    found = fit_reduced_set(features, target, 0.1, [points(8)])
-    closer = fit_reduced_set(features, target, 1e-4, [points(8)])
-    assert closer.squared_distance < 1e-4 < found.squared_distance <= 0.01
-
-
-def test_categories_stay_and_restarts_help_or_do_nothing() -> None:
-    features = embedding("gaussian", categories=1)
-    target = features.values(points(100, 1)).mean(axis=0)
-    starts = [points(4, 1) for _ in range(3)]
-    parts: list[float] = []
-    one = fit_reduced_set(features, target, 1e-9, starts[:1])
-    three = fit_reduced_set(features, target, 1e-9, starts, parts.append)
-    assert three.squared_distance <= one.squared_distance
-    assert np.array_equal(one.points.categorical, starts[0].categorical)
-    assert parts == sorted(parts)
-    assert parts[-1] == 1.0

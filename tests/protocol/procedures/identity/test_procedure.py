@@ -5,17 +5,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_studies import SimulatedNoise as SeededNoise
-from made_studies import made_study
+from made_studies import made_study, release_of
+from two_sample_cases import MemoryTable
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.privacy.accounting import compose_epsilon_micro, epsilon_spent
-from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, GaussianEvent, LaplaceEvent
-from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
-from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release
+from tacit_protocol.privacy.accounting import epsilon_spent
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.identity import Identity
 
@@ -36,20 +35,10 @@ EVERY: dict[str, dict[str, Any]] = {
 }
 
 
-class Codes:
-    """A table of one row a unit, or of several."""
-
-    def __init__(
-        self, codes: np.ndarray, unit: np.ndarray | None = None, domain: Domain | None = None
-    ) -> None:
-        self.domain = domain or Domain(columns=(COLUMN,))
-        self.units = len(codes) if unit is None else int(unit.max()) + 1
-        shape = codes[:, None] if codes.ndim == 1 else codes
-        numeric = np.zeros((len(codes), 0))
-        self._chunk = EncodedChunk(numeric, shape.astype(np.int32), unit, self.units)
-
-    def chunks(self) -> Any:
-        yield self._chunk
+def table_of(codes: np.ndarray, domain: Domain | None = None) -> MemoryTable:
+    """A table of categories, one row a unit."""
+    held = codes.reshape(len(codes), -1).astype(np.int32)
+    return MemoryTable(domain or Domain(columns=(COLUMN,)), np.zeros((len(codes), 0)), held)
 
 
 def study(method: str = "mcgof", probabilities: Any = None, **changes: Any) -> Study:
@@ -60,10 +49,9 @@ def study(method: str = "mcgof", probabilities: Any = None, **changes: Any) -> S
     )
 
 
-def run(asked: Study, table: Codes, noise: NoiseSource | None = None) -> tuple[Release, Any]:
+def run(asked: Study, table: MemoryTable) -> tuple[Release, Any]:
     IDENTITY.check(asked)
-    release = IDENTITY.privatise(asked, IDENTITY.summarise(asked, table), noise or OpenDPNoise())
-    check_release(IDENTITY, asked, release)
+    release = release_of(IDENTITY, asked, table, OpenDPNoise())
     return release, IDENTITY.assemble(asked, {"owner": release})
 
 
@@ -74,7 +62,7 @@ def of(name: str, **changes: Any) -> Study:
 @pytest.mark.parametrize("name", EVERY)
 def test_every_method_sees_a_distribution_that_is_another(name: str) -> None:
     """One cell holds all of 20 000 units: decisions reject but for their blind coins, which are counted."""
-    table = Codes(np.zeros(20_000, dtype=np.int64))
+    table = table_of(np.zeros(20_000, dtype=np.int64))
     release, verdict = run(of(name), table)
     assert verdict.units == {"owner": 20_000}
     if name in ("privit", "repetition"):
@@ -88,33 +76,6 @@ def test_every_method_sees_a_distribution_that_is_another(name: str) -> None:
         assert verdict.reject
         assert 0 < verdict.pvalue <= 0.001
         assert release.decision is None
-
-
-@pytest.mark.parametrize("name", [name for name in EVERY if name not in ("privit", "repetition")])
-def test_counts_just_as_expected_are_not_rejected(name: str) -> None:
-    """The statistic is that of noise alone."""
-    asked = of(name, level=0.001, budget=Budget.of(20.0, 1e-6))
-    _, verdict = run(asked, Codes(np.arange(20_000) % 4), SeededNoise(1))
-    assert not verdict.reject
-    assert verdict.cells == 6
-
-
-def test_what_each_method_spends() -> None:
-    events = {name: IDENTITY.cost(of(name)).events for name in EVERY}
-    for name in ("mcgof", "mcgof published", "privit-laplace"):
-        assert [type(event) for event in events[name]] == [LaplaceEvent]
-        assert epsilon_spent(events[name], 0.0) == pytest.approx(2.0)
-    assert [type(event) for event in events["privit-laplace filter"]] == [LaplaceEvent] * 2
-    assert epsilon_spent(events["privit-laplace filter"], 0.0) <= 2.0
-    for name in ("privit", "repetition"):
-        assert events[name] == (ApproximateEvent(epsilon=2.0, delta=0.0),)
-        assert compose_epsilon_micro(events[name], 0) == 2_000_000
-    for name in ("zcdp-gof", "mcgof gaussian"):
-        assert isinstance(events[name][0], GaussianEvent)
-        assert compose_epsilon_micro(events[name], 10**6) <= 2_000_000
-    gaussian = events["zcdp-gof rho"][0]
-    assert isinstance(gaussian, GaussianEvent)
-    assert gaussian.noise_multiplier == pytest.approx(1 / math.sqrt(2 * 0.02))
 
 
 def test_many_releases_of_rho_compose_to_no_more_than_zcdp_says() -> None:
@@ -166,31 +127,14 @@ def test_privit_refuses_units_with_which_it_would_not_be_private() -> None:
     unplanned = study("privit")
     IDENTITY.check(unplanned)
     with pytest.raises(StudyError, match="would not be private"):
-        IDENTITY.summarise(unplanned, Codes(np.arange(300) % 4))
+        IDENTITY.summarise(unplanned, table_of(np.arange(300) % 4))
     assert "Hopeless" in IDENTITY.warnings(unplanned, {"owner": 300})[0]
 
 
 def test_an_impossible_category_that_is_occupied_is_seen() -> None:
     codes = np.repeat(np.arange(6), [2400, 2400, 2400, 2400, 400, 0])
     for name in ("mcgof", "mcgof published", "zcdp-gof", "privit-laplace"):
-        assert run(of(name), Codes(codes))[1].reject, name
-
-
-def test_a_cross_of_columns_is_tested_cell_by_cell() -> None:
-    two = Domain(
-        columns=(
-            CategoricalColumn(name="x", levels=("a", "b")),
-            CategoricalColumn(name="y", levels=("u", "v")),
-        )
-    )
-    asked = study("mcgof", domain=two)
-    rng = np.random.default_rng(3)
-    x = rng.integers(0, 2, 8000)
-    independent = Codes(np.column_stack([np.arange(8000) % 2, np.arange(8000) // 2 % 2]), domain=two)
-    same = Codes(np.column_stack([x, x]), domain=two)
-    assert run(asked, independent)[1].cells == 16
-    assert not run(asked.model_copy(update={"level": 0.001}), independent, SeededNoise(1))[1].reject
-    assert run(asked, same)[1].reject
+        assert run(of(name), table_of(codes))[1].reject, name
 
 
 def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
@@ -203,7 +147,7 @@ def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
             update={"procedure": "noisy_counts", "parameters": {"noise": noise}}
         )
         earlier = counting.privatise(
-            source, counting.summarise(source, Codes(codes, domain=two)), OpenDPNoise()
+            source, counting.summarise(source, table_of(codes, domain=two)), OpenDPNoise()
         )
         owner = Owner(name="owner", key="0" * 64, data_set="data", reuses="a" * 64)
         asked = study(method, owners=(owner,))
@@ -217,7 +161,9 @@ def test_noisy_counts_of_an_earlier_study_are_read_again() -> None:
     with pytest.raises(StudyError, match="use mcgof"):
         IDENTITY.reread(study("privit-laplace"), owner, source, earlier)
     laplace = source.model_copy(update={"parameters": {"noise": "laplace"}})
-    counts = counting.privatise(laplace, counting.summarise(laplace, Codes(codes, domain=two)), OpenDPNoise())
+    counts = counting.privatise(
+        laplace, counting.summarise(laplace, table_of(codes, domain=two)), OpenDPNoise()
+    )
     with pytest.raises(StudyError, match="Gaussian counts"):
         IDENTITY.reread(study("zcdp-gof"), owner, laplace, counts)
 
@@ -230,29 +176,8 @@ def counted(unlisted: str, codes: np.ndarray) -> tuple[Study, Release]:
     """A study of noisy counts, and its owner's release."""
     source = study().model_copy(update={"procedure": "noisy_counts", "parameters": {"unlisted": unlisted}})
     counting = NoisyCounts()
-    summary = counting.summarise(source, Codes(codes, domain=source.domain))
+    summary = counting.summarise(source, table_of(codes, domain=source.domain))
     return source, counting.privatise(source, summary, OpenDPNoise())
-
-
-def test_counts_with_unlisted_values_in_the_last_level_are_read_where_the_study_counts_so_too() -> None:
-    """Codes 4 and 5 are "other" and "missing": a folded release has them in the last level."""
-    codes = np.concatenate([np.arange(6000) % 4, np.full(2000, 4), np.full(2000, 5)])
-    source, folded = counted("last", codes)
-    assert len(folded.vectors["counts"].values) == 4
-    asked = study(
-        owners=(reusing_owner(),),
-        probabilities=[0.15, 0.15, 0.15, 0.55],
-        parameters={"unlisted": "last"},
-    )
-    read = IDENTITY.reread(asked, asked.owners[0], source, folded)
-    IDENTITY.check_reread(asked, read)
-    verdict = IDENTITY.assemble(asked, {"owner": read})
-    assert verdict.cells == 4
-    # The counts are exactly as expected, a thousand at least: noise alone adds 2 with probability 1e-10.
-    assert verdict.statistic is not None
-    assert verdict.statistic < 2
-    uniform = study(owners=(reusing_owner(),), parameters={"unlisted": "last"})
-    assert IDENTITY.assemble(uniform, {"owner": read}).reject
 
 
 def test_counts_of_other_cells_are_not_taken_for_the_studys_own() -> None:
@@ -265,40 +190,6 @@ def test_counts_of_other_cells_are_not_taken_for_the_studys_own() -> None:
             IDENTITY.reread(asked, asked.owners[0], source, release)
         with pytest.raises(ReleaseError):
             IDENTITY.check_reread(asked, release)
-
-
-def test_counts_released_for_identity_are_read_again_too() -> None:
-    """Those of mcgof, and of the filter of privit-laplace; a statistic or a decision holds no counts."""
-    table = Codes(np.zeros(6000, dtype=np.int64))
-    for name in EVERY:
-        source = of(name)
-        release, _ = run(source, table)
-        asked = study(owners=(reusing_owner(),))
-        if "counts" in release.vectors:
-            verdict = IDENTITY.assemble(
-                asked, {"owner": IDENTITY.reread(asked, asked.owners[0], source, release)}
-            )
-            assert verdict.reject
-        else:
-            assert name.partition(" ")[0] in {"privit-laplace", "repetition", "privit"}
-            with pytest.raises(StudyError, match="did not release noisy counts"):
-                IDENTITY.reread(asked, asked.owners[0], source, release)
-
-
-def test_a_numeric_column_is_tested_between_its_cuts() -> None:
-    domain = Domain(columns=(NumericColumn(name="age", lower=0.0, upper=100.0),))
-    asked = study(probabilities=[0.5, 0.3, 0.2], domain=domain, parameters={"cuts": {"age": [50.0, 80.0]}})
-    ages = np.linspace(0.0, 100.0, 9000, endpoint=False)
-
-    class Ages(Codes):
-        def chunks(self) -> Any:
-            yield EncodedChunk(ages[:, None] / 100, np.zeros((len(ages), 0), np.int32), None, len(ages))
-
-    _, verdict = run(asked, Ages(np.zeros(len(ages), dtype=np.int64), domain=domain))
-    assert verdict.cells == 3
-    assert verdict.statistic < 2  # as above
-    other = asked.model_copy(update={"parameters": asked.parameters | {"probabilities": [0.2, 0.3, 0.5]}})
-    assert run(other, Ages(np.zeros(len(ages), dtype=np.int64), domain=domain))[1].reject
 
 
 def test_a_repetition_that_could_never_reject_is_refused() -> None:

@@ -54,31 +54,6 @@ def test_the_published_statistic_divides_by_expected_counts_and_impossible_cells
     assert float(fit.statistic(np.array([7.0, 4.0, 6.0]))) == pytest.approx(4 / 5 + 1 / 5 + 36 / 18)
 
 
-def test_pvalues_are_never_zero_and_seeds_are_per_replicate() -> None:
-    fit = GoodnessOfFit(skewed(5), 100, CellNoise("laplace", 2.0), "noise-aware")
-    seed = np.random.SeedSequence(4)
-    assert fit.monte_carlo_pvalue(1e9, 999, seed) == 1 / 1000
-    assert fit.chi_square_pvalue(1e9) > 0
-    one = fit.monte_carlo_pvalue(5.0, 999, np.random.SeedSequence(7))
-    assert one == fit.monte_carlo_pvalue(5.0, 999, np.random.SeedSequence(7))
-    children = np.random.SeedSequence(7).spawn(999)
-    values = [float(fit.statistic(fit.simulate(np.random.default_rng(child)))) for child in children]
-    assert one == (1 + np.sum(np.array(values) >= 5.0)) / 1000
-
-
-def test_chi_square_serves_gaussian_noise_and_its_own_weights_alone() -> None:
-    seed = np.random.SeedSequence(1)
-    laplace = GoodnessOfFit(skewed(4), 100, CellNoise("laplace", 9.0), "noise-aware")
-    with pytest.raises(ValueError, match="Gaussian"):
-        laplace.test(np.zeros(4), "chi-square", 999, seed)
-    gaussian = GoodnessOfFit(skewed(4), 100, CellNoise("gaussian", 30.0), "noise-aware")
-    found = gaussian.test(100 * skewed(4) + np.array([50.0, 0, 0, -50]), "auto", 999, seed)
-    assert "chi-square with 3" in found.null
-    assert found.pvalue == pytest.approx(chi2.sf(found.statistic, 3))
-    rare = GoodnessOfFit(sparse(6), 100, CellNoise("gaussian", 1.0), "noise-aware")
-    assert "simulations" in rare.test(100 * sparse(6), "auto", 999, seed).null
-
-
 GRID = [
     (law, cells, units, epsilon)
     for law in LAWS

@@ -18,7 +18,6 @@ from scipy.optimize import minimize
 from tacit_protocol.features.kernels import LinearKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.procedures.joint_independence.sensitivity import (
-    evaluation_error,
     observed_sensitivity,
     permuted_sensitivity,
     statistic_max,
@@ -243,8 +242,6 @@ def test_the_bounds_of_few_units() -> None:
     for arguments in ((1, 2), (2, 1)):
         with pytest.raises(ValueError, match="at least two"):
             observed_sensitivity(*arguments)
-        with pytest.raises(ValueError, match="at least two"):
-            evaluation_error(*arguments, 1e-14)
 
 
 @pytest.mark.parametrize("variables", [2, 3, 4, 5])

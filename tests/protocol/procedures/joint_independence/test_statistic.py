@@ -1,7 +1,6 @@
 """Permuted statistics: the definition's number in all three ways, and for any workers."""
 
 import math
-import tracemalloc
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -10,18 +9,14 @@ import pytest
 
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
-from tacit_protocol.numerics import permutations
 from tacit_protocol.procedures.joint_independence import statistic
 from tacit_protocol.procedures.joint_independence.sensitivity import SUMMATION_ROUNDINGS, evaluation_error
 from tacit_protocol.procedures.joint_independence.statistic import (
-    GRAM_BYTES_MAX,
-    PAIRS_MAX,
     PairStatistic,
     TensorStatistic,
+    draw_permutations,
     permuted_statistics,
-    units_max,
 )
-from tacit_protocol.workers import ThreadWorkers
 
 Floats = np.typing.NDArray[np.float64]
 SEED = np.random.SeedSequence(5)
@@ -53,7 +48,7 @@ def definition(values: Floats, bandwidth: float, orders: Sequence[np.typing.NDAr
 
 
 def orders_of(index: int, variables: int, units: int) -> list[np.typing.NDArray[np.int64]]:
-    drawn = permutations.draw_permutations(SEED, index, variables, units)
+    drawn = draw_permutations(SEED, index, variables, units)
     return [np.arange(units) if order is None else order for order in drawn]
 
 
@@ -239,69 +234,6 @@ def test_sums_of_many_equal_values_take_no_more_roundings_than_stated(value: flo
     constant = Given(np.full((1200, 1200), value))
     for held in (True, False):
         assert PairStatistic([constant, constant], held)([[None, None]])[0] <= allowed
-
-
-@pytest.mark.parametrize("kernel", [ProductKernel("gaussian", 0.15), ProductKernel("laplacian", 0.15)])
-def test_the_result_does_not_depend_on_workers_and_blocks(
-    kernel: ProductKernel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    grams = grams_of(data(150, 3), kernel)
-    one = permuted_statistics(grams, 40, SEED)
-    assert np.array_equal(one, permuted_statistics(grams, 40, SEED, workers=ThreadWorkers(4)))
-    assert np.array_equal(one[:21], permuted_statistics(grams, 20, SEED, workers=ThreadWorkers(2)))
-    for block in (1, 5, 100):
-        monkeypatch.setattr(permutations, "REPLICATES_AT_ONCE", block)
-        assert np.array_equal(one, permuted_statistics(grams, 40, SEED))
-
-
-def test_categories_and_numbers_go_together() -> None:
-    rng = np.random.default_rng(3)
-    codes = rng.integers(0, 3, (100, 1)).astype(np.float64)
-    grams = grams_of(data(100, 1), codes=codes)
-    found = permuted_statistics(grams, 3, SEED)
-    equal = (codes == codes.T).astype(np.float64)
-    values = data(100, 1)
-    smooth = np.exp(-((values - values.T) ** 2) / (2 * 0.15**2))
-    for b in range(4):
-        order = orders_of(b, 2, 100)[1]
-        permuted = equal[np.ix_(order, order)]
-        squared = (smooth * permuted).mean() - 2 * (smooth.mean(1) * permuted.mean(1)).mean()
-        squared += smooth.mean() * permuted.mean()
-        assert found[b] == pytest.approx(np.sqrt(squared), abs=1e-9)
-
-
-def test_many_variables_take_the_path_that_fits() -> None:
-    """Thirteen variables are more than the tensor's splits are looked through for."""
-    values = np.random.default_rng(4).random((30, 13))
-    found = permuted_statistics(grams_of(values, ProductKernel("gaussian", 2.0)), 2, SEED)
-    expected = [definition(values, 2.0, orders_of(b, 13, 30)) for b in range(3)]
-    assert np.abs(found - expected).max() < 1e-7
-
-
-@pytest.mark.parametrize("permuted", [99, 999, 9999])
-@pytest.mark.parametrize("variables", [2, 3, 32])
-def test_the_largest_study_is_bounded_by_its_work(variables: int, permuted: int) -> None:
-    units = units_max(variables, permuted)
-    assert (permuted + 1) * (variables - 1) * units**2 / 2 <= PAIRS_MAX
-    assert (permuted + 1) * (variables - 1) * (units + 1) ** 2 / 2 > PAIRS_MAX
-    assert units <= statistic.SUMMED_MAX
-    # Of units with several rows the matrices are held: evaluated once, not with every replicate.
-    held = units_max(variables, permuted, several_rows=True)
-    assert 8 * variables * held**2 <= GRAM_BYTES_MAX
-    assert held <= units
-
-
-def test_memory_does_not_grow_with_the_square_of_the_units() -> None:
-    """Two matrices of 4000 units would take 256 MB; the tiles' arrays, with row means by strips, take 40."""
-    grams = grams_of(data(4000, 2), ProductKernel("laplacian", 0.1))
-    assert not statistic.holding_pays(grams)
-    tracemalloc.start()
-    try:
-        permuted_statistics(grams, 1, SEED)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 60e6
 
 
 def test_a_factor_that_misses_an_entry_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,6 @@ from noisy_moments import noisy_covariance, null_means, spectra, symmetric_noise
 from planted import with_mistake
 from scipy import stats
 
-from tacit_protocol.features.additive import AdditiveFeatures, default_choice
 from tacit_protocol.numerics.multiplicity import holm
 from tacit_protocol.numerics.quadratic_forms import survival
 from tacit_protocol.procedures.kernel_two_sample import statistic
@@ -21,13 +20,7 @@ from tacit_protocol.procedures.kernel_two_sample.statistic import (
     detectable_squared_mmd,
     published_test,
 )
-from tacit_protocol.procedures.means.max_form import Family
-from tacit_protocol.procedures.means.private_means import (
-    FloatMatrix,
-    PrivateCovariance,
-    PrivateMeans,
-    pool_covariance,
-)
+from tacit_protocol.procedures.means.private_means import FloatMatrix, PrivateCovariance, PrivateMeans
 
 SPECTRUM = spectra(3)["powers"]
 
@@ -68,15 +61,6 @@ def test_pairs_are_in_order_adjusted_by_holm_and_name_who_differs(form: Form) ->
         assert (pair.mmd.lower > 0) == (pair.second == 3)
 
 
-@pytest.mark.parametrize("form", ["mmd", "noise-aware", "weighted", "asymptotic"])
-def test_two_owners_are_tested_once(form: Form) -> None:
-    test, evidence = finder_of(form), evidence_of(2)
-    overall = test.run(evidence)
-    (pair,) = test.compare_pairs(evidence, overall, 0.95)
-    assert pair.pvalue == overall.pvalue
-    assert test.run(evidence) == overall
-
-
 def unequal(rng: np.random.Generator) -> tuple[Evidence, float]:
     """A small owner with a small covariance and a large one with a large: noise-free second moments."""
     spreads, units = np.array([[0.02, 0.02], [0.4, 0.3]]), np.array([50.0, 5000.0])
@@ -112,62 +96,6 @@ def test_pooling_by_units_would_bias_the_estimate() -> None:
         abs(bias(with_mistake(statistic, "evidence.second_noise, 1 / means.units", "evidence.second_noise")))
         > 5.5
     )
-
-
-@pytest.mark.parametrize("shifted", [False, True])
-def test_additive_features_estimate_and_interval(shifted: bool) -> None:
-    """Released means alone: the trace follows from the features' norm of 1."""
-    features = AdditiveFeatures(2, (), default_choice(2, (), 0.3))
-    test = TwoSampleTest(
-        "max", features, (Family("column", (("0", 0, 12),), 1.0),), 99, 1e-3, np.random.SeedSequence(1)
-    )
-    rng, runs = np.random.default_rng(8), 300
-    law = [rng.random((400, 2)), rng.random((400, 2)) ** (3 if shifted else 1)]
-    if not shifted:
-        law[1] = law[0]
-    values = [features(_rows(points)) for points in law]
-    truth = float(np.sum((values[0].mean(axis=0) - values[1].mean(axis=0)) ** 2))
-    units, noise = np.array([300.0, 900.0]), np.array([0.01, 0.004])
-    found = []
-    for _ in range(runs):
-        drawn = [v[rng.integers(0, 400, int(n))].mean(axis=0) for v, n in zip(values, units, strict=True)]
-        noisy = np.stack(drawn) + rng.standard_normal((2, features.dimension)) * noise[:, None]
-        found.append(test.estimate(Evidence(PrivateMeans(noisy, units, noise)), 0.95))
-    estimates = np.array([f.squared_mmd for f in found])
-    assert abs(estimates.mean() - truth) < 5.5 * estimates.std() / np.sqrt(runs)
-    covered = np.mean([f.lower <= truth <= f.upper for f in found])
-    assert covered >= 0.88, "0.95 less more than five standard errors"
-
-
-def _rows(points: FloatMatrix) -> Any:
-    class Rows:
-        numeric = points
-        categorical = np.zeros((len(points), 0), dtype=np.int32)
-
-    return Rows()
-
-
-def test_pooled_covariance_is_unbiased_and_states_its_noise() -> None:
-    rng, runs = np.random.default_rng(9), 4000
-    units, noise = np.array([100.0, 300.0]), np.array([0.04, 0.02])
-    draws = []
-    for _ in range(runs):
-        means = PrivateMeans(rng.standard_normal((2, 3)) * 0.05 + 0.3, units, np.full(2, 0.05))
-        truth = np.full((2, 3), 0.3)
-        moments = np.stack(
-            [
-                np.diag(SPECTRUM) + np.outer(t, t) + symmetric_noise(3, s, rng)
-                for t, s in zip(truth, noise, strict=True)
-            ]
-        )
-        draws.append(pool_covariance(means, moments, noise))
-    matrices = np.stack([draw.matrix for draw in draws])
-    np.testing.assert_allclose(matrices.mean(axis=0), np.diag(SPECTRUM), atol=5.5 * 0.04 / np.sqrt(runs))
-    assert draws[0].noise == pytest.approx(np.hypot(0.25 * 0.04, 0.75 * 0.02))
-    assert draws[0].units == 400.0
-    np.testing.assert_array_equal(matrices[0], matrices[0].T)
-    evenly = pool_covariance(means, moments, noise, np.ones(2))
-    assert evenly.noise == pytest.approx(np.hypot(0.5 * 0.04, 0.5 * 0.02))
 
 
 UNITS, NOISE, GAMMA = np.array([300.0, 700.0]), np.array([0.02, 0.01]), 1e-3

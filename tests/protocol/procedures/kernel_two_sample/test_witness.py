@@ -1,41 +1,18 @@
 """The witness at test locations: what it is, how sure it is, and which locations a verdict names."""
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
-from two_sample_cases import (
-    MemoryTable,
-    NoNoise,
-    SeededNoise,
-    domain_of,
-    numbers,
-    study_of,
-    verdict_of,
-)
+from two_sample_cases import SeededNoise, domain_of, numbers, study_of, verdict_of
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import (
-    UNLISTED,
-    Locations,
-    RawMeanEmbedding,
-    WhitenedMeanEmbedding,
-    decode_locations,
-    encode_locations,
-)
+from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding, WhitenedMeanEmbedding
 from tacit_protocol.procedures.kernel_two_sample import statistic as witnesses
-from tacit_protocol.procedures.kernel_two_sample.statistic import (
-    LOCATIONS_NAMED_MAX,
-    Witness,
-    location_differences,
-    witness_at_locations,
-)
+from tacit_protocol.procedures.kernel_two_sample.statistic import Witness, witness_at_locations
 from tacit_protocol.procedures.means.private_means import FloatMatrix, PrivateCovariance
 
 LOCATIONS = [[0.2, 0.3], [0.5, 0.5], [0.7, 0.6], [0.52, 0.5]]
-PARAMETERS: dict[str, Any] = {"features": "me", "locations": LOCATIONS, "bandwidth": 0.2}
 
 
 def sample(seed: int, n: int, mean: float = 0.5) -> FloatMatrix:
@@ -59,24 +36,6 @@ def test_the_unwhitener_turns_mean_features_back_into_mean_kernels(build: Any) -
     means = [features(next(table.chunks())).mean(axis=0) for table in tables]
     assert features.locations is locations
     assert np.allclose(features.unwhitener @ (means[0] - means[1]), kernel_means(x, y), atol=1e-10)
-
-
-@pytest.mark.parametrize("calibration", ["tight", "paper"])
-def test_a_verdict_without_noise_states_the_differences_of_mean_kernels(calibration: str) -> None:
-    domain, x, y = domain_of(2), sample(1, 3000, 0.45), sample(2, 2000)
-    study = study_of(domain, {**PARAMETERS, "calibration": calibration}, epsilon=50.0)
-    found = verdict_of(study, [numbers(domain, x), numbers(domain, y)], NoNoise()).locations
-    expected = {tuple(row): value for row, value in zip(LOCATIONS, kernel_means(x, y), strict=True)}
-    assert {(one.first, one.second) for one in found} == {("o0", "o1")}
-    assert len(found) == len(LOCATIONS)
-    for one in found:
-        place = tuple(float(value) for value in one.values.values() if value is not None)
-        assert one.difference == pytest.approx(expected[place], abs=1e-6)
-    scores = [abs(one.difference) / one.standard_error for one in found]
-    assert scores == sorted(scores, reverse=True)
-    assert found[0].reject
-    assert found[0].values == {"n0": 0.2, "n1": 0.3}
-    assert found[0].difference > 0  # the first owner has more records there
 
 
 def test_standard_errors_are_those_of_noise_and_of_sampling() -> None:
@@ -126,52 +85,3 @@ def test_standard_errors_that_forget_the_noise_are_caught(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(witnesses, "witness_at_locations", forgetful)
     assert false_names(300, (300, 300), 1.0) > 38
-
-
-def test_categories_are_named_by_their_levels() -> None:
-    domain = Domain(
-        columns=(
-            CategoricalColumn(name="sex", levels=("F", "M")),
-            NumericColumn(name="age", lower=0.0, upper=120.0),
-        )
-    )
-    rows = [["F", 30.0], ["M", 60.0], ["X", 90.0], [None, 120.0]]
-    decoded = decode_locations(domain, encode_locations(domain, rows))
-    assert [row["sex"] for row in decoded] == ["F", "M", UNLISTED, None]
-    assert [row["age"] for row in decoded] == pytest.approx([30.0, 60.0, 90.0, 120.0])
-    assert list(decoded[0]) == ["sex", "age"]
-    rng = np.random.default_rng(1)
-    tables = [
-        MemoryTable(domain, 0.5 + 0.02 * rng.standard_normal((2000, 1)), codes[:, None].astype(np.int32))
-        for codes in (np.zeros(2000, int), np.ones(2000, int))
-    ]
-    study = study_of(domain, {"features": "me", "locations": rows, "bandwidth": 0.3}, epsilon=5.0)
-    found = verdict_of(study, tables, SeededNoise(1)).locations
-    # All of o0 are F and all of o1 are M: tens of standard errors apart.
-    signs = {one.values["sex"]: math.copysign(1, one.difference) for one in found[:2]}
-    assert signs == {"F": 1.0, "M": -1.0}
-
-
-def test_several_owners_share_one_correction_and_only_the_strongest_are_named() -> None:
-    domain = domain_of(1)
-    parameters: dict[str, Any] = {"features": "me", "n_features": 5, "bandwidth": 0.2}
-    rng = np.random.default_rng(1)
-    tables = [numbers(domain, mean + 0.1 * rng.standard_normal((3000, 1))) for mean in (0.5, 0.5, 0.6)]
-    study = study_of(domain, parameters, owners=3, epsilon=5.0)
-    found = verdict_of(study, tables, SeededNoise(1)).locations
-    assert len(found) == LOCATIONS_NAMED_MAX
-    assert {(one.first, one.second) for one in found if one.reject} == {("o0", "o2"), ("o1", "o2")}
-
-
-def test_holm_runs_over_locations_and_pairs_together() -> None:
-    features = RawMeanEmbedding(
-        ProductKernel("gaussian", 0.2), Locations(np.array([[0.2], [0.8]]), np.zeros((2, 0), np.int32))
-    )
-    ones = np.ones(2)
-    seen = {(0, 1): Witness(np.array([0.0, 3.0]), ones), (0, 2): Witness(np.array([-4.0, 0.0]), ones)}
-    found = location_differences(domain_of(1), features, ["a", "b", "c"], seen, 0.01)
-    assert [(one.second, one.difference) for one in found[:2]] == [("c", -4.0), ("b", 3.0)]
-    assert found[0].pvalue == pytest.approx(4 * math.erfc(4 / math.sqrt(2)))
-    assert found[1].pvalue == pytest.approx(3 * math.erfc(3 / math.sqrt(2)))
-    assert [one.reject for one in found[:2]] == [True, True]
-    assert location_differences(domain_of(1), features, ["a"], {}, 0.01) == ()

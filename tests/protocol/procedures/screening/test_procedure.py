@@ -4,6 +4,7 @@ import math
 from functools import cache
 from typing import Any
 
+import made_studies
 import numpy as np
 import pytest
 from long_runs import choose
@@ -13,12 +14,10 @@ from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
 from tacit_protocol.features.brownian import BrownianColumns, numeric_block
 from tacit_protocol.features.sketches import SketchRelease
 from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Party, Study
-from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
+from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation.release import DESIGN_STREAM, public_generator
-from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side, permutation_test
+from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side
 from tacit_protocol.procedures.screening import Screening, ScreeningVerdict
 from tacit_protocol.procedures.screening.release import PAIRS_MAX, screening_plan
 from tacit_protocol.procedures.screening.statistic import (
@@ -32,42 +31,26 @@ Floats = np.typing.NDArray[np.float64]
 PROCEDURE = Screening()
 
 
-def study_of(
-    x: int = 3,
-    y: int = 1,
-    parameters: dict[str, Any] | None = None,
-    groups: tuple[int, ...] = (),
-    **given: Any,
-) -> Study:
-    """The first owner holds x numbers and groups; the second y numbers, or the last group."""
-    domain = domain_of(x + y, groups)
-    numbers, codes = [c.name for c in domain.numeric], [c.name for c in domain.categorical]
-    first, last = (codes, []) if y else (codes[:-1], codes[-1:])
-    held = (numbers[:x] + first, numbers[x:] + last)
+def study_of(x: int = 3, y: int = 1, parameters: dict[str, Any] | None = None, **given: Any) -> Study:
+    """The first owner holds x numbers, the second y."""
+    domain = domain_of(x + y)
+    names = [column.name for column in domain.columns]
+    held = names[:x], names[x:]
     given = {"owners": ("a", "b"), "held": held, "epsilon": 4.0} | given
     return made_study(PROCEDURE.name, domain, parameters, **given)
 
 
-def table_of(study: Study, side: int, numbers: Any, codes: Any = None) -> MemoryTable:
-    """Columns of one owner: ``numbers`` (n, numeric columns), ``codes`` (n, categorical columns)."""
-    count = len(codes) if numbers is None else len(numbers)
-    rows = np.zeros((count, 0)) if numbers is None else np.asarray(numbers).reshape(count, -1)
-    held = None if codes is None else np.asarray(codes, np.int32).reshape(count, -1)
-    return rows_table(study.domain_of(study.owners[side]), rows, codes=held)
+def table_of(study: Study, side: int, numbers: Any) -> MemoryTable:
+    return rows_table(study.domain_of(study.owners[side]), numbers)
 
 
-def releases_of(study: Study, tables: tuple[MemoryTable, MemoryTable], noise: Any) -> dict[str, Release]:
-    found = {}
-    for owner, table in zip(study.owners, tables, strict=True):
-        release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, table), noise)
-        PROCEDURE.check_release(study, release)
-        found[owner.name] = release
-    return found
+def releases_of(study: Study, x: Any, y: Any, noise: Any) -> dict[str, Release]:
+    tables = table_of(study, 0, x), table_of(study, 1, y)
+    return made_studies.releases_of(PROCEDURE, study, tables, noise)
 
 
 def verdict_of(study: Study, x: Any, y: Any, noise: Any) -> ScreeningVerdict:
-    tables = (table_of(study, 0, x), table_of(study, 1, y))
-    return PROCEDURE.assemble(study, releases_of(study, tables, noise))
+    return PROCEDURE.assemble(study, releases_of(study, x, y, noise))
 
 
 def test_dependent_columns_are_found_and_ranked() -> None:
@@ -91,34 +74,6 @@ def test_dependent_columns_are_found_and_ranked() -> None:
     assert verdict.matrix is None
 
 
-def test_a_group_may_be_the_outcome_and_groups_may_be_columns() -> None:
-    """k-sample use: the label at one owner, numbers and another group at the other."""
-    rng = np.random.default_rng(2)
-    label = rng.integers(0, 3, 5000)
-    numbers = np.stack([rng.random(5000), 0.2 + 0.25 * label + 0.1 * rng.standard_normal(5000)], axis=1)
-    other = np.where(rng.random(5000) < 0.8, label, rng.integers(0, 4, 5000))
-    study = study_of(2, 0, groups=(4, 3), epsilon=20.0)
-    tables = table_of(study, 0, numbers, other), table_of(study, 1, None, label)
-    verdict = PROCEDURE.assemble(study, releases_of(study, tables, SeededNoise(1)))
-    assert {pair.column: pair.reject for pair in verdict.pairs} == {"c0": True, "n1": True, "n0": False}
-    assert {pair.outcome for pair in verdict.pairs} == {"c1"}
-    assert {pair.sign for pair in verdict.pairs} == {0}
-
-
-def test_the_outcome_is_the_owner_with_fewer_columns_or_the_one_named() -> None:
-    assert screening_plan(study_of(3, 1)).outcome == 1
-    assert screening_plan(study_of(1, 3)).outcome == 0
-    assert screening_plan(study_of(2, 2)).outcome == 0
-    assert screening_plan(study_of(3, 1, {"outcome": "a"})).outcome == 0
-    x = np.random.default_rng(3).random((200, 4))
-    verdict = verdict_of(study_of(3, 1, {"outcome": "a"}), x[:, :3], x[:, 3], SeededNoise(1))
-    assert {(pair.outcome, pair.column) for pair in verdict.pairs} == {
-        ("n0", "n3"),
-        ("n1", "n3"),
-        ("n2", "n3"),
-    }
-
-
 def test_every_columns_sketch_is_that_of_the_column_alone() -> None:
     """Same buckets, same sums, same moments: the joint release differs in its noise alone."""
     study = study_of(3, 1)
@@ -126,7 +81,7 @@ def test_every_columns_sketch_is_that_of_the_column_alone() -> None:
     plan = screening_plan(study)
     design = plan.design(300)
     codes = design.assign(public_generator(study, DESIGN_STREAM))
-    release = releases_of(study, (table_of(study, 0, rows), table_of(study, 1, rows[:, 0])), NoNoise())["a"]
+    release = releases_of(study, rows, rows[:, 0], NoNoise())["a"]
     read = plan.sketches[0].read(release.vectors, design)
     single = SketchRelease(numeric_block(4))
     for index, column in enumerate(read):
@@ -138,21 +93,6 @@ def test_every_columns_sketch_is_that_of_the_column_alone() -> None:
         features = numeric_block(4)(next(table_of(study_of(1, 1), 0, rows[:, index]).chunks()))
         spread = column.covariance - column.mean_noise**2 * np.eye(4)
         np.testing.assert_allclose(spread, np.cov(features.T, bias=True), atol=1e-5)
-
-
-def test_columns_of_one_owner_share_its_budget_and_the_outcome_has_its_own() -> None:
-    """The columns' noise is that of sqrt(9) columns; splitting both budgets would cost 9 or more, twice."""
-    study = study_of(9, 1, {"n_features": 4})
-    plan = screening_plan(study)
-    design = plan.design(2000)
-    columns, outcome = (sketch.parts(design)[0].scale(plan.mu) for sketch in plan.sketches)
-    assert columns == pytest.approx(3 * outcome)
-    alone = SketchRelease(numeric_block(4)).parts(design)[0]
-    assert outcome == pytest.approx(alone.scale(plan.mu))
-    event = gaussian_guarantee(Budget.of(4.0 / 9, 1e-5 / 9)).events[0]
-    split = alone.scale(1 / event.noise_multiplier)  # type: ignore[union-attr]
-    assert columns < split / 2
-    assert outcome < split / 7
 
 
 def dependent(rng: np.random.Generator, units: int) -> tuple[Floats, Floats]:
@@ -184,7 +124,7 @@ def many_runs() -> tuple[tuple[ScreeningVerdict, float, float], ...]:
     for run in range(300):
         asked = study.model_copy(update={"seed": f"{run:032x}"})
         x, y = dependent(np.random.default_rng(run), 1500)
-        releases = releases_of(asked, (table_of(asked, 0, x), table_of(asked, 1, y)), SeededNoise(run))
+        releases = releases_of(asked, x, y, SeededNoise(run))
         read = plan.sketches[0].read(releases["a"].vectors, plan.design(1500))
         second, third = (read[index].buckets for index in (2, 3))
         within, itself = unbiased_covariance_sqr(second, third), unbiased_covariance_sqr(second, second)
@@ -243,31 +183,6 @@ def test_each_pairs_test_has_its_level(kind: str) -> None:
     assert rejected.min() >= 5, "the level is exact"
 
 
-def test_a_pair_is_tested_as_by_the_procedure_for_one_pair() -> None:
-    """Statistics agree but for the permutations that standardise them: 400 and 4000 here."""
-    rng = np.random.default_rng(7)
-    outcome, columns = sides(rng, 1, "normal")[0], sides(rng, 3, "normal")
-    columns[1] = Side(
-        outcome.buckets[:, :3] + 0.5 * columns[1].buckets,
-        0.02,
-        np.eye(3),
-        0.0,
-        1.0,
-        0.0,
-        400,
-        np.zeros(3),
-        0.0,
-    )
-    joint = screening_tests(
-        [outcome], columns, Permutations(999, np.random.default_rng(1)), np.random.default_rng(2)
-    )
-    for index, column in enumerate(columns):
-        single = permutation_test(column, outcome, Permutations(4000, np.random.default_rng(3)))
-        assert joint.statistics[0, index] == pytest.approx(single.statistic, rel=0.4, abs=0.2)
-        assert joint.pvalues[0, index] == pytest.approx(single.pvalue, abs=0.08)
-    assert joint.pvalues[0, 1] == 1 / 1000
-
-
 FDR_LEVEL, FDR_RUNS = 0.2, choose(320, 2000)
 
 
@@ -309,53 +224,12 @@ def test_the_false_discovery_rate_is_controlled() -> None:
     assert found["uncorrected"] > FDR_LEVEL * 9 / 12 + room
 
 
-def test_numbers_fit_their_message_and_buckets_both_owners() -> None:
-    for units in (40, 3000, 10**6, 10**8):
-        for x, y, groups in ((1, 1, ()), (60, 1, ()), (900, 1, ()), (30, 30, (5, 40)), (4, 0, (100,))):
-            study = study_of(x, y, groups=groups, epsilon=20.0, units=(units, units))
-            PROCEDURE.check(study)
-            assert PROCEDURE.numbers_released(study) <= COORDINATES_MAX
-            plan = screening_plan(study)
-            design = plan.design(units)
-            assert min(16, units // 4) <= design.buckets <= units / 2
-            assert design.buckets * design.bucket_units <= units
-            for sketch in plan.sketches:
-                released = sum(len(part.sums) for part in sketch.parts(design))
-                assert released == sketch.numbers(design.buckets)
-
-
-def test_permutations_are_enough_for_one_discovery() -> None:
-    for x in (1, 5, 50, 300):
-        plan = screening_plan(study_of(x, 1))
-        assert 3 / (plan.permutations + 1) < plan.smallest
-        assert not PROCEDURE.warnings(study_of(x, 1), {})
-    (warning,) = PROCEDURE.warnings(study_of(50, 1, {"permutations": 999}), {})
-    assert "so few permutations" in warning
-    assert (
-        screening_plan(study_of(50, 1)).permutations
-        > screening_plan(study_of(50, 1, {"control": "bh"})).permutations
-    )
-
-
-@pytest.mark.parametrize(
-    ("parameters", "message"),
-    [
-        ({"outcome": "secret"}, "one of the two owners"),
-    ],
-)
-def test_wrong_parameters_are_refused(parameters: dict[str, Any], message: str) -> None:
-    with pytest.raises(StudyError, match=message) as refused:
-        PROCEDURE.check(study_of(3, 1, parameters))
-    assert "secret" not in str(refused.value)
-
-
-def test_studies_of_another_kind_are_refused() -> None:
-    good = study_of()
+def test_studies_that_cannot_be_run_are_refused() -> None:
     for wrong, message in (
-        (good.model_copy(update={"owners": good.owners[:1]}), "between two owners"),
-        (good.model_copy(update={"curator": Party(name="c", key="f" * 64)}), "curator"),
-        (good.model_copy(update={"unit_column": "patient"}), "alignment"),
-        (study_of(delta=0.0), "delta above 0"),
+        (study_of(owners=("a",)), "between two owners"),
+        (study_of(curated=True), "curator"),
+        (study_of(unit_column="patient"), "alignment"),
+        (study_of(parameters={"outcome": "nobody"}), "one of the two owners"),
         (study_of(units=(40, 50)), "must agree"),
         (study_of(units=(31, 31)), "at least 32"),
         (study_of(40, 30), f"at most {PAIRS_MAX} pairs"),
@@ -369,9 +243,9 @@ def test_studies_of_another_kind_are_refused() -> None:
 def test_releases_of_another_shape_are_refused() -> None:
     study = study_of(2, 1)
     x = np.random.default_rng(0).random((100, 2))
-    right = releases_of(study, (table_of(study, 0, x), table_of(study, 1, x[:, 0])), SeededNoise(0))
+    right = releases_of(study, x, x[:, 0], SeededNoise(0))
     with pytest.raises(ReleaseError, match="shape"):
         PROCEDURE.assemble(study, {"a": right["b"], "b": right["a"]})
-    fewer = releases_of(study, (table_of(study, 0, x[:90]), table_of(study, 1, x[:90, 0])), SeededNoise(0))
+    fewer = releases_of(study, x[:90], x[:90, 0], SeededNoise(0))
     with pytest.raises(ReleaseError, match="not aligned"):
         PROCEDURE.assemble(study, {"a": right["a"], "b": fewer["b"]})

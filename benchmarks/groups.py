@@ -1,0 +1,238 @@
+"""Comparison of groups within owners: level, power and coverage, beside what people would do otherwise.
+
+    python -m benchmarks.groups --workers 2     # continues where it stopped
+
+Two groups at every owner, and a column that they are compared in: a number, with bounds 4 standard deviations
+from its mean, or a category of two. ``shift`` moves the column's mean by so many standard deviations from the
+first owner to the last, and the share of the second group by a fifth. Noise is simulated with NumPy;
+statistics and intervals are the procedure's own functions.
+
+``pooled t`` is Welch's test of all owners' rows together, without privacy; ``within, not private`` the
+inverse-variance mean of the owners' exact differences; ``naive`` the same of noisy counts, sums and sums of
+squares by group, each with Laplace noise of a third of epsilon, as if they were exact.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from scipy.special import ndtr
+from scipy.stats import ttest_ind
+
+from benchmarks.harness import (
+    Answers,
+    Benchmark,
+    Cell,
+    Counts,
+    Floats,
+    cells_of,
+    main,
+    question,
+    seeds,
+    table,
+)
+from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.procedures.group_comparison.release import GroupFeatures, chebyshev
+from tacit_protocol.procedures.group_comparison.statistic import (
+    Block,
+    compare,
+    estimated,
+    mean_difference,
+    risk_effects,
+    variance_ratio,
+)
+
+RUNS, POWER_RUNS, LEVEL, DELTA, BOUND = 600, 400, 0.05, 1e-5, 4.0
+
+DESIGNS: dict[str, tuple[int, float, float, float, str]] = {
+    "n=1000, ε=.5, normal": (1000, 0.5, 0.5, 0.0, "normal"),
+    "n=300, ε=1, share .2, shift 1, normal": (300, 1.0, 0.2, 1.0, "normal"),
+    "n=300, ε=.3, share .3, shift 1, heavy tails": (300, 0.3, 0.3, 1.0, "heavy"),
+    "n=1000, ε=4, share .05, shift 1, skewed": (1000, 4.0, 0.05, 1.0, "skewed"),
+    "n=3000, ε=4, share .1, shift 1, normal": (3000, 4.0, 0.1, 1.0, "normal"),
+    "n=1000, ε=1, shift 1, five values": (1000, 1.0, 0.5, 1.0, "discrete"),
+    "n=1000, ε=1, share .3, category of .05": (1000, 1.0, 0.3, 0.0, "category .05"),
+    "n=1000, ε=.5, shift 1, category of .5": (1000, 0.5, 0.5, 1.0, "category .5"),
+}
+"""Units of each owner, epsilon, share of the second group, shift, distribution."""
+
+POWERS = ((4, 1000, 0.5, 0.3), (4, 300, 1.0, 0.5), (10, 300, 1.0, 0.3))
+"""Owners, units of each, epsilon, the difference of means in standard deviations."""
+
+METHODS = ("group_comparison", "pooled t", "within, not private", "naive")
+EFFECTS = ("mean difference", "standard deviation ratio", "risk difference", "odds ratio")
+
+Owners = list[tuple[Floats, Floats]]
+"""Values in [-1, 1], or of 0 and 1, and groups (n,) of every owner."""
+
+
+def owners_of(
+    rng: np.random.Generator, owners: int, design: tuple[int, float, float, float, str], effect: float
+) -> Owners:
+    """Draw every owner's rows."""
+    n, _, share, shift, law = design
+    found = []
+    for place in range(owners):
+        off = place / (owners - 1) - 0.5 if owners > 1 and shift else 0.0
+        group = (rng.random(n) < np.clip(share + 0.2 * off, 0.02, 0.98)).astype(float)
+        if law.startswith("category"):
+            risk = float(law.removeprefix("category ")) + 0.4 * off
+            found.append(((rng.random(n) < risk).astype(float), group))
+            continue
+        drawn: dict[str, Callable[[int], Floats]] = {
+            "normal": rng.standard_normal,
+            "heavy": lambda size: rng.standard_t(3, size) / np.sqrt(3),
+            "skewed": lambda size: rng.exponential(1, size) - 1,
+            "discrete": lambda size: rng.choice([-1.0, -0.5, 0.0, 0.5, 3.0], size),
+        }
+        moved = drawn[law](n) + effect * group + shift * off
+        found.append((np.clip(moved / BOUND, -1, 1), group))
+    return found
+
+
+def blocks_of(rng: np.random.Generator, owners: Owners, epsilon: float, numeric: bool) -> list[Block]:
+    """Return the owners' noisy numbers."""
+    features = GroupFeatures(0, 2, 1, ()) if numeric else GroupFeatures(0, 2, 0, ((1, 2),))
+    scale = features.diameter / gaussian_mu(epsilon, DELTA)
+    found = []
+    for values, group in owners:
+        rows = chebyshev(values) if numeric else np.stack([1 - values, values], axis=1)
+        sums = np.stack([rows[group == own].sum(axis=0) for own in (0, 1)])
+        deviations = scale / (features.scales if numeric else np.full(2, features.indicator))
+        sums += deviations * rng.standard_normal(sums.shape)
+        if numeric:
+            deviation = scale / features.count_scale
+            sizes = np.bincount(group.astype(int), minlength=2) + deviation * rng.standard_normal(2)
+            found.append(Block(len(values), sizes, sums, deviation**2, deviations**2, numeric=True))
+        else:
+            noise = float(np.sum(deviations**2))
+            found.append(Block(len(values), sums.sum(axis=1), sums, noise, deviations**2, numeric=False))
+    return found
+
+
+def checked(name: str, owners: int, design: str, run: int) -> Answers:
+    """Test one study without any effect, and ask of each interval whether it holds the truth."""
+    rng, _ = seeds(name, run)
+    settings = DESIGNS[design]
+    numeric = not settings[-1].startswith("category")
+    blocks = blocks_of(rng, owners_of(rng, owners, settings, 0.0), settings[1], numeric)
+    answers: dict[str, float] = {question("test", design, LEVEL): compare(blocks).pvalue <= LEVEL}
+    if numeric:
+        effects = {EFFECTS[0]: mean_difference(blocks, 1, 0), EFFECTS[1]: variance_ratio(blocks, 1, 0)}
+    else:
+        effects = dict(zip(EFFECTS[2:], risk_effects(blocks, 1, 0, 1), strict=True))
+    for kind, effect in effects.items():
+        found = estimated(effect, LEVEL, kind)
+        truth = 0.0 if kind.endswith("difference") else 1.0
+        answers[kind] = (found.lower is None or found.lower <= truth) and (
+            found.upper is None or truth <= found.upper
+        )
+        answers[f"{kind} said"] = found.value is not None and found.lower is not None
+    if owners > 1:
+        pvalue = effects[EFFECTS[0] if numeric else EFFECTS[2]].heterogeneity()
+        answers[question("one effect", design, LEVEL)] = pvalue is not None and pvalue <= LEVEL
+    return answers
+
+
+def two_sided(differences: Floats, variances: Floats) -> float:
+    """Return the p-value of an inverse-variance mean."""
+    return float(2 * ndtr(-abs(np.sum(differences / variances)) / np.sqrt(np.sum(1 / variances))))
+
+
+def moments(owners: Owners) -> Floats:
+    """Return counts, sums and sums of squares of every owner's groups, (k, 2, 3)."""
+    return np.array(
+        [[[np.sum(g == a), v[g == a].sum(), (v[g == a] ** 2).sum()] for a in (0, 1)] for v, g in owners]
+    )
+
+
+def meta_analysis(sums: Floats) -> float:
+    """Return the p-value of a meta-analysis of groups' means and variances (k, 2, 3), taken as exact."""
+    sizes = np.maximum(sums[..., 0], 2.0)
+    means = sums[..., 1] / sizes
+    variances = np.maximum(sums[..., 2] / sizes - means**2, 1e-3) / sizes
+    return two_sided(means[:, 1] - means[:, 0], variances.sum(axis=1))
+
+
+def powers(name: str, cell: Sequence[float], shift: float, part: float, run: int) -> Answers:
+    """Test one study by every method; ``part`` times the effect is there."""
+    rng, _ = seeds(name, run)
+    owners, n, epsilon, effect = cell
+    held = owners_of(rng, int(owners), (int(n), epsilon, 0.5, shift, "normal"), part * effect)
+    blocks = blocks_of(rng, held, epsilon, numeric=True)
+    exact = moments(held)
+    values, group = (np.concatenate(each) for each in zip(*held, strict=True))
+    # Replacing a unit moves counts, sums and sums of squares by at most 2 in L1, each with epsilon/3.
+    pvalues = {
+        "group_comparison": compare(blocks).pvalue,
+        "pooled t": ttest_ind(values[group == 1], values[group == 0], equal_var=False).pvalue,
+        "within, not private": meta_analysis(exact),
+        "naive": meta_analysis(exact + rng.laplace(0, 6 / epsilon, exact.shape)),
+    }
+    found = estimated(mean_difference(blocks, 1, 0), LEVEL, "mean difference", 2 * BOUND)
+    held_by = (
+        found.lower is not None and found.upper is not None and (found.lower <= part * effect <= found.upper)
+    )
+    answers: dict[str, float] = {method: bool(pvalue <= LEVEL) for method, pvalue in pvalues.items()}
+    return answers | {"coverage": bool(held_by or found.lower is None)}
+
+
+def cells() -> list[Cell]:
+    """Return all cells."""
+    found = cells_of("check {} owners, {}", RUNS, checked, (1, 2, 4, 10), DESIGNS, seeded=True)
+    return found + cells_of(
+        "power {0[0]} x {0[1]}, ε={0[2]:g}, {0[3]} sd, shift {1:g}, effect times {2:g}",
+        POWER_RUNS,
+        powers,
+        POWERS,
+        (0.0, 1.0),
+        (0.0, 1.0),
+        seeded=True,
+    )
+
+
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the page's tables."""
+    checks, found = {}, {}
+    for cell in counts.runs:
+        kind, _, name = cell.partition(" ")
+        if kind == "power":
+            found[name] = {m: counts.shown(cell, m, ".2f") for m in METHODS} | {
+                "coverage": counts.shown(cell, "coverage")
+            }
+            continue
+        design = name.partition(", ")[2]
+        row = {
+            "rejected": counts.shown(cell, question("test", design, LEVEL)),
+            "one effect rejected": counts.shown(cell, question("one effect", design, LEVEL)),
+        }
+        for effect in EFFECTS:
+            said = counts.shown(cell, f"{effect} said", ".2f")
+            row[effect] = f"{counts.shown(cell, effect)} ({said})" if said else ""
+        checks[name] = row
+    asked = [(cell, q) for cell, q in counts.answered if q.startswith("test | ")]
+    tail, cell = min(((counts.tail(*one, LEVEL), one[0]) for one in asked), default=(1.0, ""))
+    highest = max((counts.rate(*one) or 0.0 for one in asked), default=0.0)
+    rates = [(counts.rate(c, q) or 0.0, q, c) for c, q in counts.answered if q in EFFECTS]
+    common = max(
+        (counts.rate(c, q) or 0.0 for c, q in counts.answered if q.startswith("one effect")), default=0.0
+    )
+    lowest = min(rates, default=(0.0, "", ""))
+    return {
+        "runs": counts.runs_of("check"),
+        "power runs": counts.runs_of("power"),
+        "statement": (
+            f"Of {len(asked)} levels of the test the highest is {highest:.3f}; the one furthest above "
+            f"{LEVEL:g} ({cell})\nwould be as large with probability {tail:.2g} were the level exact; times "
+            f"{len(asked)}: {min(1.0, tail * len(asked)):.2g}. The lowest coverage of .95 is\n"
+            f"{lowest[0]:.3f} ({lowest[1]}, {lowest[2].removeprefix('check ')}). Heterogeneity "
+            f"is rejected at most {common:.3f} of the time where there is none.\n"
+        ),
+        "checks": table(checks, "design") if checks else "",
+        "powers": table(found, "design") if found else "",
+    }
+
+
+BENCHMARKS = (Benchmark("groups", cells, parts),)
+
+if __name__ == "__main__":
+    main(__doc__, *BENCHMARKS)

@@ -1,0 +1,202 @@
+"""What leaves an owner for a comparison of groups: sums over each group's units of bounded features.
+
+A numeric column scaled to t in [-1, 1] has Chebyshev's polynomials T1 to T4 of it, times sqrt(``SQUARES``);
+a categorical column has the indicators of its listed levels; and where there is a numeric column, 1 times
+sqrt(``COUNT_SQUARE``) counts. The features of a unit, over the root of the number of columns, stand in the
+block of its group, and all other blocks are 0; a unit whose group is not listed, or missing, has 0 alone.
+
+**Sensitivity.** Replacing a unit of a group by one of the same group moves every column's part, and the
+count not at all: by the columns' average squared movement, M. Replacing it by one of another group, or of
+none, moves two blocks: by 2 (c^2 + the average squared length of the parts) at most. The larger of both is
+the squared diameter; a unit of several rows has the average of their features, which lies in their convex
+hull, whose diameter is that of its corners. Of a numeric part, movement and length are found on a grid, and
+a curvature bound covers the gaps; of indicators they are 2 and 1.
+
+T1^2 = (1 + T2)/2 and T2^2 = (1 + T4)/2: variances of means and of squares come from the same sums.
+docs/mathematics/group-comparison.md.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from tacit_protocol.domain.columns import CategoricalColumn, Column, ColumnName, NumericColumn
+from tacit_protocol.features.base import FloatMatrix, Rows
+from tacit_protocol.features.moments import MomentRelease, MomentShares
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, gaussian_guarantee
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.strict import StrictModel
+
+Floats = npt.NDArray[np.float64]
+
+SQUARES = np.array([1.0, 0.4, 0.0625, 0.16])
+"""Squared weights of T1 to T4: means first; T2 tells spreads and variances, T3 and T4 other differences."""
+
+COUNT_SQUARE = 0.5
+"""Squared weight of a group's count for each numeric column: as much as leaves the sensitivity as it is."""
+
+GROUPS_MAX = 8
+OUTCOMES_MAX = 100
+
+CONTRASTS_MAX = 100
+"""Most contrasts of groups and levels, (groups - 1)(levels - 1): matrices of that size are inverted."""
+
+GRID = 1024
+"""Intervals of [-1, 1] on which the largest movement and length of a numeric part are sought."""
+
+
+class GroupComparisonParameters(StrictModel):
+    """Who is compared; every other column of the study is what they may differ in."""
+
+    group: ColumnName | None = Field(
+        None, description="The categorical column of the groups; by default the first categorical one."
+    )
+
+
+def chebyshev(t: Floats) -> Floats:
+    """Return T1 to T4 of numbers (...) in [-1, 1], (..., 4)."""
+    square = t * t
+    return np.stack([t, 2 * square - 1, (4 * square - 3) * t, 8 * square * (square - 1) + 1], axis=-1)
+
+
+@cache
+def numeric_bounds(squares: tuple[float, ...] = tuple(SQUARES)) -> tuple[float, float]:
+    """Bound the squared movement |f(t) - f(t')|^2 and the squared length |f(t)|^2 of a numeric part.
+
+    With T_k(cos a) = cos ka and C = sum of s_k k^2, the length has second derivatives of 2 C at most; the
+    movement has 4 C at most in either angle, and 2 C mixed. A maximum is at an angle where the gradient is 0,
+    also at 0 and pi, and within half a step of a grid point, which it exceeds by no more than these make.
+    """
+    angles = np.linspace(0, np.pi, GRID + 1)
+    orders = np.arange(1, len(squares) + 1)
+    parts = np.cos(angles[:, None] * orders) * np.sqrt(squares)
+    lengths = (parts**2).sum(axis=1)
+    movements = lengths[:, None] + lengths - 2 * parts @ parts.T
+    half = np.pi / GRID / 2
+    slack = float(np.dot(squares, orders**2)) * half**2 / 2
+    return float(movements.max()) + (4 + 4 + 2 * 2) * slack, float(lengths.max()) + 2 * slack
+
+
+class GroupFeatures:
+    """Features of units by group: see the module. Blocks are those of ``groups`` levels, in their order."""
+
+    def __init__(self, group: int, groups: int, numeric: int, outcomes: tuple[tuple[int, int], ...]) -> None:
+        """Take the places of columns.
+
+        Args:
+            group: place of the group's column among the categorical ones.
+            groups: number of its levels.
+            numeric: number of numeric columns.
+            outcomes: (place among the categorical columns, levels) of the other categorical ones.
+        """
+        self._group, self._numeric, self._outcomes = group, numeric, outcomes
+        self.groups = groups
+        self.columns = numeric + len(outcomes)
+        count = COUNT_SQUARE * numeric / self.columns
+        self.count_scale = float(np.sqrt(count))
+        self.scales = np.sqrt(SQUARES / self.columns)
+        self.indicator = float(1 / np.sqrt(self.columns))
+        self.width = (numeric > 0) + len(SQUARES) * numeric + sum(levels for _, levels in outcomes)
+        movement, length = numeric_bounds()
+        within = (movement * numeric + 2.0 * len(outcomes)) / self.columns
+        across = 2 * (count + (length * numeric + len(outcomes)) / self.columns)
+        self._square = max(within, across)
+        self._norm = float(np.sqrt(across / 2))
+
+    @property
+    def dimension(self) -> int:
+        """Groups times the width of a block."""
+        return self.groups * self.width
+
+    @property
+    def norm(self) -> float:
+        """The root of c^2 and the columns' average squared length."""
+        return self._norm
+
+    @property
+    def diameter(self) -> float:
+        """The larger movement, within a group or between two."""
+        return float(np.sqrt(self._square))
+
+    @property
+    def second_moment_diameter(self) -> float:
+        """The root of 2 times the squared norm; no second moment is released."""
+        return float(np.sqrt(2)) * self.norm**2
+
+    def __call__(self, rows: Rows) -> FloatMatrix:
+        """Return the features, (rows, dimension): group after group, each count, numeric, categorical."""
+        count = len(rows.numeric)
+        own = np.zeros((count, self.width))
+        start = int(self._numeric > 0)
+        if start:
+            own[:, 0] = self.count_scale
+            t = np.clip(2 * rows.numeric - 1, -1.0, 1.0)
+            stop = start + len(SQUARES) * self._numeric
+            own[:, start:stop] = (chebyshev(t) * self.scales).reshape(count, -1)
+            start = stop
+        for place, levels in self._outcomes:
+            codes = rows.categorical[:, place]
+            listed = np.flatnonzero(codes < levels)
+            own[listed, start + codes[listed]] = self.indicator
+            start += levels
+        found = np.zeros((count, self.groups, self.width))
+        group = rows.categorical[:, self._group]
+        counted = np.flatnonzero(group < self.groups)
+        found[counted, group[counted]] = own[counted]
+        return found.reshape(count, -1)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study fixes before any data.
+
+    Attributes:
+        group: the column of the groups.
+        outcomes: the columns that are compared: numeric ones, then categorical ones.
+        release: how features are summed, laid out and read.
+        guarantee: what every owner spends.
+    """
+
+    group: CategoricalColumn
+    outcomes: tuple[Column, ...]
+    features: GroupFeatures
+    release: MomentRelease
+    guarantee: Guarantee
+
+
+def plan_of(study: Study) -> Plan:
+    """Return what a study fixes; raises StudyError where it cannot be run as written."""
+    parameters, domain = parse_parameters(GroupComparisonParameters, study), study.domain
+    named = [c for c in domain.categorical if parameters.group in (None, c.name)]
+    if not named:
+        raise StudyError("parameter group must name a categorical column of the study")
+    group = named[0]
+    if not 2 <= len(group.levels) <= GROUPS_MAX:
+        raise StudyError(f"the column of the groups needs two to {GROUPS_MAX} levels")
+    others = tuple((place, c) for place, c in enumerate(domain.categorical) if c != group)
+    numeric: tuple[NumericColumn, ...] = domain.numeric
+    if not 1 <= len(numeric) + len(others) <= OUTCOMES_MAX:
+        raise StudyError(f"groups are compared in one to {OUTCOMES_MAX} columns besides their own")
+    if any(len(c.levels) < 2 for _, c in others):
+        raise StudyError("a categorical column that is compared needs two levels or more")
+    if any((len(group.levels) - 1) * (len(c.levels) - 1) > CONTRASTS_MAX for _, c in others):
+        raise StudyError(f"at most {CONTRASTS_MAX} contrasts of groups and levels: use fewer levels")
+    features = GroupFeatures(
+        domain.categorical.index(group),
+        len(group.levels),
+        len(numeric),
+        tuple((place, len(c.levels)) for place, c in others),
+    )
+    if features.dimension > COORDINATES_MAX:
+        raise StudyError("the study asks for too many numbers; use fewer columns, levels or groups")
+    try:
+        guarantee = gaussian_guarantee(study.budget)
+    except SensitivityError as error:
+        raise StudyError(str(error)) from None
+    release = MomentRelease(features, MomentShares(1.0, 0.0))
+    return Plan(group, (*numeric, *(c for _, c in others)), features, release, guarantee)

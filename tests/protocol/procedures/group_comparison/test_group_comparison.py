@@ -1,0 +1,364 @@
+"""Comparison of groups: level, power, effects and their intervals, sensitivity, odd groups, bad studies."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from local_noise import seeded_noise
+from made_studies import made_study
+from two_sample_cases import MemoryTable
+
+import tacit.local
+from tacit.errors import InputError, StudyRefusedError
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.procedures.base import Rereads, StudyError
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.group_comparison.release import (
+    SQUARES,
+    GroupFeatures,
+    chebyshev,
+    numeric_bounds,
+    plan_of,
+)
+from tacit_protocol.procedures.group_comparison.statistic import (
+    Block,
+    compare,
+    contrasts,
+    estimated,
+    mean_difference,
+    risk_effects,
+    variance_ratio,
+)
+
+PROCEDURE = procedure_named("group_comparison")
+SEX = CategoricalColumn(name="sex", levels=("f", "m"))
+AGE = NumericColumn(name="age", lower=0.0, upper=100.0)
+NUMBERS, TABLES = GroupFeatures(0, 2, 1, ()), GroupFeatures(0, 2, 0, ((1, 2),))
+
+
+def numbers(
+    rng: np.random.Generator, t: np.ndarray, group: np.ndarray, epsilon: float, counted: float = 1.0
+) -> Block:
+    """Return noisy numbers of values in [-1, 1]; ``counted`` times the noise is what the test knows of."""
+    scale = NUMBERS.diameter / gaussian_mu(epsilon, 1e-5)
+    size, sums = scale / NUMBERS.count_scale, scale / NUMBERS.scales
+    exact = np.stack([chebyshev(t[group == own]).sum(axis=0) for own in (0, 1)])
+    return Block(
+        len(t),
+        np.bincount(group, minlength=2) + size * rng.standard_normal(2),
+        exact + sums * rng.standard_normal((2, 4)),
+        (counted * size) ** 2,
+        (counted * sums) ** 2,
+        numeric=True,
+    )
+
+
+def table(rng: np.random.Generator, counts: np.ndarray, epsilon: float) -> Block:
+    """Return noisy counts of two groups and two levels."""
+    deviation = TABLES.diameter / gaussian_mu(epsilon, 1e-5) / TABLES.indicator
+    noisy = counts + deviation * rng.standard_normal((2, 2))
+    noise = np.full(2, deviation**2)
+    return Block(int(counts.sum()), noisy.sum(axis=1), noisy, 2 * deviation**2, noise, numeric=False)
+
+
+def owners(
+    rng: np.random.Generator, effect: float, epsilon: float = 1.0, units: int = 600, counted: float = 1.0
+) -> list[Block]:
+    """Return three owners who differ by a standard deviation, and in their groups' shares."""
+    found = []
+    for off in (-0.5, 0.0, 0.5):
+        group = (rng.random(units) < 0.4 + 0.3 * off).astype(int)
+        found.append(
+            numbers(
+                rng,
+                np.clip((rng.standard_normal(units) + off + effect * group) / 4, -1, 1),
+                group,
+                epsilon,
+                counted,
+            )
+        )
+    return found
+
+
+def test_the_level_is_kept_where_an_unstratified_test_always_rejects() -> None:
+    """600 studies at level .05: more than 51 rejections have probability below 1e-4."""
+    rng, rejected = np.random.default_rng(1), 0
+    for _ in range(600):
+        rejected += compare(owners(rng, 0.0)).pvalue <= 0.05
+    assert rejected <= 51
+    away = np.array([[0.8, 0.2], [0.2, 0.8]]) * 1000
+    alike = [table(rng, np.outer([0.8, 0.2], [0.8, 0.2]) * 1000, 2.0)]
+    alike += [table(rng, np.outer([0.2, 0.8], [0.2, 0.8]) * 1000, 2.0)]
+    assert compare(alike).pvalue > 1e-3
+    assert compare([table(rng, away, 2.0)]).pvalue < 1e-6
+
+
+def test_the_level_is_kept_where_sizes_are_mostly_noise() -> None:
+    """500 studies of small owners with uneven groups: more than 44 rejections have probability below 1e-4.
+
+    With weights by each owner's own noisy size the rate was .07.
+    """
+    rng, rejected = np.random.default_rng(2), 0
+    for _ in range(500):
+        blocks = [block for _ in range(3) for block in owners(rng, 0.0, 0.3, 300)]
+        rejected += compare(blocks).pvalue <= 0.05
+    assert rejected <= 44
+
+
+def test_a_difference_of_means_spreads_or_shares_is_found() -> None:
+    rng = np.random.default_rng(3)
+    group = rng.integers(0, 2, 5000)
+    spread = np.clip(rng.standard_normal(5000) * np.where(group == 1, 0.15, 0.3), -1, 1)
+    assert compare(owners(rng, 0.5, 2.0)).pvalue < 0.05
+    assert compare([numbers(rng, spread, group, 2.0)]).pvalue < 1e-4
+    ratio = estimated(
+        variance_ratio([numbers(rng, spread, group, 4.0)], 1, 0), 0.05, "standard deviation ratio"
+    )
+    assert ratio.lower is not None
+    assert ratio.upper is not None
+    assert ratio.lower < 0.5 < ratio.upper < 0.8
+
+
+@pytest.mark.parametrize("effect", [0.0, 0.4])
+def test_intervals_cover(effect: float) -> None:
+    """400 studies: under 361 covered has probability below 1e-4 at 95 %."""
+    rng = np.random.default_rng(4)
+    means = ratios = risks = odds = 0
+    risk = (0.2, 0.2 + effect / 4)
+    for _ in range(400):
+        blocks = owners(rng, effect)
+        found = estimated(mean_difference(blocks, 1, 0), 0.05, "mean difference", 8.0)
+        means += found.lower is None or found.lower <= effect <= (found.upper or 0.0)
+        ratio = estimated(variance_ratio(blocks, 1, 0), 0.05, "standard deviation ratio")
+        ratios += ratio.lower is None or ratio.lower <= 1 <= (ratio.upper or 1e9)
+        tables = []
+        for share in (0.3, 0.5):
+            cells = [
+                (1 - share) * (1 - risk[0]),
+                (1 - share) * risk[0],
+                share * (1 - risk[1]),
+                share * risk[1],
+            ]
+            tables.append(table(rng, rng.multinomial(800, cells).reshape(2, 2), 1.0))
+        pair = risk_effects(tables, 1, 0, 1)
+        one, two = (
+            estimated(effects, 0.05, kind)
+            for effects, kind in zip(pair, ("risk difference", "odds ratio"), strict=True)
+        )
+        truth = risk[1] / (1 - risk[1]) / (risk[0] / (1 - risk[0]))
+        risks += one.lower is None or one.lower <= risk[1] - risk[0] <= (one.upper or 0.0)
+        odds += two.lower is None or two.lower <= truth <= (two.upper or 1e9)
+    assert min(means, ratios, risks, odds) >= 361
+
+
+def test_an_interval_that_forgets_the_noise_does_not_cover() -> None:
+    """The same count catches a planted mistake."""
+    rng, covered = np.random.default_rng(5), 0
+    for _ in range(200):
+        found = mean_difference(owners(rng, 0.0, 0.5, counted=0.3), 1, 0).common(0.05)
+        assert found is not None
+        covered += found[1] <= 0 <= found[2]
+    assert covered < 160
+
+
+def test_owners_who_differ_in_their_effects_are_told_from_those_who_do_not() -> None:
+    """200 studies: more than 25 rejections of one effect have probability below 1e-4 at level .05."""
+    rng, same, other = np.random.default_rng(6), 0, 0
+    for _ in range(200):
+        alike = mean_difference(owners(rng, 0.5, 4.0), 1, 0).heterogeneity()
+        apart = [*owners(rng, 1.0, 4.0), *owners(rng, -1.0, 4.0)]
+        different = mean_difference(apart, 1, 0).heterogeneity()
+        assert alike is not None
+        assert different is not None
+        same += alike <= 0.05
+        other += different <= 0.05
+    assert same <= 25
+    assert other >= 195
+
+
+def test_contrasts_are_orthonormal_and_see_no_constant() -> None:
+    for size in (2, 3, 7):
+        found = contrasts(size)
+        assert found @ found.T == pytest.approx(np.eye(size - 1))
+        assert found.sum(axis=1) == pytest.approx(np.zeros(size - 1))
+
+
+def test_no_neighbour_moves_the_features_by_more_than_their_diameter_and_some_move_them_by_nearly_all() -> (
+    None
+):
+    movement, length = numeric_bounds()
+    assert 4 * (SQUARES[0] + SQUARES[2]) <= movement <= 4 * (SQUARES[0] + SQUARES[2]) + 1e-3
+    assert SQUARES.sum() <= length <= SQUARES.sum() + 1e-3
+    rng = np.random.default_rng(7)
+    for features, numeric, sizes in ((GroupFeatures(0, 3, 2, ((1, 3),)), 2, (5, 5)), (TABLES, 0, (4, 4))):
+        ends = np.array([0.0, 1.0, 0.5])
+        codes = np.stack([rng.integers(0, size, 1500) for size in sizes], axis=1).astype(np.int32)
+        rows = EncodedChunk(rng.choice(ends, (1500, numeric)), codes, None, 1500)
+        found = features(rows)
+        lengths = (found**2).sum(axis=1)
+        squared = (lengths[:, None] + lengths - 2 * found @ found.T).max()
+        assert 0.998 * features.diameter**2 <= squared <= features.diameter**2
+
+
+def sample(rng: np.random.Generator, units: int, off: float = 0.0) -> dict[str, Any]:
+    sex = np.where(rng.random(units) < 0.5 - off / 40, "m", "f")
+    return {
+        "sex": sex,
+        "age": rng.normal(50 + off, 10, units) + 4 * (sex == "m"),
+        "sick": np.where(rng.random(units) < np.where(sex == "m", 0.5, 0.3), "yes", "no"),
+    }
+
+
+BOUNDS: dict[str, Any] = {"sex": ["f", "m"], "age": (0, 100), "sick": ["no", "yes"]}
+
+
+def compared(*samples: Any, epsilon: float = 2.0, **chosen: Any) -> tacit.local.GroupComparisonResult:
+    pd = pytest.importorskip("pandas")
+    frames = [pd.DataFrame(sample) for sample in samples]
+    asked: dict[str, Any] = {"group": "sex", "delta": 1e-5, "bounds": BOUNDS, "seed": 1} | chosen
+    with seeded_noise(1):
+        return tacit.local.group_comparison(*frames, epsilon=epsilon, **asked)
+
+
+def test_a_result_says_direction_size_unit_and_owner() -> None:
+    rng = np.random.default_rng(8)
+    result = compared(sample(rng, 4000), sample(rng, 3000, 5), names=["north", "south"])
+    statistic, pvalue = result
+    assert result.reject
+    assert statistic > 0
+    assert pvalue == min(column.pvalue for column in result.columns)
+    assert [column.column for column in result.columns] == ["age", "sick"]
+    by_kind = {effect.kind: effect for effect in result.effects}
+    assert set(by_kind) == {
+        "mean difference",
+        "standard deviation ratio",
+        "risk difference",
+        "odds ratio",
+    }
+    mean = by_kind["mean difference"]
+    assert (mean.column, mean.groups, mean.unit) == ("age", ("m", "f"), "units of age")
+    assert mean.interval is not None
+    assert mean.interval[0] < 4 < mean.interval[1]
+    assert mean.interval[1] - mean.interval[0] < 3
+    assert {effect.owner for effect in result.effects_by_owner} == {"north", "south"}
+    assert 0 <= (result.heterogeneity_pvalue or -1) <= 1
+    assert "age: mean larger by" in str(result)
+    assert "in m than in f" in result.report_html()
+    assert "mean difference" in result.to_svg()
+    assert list(result.to_pandas()["kind"][:2]) == [effect.kind for effect in result.effects[:2]]
+
+
+ODD: dict[str, Any] = {
+    "no such group": {"sex": ["f"] * 300},
+    "a group of one": {"sex": ["f"] * 299 + ["m"]},
+    "no listed group": {"sex": ["x"] * 300},
+    "missing groups": {"sex": [None] * 300},
+    "a constant outcome": {"age": [50.0] * 300, "sick": ["no"] * 300},
+    "a missing outcome": {"age": [np.nan] * 300, "sick": [None] * 300},
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+@pytest.mark.parametrize("epsilon", [1.0, 20.0])
+@pytest.mark.filterwarnings("error")
+def test_odd_groups_and_outcomes_end_in_a_verdict_of_the_same_form(name: str, epsilon: float) -> None:
+    """Nothing breaks; no field but numbers tells which of them it was, and they carry the noise."""
+    rng = np.random.default_rng(9)
+    odd = compared(sample(rng, 300) | ODD[name], epsilon=epsilon)
+    even = compared(sample(rng, 300), epsilon=epsilon)
+    assert odd.warnings == even.warnings
+    assert odd.method == even.method
+    assert [(e.column, e.kind, e.groups, e.unit) for e in odd.effects] == [
+        (e.column, e.kind, e.groups, e.unit) for e in even.effects
+    ]
+    for effect in odd.effects:
+        assert effect.lower is None or effect.estimate is not None
+    if "group" in name and epsilon == 1.0:
+        assert odd.effects[0].interval is None or odd.effects[0].interval[0] < 0 < odd.effects[0].interval[1]
+        assert not odd.reject
+
+
+def test_what_cannot_be_said_is_said_to_be_so() -> None:
+    result = compared(sample(np.random.default_rng(10), 60) | {"sex": ["f"] * 60}, epsilon=0.1)
+    assert result.effects[0].estimate is None
+    assert result.effects[0].interval is None
+    assert "cannot be said" in str(result)
+
+
+def test_units_of_no_listed_group_count_in_nothing() -> None:
+    """A unit whose group is not listed, or missing, has features 0 alone."""
+    codes = np.array([[2], [3], [0]], dtype=np.int32)
+    rows = EncodedChunk(np.full((3, 1), 0.3), codes, None, 3)
+    found = NUMBERS(rows)
+    assert not found[:2].any()
+    assert found[2, : NUMBERS.width].any()
+    assert not found[2, NUMBERS.width :].any()
+
+
+def test_every_number_of_a_release_is_the_sum_that_it_says() -> None:
+    rng = np.random.default_rng(11)
+    domain = Domain(columns=(SEX, AGE, CategoricalColumn(name="w", levels=("a", "b", "c"))))
+    study = made_study("group_comparison", domain, owners=1, delta=1e-5, parameters={"group": "sex"})
+    codes = np.stack([rng.integers(0, 4, 200), rng.integers(0, 5, 200)], axis=1).astype(np.int32)
+    held = MemoryTable(domain, rng.random((200, 1)), codes, None)
+    features = plan_of(study).features
+    sums = np.ldexp(PROCEDURE.summarise(study, held).total.astype(float), -20).reshape(2, -1)
+    for group in range(2):
+        mine = codes[:, 0] == group
+        exact = chebyshev(2 * held.numeric[mine, 0] - 1).sum(axis=0)
+        assert sums[group, 0] / features.count_scale == pytest.approx(mine.sum(), abs=1e-3)
+        assert sums[group, 1:5] / features.scales == pytest.approx(exact, abs=1e-3)
+        counts = np.bincount(codes[mine, 1], minlength=5)[:3]
+        assert sums[group, 5:] / features.indicator == pytest.approx(counts, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("columns", "parameters", "words"),
+    [
+        ((AGE,), {}, "must name a categorical column"),
+        ((SEX, AGE), {"group": "age"}, "must name a categorical column"),
+        ((SEX,), {}, "one to 100 columns besides"),
+        ((CategoricalColumn(name="one", levels=("a",)), AGE), {}, "two to 8 levels"),
+        ((CategoricalColumn(name="nine", levels=tuple("abcdefghi")), AGE), {}, "two to 8 levels"),
+        ((SEX, CategoricalColumn(name="one", levels=("a",))), {}, "needs two levels"),
+    ],
+)
+def test_a_study_that_cannot_be_asked_says_what_to_change(columns: Any, parameters: Any, words: str) -> None:
+    study = made_study(
+        "group_comparison", Domain(columns=columns), owners=2, delta=1e-5, parameters=parameters
+    )
+    with pytest.raises(StudyError, match=words):
+        PROCEDURE.check(study)
+
+
+def test_bad_samples_are_refused() -> None:
+    rng = np.random.default_rng(12)
+    with pytest.raises(InputError, match="one sample for each owner"):
+        compared()
+    with pytest.raises(InputError):
+        compared(sample(rng, 10), group="nobody", columns=["age"])
+    with pytest.raises(StudyRefusedError):
+        compared(sample(rng, 10), group="age")
+
+
+def test_a_release_is_read_again_for_the_same_columns_groups_and_budget() -> None:
+    domain = Domain(columns=(SEX, AGE, CategoricalColumn(name="w", levels=("a", "b"))))
+    source = made_study("group_comparison", domain, owners=1, delta=1e-5, parameters={"group": "sex"})
+    held = MemoryTable(domain, np.full((50, 1), 0.5), np.zeros((50, 2), dtype=np.int32), None)
+    with seeded_noise(1):
+        from tacit_protocol.privacy.noise import OpenDPNoise  # noqa: PLC0415 (patched above)
+
+        release = PROCEDURE.privatise(source, PROCEDURE.summarise(source, held), OpenDPNoise())
+    assert isinstance(PROCEDURE, Rereads)
+    stricter = source.model_copy(update={"level": 0.01})
+    assert PROCEDURE.reread(stricter, source.owners[0], source, release) == release
+    for change, words in (
+        ({"parameters": {"group": "w"}}, "other groups"),
+        ({"domain": Domain(columns=(SEX, AGE))}, "other columns"),
+        ({"procedure": "kernel_two_sample"}, "no others"),
+    ):
+        other = source.model_copy(update=change)
+        with pytest.raises(StudyError, match=words):
+            PROCEDURE.reread(source, source.owners[0], other, release)

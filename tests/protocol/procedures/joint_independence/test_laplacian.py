@@ -1,0 +1,159 @@
+"""Sums of Laplacian kernels over bins of units: the definition's number, within the evaluation error."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
+from tacit_protocol.procedures.joint_independence import statistic
+from tacit_protocol.procedures.joint_independence.laplacian import (
+    BINS,
+    CELLS_MAX,
+    BinnedColumns,
+    bins_for,
+)
+from tacit_protocol.procedures.joint_independence.sensitivity import FACTOR_ERROR, evaluation_error
+from tacit_protocol.procedures.joint_independence.statistic import (
+    LaplacianStatistic,
+    Permutations,
+    draw_permutations,
+    permuted_statistics,
+)
+
+Floats = np.typing.NDArray[np.float64]
+SEED = np.random.SeedSequence(7)
+
+
+def gram_of(column: Floats, kernel: ProductKernel | KernelMixture) -> UnitGram:
+    units = len(column)
+    return UnitGram(kernel, UnitRows(column[:, None], np.zeros((units, 0), np.int32), np.arange(units + 1)))
+
+
+def matrices(values: Floats, bandwidth: float, permutations: Permutations) -> list[np.typing.NDArray]:
+    """Kernel matrices of the permuted columns, in extended precision."""
+    columns = [
+        (column if order is None else column[order]).astype(np.longdouble)
+        for column, order in zip(values.T, permutations, strict=True)
+    ]
+    return [np.exp(-np.abs(x[:, None] - x) / np.longdouble(bandwidth)) for x in columns]
+
+
+def definition(values: Floats, bandwidth: float, permutations: Permutations) -> float:
+    """T by its definition, in extended precision."""
+    found = matrices(values, bandwidth, permutations)
+    crossed = math.prod(matrix.mean(axis=1) for matrix in found).mean()
+    squared = math.prod(found).mean() - 2 * crossed + math.prod(matrix.mean() for matrix in found)
+    return float(np.sqrt(max(squared, np.longdouble(0))))
+
+
+def columns_of(name: str, units: int, variables: int) -> Floats:
+    rng = np.random.default_rng(8)
+    smooth = np.clip(0.5 + 0.15 * rng.standard_normal((units, variables)), 0, 1)
+    kinds = {
+        "smooth": smooth,
+        "ties": np.round(smooth * 20) / 20,
+        "constant": np.full((units, variables), 0.3),
+        "one constant": np.concatenate([smooth[:, 1:], np.full((units, 1), 0.7)], axis=1),
+        "at the ends": np.asarray(rng.integers(0, 2, (units, variables)), dtype=np.float64),
+        "clusters": np.round(smooth * 6) / 6 + 1e-12 * smooth,
+        "one unit apart by little": np.full((units, variables), 0.5)
+        + 1e-4 * (np.arange(units) == 3)[:, None],
+    }
+    return kinds[name]
+
+
+KINDS = (
+    "smooth",
+    "ties",
+    "constant",
+    "one constant",
+    "at the ends",
+    "clusters",
+    "one unit apart by little",
+)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bandwidth", [0.001, 0.12, 50.0])
+@pytest.mark.parametrize(("units", "variables", "bins"), [(97, 2, 16), (300, 2, 64), (60, 3, 8), (45, 4, 4)])
+def test_sums_and_statistics_are_those_of_the_definition(
+    kind: str, bandwidth: float, units: int, variables: int, bins: int
+) -> None:
+    values = columns_of(kind, units, variables)
+    columns = [(column.copy(), bandwidth) for column in values.T]
+    kernel = KernelMixture((ProductKernel("laplacian", bandwidth),), (1.0,))
+    path = LaplacianStatistic([gram_of(column, kernel) for column, _ in columns], columns, bins)
+    binned = BinnedColumns(columns, bins)
+    allowed = evaluation_error(units, variables, kernel.error(1))
+    for index in range(3):
+        order = draw_permutations(SEED, index, variables, units)
+        mean = float(math.prod(matrices(values, bandwidth, order)).mean())
+        # Every column's kernel error, that of a factor instead of the bins', and a sum's 45 roundings.
+        entry = variables * kernel.error(1) + FACTOR_ERROR + 45 * 2.0**-53
+        assert abs(binned.product_sum(order) / units**2 - mean) <= entry
+        (found,) = path([order])
+        assert abs(found - definition(values, bandwidth, order)) < allowed
+
+
+@pytest.mark.parametrize(("units", "bins"), [(1, 4), (2, 4), (3, 256), (8, 4), (9, 4), (257, 256)])
+def test_any_number_of_units_is_cut_into_bins(units: int, bins: int) -> None:
+    values = columns_of("smooth", max(units, 4), 2)[:units]
+    order: Permutations = [None, np.arange(units)[::-1].copy()]
+    found = BinnedColumns([(column, 0.1) for column in values.T], bins).product_sum(order)
+    assert found == pytest.approx(float(math.prod(matrices(values, 0.1, order)).sum()), rel=1e-13)
+
+
+def test_bins_take_no_more_roundings_than_a_factor_may_miss() -> None:
+    """(2 + d bins) + 2 d of the tables, 41 of their products' sum: docs/mathematics counts them."""
+    for variables in range(2, 11):
+        for bins in BINS:
+            if bins**variables <= CELLS_MAX:
+                assert (variables * bins + 2 * variables + 2 + 41) * 2.0**-53 < FACTOR_ERROR
+
+
+def test_a_cell_of_many_units_adds_no_roundings() -> None:
+    """Two bins of equal weights, none of them 1, whose running sum rounds to the same side each time."""
+    many = 30_000
+    column = np.concatenate([[0.0], np.full(many, 0.011), [0.02, 0.04], np.full(many, 0.051), [0.06]])
+    binned = BinnedColumns([(column, 0.05), (column, 0.07)], 2)
+    half = column.astype(np.longdouble)
+    rate = 1 / np.longdouble(0.05) + 1 / np.longdouble(0.07)
+    first, second = np.exp((half[: many + 2] - 0.02) * rate), np.exp((0.02 - half[many + 2 :]) * rate)
+    expected = 2 * math.fsum(first.tolist()) * math.fsum(second.tolist())
+    assert abs(math.fsum(binned._far_sums([None, None])) / expected - 1) < 24 * 2.0**-53
+
+
+def chosen(grams: Sequence[UnitGram]) -> str:
+    return type(statistic._statistic(grams, statistic.ONE_WORKER, lambda _: None)).__name__
+
+
+def test_bins_are_taken_for_single_laplacian_columns_alone() -> None:
+    values = columns_of("smooth", 1500, 2)
+    laplacian, gaussian = ProductKernel("laplacian", 0.12), ProductKernel("gaussian", 0.01)
+    one, other = (gram_of(column.copy(), laplacian) for column in values.T)
+    assert chosen([one, other]) == "LaplacianStatistic"
+    assert chosen([one, gram_of(values[:, 1].copy(), gaussian)]) != "LaplacianStatistic"
+    mixture = KernelMixture((laplacian, ProductKernel("laplacian", 0.3)), (0.5, 0.5))
+    assert gram_of(values[:, 0].copy(), mixture).laplacian is None
+    rows = UnitRows(values, np.zeros((1500, 1), np.int32), np.arange(1501))
+    for numeric, categorical in (((0, 1), ()), ((0,), (0,)), ((), (0,))):
+        assert UnitGram(laplacian, rows.columns(numeric, categorical)).laplacian is None
+    pairs = UnitRows(values, np.zeros((1500, 0), np.int32), np.arange(0, 1501, 2))
+    assert UnitGram(laplacian, pairs.columns([0], [])).laplacian is None
+    few = [gram_of(np.round(column * 5) / 5, laplacian) for column in values.T]
+    assert chosen(few) == "TensorStatistic"
+
+
+def test_statistics_are_those_of_all_pairs() -> None:
+    values = columns_of("smooth", 700, 3)
+    kernel = ProductKernel("laplacian", 0.12)
+    grams = [gram_of(column.copy(), kernel) for column in values.T]
+    bins, _ = bins_for(700, 3)
+    columns = [(column.copy(), 0.12) for column in values.T]
+    orders = [draw_permutations(SEED, index, 3, 700) for index in range(5)]
+    found = LaplacianStatistic(grams, columns, bins)(orders)
+    assert np.allclose(found, statistic.PairStatistic(grams, held=True)(orders), rtol=0, atol=1e-12)
+    assert np.allclose(found, permuted_statistics(grams, 4, SEED), rtol=0, atol=1e-12)

@@ -1,0 +1,106 @@
+"""Public rules: refusals that follow from a study and numbers of units alone, and may be told to everyone."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, get_args
+
+import pytest
+from two_sample_cases import domain_of
+
+from tacit_protocol.messages.release import PUBLIC_RULES, PublicRule
+from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.procedures.base import LimitsUnits, PublicRuleError, check_study, require_units
+from tacit_protocol.procedures.discovery import PROCEDURES
+
+TWO_SIDED = {"owners": 2, "columns": (("n0",), ("n1",)), "numeric": 2}
+WIDE = {"owners": 2, "columns": (("n0", "n1", "n2", "n3", "n4", "n5", "n6"), ("n7",)), "numeric": 8}
+CURATED = {"owners": 2, "curated": True, "numeric": 2}
+PAPER = {"calibration": "paper", "features": "me", "n_features": 3}
+KERNEL = {"release": "permutation", "features": "kernel", "permutations": 99}
+ONE = {"owners": 1, "numeric": 2}
+CELLS = {"owners": 1, "numeric": 0, "sizes": (4,)}
+KNOWN = {"probabilities": [0.5, 0.5]}
+
+Units = tuple[int, ...]
+Fields = Mapping[str, Any]
+
+CASES: list[tuple[str, Fields, Fields, Units, Units, PublicRule]] = [
+    ("curated_two_sample", PAPER, CURATED, (500, 501), (500, 500), "unequal-sizes"),
+    ("curated_two_sample", KERNEL, CURATED, (30_000, 20_001), (30_000, 20_000), "too-many-units"),
+    ("distance_correlation", {}, TWO_SIDED, (4, 4), (5000, 5000), "too-few-units"),
+    ("distance_correlation", {}, TWO_SIDED, (2**40, 2**40), (5000, 5000), "too-many-units"),
+    (
+        "distance_correlation",
+        {"method": "pnc", "n_projections": 8},
+        WIDE,
+        (4898, 4898),
+        (4500, 4500),
+        "too-many-numbers",
+    ),
+    (
+        "distance_correlation",
+        {"method": "pnc-disjoint", "n_projections": 100},
+        WIDE,
+        (150, 150),
+        (5000, 5000),
+        "too-few-units",
+    ),
+    ("screening", {"outcome": "o1"}, TWO_SIDED, (4, 4), (5000, 5000), "too-few-units"),
+    ("joint_independence", {}, ONE, (1,), (500,), "too-few-units"),
+    ("joint_independence", {}, ONE, (10**7,), (500,), "too-many-units"),
+    ("curated_distance_correlation", {}, ONE | {"curated": True}, (1,), (500,), "too-few-units"),
+    ("curated_distance_correlation", {}, ONE | {"curated": True}, (2**40,), (500,), "too-many-units"),
+    ("identity", KNOWN | {"method": "repetition"}, CELLS, (3,), (5000,), "too-few-units"),
+    ("identity", KNOWN | {"method": "privit", "distance": 0.3}, CELLS, (10,), (10**7,), "no-plan"),
+]
+
+
+def study_of(procedure: str, parameters: Fields, shape: Fields) -> Study:
+    count = shape["owners"]
+    columns = shape.get("columns", (None,) * count)
+    return Study(
+        title="How many?",
+        procedure=procedure,
+        parameters=dict(parameters),
+        domain=domain_of(shape["numeric"], shape.get("sizes", ())),
+        owners=tuple(
+            Owner(name=f"o{place}", key=f"{place:064x}", data_set="rows", columns=columns[place])
+            for place in range(count)
+        ),
+        curator=Party(name="curator", key="c" * 64) if shape.get("curated") else None,
+        tester=Party(name="tester", key="d" * 64),
+        analyst=Party(name="ada", key="e" * 64),
+        budget=Budget.of(1.0, 1e-5),
+        level=0.05,
+        created_at=0,
+        deadline=1,
+        seed="0" * 32,
+    )
+
+
+def by_owner(study: Study, units: tuple[int, ...]) -> dict[str, int]:
+    return {owner.name: count for owner, count in zip(study.owners, units, strict=True)}
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[5]}")
+def test_units_alone_break_a_rule_and_other_numbers_do_not(case: Any) -> None:
+    name, parameters, shape, broken, fitting, rule = case
+    procedure, study = PROCEDURES[name], study_of(name, parameters, shape)
+    check_study(procedure, study)
+    with pytest.raises(PublicRuleError) as refused:
+        require_units(procedure, study, by_owner(study, broken))
+    assert refused.value.rule == rule
+    require_units(procedure, study, by_owner(study, fitting))
+    require_units(procedure, study, {})
+
+
+def test_every_rule_has_words_and_is_raised_by_some_procedure() -> None:
+    assert set(PUBLIC_RULES) == set(get_args(PublicRule)) == {case[5] for case in CASES}
+
+
+def test_no_procedure_is_handed_data_where_it_says_why() -> None:
+    limiting = [found for found in PROCEDURES.values() if isinstance(found, LimitsUnits)]
+    assert {found.name for found in limiting} == {case[0] for case in CASES}
+    for found in limiting:
+        assert list(inspect.signature(found.check_units).parameters) == ["study", "units"]
