@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_studies import SimulatedNoise, made_study, rows_table
-from two_sample_cases import domain_of
+from made_studies import made_study, rows_table
+from two_sample_cases import SeededNoise, domain_of
 
 from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.messages.study import Study
@@ -214,7 +214,7 @@ def test_owners_counts_add_up_without_a_curator() -> None:
         for place, owner in enumerate(study.owners):
             table = rows_table(study.domain, linked(150, 10 * run + place, correlation=0.6))
             summary = PROCEDURE.summarise(study, table, order=np.random.default_rng(run))
-            releases[owner.name] = PROCEDURE.privatise(study, summary, SimulatedNoise(10 * run + place))
+            releases[owner.name] = PROCEDURE.privatise(study, summary, SeededNoise(10 * run + place))
         together += PROCEDURE.assemble(study, releases).reject
         alone += PROCEDURE.assemble(study_of(), {"owner-0": releases["owner-0"]}).reject
     assert together >= 8
@@ -236,7 +236,7 @@ def test_independent_columns_are_rejected_at_the_level() -> None:
     study, rng, rejected = study_of(parameters={"blocks": 5}), np.random.default_rng(9), 0
     for run in range(400):
         summary = PROCEDURE.summarise(study, rows_table(study.domain, rng.random((60, 2))), order=rng)
-        release = PROCEDURE.privatise(study, summary, SimulatedNoise(run))
+        release = PROCEDURE.privatise(study, summary, SeededNoise(run))
         rejected += PROCEDURE.assemble(study, {"owner-0": release}).reject
     assert 2 <= rejected <= 46
 
@@ -255,8 +255,9 @@ def test_auto_looks_at_public_numbers_alone() -> None:
 
 
 def test_new_studies_of_several_agents_state_the_one_method_they_can_answer() -> None:
-    assert PROCEDURE.fresh(study_of(owners=2)) == {"method": "aggregate"}
-    assert PROCEDURE.fresh(study_of()) == {} == PROCEDURE.fresh(study_of(owners=2, curated=True))
+    assert PROCEDURE.new_defaults(study_of(owners=2)) == {"method": "aggregate"}
+    for study in (study_of(), study_of(owners=2, curated=True)):
+        assert PROCEDURE.new_defaults(study) == {}
 
 
 @pytest.mark.parametrize(
