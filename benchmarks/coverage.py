@@ -39,7 +39,7 @@ from tacit.errors import InputError
 from tacit.in_process.runner import local_study, seed_text, two_sample_procedure
 from tacit.in_process.samples import ArrayTable, Sample
 from tacit.local.database import release_database
-from tacit.local.distance import OWNERS
+from tacit.local.distance import CORRELATION_OWNERS
 from tacit.results import TwoSampleResult
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
@@ -114,7 +114,7 @@ def _study(sides: tuple[int, int]) -> Study:
     return local_study(
         "distance_correlation",
         Domain(columns=names),
-        OWNERS,
+        CORRELATION_OWNERS,
         {},
         epsilon=1.0,
         delta=DELTA,
