@@ -50,10 +50,12 @@ DESIGNS: dict[str, tuple[int, float, float, float, str]] = {
     "n=1000, ε=4, share .05, shift 1, skewed": (1000, 4.0, 0.05, 1.0, "skewed"),
     "n=3000, ε=4, share .1, shift 1, normal": (3000, 4.0, 0.1, 1.0, "normal"),
     "n=1000, ε=1, shift 1, five values": (1000, 1.0, 0.5, 1.0, "discrete"),
+    "n=300, ε=2, share .3 or .03, unequal": (300, 2.0, 0.3, 0.0, "unequal"),
     "n=1000, ε=1, share .3, category of .05": (1000, 1.0, 0.3, 0.0, "category .05"),
     "n=1000, ε=.5, shift 1, category of .5": (1000, 0.5, 0.5, 1.0, "category .5"),
 }
-"""Units of each owner, epsilon, share of the second group, shift, distribution."""
+"""Units of each owner, epsilon, share of the second group, shift, distribution; where it is *unequal*, normal numbers and
+a tenth of the share at every other owner."""
 
 POWERS = ((4, 1000, 0.5, 0.3), (4, 300, 1.0, 0.5), (10, 300, 1.0, 0.3))
 """Owners, units of each, epsilon, the difference of means in standard deviations."""
@@ -73,13 +75,15 @@ def owners_of(
     found = []
     for place in range(owners):
         off = place / (owners - 1) - 0.5 if owners > 1 and shift else 0.0
-        group = (rng.random(n) < np.clip(share + 0.2 * off, 0.02, 0.98)).astype(float)
+        own = share / 10 if law == "unequal" and place % 2 else share
+        group = (rng.random(n) < np.clip(own + 0.2 * off, 0.02, 0.98)).astype(float)
         if law.startswith("category"):
             risk = float(law.removeprefix("category ")) + 0.4 * off
             found.append(((rng.random(n) < risk).astype(float), group))
             continue
         drawn: dict[str, Callable[[int], Floats]] = {
             "normal": rng.standard_normal,
+            "unequal": rng.standard_normal,
             "heavy": lambda size: rng.standard_t(3, size) / np.sqrt(3),
             "skewed": lambda size: rng.exponential(1, size) - 1,
             "discrete": lambda size: rng.choice([-1.0, -0.5, 0.0, 0.5, 3.0], size),

@@ -36,6 +36,9 @@ Floats = npt.NDArray[np.float64]
 WEIGHTS = np.array([0.7, 0.2, 0.05, 0.05])
 """Of T1 to T4 in a column's weighted Bonferroni correction: most questions are about means."""
 
+KNOWN_DEVIATIONS = 3.0
+"""An owner's group tells of spreads where its size is so many standard deviations of the noise on it."""
+
 RATIO_MAX = 1e4
 """An interval that reaches beyond it is told as having no end."""
 
@@ -173,7 +176,7 @@ class Effects:
     def owner(self, place: int) -> "Effects":
         """Return one owner's effect."""
         own = slice(place, place + 1)
-        return Effects(self.top[own], self.bottom[own], self.variance[:, own], np.ones(1))
+        return Effects(self.top[own], self.bottom[own], self.variance[:, own], 1.0 * (self.weights[own] > 0))
 
 
 @dataclass(frozen=True)
@@ -233,6 +236,12 @@ class _Group:
         return np.asarray((self.sizes + self.sums[:, 1]) / 2 - self.sizes * self.mean**2 + noise / sizes)
 
     @property
+    def known(self) -> npt.NDArray[np.bool_]:
+        """Whether the group is large beside its noises: of one that is not, the sum of squares is biased."""
+        noise = np.maximum(self.sum_variances[:, 0], self.size_variance)
+        return np.asarray(self.sizes > KNOWN_DEVIATIONS * np.sqrt(noise))
+
+    @property
     def spread(self) -> Floats:
         """The same where it bounds a variance: within [0, n]."""
         return np.clip(self.squares, 0.0, np.maximum(self.sizes, 0.0))
@@ -263,7 +272,7 @@ def mean_difference(blocks: Sequence[Block], first: int, second: int) -> Effects
 
 
 def variance_ratio(blocks: Sequence[Block], first: int, second: int) -> Effects:
-    """Return the ratio of two groups' variances of T1."""
+    """Return the ratio of two groups' variances of T1, of the owners where both are large enough."""
     a, b = (_Group.of(blocks, place) for place in (first, second))
     v, w, n, m = a.squares, b.squares, a.sizes, b.sizes
     one, two = a.sum_variances[:, 0], a.sum_variances[:, 1]
@@ -275,7 +284,8 @@ def variance_ratio(blocks: Sequence[Block], first: int, second: int) -> Effects:
         _Number(0.0, 2 * b.mean * n, one),
         _Number(0.0, -n, two / 4 + b.spread_of_squares),
     ]
-    return _effects(v * m, w * n, numbers, _weights(blocks, a.spread + b.spread, one + two / 4))
+    weights = _weights(blocks, a.spread + b.spread, one + two / 4)
+    return _effects(v * m, w * n, numbers, weights * (a.known & b.known))
 
 
 def risk_effects(blocks: Sequence[Block], first: int, second: int, level: int) -> tuple[Effects, Effects]:
