@@ -33,13 +33,8 @@ from benchmarks.harness import (
     table,
 )
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, onto_simplex
-from tacit_protocol.procedures.counts.statistic import (
-    Weights,
-    plausible_margins,
-    plausible_pools,
-    residuals,
-    simulate,
-)
+from tacit_protocol.procedures.counts.homogeneity import Weights, plausible_pools
+from tacit_protocol.procedures.counts.independence_table import plausible_margins, residuals, simulate
 
 RUNS, POWER_RUNS, REPLICATES = 1000, 300, 199
 LEVELS = (0.05, 0.01)

@@ -30,7 +30,7 @@ from benchmarks.harness import peak_mb
 from benchmarks.problems import numeric_domain
 from tacit_protocol.domain.columns import CategoricalColumn, Domain
 from tacit_protocol.domain.table import PooledTable, Table
-from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.encoding import decode, digest, encode
 from tacit_protocol.messages.release import Release, ReleaseMessage
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
@@ -38,7 +38,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Adapts, ReleaseError, StudyError, check_release, check_study
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import check_answer, conclude, read_answer
-from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, open_envelope, seal
+from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.table import SourceTable

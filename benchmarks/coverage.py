@@ -48,7 +48,7 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.accounting import gaussian_mu
-from tacit_protocol.procedures.counts.statistic import cramers_v
+from tacit_protocol.procedures.counts.independence_table import cramers_v
 from tacit_protocol.procedures.curated_two_sample.plan import plan_of as curated_plan
 from tacit_protocol.procedures.distance_correlation.release import plan_of
 from tacit_protocol.procedures.kernel_two_sample.release import plan_of as two_sample_plan

@@ -36,9 +36,10 @@ from tacit.local import plan_error, plan_identity, plan_power, plan_smallest
 from tacit.planning.counts import plan_homogeneity, plan_independence
 from tacit.planning.questions import population_of
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, paninski
-from tacit_protocol.procedures.counts.statistic import Weights, residuals
-from tacit_protocol.procedures.counts.statistic import homogeneity_null as pooled_null
-from tacit_protocol.procedures.counts.statistic import independence_null as independent_null
+from tacit_protocol.procedures.counts.homogeneity import Weights
+from tacit_protocol.procedures.counts.homogeneity import homogeneity_null as pooled_null
+from tacit_protocol.procedures.counts.independence_table import independence_null as independent_null
+from tacit_protocol.procedures.counts.independence_table import residuals
 from tacit_protocol.procedures.identity.simulate import PlannedIdentity
 
 RUNS = 200

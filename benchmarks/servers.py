@@ -20,14 +20,14 @@ import numpy as np
 import psutil
 
 from benchmarks.problems import MemoryTable, chunk_of, study_of_columns
-from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.release import ReleaseMessage
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import canonical
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
-from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, seal
+from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.tester.studies import Identity, Studies

@@ -29,7 +29,7 @@ from benchmarks.harness import (
     table,
 )
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, add_tables
-from tacit_protocol.procedures.counts.statistic import independence_test
+from tacit_protocol.procedures.counts.independence_table import independence_test
 from tacit_protocol.procedures.stratified_table.statistic import (
     SCORES,
     Strata,

@@ -25,9 +25,10 @@ from release_audit import ReleaseCase, release  # noqa: E402
 
 from tacit_protocol.messages.release import Release  # noqa: E402
 from tacit_protocol.messages.study import Study  # noqa: E402
-from tacit_protocol.privacy import laplace_mechanism, noisy_counts, permutation_test  # noqa: E402
+from tacit_protocol.privacy import laplace_mechanism, permutation_test  # noqa: E402
 from tacit_protocol.privacy.gaussian_mechanism import SumPart  # noqa: E402
 from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, MechanismEvent  # noqa: E402
+from tacit_protocol.procedures.counts import release as count_release  # noqa: E402
 from tacit_protocol.procedures.discovery import PROCEDURES  # noqa: E402
 
 FOLDER = ROOT / "docs" / "security" / "releases"
@@ -95,7 +96,7 @@ def watched() -> Iterator[Handed]:
     with (
         patch.object(SumPart, "scale", scale_of),
         patch.object(laplace_mechanism, "scale_of_event", laplace_of),
-        patch.object(noisy_counts, "laplace_scale", laplace_of),
+        patch.object(count_release, "laplace_scale", laplace_of),
         patch.object(laplace_mechanism, "laplace_scale", laplace_of),
         patch.object(permutation_test, "prepare_comparison", prepared),
     ):

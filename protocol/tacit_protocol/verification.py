@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
-from tacit_protocol.messages.encoding import MessageError, decode, encode
+from tacit_protocol.messages.encoding import MessageError, decode, digest, encode
 from tacit_protocol.messages.release import DeclineMessage, PublicRule, Release, ReleaseMessage
 from tacit_protocol.messages.study import CancellationMessage, Study
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript, VerdictMessage
@@ -51,7 +51,6 @@ from tacit_protocol.signing.envelope import (
     STUDY_TYPE,
     VERDICT_TYPE,
     EnvelopeError,
-    digest,
     open_envelope,
     peek_key_id,
 )

@@ -11,7 +11,7 @@ from planted import with_mistake
 from tester_federation import Federation, problem
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.messages.encoding import encode, encode_json
+from tacit_protocol.messages.encoding import digest, encode, encode_json
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.procedures import relay as relay_module
@@ -23,7 +23,6 @@ from tacit_protocol.signing.envelope import (
     STUDY_TYPE,
     VERDICT_TYPE,
     EnvelopeError,
-    digest,
     open_envelope,
     seal,
 )

@@ -14,7 +14,7 @@ from fault_world import NOW, URL, enrol, key_of, sealed
 from peer_world import PROCEDURE, RECEIVER, SENDER, make_peer_agent, peer_study
 from simulation import Simulation
 
-from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, encode
+from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, digest, encode
 from tacit_protocol.messages.release import (
     CIPHERTEXT_BYTES_MAX,
     HEADER_BYTES,
@@ -34,7 +34,6 @@ from tacit_protocol.signing.envelope import (
     RECEIPT_TYPE,
     RELEASE_TYPE,
     SEALED_RELEASE_TYPE,
-    digest,
     open_envelope,
     seal,
 )

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from release_audit import Call, Runs
 
-from tacit_protocol.privacy.accounting import gaussian_mu, laplace_multiplier
-from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
 
 SCALE = 2.0**20
 """Standard deviation or Laplace scale in grid steps: as in releases."""

@@ -27,7 +27,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from long_runs import choose
 
-from tacit_protocol.privacy.accounting import Amounts, Cap, charge, laplace_multiplier
+from tacit_protocol.privacy.accounting import Amounts, Cap, charge
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, halved_guarantee
 from tacit_protocol.privacy.guarantee import (
     ApproximateEvent,
@@ -37,6 +37,7 @@ from tacit_protocol.privacy.guarantee import (
     LaplaceEvent,
     MechanismEvent,
 )
+from tacit_protocol.privacy.noise import laplace_multiplier
 from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import account_of, debit, set_caps
 from tacit_services.ledger.entries import ACCOUNTS, METADATA

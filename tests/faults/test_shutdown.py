@@ -19,10 +19,10 @@ from own_time import PATIENCE_S, STOP_S_MAX, stop
 from study_parties import Parties
 
 from tacit.setup.processes import free_ports
-from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import Party
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
+from tacit_protocol.signing.envelope import STUDY_TYPE, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.agent.schema import OUTBOX
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES

@@ -20,8 +20,8 @@ from fault_world import SeededNoise, key_of, make_agent, sealed, study_of
 from study_parties import MeanProcedure, Parties
 from tester_federation import Federation, problem
 
+from tacit_protocol.messages.encoding import digest
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.signing.envelope import digest
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.releases import Releaser
 from tacit_services.agent.schema import OUTBOX, State

@@ -18,7 +18,7 @@ from study_parties import study_bytes
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.alignment import NO_PROOF, AlignmentMessage, UnitKey, bucket_count, buckets_text
-from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.problems import problem_document
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
@@ -26,7 +26,7 @@ from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, ReleaseError, StudyError
-from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, STUDY_TYPE, digest, seal
+from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, STUDY_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent

@@ -20,9 +20,9 @@ from multiprocessing.synchronize import Barrier
 
 import sqlalchemy as sa
 
+from tacit_protocol.messages.encoding import digest
 from tacit_protocol.privacy.accounting import charge
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS, ApproximateEvent, Budget, Guarantee
-from tacit_protocol.signing.envelope import digest
 from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import BudgetExceededError, debit, standing_of
 from tacit_services.shared.database import DatabaseUnavailableError, create_engine, run_transaction

@@ -16,13 +16,14 @@ from sqlalchemy.engine import Connection, Engine
 from study_parties import study_bytes
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.messages.encoding import digest
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.accounting import Amounts, charge
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError
-from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
+from tacit_protocol.signing.envelope import STUDY_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent

@@ -32,9 +32,9 @@ from agent_fakes import AttackedAgent, World
 
 from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.messages import encoding
-from tacit_protocol.messages.encoding import encode, encode_json
+from tacit_protocol.messages.encoding import digest, encode, encode_json
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.signing.envelope import STUDY_TYPE, digest, seal
+from tacit_protocol.signing.envelope import STUDY_TYPE, seal
 from tacit_services.agent import tester_client
 from tacit_services.agent.data import reader, sql_source, table
 from tacit_services.agent.data.arrow_columns import numbers

@@ -7,7 +7,7 @@ from pydantic import BaseModel
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.release import DeclineMessage, PublicRule, Release, ReleaseMessage
 from tacit_protocol.messages.study import CancellationMessage, Owner, Party, Study
 from tacit_protocol.privacy.accounting import Family
@@ -15,14 +15,7 @@ from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, Guarantee, N
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError, canonical
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing.envelope import (
-    CANCELLATION_TYPE,
-    DECLINE_TYPE,
-    RELEASE_TYPE,
-    STUDY_TYPE,
-    digest,
-    seal,
-)
+from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, RELEASE_TYPE, STUDY_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.strict import StrictModel
 

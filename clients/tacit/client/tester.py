@@ -32,6 +32,7 @@ from tacit.errors import (
 )
 from tacit.setup.keys import load_key
 from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
+from tacit_protocol.messages.encoding import digest as digest_of
 from tacit_protocol.messages.study import CancellationMessage, Party, Study
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, VerdictMessage
 from tacit_protocol.signing.envelope import (
@@ -42,7 +43,6 @@ from tacit_protocol.signing.envelope import (
     peek_key_id,
     seal,
 )
-from tacit_protocol.signing.envelope import digest as digest_of
 from tacit_protocol.signing.keys import PrivateKey, SignatureError
 from tacit_protocol.signing.tokens import issue_token
 

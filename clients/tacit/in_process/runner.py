@@ -1,22 +1,25 @@
 """Studies played in this process: the part of the owners or of their curator, then the tester's.
 
-Everything goes through the procedure itself, as in the services.
+Everything goes through the procedure itself, as in the services. Tables of which only counts are known are
+here too.
 """
 
 import hashlib
 import inspect
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import ValidationError
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.results import Result, result_from
 from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain.table import EncodedChunk, PooledTable, Table
+from tacit_protocol.features.cell_counts import CellGrid
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Party, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
@@ -44,6 +47,33 @@ def two_sample_procedure(setting: Setting) -> str:
     if setting not in TWO_SAMPLE_PROCEDURES:
         raise InputError('setting must be "owners" or "curator"')
     return TWO_SAMPLE_PROCEDURES[setting]
+
+
+@dataclass(frozen=True)
+class CountedTable:
+    """A table of which only the counts are known: it is never read row by row.
+
+    ``cells`` holds the place of each count among the cells of the grid.
+    """
+
+    domain: Domain
+    counted: npt.NDArray[np.int64]
+    cells: npt.NDArray[np.int64]
+
+    @property
+    def units(self) -> int:
+        """Number of rows, each a unit."""
+        return int(self.counted.sum())
+
+    def counts(self, grid: CellGrid) -> npt.NDArray[np.int64]:
+        """Return the number of rows of each cell."""
+        found = np.zeros(grid.size, dtype=np.int64)
+        found[self.cells] = self.counted
+        return found
+
+    def chunks(self) -> Iterator[EncodedChunk]:
+        """Yield nothing: ``counts`` answers."""
+        return iter(())
 
 
 @dataclass(frozen=True)
@@ -170,6 +200,18 @@ def local_study(
         raise InputError("epsilon and delta must be numbers") from error
     except ValueError as error:
         raise InputError(f"epsilon and delta: {error}") from error
+
+
+def owner_names(names: Sequence[str] | None, count: int) -> list[str]:
+    """Return the owners' names: those given, or sample-1, sample-2, ...
+
+    Raises:
+        InputError: there is not one for each sample.
+    """
+    listed = [f"sample-{index}" for index in range(1, count + 1)] if names is None else list(names)
+    if len(listed) != count:
+        raise InputError(f"names holds {len(listed)} names for {count} samples: pass one for each")
+    return listed
 
 
 def seed_text(seed: int | None) -> str:

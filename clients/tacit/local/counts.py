@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import local_study, run, seed_text
-from tacit.in_process.samples import ArrayTable, CountedTable, Sample, domain_of, drawing, whole_counts
-from tacit.local.inputs import Missing, owner_names, read_variables, read_with_units
+from tacit.in_process.runner import CountedTable, local_study, owner_names, run, seed_text
+from tacit.in_process.samples import ArrayTable, Sample, domain_of, drawing
+from tacit.local.inputs import Missing, read_variables, read_with_units
 from tacit.results import (
     DecisionResult,
     HomogeneityResult,
@@ -23,11 +23,11 @@ from tacit.results import (
 )
 from tacit_protocol.domain.columns import LEVELS_MAX, CategoricalColumn, Domain
 from tacit_protocol.domain.table import Table
-from tacit_protocol.features.cell_counts import CellGrid
-from tacit_protocol.messages.study import UnitRows
+from tacit_protocol.features.cell_counts import CELLS_MAX, CellGrid
+from tacit_protocol.messages.study import UNITS_MAX, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.identity import Identity
 
 OWNER = "owner"
@@ -428,7 +428,7 @@ def _play(
     progress, seed = chosen.pop("progress", None), seed_text(chosen.pop("seed"))
     domain, tables = held
     study = local_study(name, domain, owners, parameters, seed=seed, **chosen)
-    result = run(procedure_named(name), study, tables, OpenDPNoise(), progress)
+    result = run(PROCEDURES[name], study, tables, OpenDPNoise(), progress)
     if not isinstance(result, kind):
         raise TypeError(f"{name} has a result of another type")
     return result
@@ -477,7 +477,7 @@ def _counted(
     if units is not None:
         raise InputError("counts have no units: they are of units already")
     try:
-        arrays = [whole_counts(table) for table in tables]
+        arrays = [_whole_counts(table) for table in tables]
     except InputError as error:
         raise InputError(f"{error}; for categories state bounds=") from None
     if not arrays or arrays[0].ndim < 1 or any(array.shape != arrays[0].shape for array in arrays):
@@ -565,7 +565,7 @@ def identity(
 def _checked(
     counts: npt.ArrayLike, q: npt.ArrayLike
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    counted = whole_counts(counts)
+    counted = _whole_counts(counts)
     try:
         known = np.asarray(q, dtype=np.float64)
     except (TypeError, ValueError):
@@ -597,3 +597,24 @@ def _sizes(count: int) -> Sequence[int]:
     rows = -(-count // (LEVELS_MAX + OTHERS))
     rows = max(rows, OTHERS + 1)
     return (rows, -(-count // rows))
+
+
+def _whole_counts(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return counts of units by cell, of any shape.
+
+    Raises:
+        InputError: they are not whole numbers, none negative and at least one positive, or too many.
+    """
+    try:
+        given = np.asarray(values)
+    except ValueError:
+        raise InputError("counts must be an array, its rows of one length") from None
+    if given.dtype.kind not in "iuf" or not np.all(np.isfinite(given)):
+        raise InputError("counts must be finite numbers")
+    if given.size > CELLS_MAX:
+        raise InputError(f"there are more than {CELLS_MAX} counts: use fewer cells")
+    if np.any(given != np.floor(given)) or np.any(given < 0) or not np.any(given > 0):
+        raise InputError("counts must be whole numbers, none negative, at least one of them positive")
+    if float(given.sum(dtype=np.float64)) > UNITS_MAX:
+        raise InputError(f"counts must add up to {UNITS_MAX} units at most")
+    return given.astype(np.int64)

@@ -6,9 +6,9 @@ from typing import Any
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import local_study, run, seed_text
+from tacit.in_process.runner import local_study, owner_names, run, seed_text
 from tacit.in_process.samples import ArrayTable, domain_of
-from tacit.local.inputs import owner_names, read_with_units
+from tacit.local.inputs import read_with_units
 from tacit.results import GroupComparisonResult
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.discovery import procedure_named

@@ -58,18 +58,6 @@ def _without(sample: Sample, name: str) -> Sample:
     return Sample(kept)
 
 
-def owner_names(names: Sequence[str] | None, count: int) -> list[str]:
-    """Return the owners' names: those given, or sample-1, sample-2, ...
-
-    Raises:
-        InputError: there is not one for each sample.
-    """
-    listed = [f"sample-{index}" for index in range(1, count + 1)] if names is None else list(names)
-    if len(listed) != count:
-        raise InputError(f"names holds {len(listed)} names for {count} samples: pass one for each")
-    return listed
-
-
 Missing = Literal["refuse", "encode"]
 
 

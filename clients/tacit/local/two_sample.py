@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import Setting, local_study, run, seed_text, two_sample_procedure
+from tacit.in_process.runner import Setting, local_study, owner_names, run, seed_text, two_sample_procedure
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
-from tacit.local.inputs import owner_names, read_with_units
+from tacit.local.inputs import read_with_units
 from tacit.results import DecisionResult, TwoSampleResult
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.mean_embedding import median_distance

@@ -23,15 +23,16 @@ from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, total_va
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.noisy_counts import (
+from tacit_protocol.procedures.base import Progress
+from tacit_protocol.procedures.counts.homogeneity import Weights
+from tacit_protocol.procedures.counts.homogeneity import homogeneity_null as pooled_null
+from tacit_protocol.procedures.counts.independence_table import independence_null as independent_null
+from tacit_protocol.procedures.counts.independence_table import margins_of, product, residuals
+from tacit_protocol.procedures.counts.release import (
     count_noise,
     gaussian_count_guarantee,
     laplace_count_guarantee,
 )
-from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.counts.statistic import Weights, margins_of, product, residuals
-from tacit_protocol.procedures.counts.statistic import homogeneity_null as pooled_null
-from tacit_protocol.procedures.counts.statistic import independence_null as independent_null
 from tacit_protocol.procedures.identity.privit import PrivitRefusedError, RepetitionRefusedError
 from tacit_protocol.procedures.identity.release import DECISIONS
 from tacit_protocol.procedures.identity.simulate import PlannedIdentity, first_guess

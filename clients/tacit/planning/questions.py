@@ -8,8 +8,8 @@ from typing import Any, get_args
 import numpy as np
 
 from tacit.errors import InputError, StudyRefusedError
+from tacit.in_process.runner import CountedTable, local_study, two_sample_procedure
 from tacit.in_process.runner import Setting as Where
-from tacit.in_process.runner import local_study, two_sample_procedure
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
 from tacit.results import Result
 from tacit.studies.catalogue import answered_questions
@@ -95,9 +95,6 @@ class Question:
 
     def tables(self, held: Sequence[Held]) -> list[Table]:
         """Return what was drawn as the owners' tables."""
-        # tacit.local offers what is here, and so imports it.
-        from tacit.in_process.samples import CountedTable  # noqa: PLC0415
-
         domains = [self.study.domain_of(owner) for owner in self.study.owners]
         return [
             CountedTable(domain, part, np.arange(len(part)))

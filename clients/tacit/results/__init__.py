@@ -5,22 +5,27 @@ verdict, bound to its study. A two-sample result unpacks into ``statistic, pvalu
 unpacked, since nothing finer than it is private.
 """
 
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import cycle, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tacit.atomic_write import written_whole
+from tacit.errors import InputError, PlottingError, VerificationFailedError
 from tacit.results.database import DatabaseResult
-from tacit.results.reading import (
-    PeerOutcome,
-    Result,
-    StudyVerdict,
-    decides_only,
-    result_from,
-    result_of,
-    study_verdict,
-)
 from tacit.results.screening import ScreeningResult
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.transcript import VerdictMessage
 from tacit_protocol.procedures.counts.base import NoisyTables
 from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
 from tacit_protocol.procedures.counts.independence_table import IndependenceTableResult
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCountsResult
 from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelationResult
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import PeerResult
 from tacit_protocol.procedures.group_comparison import GroupComparisonResult
@@ -32,7 +37,16 @@ from tacit_protocol.procedures.means.max_form import Comparison
 from tacit_protocol.procedures.screening import ScreenedColumn
 from tacit_protocol.procedures.stratified_table import StratifiedTableResult
 from tacit_protocol.procedures.survival import SurvivalCurve, SurvivalResult
-from tacit_protocol.verdicts.base import DecisionResult, ProcedureResult, Source
+from tacit_protocol.reporting.charts import Chart, Panel, chart_of, panels_of, short
+from tacit_protocol.reporting.report import Reported, report_html
+from tacit_protocol.reporting.svg import COLOURS, stacked_svg
+from tacit_protocol.terminal import printable
+from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, ProcedureResult, Source
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = [
     "Comparison",
@@ -65,3 +79,287 @@ __all__ = [
     "result_of",
     "study_verdict",
 ]
+
+
+NOTHING_TO_DRAW = "there is nothing to draw of this result: it is a decision, or stays with its receiver"
+
+
+class Rendering:
+    """The SDK's :class:`~tacit_protocol.verdicts.base.Renderer`: pandas and matplotlib where installed."""
+
+    def panels(self, verdict: BaseVerdict) -> tuple[Panel, ...]:
+        """Return what can be drawn, as numbers."""
+        return panels_of(verdict.source.study, verdict.verdict, verdict.source.releases)
+
+    def to_svg(self, verdict: BaseVerdict) -> str:
+        """Draw a verdict as SVG text; raises InputError where there is nothing to draw."""
+        svg = stacked_svg(verdict.panels())
+        if not svg:
+            raise InputError(NOTHING_TO_DRAW)
+        return svg
+
+    def plot(self, verdict: BaseVerdict) -> "Figure":
+        """Draw a verdict with matplotlib; raises InputError, or PlottingError where it is not installed."""
+        panels = verdict.panels()
+        if not panels:
+            raise InputError(NOTHING_TO_DRAW)
+        return figure_of(panels)
+
+    def report_html(self, verdict: BaseVerdict, question: str | None) -> str:
+        """Return a verdict's report as HTML text."""
+        from tacit import __version__  # noqa: PLC0415 (the package imports this module)
+
+        source = verdict.source
+        reported = Reported(source.study, verdict.verdict, source.releases, source.digest)
+        picture = verdict.picture()
+        return report_html(reported, f"tacit {__version__}", question=question, picture=picture)
+
+    def report(self, verdict: BaseVerdict, path: str | Path, question: str | None) -> Path:
+        """Write a verdict's report; raises InputError where the file cannot be written."""
+        target = Path(path)
+        with written_whole(target) as file:
+            file.write(self.report_html(verdict, question).encode())
+        return target
+
+    def notebook_html(self, verdict: BaseVerdict) -> str:
+        """Show a notebook the result in a line, and its picture."""
+        line = f"<p>{escape(printable(str(verdict)))}</p>"
+        try:
+            return line + verdict.to_svg()
+        except InputError:
+            return line
+
+    def frame(
+        self, columns: Mapping[str, Any], levels: Mapping[str, Sequence[str]] | None = None
+    ) -> "pd.DataFrame":
+        """Return a pandas frame of these columns; its rows are the combinations of ``levels``, if any."""
+        import pandas as pd  # noqa: PLC0415 (optional)
+
+        index = None
+        if levels is not None:
+            index = pd.MultiIndex.from_product(list(levels.values()), names=list(levels))
+        return pd.DataFrame(dict(columns), index=index)
+
+
+WIDTH = 7.0
+HEIGHTS = {"null": 3.2, "histogram": 3.3, "curves": 3.2}
+"""Inches; of other charts 1.3, and LINE_HEIGHT for each line."""
+LINE_HEIGHT = 0.25
+
+STANDS_OUT, USUAL = "tab:red", "tab:blue"
+
+
+def figure_of(panels: Sequence[Panel]) -> "Figure":
+    """Return one figure with every panel below the last.
+
+    Raises:
+        PlottingError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib as mpl  # noqa: PLC0415 (an optional dependency)
+        from matplotlib.figure import Figure  # noqa: PLC0415
+    except ImportError as error:
+        raise PlottingError("plot() needs matplotlib: pip install matplotlib; or use to_svg()") from error
+    charts = [chart_of(panel) for panel in panels]
+    heights = [HEIGHTS.get(chart.kind, 1.3 + LINE_HEIGHT * len(chart.items)) for chart in charts]
+    with mpl.rc_context({"text.parse_math": False}):  # a name is no formula
+        figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+        all_axes = figure.subplots(len(charts), squeeze=False, height_ratios=heights)
+        for chart, axes in zip(charts, all_axes[:, 0], strict=True):
+            _draw(chart, axes)
+    return figure
+
+
+def _draw(chart: Chart, axes: "Axes") -> None:
+    """Draw a chart's marks, whichever it has, on axes of its own."""
+    axes.set_title(printable(chart.title), fontsize="small")
+    axes.set_xlabel(chart.unit)
+    axes.set_xlim(chart.x)
+    axes.set_xticks([at for at, _ in chart.ticks], [words for _, words in chart.ticks])
+    if chart.curve:
+        axes.plot(*zip(*chart.curve, strict=True), color=USUAL)
+        axes.fill(*zip(*chart.tail, strict=True), color=USUAL, alpha=0.3)
+        axes.set_ylim(chart.y)
+    for curve, colour in zip(chart.curves, cycle(COLOURS), strict=False):
+        axes.plot(curve.x, curve.y, color=colour, label=printable(curve.label))
+        axes.fill_between(curve.x, curve.lower, curve.upper, color=colour, alpha=0.15)
+        axes.set_ylim(chart.y)
+    for rule in chart.rules:
+        line, colour = "--" if rule.dashed else "-", STANDS_OUT if rule.mark else "black"
+        axes.axvline(rule.at, color=colour, linestyle=line, linewidth=1.5 if rule.words else 0.8)
+        axes.lines[-1].set_label(rule.words or "_")
+    if chart.curves or any(rule.words for rule in chart.rules):
+        axes.legend(fontsize="small")
+    if chart.kind == "histogram":
+        _draw_histogram(chart, axes)
+        return
+    for place, item in enumerate(chart.items):
+        colour = STANDS_OUT if item.stands_out else USUAL
+        if item.look == "fill" or item.interval is None:
+            axes.barh(place, item.value, color=colour, height=0.6, alpha=0.5 if item.look == "fill" else 1)
+        if item.interval is not None:
+            whisker = ("black", 1) if item.look == "fill" else (colour, 3)
+            axes.plot(item.interval, [place, place], color=whisker[0], linewidth=whisker[1])
+        if item.look == "dot":
+            axes.plot([item.value], [place], "o", color=colour)
+    if chart.kind == "bars":
+        axes.axvline(0.0, color="black", linewidth=0.8)
+    if not chart.curves:
+        axes.set_yticks(range(len(chart.items)), [printable(short(item.label)) for item in chart.items])
+    if chart.items:
+        axes.set_ylim(len(chart.items) - 0.5, -0.5)
+
+
+def _draw_histogram(chart: Chart, axes: "Axes") -> None:
+    """Draw the bins over the column's values, and the bars of single values to the right of them."""
+    (low, high), bins = chart.x, len(chart.edges) - 1
+    step = 0.08 * (high - low)
+    beside = [high + (1 + 2 * place) * step for place in range(len(chart.items) - bins)]
+    places = [(a + b) / 2 for a, b in pairwise(chart.edges)] + beside
+    widths = [b - a for a, b in pairwise(chart.edges)] + [step] * len(beside)
+    axes.bar(places, [item.value for item in chart.items], width=widths, color=USUAL, alpha=0.5)
+    for place, item in zip(places, chart.items, strict=True):
+        if item.interval is not None:
+            axes.plot([place, place], item.interval, color="black", linewidth=1)
+    axes.axhline(0.0, color="black", linewidth=0.8)
+    ticks = [tick for tick in chart.ticks if not beside or tick[0] <= high - step]
+    ticks += [(at, printable(item.label)) for at, item in zip(beside, chart.items[bins:], strict=True)]
+    axes.set_xticks([at for at, _ in ticks], [words for _, words in ticks])
+    axes.set_xlim(low, (beside[-1] if beside else high) + step)
+    axes.set_xlabel("")
+    axes.set_ylabel(chart.unit, fontsize="small")
+
+
+Result = BaseVerdict
+"""Whatever a study's result is: its procedure's verdict, bound to the study."""
+
+RENDERING = Rendering()
+
+SDK_RESULTS: Mapping[type[BaseVerdict], type[BaseVerdict]] = {
+    model.__mro__[1]: model for model in (DatabaseResult, ScreeningResult)
+}
+"""What the SDK makes of verdicts that can do more with it than they state."""
+
+
+def result_of(
+    study: Study,
+    verdict: Mapping[str, Any],
+    *,
+    digest: str | None = None,
+    releases: Mapping[str, Release] | None = None,
+    kind: type[BaseVerdict] | None = None,
+) -> Result:
+    """Build the result from a study and its procedure's verdict, as plain values.
+
+    What was agreed on (level and budget) comes from the study, which the parties signed.
+
+    Args:
+        study: the study.
+        verdict: what its procedure reports, as plain values.
+        digest: the study's digest, where it is known.
+        releases: by owner as the study reads them, where they are at hand: a result's picture then shows the
+            null distribution.
+        kind: the verdict's type, where it is not the study's: what a receiver finds in peer mode.
+
+    Raises:
+        VerificationFailedError: the verdict is not what the study's procedure reports.
+    """
+    agreed = {"level": study.level, "epsilon": study.budget.epsilon, "delta": study.budget.delta}
+    procedure = PROCEDURES.get(study.procedure)
+    try:
+        if kind is None:
+            kind = ProcedureResult if procedure is None else procedure.verdict_type(study)
+        # Keys keep their order: a cell's labels stand in that of the columns.
+        read = kind.model_validate_json(json.dumps({**verdict, **agreed}, allow_nan=False))
+        return result_from(read, study, digest=digest, releases=releases)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise VerificationFailedError("the verdict is not what the study's procedure reports") from error
+
+
+def result_from(
+    verdict: BaseVerdict,
+    study: Study,
+    *,
+    digest: str | None = None,
+    releases: Mapping[str, Release] | None = None,
+) -> Result:
+    """Bind a verdict to what it was made from, and to what the SDK draws it with."""
+    own = SDK_RESULTS.get(type(verdict))
+    found = verdict if own is None else own.model_construct(verdict.model_fields_set, **vars(verdict))
+    return found.bound(Source(study, digest, releases or {}, RENDERING))
+
+
+def decides_only(study: Study) -> bool:
+    """Whether the study's release is a decision, and no number leaves at all."""
+    procedure = PROCEDURES.get(study.procedure)
+    return procedure is not None and issubclass(procedure.verdict_type(study), DecisionResult)
+
+
+@dataclass(frozen=True)
+class StudyVerdict:
+    """How a study ended: ``outcome`` is completed, incomplete or cancelled.
+
+    ``missing`` names the owners (or the curator) that sent nothing; ``result`` is there where the study was
+    completed.
+    """
+
+    digest: str
+    study: Study
+    message: VerdictMessage
+    result: Result | None
+
+    @property
+    def outcome(self) -> str:
+        """How the study ended."""
+        return self.message.outcome
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The owners, or the curator, that sent nothing."""
+        return self.message.missing
+
+
+def study_verdict(
+    study: Study, message: VerdictMessage, releases: Mapping[str, Release] | None = None
+) -> StudyVerdict:
+    """Build the typed outcome from a study and its verdict, whose signature the caller has checked.
+
+    ``releases`` are by owner as the study reads them, where they are at hand.
+
+    Raises:
+        VerificationFailedError: the verdict is not what the study's procedure reports.
+    """
+    result = None
+    if message.result is not None:
+        result = result_of(study, message.result, digest=message.study, releases=releases)
+    return StudyVerdict(message.study, study, message, result)
+
+
+@dataclass(frozen=True)
+class PeerOutcome:
+    """Both results of a peer mode played in one process. Unpacks into the finding's ``statistic, pvalue``.
+
+    Attributes:
+        finding: what the receiver finds; private for the sender's data alone, and never published.
+        stated: what everybody learns.
+    """
+
+    finding: DistanceCorrelationResult
+    stated: PeerResult
+
+    def __iter__(self) -> Iterator[float]:
+        yield from self.finding
+
+    def to_svg(self) -> str:
+        """Return the finding's picture as SVG text; it is the receiver's alone."""
+        return self.finding.to_svg()
+
+    def plot(self) -> Any:
+        """Draw the finding with matplotlib; raises PlottingError where it is not installed."""
+        return self.finding.plot()
+
+    def _repr_html_(self) -> str:
+        return self.finding._repr_html_()
+
+    def __str__(self) -> str:
+        return f"the receiver: {self.finding}; everybody: {self.stated}"

@@ -18,7 +18,7 @@ from tacit.errors import InputError, StudyRefusedError
 from tacit.setup.configuration import toml_text
 from tacit.studies.draft_faults import TomlLines, faults_of, procedure_faults, told
 from tacit_protocol.domain.columns import Column, ColumnName, Domain
-from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,
     UNITS_MAX,
@@ -36,7 +36,6 @@ from tacit_protocol.messages.study import (
     UnitRows,
 )
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
-from tacit_protocol.signing.envelope import digest
 
 HOPELESS = "Hopeless: "
 """What a procedure's warning starts with where the study should not be run as planned."""

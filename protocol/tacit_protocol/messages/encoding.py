@@ -5,6 +5,7 @@ numbers beyond their type, nesting that exhausts the stack, NUL characters. :fun
 these first.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Mapping
@@ -94,6 +95,11 @@ def encode(model: BaseModel) -> bytes:
     """
     # Not mode="json", which writes NaN as null.
     return encode_json(without_unused(model, mode="python"))
+
+
+def digest(payload: bytes) -> str:
+    """SHA-256 of the exact bytes, as 64 lower-case hexadecimal digits."""
+    return hashlib.sha256(payload).hexdigest()
 
 
 def without_unused(model: BaseModel, mode: Literal["python", "json"]) -> dict[str, Any]:

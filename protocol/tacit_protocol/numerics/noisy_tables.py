@@ -8,6 +8,7 @@ sum of Laplace ones.
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from tacit_protocol.features.cell_counts import CELLS_MAX, CellGrid
+from tacit_protocol.numerics.multiplicity import holm
 from tacit_protocol.strict import StudyError
 
 Floats = npt.NDArray[np.float64]
@@ -78,6 +80,14 @@ class CellNoise:
         t = np.linspace(0.001, 0.999, 999)
         bounds = (math.log(2 / outside) - self.summed * np.log1p(-(t**2))) / t
         return self.scale * float(bounds.min())
+
+
+def half_width(noises: tuple[CellNoise, ...], cells: int, level: float) -> float:
+    """Return what the noise on the sum of so many cells exceeds with probability at most ``level``.
+
+    Noises of several laws share the probability out.
+    """
+    return sum(noise.of_sums(cells).half_width(level / len(noises)) for noise in noises)
 
 
 @dataclass(frozen=True)
@@ -207,6 +217,53 @@ class SimulatedTest:
     def of(cls, statistic: float, null: NuisanceNull) -> "SimulatedTest":
         """Return the test of a statistic against its simulated null."""
         return cls(statistic, null.pvalue(statistic), null.least_favourable(statistic))
+
+
+@dataclass(frozen=True)
+class TableTest(SimulatedTest):
+    """A test of tables, with ``cells`` (k,), single cells' p-values adjusted for all cells.
+
+    The adjustment is by the largest cell of each simulated table; ``ratios`` (k,) is what is compared.
+    """
+
+    cells: Floats
+    ratios: Floats
+
+    @classmethod
+    def of_cells(cls, statistic: float, ratios: Floats, null: NuisanceNull) -> "TableTest":
+        """Return the test of a statistic and of each cell against their simulated null."""
+        drawn = null.least_favourable(statistic)
+        return cls(statistic, null.pvalue(statistic), drawn, null.cells(ratios), ratios)
+
+
+@dataclass(frozen=True)
+class PairTest:
+    """Two owners, or two columns, by place; ``pvalue`` is adjusted for all pairs by Holm's method."""
+
+    first: int
+    second: int
+    statistic: float
+    pvalue: float
+
+
+def compare_each(
+    count: int,
+    test: Callable[[tuple[int, int], np.random.SeedSequence], SimulatedTest],
+    seed: np.random.SeedSequence,
+    progress: Callable[[float], None] | None,
+) -> tuple[PairTest, ...]:
+    """Test every pair of so many owners or columns, with Holm's adjustment for all of them."""
+    places = list(combinations(range(count), 2))
+    found = []
+    for done, (pair, child) in enumerate(zip(places, seed.spawn(len(places)), strict=True)):
+        found.append(test(pair, child))
+        if progress is not None:
+            progress((done + 1) / len(places))
+    adjusted = holm(np.array([test.pvalue for test in found]))
+    return tuple(
+        PairTest(*pair, test.statistic, float(pvalue))
+        for pair, test, pvalue in zip(places, found, adjusted, strict=True)
+    )
 
 
 def simulated_null(

@@ -94,14 +94,6 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     return low * (1 - CALIBRATION_SLACK)
 
 
-def laplace_multiplier(epsilon: float) -> float:
-    """Return the scale of Laplace noise, in units of the L1 sensitivity, that gives (epsilon, 0)."""
-    _require_epsilon(epsilon)
-    if epsilon == 0:
-        raise ValueError("epsilon must be positive: no noise is wide enough for zero")
-    return (1 / epsilon) * (1 + CALIBRATION_SLACK)
-
-
 PURE_MU_SLACK = 1e-12
 """Relative part added to a mu that an inverse error function gave: its rounding is below 1e-14."""
 

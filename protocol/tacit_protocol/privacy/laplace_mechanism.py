@@ -19,10 +19,9 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.privacy.accounting import laplace_multiplier
 from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE, LayoutError, SensitivityError, SumPart
 from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, Guarantee, LaplaceEvent, NoisyVector
-from tacit_protocol.privacy.noise import NoiseSource, laplace_grid_is_fine, laplace_scale
+from tacit_protocol.privacy.noise import NoiseSource, laplace_grid_is_fine, laplace_multiplier, laplace_scale
 from tacit_protocol.privacy.noise import laplace_scale as scale_of_event
 from tacit_protocol.strict import StudyError
 

@@ -19,6 +19,7 @@ from opendp.measures import zero_concentrated_divergence
 from opendp.metrics import l1_distance, l2_distance, linf_distance
 from opendp.mod import enable_features
 
+from tacit_protocol.privacy.accounting import CALIBRATION_SLACK
 from tacit_protocol.privacy.guarantee import EPSILON_MAX
 
 VALUE_MAX = 2**62
@@ -137,6 +138,13 @@ def laplace_excess(scale_steps: float) -> float:
     if not (math.isfinite(scale_steps) and scale_steps > 0):
         raise ValueError("the scale must be positive and finite")
     return 1 / (4 * scale_steps) / scale_steps * (1 + 1e-12)
+
+
+def laplace_multiplier(epsilon: float) -> float:
+    """Return the scale of Laplace noise, in units of the L1 sensitivity, that gives (epsilon, 0)."""
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise ValueError("epsilon must be positive and finite: no noise is wide enough for zero")
+    return (1 / epsilon) * (1 + CALIBRATION_SLACK)
 
 
 def laplace_scale(sensitivity: float, multiplier: float) -> float:

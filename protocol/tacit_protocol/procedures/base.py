@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 
 from tacit_protocol.domain.columns import Column
 from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.encoding import encode, without_unused
+from tacit_protocol.messages.encoding import digest, encode, without_unused
 from tacit_protocol.messages.release import PublicRule, Release
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.messages.transcript import numbers_max
@@ -19,7 +19,6 @@ from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.populations import Population
-from tacit_protocol.signing.envelope import digest
 from tacit_protocol.strict import ReleaseError, StudyError
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.panels import BarsPanel, CurvesPanel, Null, RowsPanel

@@ -10,17 +10,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.encoding import decode
+from tacit_protocol.messages.encoding import decode, digest
 from tacit_protocol.messages.release import Receipt, Release, ReleaseMessage, SealedRelease
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, check_release
-from tacit_protocol.signing.envelope import (
-    RECEIPT_TYPE,
-    RELEASE_TYPE,
-    SEALED_RELEASE_TYPE,
-    digest,
-    open_envelope,
-)
+from tacit_protocol.signing.envelope import RECEIPT_TYPE, RELEASE_TYPE, SEALED_RELEASE_TYPE, open_envelope
 from tacit_protocol.verdicts.base import BaseVerdict
 
 AnswerKind = Literal["release", "sealed release", "receipt"]

@@ -7,7 +7,6 @@ signature is checked before the payload is parsed, and the payload is never enco
 
 import base64
 import binascii
-import hashlib
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -66,11 +65,6 @@ class Envelope(StrictModel):
         SIGNED,
     ]
     signatures: Annotated[tuple[_Signature, ...], Field(min_length=1, max_length=1)]
-
-
-def digest(payload: bytes) -> str:
-    """SHA-256 of the exact bytes, as 64 lower-case hexadecimal digits."""
-    return hashlib.sha256(payload).hexdigest()
 
 
 def seal(payload: bytes, payload_type: str, key: PrivateKey) -> bytes:

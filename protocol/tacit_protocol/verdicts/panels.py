@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtr, chdtri, gammaln, xlogy
 
-from tacit_protocol.numerics.noisy_tables import CellNoise
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
 
 ROW_HEIGHT = 18
@@ -97,14 +96,6 @@ def largest(values: Floats) -> list[int]:
     if len(values) <= BARS_MAX:
         return list(range(len(values)))
     return [int(place) for place in np.argsort(-values, kind="stable")[:BARS_MAX]]
-
-
-def half_width(noises: tuple[CellNoise, ...], cells: int, level: float) -> float:
-    """Return what the noise on the sum of so many cells exceeds with probability at most ``level``.
-
-    Noises of several laws share the probability out.
-    """
-    return sum(noise.of_sums(cells).half_width(level / len(noises)) for noise in noises)
 
 
 def bar(label: str, value: float, half: float | None) -> Bar:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.encoding import decode, digest, encode
 from tacit_protocol.messages.release import DeclineMessage
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import Transcript, VerdictMessage
@@ -21,7 +21,7 @@ from tacit_protocol.procedures.base import (
     units_declared,
 )
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing.envelope import STUDY_TYPE, digest, open_envelope, payload_of
+from tacit_protocol.signing.envelope import STUDY_TYPE, open_envelope, payload_of
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.problem_responses import ProblemError

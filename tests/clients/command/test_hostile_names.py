@@ -31,11 +31,11 @@ from tacit.command import app as app_module
 from tacit.command.connect import become
 from tacit.setup.configuration import toml_value
 from tacit.setup.keys import load_key
-from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.problems import problem_document
 from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.messages.transcript import VerdictMessage
-from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, digest, seal
+from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, seal
 from tacit_protocol.terminal import printable
 
 Run = Callable[..., tuple[int, str, str]]

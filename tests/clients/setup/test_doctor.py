@@ -11,7 +11,7 @@ from forked_python import commands_forked
 
 from tacit.client.http import HttpRequest, HttpResponse
 from tacit.errors import TransportError
-from tacit.setup import diagnostics, doctor
+from tacit.setup import doctor
 from tacit.setup.configuration import (
     CuratorAddress,
     DataSetSetup,
@@ -24,8 +24,7 @@ from tacit.setup.configuration import (
     init_tester,
     read_toml,
 )
-from tacit.setup.diagnostics import Diagnostic, database_findings, file_system_of, revisions
-from tacit.setup.doctor import examine
+from tacit.setup.doctor import Diagnostic, database_findings, examine, file_system_of, revisions
 from tacit.setup.keys import load_key
 from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
 
@@ -79,7 +78,7 @@ def mounts(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     """A machine with one local disk, whatever this one has."""
     file = tmp_path_factory.mktemp("proc") / "mounts"
     file.write_text("/dev/sda1 / ext4 rw 0 0\n")
-    monkeypatch.setattr(diagnostics, "MOUNTS", file)
+    monkeypatch.setattr(doctor, "MOUNTS", file)
     return file
 
 

@@ -26,7 +26,6 @@ from tacit_protocol.privacy.accounting import (
     gaussian_epsilon_micro,
     gaussian_mu,
     gaussian_share,
-    laplace_multiplier,
     pure_mu,
 )
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, halved_guarantee
@@ -37,6 +36,7 @@ from tacit_protocol.privacy.guarantee import (
     LaplaceEvent,
     MechanismEvent,
 )
+from tacit_protocol.privacy.noise import laplace_multiplier
 
 
 def gaussian(mu: float) -> GaussianEvent:

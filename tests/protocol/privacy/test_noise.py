@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from tacit_protocol.privacy import laplace_mechanism, noise, noisy_counts
-from tacit_protocol.privacy.accounting import gaussian_delta, laplace_multiplier
+from tacit_protocol.privacy import laplace_mechanism, noise
+from tacit_protocol.privacy.accounting import gaussian_delta
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget, Guarantee, LaplaceEvent
 from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic, StatisticError
@@ -25,8 +25,10 @@ from tacit_protocol.privacy.noise import (
     coin_steps,
     discretisation_delta,
     laplace_excess,
+    laplace_multiplier,
     private_coin,
 )
+from tacit_protocol.procedures.counts import release as count_release
 
 Floats = npt.NDArray[np.float64]
 
@@ -232,7 +234,7 @@ def laplace_release(kind: str, bits: int, multiplier: float, source: NoiseSource
     guarantee = Guarantee(budget=Budget.of(1, 0), events=(LaplaceEvent(noise_multiplier=multiplier),))
     values = np.zeros(1, dtype=np.int64)
     if kind == "counts":
-        noisy_counts.laplace_counts(values, bits, guarantee, source)
+        count_release.laplace_counts(values, bits, guarantee, source)
         return 2 << bits
     if kind == "sums":
         part = SumPart("mean", values, -bits, math.sqrt(2), 1.0, l1=2.0)
@@ -277,7 +279,7 @@ def test_every_laplace_release_has_the_whole_curve_of_its_event_or_is_refused(ki
 def test_releases_without_the_bound_on_the_grid_are_caught(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (noisy_counts, laplace_mechanism, laplace_mechanism):
+    for module in (count_release, laplace_mechanism, laplace_mechanism):
         monkeypatch.setattr(module, "laplace_grid_is_fine", lambda *_: True)
     assert (8, 100.0) in broken_claims(kind)
 

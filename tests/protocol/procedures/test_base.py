@@ -6,7 +6,7 @@ import pytest
 from two_sample_cases import domain_of, study_of
 
 from tacit.studies.draft import prepare
-from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, encode, encode_json
+from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, digest, encode, encode_json
 from tacit_protocol.messages.release import Release, ReleaseMessage
 from tacit_protocol.messages.study import Study
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, numbers_max
@@ -20,7 +20,7 @@ from tacit_protocol.procedures.base import (
 )
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.procedures.kernel_two_sample.release import KernelTwoSampleParameters
-from tacit_protocol.signing.envelope import RELEASE_TYPE, digest, seal
+from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 
 

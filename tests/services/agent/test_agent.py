@@ -14,18 +14,11 @@ from agent_fakes import FAKES, NOW, Clock, MakeAgent, World
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.encoding import decode, encode, encode_json
+from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
 from tacit_protocol.messages.release import DeclineMessage, ReleaseMessage
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.signing.envelope import (
-    DECLINE_TYPE,
-    RELEASE_TYPE,
-    STUDY_TYPE,
-    digest,
-    open_envelope,
-    seal,
-)
+from tacit_protocol.signing.envelope import DECLINE_TYPE, RELEASE_TYPE, STUDY_TYPE, open_envelope, seal
 from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.agent import AlreadyDecidedError
 from tacit_services.agent.data import reader as reader_module

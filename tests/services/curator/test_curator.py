@@ -25,11 +25,11 @@ from fault_world import NOW, URL, SeededNoise, key_of, make_tester, sealed, stud
 from simulation import Network
 from study_parties import study_bytes
 
-from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.release import Release, ReleaseMessage
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.procedures import discovery
-from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, digest, seal
+from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
 from tacit_services.agent.intake import StudyRefusedError

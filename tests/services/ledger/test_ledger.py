@@ -21,7 +21,7 @@ from tacit_protocol.privacy.accounting import (
 )
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, GaussianEvent, Guarantee
-from tacit_protocol.privacy.noisy_counts import laplace_count_guarantee
+from tacit_protocol.procedures.counts.release import laplace_count_guarantee
 from tacit_services.agent.schema import METADATA
 from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import (

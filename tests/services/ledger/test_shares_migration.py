@@ -15,8 +15,8 @@ from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.privacy.accounting import Amounts, charge
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget, Guarantee, MechanismEvent
-from tacit_protocol.privacy.noisy_counts import laplace_count_guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee
+from tacit_protocol.procedures.counts.release import laplace_count_guarantee
 from tacit_services.agent.check import verify_ledger
 from tacit_services.ledger.accounts import (
     BudgetExceededError,

@@ -12,18 +12,11 @@ from ended_studies import cancelled, incomplete
 from study_parties import study_bytes
 from tester_federation import Federation, problem
 
-from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.encoding import decode, digest, encode
 from tacit_protocol.messages.release import DeclineMessage
 from tacit_protocol.messages.study import CancellationMessage, Party
 from tacit_protocol.messages.transcript import Transcript
-from tacit_protocol.signing.envelope import (
-    CANCELLATION_TYPE,
-    DECLINE_TYPE,
-    STUDY_TYPE,
-    digest,
-    payload_of,
-    seal,
-)
+from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, STUDY_TYPE, payload_of, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
 from tacit_services.shared.database import create_engine, run_transaction, upgrade

@@ -20,9 +20,11 @@ from tacit_protocol.numerics.noisy_tables import (
     DistributionError,
     NoisyTable,
     SimulatedTest,
+    TableTest,
     add_tables,
     cell_probabilities,
     distribution,
+    half_width,
     paninski,
     total_variation,
 )
@@ -47,7 +49,6 @@ from tacit_protocol.procedures.counts.release import (
     counted_part,
     grid_of,
 )
-from tacit_protocol.procedures.counts.statistic import TableTest
 from tacit_protocol.procedures.populations import (
     Columns,
     EffectError,
@@ -67,7 +68,6 @@ from tacit_protocol.verdicts.panels import (
     affordable,
     bar,
     from_draws,
-    half_width,
     largest,
 )
 

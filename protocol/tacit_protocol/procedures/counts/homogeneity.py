@@ -3,9 +3,19 @@
 Every owner releases noisy counts over the same public cells (or an earlier release of them is read again,
 for nothing), and the tester compares the tables by a chi-square statistic whose null distribution counts
 sampling and noise. Derivations: docs/mathematics/categorical.md.
+
+With x_j the noisy shares of owner j and p = sum u_j x_j, cell i has the spread D_i = sum_j a_j
+(x_ji - p_i)^2, of mean A p_i (1 - p_i) + B, A and B public. The statistic is
+
+    sum_i (D_i - A p_i (1 - p_i) - B) / (A max(p_i, floor) + B).
+
+Its null is a parametric bootstrap, tables and noise drawn anew and everything estimated again, at the pooled
+distribution at hand and at a sparser and a more even one that noise cannot tell from it; the largest p-value
+counts.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +23,16 @@ import numpy.typing as npt
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.numerics.noisy_tables import NoisyTable, onto_simplex
+from tacit_protocol.numerics.noisy_tables import (
+    NoisyTable,
+    NuisanceNull,
+    PairTest,
+    TableTest,
+    compare_each,
+    onto_simplex,
+    plausible,
+    simulated_null,
+)
 from tacit_protocol.procedures.base import (
     Fields,
     Progress,
@@ -34,13 +53,6 @@ from tacit_protocol.procedures.counts.base import (
     striking_cells,
     tables_of,
 )
-from tacit_protocol.procedures.counts.statistic import (
-    PairTest,
-    TableTest,
-    Weights,
-    compare_pairs,
-    homogeneity_test,
-)
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
 from tacit_protocol.verdicts.panels import RowsPanel
@@ -49,8 +61,128 @@ from tacit_protocol.verdicts.words import CHI_SQUARED, NEW_CLASS, Meaning, Work,
 PAIRED_OWNERS_MAX = 10
 """Most owners that are compared in pairs: beyond 45 pairs, p-values of 1999 replicates say little."""
 
+Floats = npt.NDArray[np.float64]
+
 TEST_STREAM, PAIRS_STREAM = 1, 2
 """Spawn keys under the study's seed."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What the owners' sizes and noise fix: u and a (J,), A, B, and the floor of a cell's share."""
+
+    mean: Floats
+    spread: Floats
+    sampling: float
+    noise: float
+    floor: float
+
+    @classmethod
+    def of(cls, units: Floats, noise_variances: Floats, cells: int) -> "Weights":
+        """Weigh owners by the inverse variance that a cell of share 1/k would have.
+
+        ``units`` and ``noise_variances`` are (J,). The floor is one unit of all, plus one standard deviation
+        of the pooled noise: of smaller shares the tables know nothing.
+        """
+        noise = noise_variances / units**2
+        spread = 1 / (1 / (cells * units) + noise)
+        mean = spread / spread.sum()
+        left = 1 - 2 * mean
+
+        def expected(variances: Floats) -> float:
+            return float(np.sum(spread * (left * variances + np.sum(mean**2 * variances))))
+
+        floor = 1 / float(units.sum()) + float(np.sqrt(np.sum(mean**2 * noise)))
+        return cls(mean, spread, expected(1 / units), expected(noise), floor)
+
+    def pooled(self, shares: Floats) -> Floats:
+        """Return the pooled shares, (..., k), of (..., J, k)."""
+        return np.asarray(np.einsum("j,...jk->...k", self.mean, shares))
+
+    def cells(self, shares: Floats) -> tuple[Floats, Floats]:
+        """Return each cell's spread over what is expected, less 1 and less the expected part: (..., k) both.
+
+        The second is what the statistic sums; the first, D_i over its floor, tells which cells stand out.
+        """
+        pooled = self.pooled(shares)
+        deviations = shares - pooled[..., None, :]
+        found = np.einsum("j,...jk->...k", self.spread, deviations**2)
+        scale = self.sampling * np.maximum(pooled, self.floor) + self.noise
+        explained = self.sampling * pooled * (1 - pooled) + self.noise
+        return found / scale, (found - explained) / scale
+
+
+def homogeneity_test(
+    tables: Sequence[NoisyTable],
+    replicates: int,
+    seed: np.random.SeedSequence,
+    progress: Callable[[float], None] | None = None,
+) -> TableTest:
+    """Test whether tables of the same k cells come from one distribution.
+
+    The p-value is the largest, over plausible pooled distributions, of (1 + simulated statistics at least as
+    large) / (replicates + 1).
+    """
+    weights = Weights.of(*_sizes(tables), cells=len(tables[0].counts))
+    shares = np.stack([table.counts / table.units for table in tables])
+    ratio, excess = weights.cells(shares)
+    null = homogeneity_null(tables, weights, replicates, seed, progress)
+    return TableTest.of_cells(float(excess.sum()), ratio, null)
+
+
+def homogeneity_null(
+    tables: Sequence[NoisyTable],
+    weights: Weights,
+    replicates: int,
+    seed: np.random.SeedSequence,
+    progress: Callable[[float], None] | None = None,
+) -> NuisanceNull:
+    """Simulate the null distribution at plausible pools; all have the same noise and seeds."""
+    pools = plausible_pools(tables, weights)
+
+    def draw(rng: np.random.Generator, count: int) -> Iterator[tuple[Floats, Floats]]:
+        noises = [table.draw_noise(rng, count) for table in tables]
+        for pool in pools:
+            drawn = [
+                (rng.multinomial(table.units, pool, size=count) + noise) / table.units
+                for table, noise in zip(tables, noises, strict=True)
+            ]
+            ratio, excess = weights.cells(np.stack(drawn, axis=1))
+            yield excess.sum(axis=-1), ratio.max(axis=-1)
+
+    numbers = len(tables) * len(tables[0].counts)
+    return simulated_null(draw, len(pools), replicates, seed, numbers=numbers, progress=progress)
+
+
+def plausible_pools(tables: Sequence[NoisyTable], weights: Weights) -> tuple[Floats, ...]:
+    """Return the pooled distribution (k,), and a sparser and a more even one.
+
+    They are up to REACH standard deviations of the pooled shares away, sampling and noise together.
+    """
+    units, variances = _sizes(tables)
+    pooled = onto_simplex(weights.pooled(np.stack([table.counts / table.units for table in tables])))
+    noise = float(np.sum(weights.mean**2 * variances / units**2))
+    return plausible(pooled, noise, 1 / float(np.sum(weights.mean**2 / units)))
+
+
+def compare_pairs(
+    tables: Sequence[NoisyTable],
+    replicates: int,
+    seed: np.random.SeedSequence,
+    progress: Callable[[float], None] | None = None,
+) -> tuple[PairTest, ...]:
+    """Test every pair of owners, with Holm's adjustment for all of them."""
+    return compare_each(
+        len(tables),
+        lambda pair, child: homogeneity_test([tables[place] for place in pair], replicates, child),
+        seed,
+        progress,
+    )
+
+
+def _sizes(tables: Sequence[NoisyTable]) -> tuple[Floats, Floats]:
+    units = np.array([table.units for table in tables], dtype=np.float64)
+    return units, np.array([table.noise_variance for table in tables])
 
 
 class HomogeneityResult(CountsTestResult):

@@ -19,7 +19,7 @@ from tacit_protocol.features.mean_embedding import Locations, decode_locations, 
 from tacit_protocol.features.moments import MEAN
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.numerics.noisy_tables import CellNoise
+from tacit_protocol.numerics.noisy_tables import CellNoise, half_width
 from tacit_protocol.numerics.simplex_weights import fit_simplex
 from tacit_protocol.procedures.base import ReleaseError
 from tacit_protocol.procedures.embedding_release.plan import EmbeddingPlan, plan_of, points_rng
@@ -32,7 +32,7 @@ from tacit_protocol.procedures.embedding_release.release import (
     noisy_shares,
 )
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.panels import COLUMN_BINS_MAX, Bar, BarsPanel, Floats, bar, half_width, largest
+from tacit_protocol.verdicts.panels import COLUMN_BINS_MAX, Bar, BarsPanel, Floats, bar, largest
 
 NEAR = 1e-4
 """Rounding of a scaled whole number is far below this; half-way between two lies far above."""

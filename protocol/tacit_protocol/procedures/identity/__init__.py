@@ -26,7 +26,6 @@ from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE
 from tacit_protocol.privacy.guarantee import Guarantee, NoisyVector
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
-from tacit_protocol.privacy.noisy_counts import COUNTS, laplace_counts
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
@@ -46,6 +45,7 @@ from tacit_protocol.procedures.base import (
     units_declared,
 )
 from tacit_protocol.procedures.counts.base import Cells, residual_panel, simulations
+from tacit_protocol.procedures.counts.release import COUNTS, laplace_counts
 from tacit_protocol.procedures.identity.release import (
     COUNTED,
     DECISIONS,

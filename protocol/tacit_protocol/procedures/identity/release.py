@@ -10,16 +10,18 @@ from pydantic import Field
 from tacit_protocol.features.cell_counts import CellGrid
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, cell_probabilities
-from tacit_protocol.privacy.accounting import laplace_multiplier
 from tacit_protocol.privacy.guarantee import ApproximateEvent, Guarantee, LaplaceEvent
 from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic
-from tacit_protocol.privacy.noisy_counts import (
+from tacit_protocol.privacy.noise import laplace_multiplier
+from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters, public_seed
+from tacit_protocol.procedures.counts.release import (
+    CellParameters,
+    CountPlan,
     count_noise,
     gaussian_count_guarantee,
+    grid_of,
     laplace_count_guarantee,
 )
-from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters, public_seed
-from tacit_protocol.procedures.counts.release import CellParameters, CountPlan, grid_of
 from tacit_protocol.procedures.identity.privit import (
     ClippedIdentity,
     PrivitPlan,

@@ -7,13 +7,9 @@ from scipy.special import bdtrc
 from scipy.stats import chi2_contingency
 
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
-from tacit_protocol.procedures.counts import statistic
-from tacit_protocol.procedures.counts.statistic import (
-    Weights,
-    cramers_v,
-    homogeneity_test,
-    independence_test,
-)
+from tacit_protocol.procedures.counts import homogeneity
+from tacit_protocol.procedures.counts.homogeneity import Weights, homogeneity_test
+from tacit_protocol.procedures.counts.independence_table import cramers_v, independence_test
 
 Floats = npt.NDArray[np.float64]
 
@@ -90,8 +86,8 @@ def test_the_plain_statistic_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
         ratio, _ = stated(self, shares)
         return ratio, ratio
 
-    monkeypatch.setattr(statistic.Weights, "cells", plain)
-    monkeypatch.setattr(statistic, "plausible", lambda fitted, *_: (fitted,))
+    monkeypatch.setattr(homogeneity.Weights, "cells", plain)
+    monkeypatch.setattr(homogeneity, "plausible", lambda fitted, *_: (fitted,))
     found = rejections(UNIFORM, (100, 100), 20.0, 80)
     assert bdtrc(found - 1, 80, 0.05) < 1e-7
 

@@ -10,7 +10,7 @@ from fault_world import key_of, sealed
 from peer_world import PROCEDURE, RECEIVER, SENDER, GaussianNoise, peer_study
 from two_sample_cases import MemoryTable
 
-from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.release import (
     Receipt,
     Release,
@@ -31,7 +31,6 @@ from tacit_protocol.signing.envelope import (
     RELEASE_TYPE,
     SEALED_RELEASE_TYPE,
     VERDICT_TYPE,
-    digest,
     seal,
 )
 from tacit_protocol.verification import VerificationError, verify_transcript
