@@ -44,7 +44,7 @@ def test_pairs_parts_follow_from_the_columns_features(
     features = AdditiveFeatures(numeric, categories, choice)
     rows = random_rows(np.random.default_rng(2), 30, numeric, categories)
     assert features.pairwise is not None
-    parts = features.pair_parts(features.column_wise(rows))
+    parts = features.pair_parts(rows, features.column_wise(rows))
     np.testing.assert_allclose(parts, features.pairwise.parts(rows), rtol=0, atol=1e-14)
 
 
