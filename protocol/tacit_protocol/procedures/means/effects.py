@@ -50,6 +50,9 @@ KINDS = 3
 PLACES = 201
 """Values of t at which a moment is fitted by the released coordinates."""
 
+SQUARES_MIN = 2 / 9
+"""Least value of P1^2 + P2^2, at t = 1/3."""
+
 ELSEWHERE = 0.02
 """Weight of the values of t that a column's mean and variance do not suggest."""
 
@@ -63,44 +66,39 @@ def design(cycles: tuple[float, ...]) -> tuple[FloatVector, FloatMatrix]:
     return t, np.column_stack([np.ones(PLACES), t, 1.5 * t**2 - 0.5, waves])
 
 
-def fitted_mean(
-    cycles: tuple[float, ...],
-    raw: FloatVector,
-    noise: float,
-    target: Callable[[FloatVector], FloatVector],
-    density: Callable[[FloatVector], FloatVector] | None = None,
-) -> float:
-    """Estimate E target(t) from the noisy means of P1, P2 and waves, (2 + 2 cycles,).
+def fit(columns: FloatMatrix, target: FloatVector, density: FloatVector, noise: float) -> FloatVector:
+    """Return the combination of ``columns`` (PLACES, J), a constant first, that stands for ``target``.
 
-    The combination of coordinates has the least expected squared error: of the fit, over ``density`` (else
-    uniform), and of the noise, of standard deviation ``noise`` on each.
+    Its expected squared error is the least: of the fit, over ``density``, and of noise with the standard
+    deviation ``noise`` on the mean of each column but the constant.
     """
-    t, columns = design(cycles)
-    weights = np.ones(PLACES) if density is None else density(t) + ELSEWHERE
-    weighted = columns * (weights / weights.sum())[:, None]
+    weighted = columns * (density / density.sum())[:, None]
     penalty = np.full(columns.shape[1], noise**2 + 1e-12)
     penalty[0] = 1e-12
-    coefficients = np.linalg.solve(weighted.T @ columns + np.diag(penalty), weighted.T @ target(t))
-    return float(coefficients[0] + coefficients[1:] @ raw)
+    return np.asarray(np.linalg.solve(weighted.T @ columns + np.diag(penalty), weighted.T @ target))
+
+
+@lru_cache(16)
+def _squares(cycles: tuple[float, ...]) -> FloatVector:
+    """Return the combination that stands for P1^2 + P2^2 = (9 t^4 - 2 t^2 + 1)/4."""
+    t, columns = design(cycles)
+    return fit(columns, (9 * t**4 - 2 * t**2 + 1) / 4, np.ones(PLACES), 0.0)
 
 
 def squared_lengths(features: AdditiveFeatures, means: FloatMatrix) -> FloatVector:
     """Estimate the mean squared norm of one unit's features, for every sample of means (k, J).
 
-    It is 1 but where there are P1 and P2, whose squares are (9 t^4 - 2 t^2 + 1)/4 together.
+    It is 1 but where there are P1 and P2, whose squares' mean is known from the other coordinates.
     """
     found = np.ones(len(means))
-    scales = np.array([c.scale for c in features.column_wise.coordinates])
     if not features.choice.moments:
         return found
-    share = 1 - features.choice.pair_share
+    share, coefficients = 1 - features.choice.pair_share, _squares(features.choice.cycles)
+    scales = np.array([c.scale for c in features.column_wise.coordinates]) * np.sqrt(share)
     for start, stop in features.column_groups[: features.numeric]:
-        raw = means[:, start:stop] / (np.sqrt(share) * scales[start:stop])
-        for place, own in enumerate(raw):
-            squares = fitted_mean(
-                features.choice.cycles, own, 0.0, lambda t: np.asarray((9 * t**4 - 2 * t**2 + 1) / 4)
-            )
-            found[place] += share * scales[start] ** 2 * (min(max(squares, 2 / 9), 2.0) - 1)
+        raw = means[:, start:stop] / scales[start:stop]
+        squares = coefficients[0] + raw @ coefficients[1:]
+        found += scales[start] ** 2 * (np.clip(squares, SQUARES_MIN, 2.0) - 1)
     return found
 
 
@@ -159,20 +157,16 @@ class Numbers:
 
     def _squares_spreads(self) -> FloatVector:
         """Estimate the variances of (t - m)^2, within what they can be."""
-        found = []
+        found, (t, columns) = [], design(self.cycles)
         for raw, mean, spread, own in zip(
             self.raw, self.means, self.spreads, np.diag(self.noise), strict=True
         ):
             error = float(np.sqrt(own * (4 / 9 + 4 * mean**2)))
             wide = max(float(spread) + error, 1e-4)
 
-            def near(t: FloatVector, mean: float = mean, wide: float = wide) -> FloatVector:
-                return np.asarray(np.exp(-((t - mean) ** 2) / (2 * wide)))
-
-            def fourth(t: FloatVector, mean: float = mean) -> FloatVector:
-                return np.asarray((t - mean) ** 4)
-
-            moment = fitted_mean(self.cycles, raw, float(np.sqrt(own)), fourth, near)
+            near = np.exp(-((t - mean) ** 2) / (2 * wide)) + ELSEWHERE
+            coefficients = fit(columns, (t - mean) ** 4, near, float(np.sqrt(own)))
+            moment = float(coefficients[0] + coefficients[1:] @ raw)
             most = (1 + abs(mean)) ** 2 * spread
             found.append(min(max(moment, spread**2), most) - spread**2)
         return np.array(found)
