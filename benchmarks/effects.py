@@ -32,7 +32,7 @@ from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, Num
 from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
-RUNS, POWER_RUNS, ALPHA = 600, 150, 0.05
+RUNS, ALPHA = 600, 0.05
 EPSILONS, LEVELS = (0.3, 1.0, 4.0), (0.05, 0.01)
 
 Law = tuple[Callable[[np.random.Generator, int], Floats], float, float]
@@ -147,7 +147,15 @@ def covered(name: str, law: str, design: str, run: int) -> Answers:
 
 
 OLD, NEW, MORE = "before", "with effects", "with effects, a tenth more rows"
-POWERS = (("GMD100", 1000), ("GMD100", 1500), ("GVD", 2000), ("GVD", 3000), ("GMD5", 250), ("GMD5", 400))
+POWERS = {
+    ("GMD100", 1000): 400,
+    ("GMD100", 1500): 400,
+    ("GVD", 2000): 100,
+    ("GVD", 3000): 100,
+    ("GMD5", 250): 600,
+    ("GMD5", 400): 600,
+}
+"""Runs by problem and units of each owner."""
 
 
 def powers(name: str, setting: tuple[str, int], run: int) -> Answers:
@@ -188,7 +196,11 @@ def level(name: str, setting: tuple[str, int], run: int) -> Answers:
 
 def cells() -> list[Cell]:
     """Return all cells."""
-    found = cells_of("power {0[0]}, n={0[1]}", POWER_RUNS, powers, POWERS, seeded=True)
+    found = [
+        cell
+        for setting, runs in POWERS.items()
+        for cell in cells_of("power {0[0]}, n={0[1]}", runs, powers, [setting], seeded=True)
+    ]
     settings = (("SG5", 300), ("Heavy", 300), ("Heavy", 3000), ("Ties", 300), ("Ties", 3000))
     found += cells_of("level {0[0]}, n={0[1]}", RUNS, level, settings, seeded=True)
     return found + cells_of("{}, {}", RUNS, covered, (*LAWS, *SHARES), DESIGNS, seeded=True)

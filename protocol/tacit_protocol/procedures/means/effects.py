@@ -54,7 +54,7 @@ SQUARES_MIN = 2 / 9
 """Least value of P1^2 + P2^2, at t = 1/3."""
 
 ELSEWHERE = 0.02
-"""Weight of the values of t that a column's mean and variance do not suggest."""
+"""Weight of all values of t alike, beside those that a column's mean and variance suggest."""
 
 
 @lru_cache(16)
@@ -164,8 +164,9 @@ class Numbers:
             error = float(np.sqrt(own * (4 / 9 + 4 * mean**2)))
             wide = max(float(spread) + error, 1e-4)
 
-            near = np.exp(-((t - mean) ** 2) / (2 * wide)) + ELSEWHERE
-            coefficients = fit(columns, (t - mean) ** 4, near, float(np.sqrt(own)))
+            near = np.exp(-((t - mean) ** 2) / (2 * wide))
+            density = near / near.sum() + ELSEWHERE / PLACES
+            coefficients = fit(columns, (t - mean) ** 4, density, float(np.sqrt(own)))
             moment = float(coefficients[0] + coefficients[1:] @ raw)
             most = (1 + abs(mean)) ** 2 * spread
             found.append(min(max(moment, spread**2), most) - spread**2)
