@@ -565,8 +565,7 @@ def two_sample_meaning(study: Study, verdict: Fields) -> Meaning:
     words = told_between(_stated(verdict))
     if not words:
         return said
-    told = " ".join(f"{line[0].upper()}{line[1:]}." for line in words)
-    return Meaning(f"{said.sentence} {told}", f"{said.care} {CLIPPED}")
+    return Meaning(" ".join([said.sentence, *(f"{line}." for line in words)]), f"{said.care} {CLIPPED}")
 
 
 def effect_panels(study: Study, verdict: Fields) -> list[RowsPanel]:

@@ -206,7 +206,7 @@ SHARE_NOISE = "self.noise + np.diag((likely"
         ("self.noise * (4 / 9 +", "self.noise * (1 / 9 +", "normal", NUMERIC[1]),
         (SHARE_NOISE, f"0.2 * {SHARE_NOISE}", "level of .4", CATEGORICAL[0]),
         ("(v, -2 * c, w)", "(v / 9, -2 * c, w / 9)", "level of .4", CATEGORICAL[1]),
-        ("v * (1 - b) ** 2 + w * a**2 - 2", "0 * w - 2", "level of .4", CATEGORICAL[2]),
+        ("Effects.single(p * (1 - q) + c", "Effects.single(p + c", "level of .4", CATEGORICAL[2]),
     ],
 )
 def test_a_planted_mistake_is_seen(right: str, wrong: str, law: str, kind: str) -> None:
