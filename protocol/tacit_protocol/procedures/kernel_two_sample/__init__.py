@@ -584,6 +584,8 @@ def effect_panels(study: Study, verdict: Fields) -> list[RowsPanel]:
 def _stated(verdict: Fields) -> list[JointEffect]:
     """Read the effects that tell most out of a verdict's plain values."""
     effects = [JointEffect.model_validate(effect, strict=False) for effect in verdict.get("effects") or ()]
+    if not effects:
+        return []
     columns = [GroupComparison.model_validate(own, strict=False) for own in verdict.get("columns") or ()]
     pairs = [PairComparison.model_validate(own, strict=False) for own in verdict.get("pairs") or ()]
     return _telling(effects, columns, pairs)
