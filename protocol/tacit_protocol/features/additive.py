@@ -544,10 +544,10 @@ class _SumsOfBlocks:
             if partial.pairs is not None:
                 partial.pairs.add_units(chunk)
             return
-        for rows in row_slices(chunk, self.features.column_wise.dimension):
-            features = self.features.column_wise(rows)
+        for part in row_slices(chunk, self.features.column_wise.dimension):
+            features = self.features.column_wise(part)
             partial.columns.add(features)
-            partial.pairs.add_parts(self.features.pair_parts(rows, features))
+            partial.pairs.add_parts(self.features.pair_parts(part, features))
 
     def merge(self, partial: _Blocks, other: _Blocks) -> None:
         partial.columns.merge(other.columns)

@@ -16,12 +16,12 @@ the variance q(1 - q)/n and the noise's. docs/mathematics/kernel-two-sample.md.
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from scipy.special import ndtri
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.numerics.common_effects import (
     Effects,
@@ -228,10 +228,7 @@ class Shares:
             "risk ratio": Effects.single(p, q, (v, -2 * c, w)),
             "odds ratio": Effects.single(p * (1 - q) + c, q * (1 - p) + c, odds),
         }
-        return {
-            kind: (lambda level, kind=kind, found=found: estimated(found, level, kind))
-            for kind, found in kinds.items()
-        }
+        return {kind: partial(estimated, found, kind=kind) for kind, found in kinds.items()}
 
 
 @dataclass(frozen=True)
@@ -278,7 +275,7 @@ class Part:
         z, low = float(-ndtri(level / 2)), self.bounds[0]
         half = (self.bounds[1] - self.bounds[0]) / 2
 
-        def told(owner: str, kind: str, ends: Sequence[float], unit: str) -> Summary:
+        def told(owner: str, kind: str, ends: FloatVector, unit: str) -> Summary:
             value, lower, upper = (float(end) for end in ends)
             return Summary(
                 owner=owner,
@@ -310,7 +307,7 @@ def parts_of(domain: Domain, features: AdditiveFeatures, samples: Samples) -> di
     """Return the parts of every column that the features tell numbers of; of two levels the last alone."""
     share, found = 1 - features.choice.pair_share, dict[int, list[Part]]()
     scales = np.array([c.scale for c in features.column_wise.coordinates]) * np.sqrt(share)
-    columns = (*domain.numeric, *domain.categorical)
+    columns: tuple[Column, ...] = (*domain.numeric, *domain.categorical)
     for place, (column, (start, stop)) in enumerate(zip(columns, features.column_groups, strict=True)):
         raw = samples.means[:, start:stop] / scales[start:stop]
         noise = samples.noise / scales[start] ** 2
@@ -318,7 +315,7 @@ def parts_of(domain: Domain, features: AdditiveFeatures, samples: Samples) -> di
             if features.choice.moments:
                 numbers = Numbers(features.choice.cycles, raw, samples.units, noise)
                 found[place] = [Part(column.name, None, numbers, (column.lower, column.upper))]
-        else:
+        elif isinstance(column, CategoricalColumn):
             first = int(len(column.levels) == 2)
             found[place] = [
                 Part(column.name, name, Shares(raw[:, at], samples.units, noise), (0.0, 1.0))
