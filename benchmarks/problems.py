@@ -174,6 +174,7 @@ PROBLEMS = {
         Problem("Interaction50", (-5.0, 5.0), 50),
         Problem("Heavy", (-5.0, 5.0), 5),
         Problem("SG5", (-5.0, 5.0), 5),
+        Problem("GMD5", (-5.0, 5.0), 5),
         Problem("Unequal", (-5.0, 5.0), 5),
         Problem("Ties", (0.0, 4.0), 3),
     )

@@ -145,6 +145,7 @@ def _characteristics() -> list[Case]:
 Cycles = tuple[tuple[float, ...], tuple[float, ...]]
 ONE_TWO: Cycles = ((1.0, 2.0), (1.0, 1.0))
 ONE: Cycles = ((1.0,), (1.0,))
+MOMENTS: tuple[tuple[float, ...], tuple[float, ...], float] = ((1.625, 3.25), (1.0, 0.4), 0.75)
 
 
 def _columns(name: str, cycles: Cycles, columns: int, *categories: int, largest: float | None = None) -> Case:
@@ -160,11 +161,25 @@ def _additive() -> list[Case]:
     both = DirectSum((ColumnWise(2, (), *ONE_TWO), joint), (1.0, 1.0))
     largest, third = math.sqrt(3.125), math.sqrt(2 + 2 / 3)
     default: Cycles = ((0.8, 1.6, 3.2), (1.0, 1.0, 0.4))
+    with_moments = [default_choice(n, c, 0.3, moments=True) for n, c in ((2, ()), (4, (3,)))]
+    ends = math.sqrt((3 + 2 + math.sqrt(2) + 0.8) / 2.15)
     return [
         _columns("column-wise, cycles 1 2, 1 column", ONE_TWO, 1, largest=largest),
         _columns("column-wise, cycles 1 2, 6 columns", ONE_TWO, 6, largest=largest),
         _columns("column-wise, a quarter cycle, 2 columns", ((0.25,), (1.0,)), 2, largest=ROOT_2),
         _columns("column-wise, cycles .8 1.6 3.2, 2 columns + 2 categorical", default, 2, 3, 5),
+        Case(
+            "column-wise, P1 P2 and cycles 1.625 3.25, 1 column",
+            ColumnWise(1, (), *MOMENTS),
+            Space(1),
+            None,
+            ends,
+        ),
+        Case(
+            "column-wise, P1 P2 and cycles 1.625 3.25, equal weights, 2 columns + 1 categorical",
+            ColumnWise(2, (3,), (1.625, 3.25), (1.0, 1.0), 1.0),
+            Space(2, (3,)),
+        ),
         _columns("column-wise, 2 categorical", ONE_TWO, 0, 3, 4, largest=ROOT_2),
         *(_columns(f"pairwise, cycles 1 2, {d} columns", ONE_TWO, d) for d in range(2, 7)),
         _columns("pairwise, cycle 1, 2 columns", ONE, 2, largest=2.0),
@@ -173,6 +188,12 @@ def _additive() -> list[Case]:
         _columns("pairwise, 3 categorical", ONE, 0, 3, 3, 4, largest=ROOT_2),
         Case("default features, 2 columns", AdditiveFeatures(2, (), two), Space(2)),
         Case("default features, 4 columns + 1 categorical", AdditiveFeatures(4, (3,), five), Space(4, (3,))),
+        Case("default features with effects, 2 columns", AdditiveFeatures(2, (), with_moments[0]), Space(2)),
+        Case(
+            "default features with effects, 4 columns + 1 categorical",
+            AdditiveFeatures(4, (3,), with_moments[1]),
+            Space(4, (3,)),
+        ),
         Case("column-wise + ME Gaussian .4, shares .5 .5, 2 columns", both, Space(2)),
     ]
 

@@ -14,7 +14,7 @@ from neighbour_search import Space, largest_change
 from release_audit import largest_move
 
 from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.features import aligned_sums, moments, sketches
+from tacit_protocol.features import additive, aligned_sums, moments, sketches
 from tacit_protocol.features.additive import ColumnWise
 from tacit_protocol.features.aligned_sums import RowProjections
 from tacit_protocol.features.brownian import BrownianFeatures
@@ -37,11 +37,21 @@ from tacit_protocol.procedures.kernel_two_sample import release as kernel_releas
 Floats = np.typing.NDArray[np.float64]
 Integers = np.typing.NDArray[np.int64]
 Patch = pytest.MonkeyPatch
+BOUND = additive.squared_movement_max
 
 
 def diameter_of_columns(patch: Patch) -> None:
     stated = vars(ColumnWise)["diameter"].fget
     patch.setattr(ColumnWise, "diameter", property(lambda self: 0.9 * stated(self)))
+
+
+def polynomials_that_do_not_move(patch: Patch) -> None:
+    """The movement of the waves alone, for parts that have P1 and P2 too."""
+
+    def waves(cycles: tuple[float, ...], weights: tuple[float, ...], moments: float = 0.0) -> float:
+        return BOUND(cycles, weights) * sum(weights) / (sum(weights) + moments)
+
+    patch.setattr(additive, "squared_movement_max", waves)
 
 
 def second_moments_that_forget_the_mean(patch: Patch) -> None:
@@ -201,6 +211,9 @@ CORRELATION = "distance_correlation: "
 SKETCH = CORRELATION + "sketch, "
 MISTAKES: list[tuple[Callable[[Patch], None], str, float]] = [
     (diameter_of_columns, "kernel_two_sample: columns, mixed", 1.05),
+    (diameter_of_columns, "kernel_two_sample: effects, columns, mixed", 1.05),
+    (polynomials_that_do_not_move, "kernel_two_sample: effects, columns, mixed", 1.05),
+    (polynomials_that_do_not_move, "curated_two_sample: effects, mixed, 1 : 4", 1.01),
     (second_moments_that_forget_the_mean, "kernel_two_sample: ME, narrow", 1.2),
     (difference_of_means, "curated_two_sample: columns, 1 : 30, units of 4 rows", 1.05),
     (difference_of_means, "curated_two_sample: columns, 1 number", 1.05),

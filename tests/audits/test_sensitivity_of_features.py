@@ -111,6 +111,18 @@ WRONG_CLAIMS: list[tuple[str, Features, Space, float]] = [
     ("pairs taken for a positive kernel", Pairwise(6, (), (1.0, 2.0), (1.0, 1.0)), Space(6), math.sqrt(2)),
     ("2 cycles searched over half a turn alone", ColumnWise(1, (), (0.8,), (1.0,)), Space(1), math.sqrt(3)),
     (
+        "P1 and P2 that move most between the bounds, where P2 is the same",
+        ColumnWise(1, (), (1.625, 3.25), (1.0, 1.0), 1.0),
+        Space(1),
+        math.sqrt((4 + 2 + math.sqrt(2) + 2) / 3),
+    ),
+    (
+        "a polynomial's part taken for one of norm 1",
+        ColumnWise(1, (), (1.625,), (0.05,), 1.0),
+        Space(1),
+        math.sqrt(4 / 1.05),
+    ),
+    (
         "frequencies under a window taken for a positive kernel",
         SmoothCharacteristic(np.array([[40.0]]), 0.3),
         Space(1),

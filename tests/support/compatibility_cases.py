@@ -76,6 +76,8 @@ CANDIDATES = [[[20.0, "a"], [40.0, "b"]], [[50.0, "a"], [60.0, "b"]], [[80.0, "c
 CASES: dict[str, Case] = {
     "kernel_two_sample-auto": Case("kernel_two_sample"),
     "kernel_two_sample-three-owners": Case("kernel_two_sample", {}, THREE),
+    "kernel_two_sample-effects": Case("kernel_two_sample", {"effects": "units"}, THREE),
+    "kernel_two_sample-shares": Case("kernel_two_sample", {"effects": "shares"}),
     "kernel_two_sample-columns": Case("kernel_two_sample", {"features": "columns"}),
     "kernel_two_sample-me": Case("kernel_two_sample", {"features": "me", "n_features": 5}),
     "kernel_two_sample-me-mmd": Case(
@@ -101,6 +103,7 @@ CASES: dict[str, Case] = {
         columns=NUMBERS,
     ),
     "curated_two_sample-mean-covariance": Case("curated_two_sample", curated=True),
+    "curated_two_sample-effects": Case("curated_two_sample", {"effects": "units"}, curated=True),
     "curated_two_sample-me-mmd": Case(
         "curated_two_sample",
         {"features": "me", "n_features": 5, "statistic": "mmd"},

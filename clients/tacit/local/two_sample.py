@@ -14,7 +14,7 @@ from tacit.results import DecisionResult, TwoSampleResult
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.features.mean_embedding import median_distance
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults
 
 LOCATIONS_DEFAULT = 40
 """Locations taken from a public sample unless told otherwise."""
@@ -196,6 +196,7 @@ def kernel_two_sample(
         seed=seed_text(seed),
         curated=setting == "curator",
     )
+    study = with_new_defaults(study)
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
     result = run(procedure, study, tables, OpenDPNoise())
     if not isinstance(result, TwoSampleResult | DecisionResult):

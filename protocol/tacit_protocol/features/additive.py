@@ -3,7 +3,9 @@
 A numeric column scaled to u in [0, 1] contributes sqrt(w_f / W) [cos(2 pi f u), sin(2 pi f u)] for its cycles
 f with weights w_f, W = sum w_f; a categorical column its indicators. Each column's part has norm 1, the D
 parts are divided by sqrt D; a pair of columns contributes the tensor product of its parts over sqrt P, P
-pairs. Diameters, variances and direct sums: docs/mathematics/features.md.
+pairs. In columns the lowest cycle may give way to sqrt(w_0 / W) [P1(t), P2(t)], Legendre's polynomials at t =
+2 u - 1, whose means tell the column's mean and standard deviation: a part of squared norm 1 + w_0 / W at
+most. Diameters, variances and direct sums: docs/mathematics/features.md.
 
 One isotropic Gaussian on (sqrt(1 - p) columns, sqrt(p) pairs), p the pair share, is laid out as two vectors
 on grids of their own: columns get the part (1 - p) d_c^2 / d^2 of mu^2, pairs the rest, d_c and d the
@@ -22,7 +24,13 @@ import numpy.typing as npt
 
 from tacit_protocol.domain.table import EncodedChunk, Table, reduce_table
 from tacit_protocol.features.base import FeatureMap, FloatMatrix, OnUnitSphere, Rows
-from tacit_protocol.features.moments import UnitCountError, contributions, sum_sensitivity, unit_slices
+from tacit_protocol.features.moments import (
+    UnitCountError,
+    contributions,
+    row_slices,
+    sum_sensitivity,
+    unit_slices,
+)
 from tacit_protocol.numerics.sincos import Harmonics
 from tacit_protocol.privacy.exact_sums import (
     ExactSum,
@@ -42,18 +50,28 @@ MOVEMENTS_KEPT = 64
 a release asks for two."""
 
 
-@lru_cache(MOVEMENTS_KEPT)
-def squared_movement_max(cycles: tuple[float, ...], weights: tuple[float, ...]) -> float:
-    """Bound max over t in [0, 1] of sum_f (w_f / W)(2 - 2 cos 2 pi f t), from above.
+LEGENDRE_CURVATURE = 28.0
+"""Largest -f'' of f(t) = 4 t^2 + 36 t^2 (1 - t)^2 on [0, 1]: f'' = 80 - 432 t (1 - t)."""
 
-    Between grid points the function exceeds the larger neighbour by at most curvature * step^2 / 8.
+
+@lru_cache(MOVEMENTS_KEPT)
+def squared_movement_max(
+    cycles: tuple[float, ...], weights: tuple[float, ...], moments: float = 0.0
+) -> float:
+    """Bound the squared movement of a numeric part, over its rows, from above.
+
+    That of the waves is sum_f (w_f / W)(2 - 2 cos 2 pi f t), t = |u - u'| in [0, 1]. P1 and P2, of weight
+    ``moments``, move most where one row is at a bound: by 4 t^2 + 36 t^2 (1 - t)^2. Between grid points the
+    function exceeds the larger neighbour by at most curvature * step^2 / 8.
     """
     turns = 2 * np.pi * np.asarray(cycles)
-    shares = np.asarray(weights) / np.sum(weights)
+    total = float(np.sum(weights)) + moments
+    shares = np.asarray(weights) / total
     shifts = np.linspace(0.0, 1.0, SHIFTS + 1)
-    movement = 2 - 2 * np.cos(shifts[:, None] * turns) @ shares
-    curvature = float(2 * shares @ turns**2)
-    return float(min(4.0, movement.max() + curvature / SHIFTS**2 / 8))
+    movement = 2 * shares.sum() - 2 * np.cos(shifts[:, None] * turns) @ shares
+    movement += moments / total * (4 * shifts**2 + 36 * shifts**2 * (1 - shifts) ** 2)
+    curvature = float(2 * shares @ turns**2 + moments / total * LEGENDRE_CURVATURE)
+    return float(min(4.0 * (1 + moments / total), movement.max() + curvature / SHIFTS**2 / 8))
 
 
 def column_parts(
@@ -62,16 +80,25 @@ def column_parts(
     scales: npt.NDArray[np.float64],
     categories: tuple[int, ...],
     indicator: float,
+    *,
+    moments: float = 0.0,
 ) -> FloatMatrix:
     """Return every column's part side by side, (rows, parts' widths together).
 
-    Numeric columns have, by cycle, its cosine and sine times its scale, categorical ones ``indicator`` at the
-    row's category. A coordinate's values lie one after the other in memory, as an encoded column's do.
+    Numeric columns have P1 and P2 times ``moments``, unless that is 0, and by cycle its cosine and sine times
+    its scale; categorical ones ``indicator`` at the row's category. A coordinate's values lie one after the
+    other in memory, as an encoded column's do.
     """
     count, numeric = rows.numeric.shape
-    start = 2 * numeric * len(scales)
+    polynomials = int(moments > 0)
+    start = 2 * numeric * (polynomials + len(scales))
     parts = np.empty((start + sum(categories), count))
-    waves = parts[:start].reshape(numeric, len(scales), 2, count)
+    pairs = parts[:start].reshape(numeric, polynomials + len(scales), 2, count)
+    waves = pairs[:, polynomials:]
+    if numeric and polynomials:
+        t = np.clip(2 * rows.numeric.T - 1, -1.0, 1.0)
+        np.multiply(t, moments, out=pairs[:, 0, 0])
+        np.multiply(1.5 * t * t - 0.5, moments, out=pairs[:, 0, 1])
     if numeric:
         for index, wave in harmonics.at(rows.numeric):
             np.multiply(wave.cosines.T, scales[index], out=waves[:, index, 0])
@@ -90,17 +117,18 @@ class Coordinate:
     column: int
     """Index of the column among the domain's numeric columns, then its categorical ones."""
     part: str
-    """``cos``, ``sin`` or ``category``."""
+    """``P1``, ``P2``, ``cos``, ``sin`` or ``category``."""
     cycles: float
-    """The frequency; 0 for a category."""
+    """The frequency; 0 for a polynomial or a category."""
     scale: float
-    """The coordinate is ``scale`` times the cosine, sine or indicator."""
+    """The coordinate is ``scale`` times the polynomial, cosine, sine or indicator."""
 
 
-class ColumnWise(OnUnitSphere):
+class ColumnWise:
     """Column-wise characteristic features of ``numeric`` columns and of columns with ``categories``.
 
-    ``cycles`` and ``weights`` are public and serve every numeric column.
+    ``cycles`` and ``weights`` are public and serve every numeric column; ``moments`` is the weight of P1 and
+    P2, 0 for none.
     """
 
     def __init__(
@@ -109,13 +137,16 @@ class ColumnWise(OnUnitSphere):
         categories: tuple[int, ...],
         cycles: tuple[float, ...],
         weights: tuple[float, ...],
+        moments: float = 0.0,
     ) -> None:
         self.columns = numeric + len(categories)
         self._numeric = numeric
         self._categories = categories
         self._harmonics = Harmonics(cycles)
-        self._scales = np.sqrt(np.asarray(weights) / np.sum(weights) / self.columns)
-        self._movement = squared_movement_max(cycles, weights)
+        total = np.sum(weights) + moments
+        self._scales = np.sqrt(np.asarray(weights) / total / self.columns)
+        self._moments = float(np.sqrt(moments / total / self.columns))
+        self._movement = squared_movement_max(cycles, weights, moments)
         self._cycles = cycles
 
     @cached_property
@@ -123,6 +154,8 @@ class ColumnWise(OnUnitSphere):
         """What every coordinate is, in their order."""
         described = []
         for column in range(self._numeric):
+            if self._moments:
+                described += [Coordinate(column, part, 0.0, self._moments) for part in ("P1", "P2")]
             for cycle, scale in zip(self._cycles, self._scales, strict=True):
                 described += [Coordinate(column, part, cycle, float(scale)) for part in ("cos", "sin")]
         scale = float(1 / np.sqrt(self.columns))
@@ -132,8 +165,18 @@ class ColumnWise(OnUnitSphere):
 
     @property
     def dimension(self) -> int:
-        """Two coordinates per numeric column and cycle, one per category."""
-        return 2 * self._numeric * len(self._cycles) + sum(self._categories)
+        """Two coordinates per numeric column and cycle, or polynomials; one per category."""
+        return 2 * self._numeric * ((self._moments > 0) + len(self._cycles)) + sum(self._categories)
+
+    @property
+    def norm(self) -> float:
+        """1 for waves and categories; P1^2 + P2^2 is 2 at a column's bounds and less between them."""
+        return float(np.sqrt(1 + self._numeric * self._moments**2))
+
+    @property
+    def second_moment_diameter(self) -> float:
+        """The square root of 2 times the squared norm."""
+        return float(np.sqrt(2)) * self.norm**2
 
     @property
     def diameter(self) -> float:
@@ -144,7 +187,9 @@ class ColumnWise(OnUnitSphere):
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the features, (rows, dimension), in the order of ``coordinates``."""
         indicator = float(1 / np.sqrt(self.columns))
-        return column_parts(rows, self._harmonics, self._scales, self._categories, indicator)
+        return column_parts(
+            rows, self._harmonics, self._scales, self._categories, indicator, moments=self._moments
+        )
 
 
 def smallest_pair_average(numeric: int, categorical: int, lowest: float) -> float:
@@ -272,22 +317,34 @@ PAIR_COORDINATES_MAX = 5_000
 """Above this many pairwise coordinates the default looks at columns alone: noise would drown the pairs."""
 
 
+MOMENT_WEIGHT = 0.75
+"""Weight of P1 and P2 where they stand for the lowest cycle, whose own is 1. With the default's cycles above
+FEW_COLUMNS columns the diameter is then what it was (2.69 for 2.69, times the root of the weights)."""
+
+
 @dataclass(frozen=True)
 class AdditiveChoice:
     """Public settings of the additive features.
 
-    ``cycles`` with ``weights`` serve the columns, ``pair_cycles`` (all among ``cycles``) the pairs;
-    ``pair_share`` in [0, 1) is the squared weight of the pairwise block, 0 for none.
+    ``cycles`` with ``weights``, and P1 and P2 with the weight ``moments`` (0 for none), serve the columns,
+    ``pair_cycles`` the pairs: they, or their doubles, are among ``cycles``. ``pair_share`` in [0, 1) is the
+    squared weight of the pairwise block, 0 for none.
     """
 
     cycles: tuple[float, ...]
     weights: tuple[float, ...]
     pair_cycles: tuple[float, ...]
     pair_share: float
+    moments: float = 0.0
 
 
-def default_choice(numeric: int, categories: tuple[int, ...], pair_share: float) -> AdditiveChoice:
-    """Choose frequencies for a domain of ``numeric`` columns and columns with ``categories``."""
+def default_choice(
+    numeric: int, categories: tuple[int, ...], pair_share: float, *, moments: bool = False
+) -> AdditiveChoice:
+    """Choose frequencies for a domain of ``numeric`` columns and columns with ``categories``.
+
+    ``moments`` puts P1 and P2 in the place of the columns' lowest cycle.
+    """
     columns = numeric + len(categories)
     multiples: tuple[int, ...]
     weights: tuple[float, ...]
@@ -300,11 +357,13 @@ def default_choice(numeric: int, categories: tuple[int, ...], pair_share: float)
     widths = [2 * len(pair_multiples)] * numeric + list(categories)
     coordinates = (sum(widths) ** 2 - sum(width**2 for width in widths)) // 2
     with_pairs = columns > 1 and coordinates <= PAIR_COORDINATES_MAX
+    first = int(moments)
     return AdditiveChoice(
-        tuple(BASE_CYCLES * m for m in multiples),
-        weights,
+        tuple(BASE_CYCLES * m for m in multiples[first:]),
+        weights[first:],
         tuple(BASE_CYCLES * m for m in pair_multiples),
         pair_share if with_pairs else 0.0,
+        MOMENT_WEIGHT if moments else 0.0,
     )
 
 
@@ -314,7 +373,7 @@ class AdditiveFeatures(DirectSum):
     def __init__(self, numeric: int, categories: tuple[int, ...], choice: AdditiveChoice) -> None:
         self.choice = choice
         self.numeric = numeric
-        self.column_wise = ColumnWise(numeric, categories, choice.cycles, choice.weights)
+        self.column_wise = ColumnWise(numeric, categories, choice.cycles, choice.weights, choice.moments)
         self.pairwise: Pairwise | None = None
         blocks: tuple[FeatureMap, ...] = (self.column_wise,)
         shares: tuple[float, ...] = (1.0,)
@@ -344,11 +403,13 @@ class AdditiveFeatures(DirectSum):
         wanted = np.where(np.arange(len(places)) < len(numeric), 1 / np.sqrt(len(cycles)), 1.0)
         return np.array(places), (wanted / scales)[:, None]
 
-    def pair_parts(self, features: FloatMatrix) -> FloatMatrix:
-        """Return the pairs' parts of rows, as :meth:`Pairwise.parts`, from their column-wise features.
+    def pair_parts(self, rows: Rows, features: FloatMatrix) -> FloatMatrix:
+        """Return the pairs' parts of rows, as :meth:`Pairwise.parts`, whose column-wise features are given.
 
-        No cosine is computed twice: pairs' cycles are among the columns'.
+        No cosine is computed twice where the pairs' cycles are among the columns'.
         """
+        if self.pairwise is not None and not set(self.choice.pair_cycles) <= set(self.choice.cycles):
+            return self.pairwise.parts(rows)
         places, factors = self._pair_factors
         parts = features.T[places]
         parts *= factors
@@ -483,9 +544,10 @@ class _SumsOfBlocks:
             if partial.pairs is not None:
                 partial.pairs.add_units(chunk)
             return
-        for rows in contributions(self.features.column_wise, chunk, self.bits):
-            partial.columns.add(rows)
-            partial.pairs.add_parts(self.features.pair_parts(rows))
+        for part in row_slices(chunk, self.features.column_wise.dimension):
+            features = self.features.column_wise(part)
+            partial.columns.add(features)
+            partial.pairs.add_parts(self.features.pair_parts(part, features))
 
     def merge(self, partial: _Blocks, other: _Blocks) -> None:
         partial.columns.merge(other.columns)

@@ -3,6 +3,7 @@
 Every procedure that compares means of features takes the same choices, here in one place.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -42,10 +43,10 @@ FrequencyRow = Annotated[tuple[Frequency, ...], Field(min_length=1, max_length=1
 class FeatureParameters(StrictModel):
     """What a study may choose of mean embeddings (me), smooth characteristics (scf) and columns.
 
-    Studies that do not state ``window``, as those from before there was one, have none.
+    Studies that do not state ``window`` or ``effects``, as those from before there were any, have none.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"window"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"window", "effects"})
 
     kernel: Literal["gaussian", "laplacian"] = Field(
         "gaussian", description="The kernel's shape, of me; laplacian sees finer structure."
@@ -84,13 +85,30 @@ class FeatureParameters(StrictModel):
     pair_share: Annotated[float, Field(ge=0, lt=1)] = Field(
         PAIR_SHARE, description="Part of the level and of the weight that goes to pairs of columns (auto)."
     )
+    effects: Literal["none", "shares", "units"] = Field(
+        "none",
+        description=(
+            "Effects that the verdict states (auto and columns): none; of categories' shares; or units, also "
+            "of numeric columns, whose features then hold their means and squares. New studies state it."
+        ),
+    )
+
+
+def effects_by_default(domain: Domain, features: str, cycles: object) -> Mapping[str, str]:
+    """Return the effects that a new study states: all that its features can tell."""
+    if features not in ("auto", "columns"):
+        return {}
+    if domain.numeric and cycles is None:
+        return {"effects": "units"}
+    return {"effects": "shares"} if domain.categorical else {}
 
 
 def acting_parameters(features: str, parameters: FeatureParameters) -> dict[str, bool]:
     """Say of every parameter of the features whether it acts on features of that name."""
     kernel = features in ("me", "scf")
     return {
-        "cycles": features in ("auto", "columns"),
+        "cycles": features in ("auto", "columns") and parameters.effects != "units",
+        "effects": features in ("auto", "columns"),
         "pair_share": features == "auto",
         "kernel": features == "me",
         "category_similarity": features == "me",
@@ -119,7 +137,12 @@ def additive_features(domain: Domain, parameters: FeatureParameters, *, pairs: b
     """Build the column-wise features and, where ``pairs``, the pairwise ones."""
     numeric = len(domain.numeric)
     categories = tuple(column.categories for column in domain.categorical)
-    choice = default_choice(numeric, categories, parameters.pair_share if pairs else 0.0)
+    choice = default_choice(
+        numeric,
+        categories,
+        parameters.pair_share if pairs else 0.0,
+        moments=numeric > 0 and parameters.effects == "units",
+    )
     if parameters.cycles is not None:
         weights = (1.0,) * len(parameters.cycles)
         choice = AdditiveChoice(parameters.cycles, weights, parameters.cycles[:1], choice.pair_share)

@@ -107,7 +107,7 @@ def without_unused(model: BaseModel, mode: Literal["python", "json"]) -> dict[st
     fields = model.model_dump(mode=mode)
     for name in getattr(model, "added_fields", ()):
         if getattr(model, name) == type(model).model_fields[name].get_default(call_default_factory=True):
-            del fields[name]
+            fields.pop(name, None)
     return fields
 
 

@@ -1,7 +1,7 @@
 """Effects as results state them: what differs, between which groups, by how much, in which unit."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tacit_protocol.strict import StrictModel
@@ -56,15 +56,96 @@ class Effect(StrictModel):
     @property
     def between(self) -> str:
         """The interval in words."""
-        lower, upper = number(self.lower), number(self.upper)
-        if lower and upper:
-            return f"{lower} to {upper}"
-        return f"at least {lower}" if lower else f"at most {upper}" if upper else "any value"
+        return _between(self.lower, self.upper)
+
+    def larger(self, what: str) -> str | None:
+        """Say by how much ``what`` is larger, or smaller, in the first group; None where nobody can."""
+        if self.estimate is None or self.interval is None:
+            return None
+        ends = sorted(self.interval if self.estimate >= 0 else [-end for end in self.interval])
+        way = "larger" if self.estimate >= 0 else "smaller"
+        return f"{what} {way} by {number(abs(self.estimate))} ({number(ends[0])} to {number(ends[1])})"
+
+
+def _between(lower: float | None, upper: float | None) -> str:
+    low, high = number(lower), number(upper)
+    if low and high:
+        return f"{low} to {high}"
+    return f"at least {low}" if low else f"at most {high}" if high else "any value"
+
+
+class JointEffect(Effect):
+    """One effect with a second interval, which holds together with those of all others of its verdict.
+
+    Attributes:
+        simultaneous_lower: lower end of the wider interval; all of a verdict's hold with that confidence.
+        simultaneous_upper: upper end, likewise.
+    """
+
+    simultaneous_lower: float | None
+    simultaneous_upper: float | None
+
+    @property
+    def simultaneous_interval(self) -> Interval | None:
+        """Both ends of the wider interval, or None where one of them is missing."""
+        return interval_of(self.simultaneous_lower, self.simultaneous_upper)
+
+    @property
+    def between_all(self) -> str:
+        """The wider interval in words."""
+        return _between(self.simultaneous_lower, self.simultaneous_upper)
+
+
+class Summary(StrictModel):
+    """A number that describes one owner's column, with an interval of confidence 1 - level, for it alone.
+
+    Attributes:
+        owner: whose data it is of.
+        column: which column it is of.
+        kind: "mean", "standard deviation", or "share" of a category's level.
+        estimate: in ``unit``.
+        lower: lower end of the interval.
+        upper: upper end of the interval.
+        unit: what it is counted in.
+        level: of a category, which one is meant; otherwise None.
+    """
+
+    owner: str
+    column: str
+    kind: str
+    estimate: float
+    lower: float
+    upper: float
+    unit: str
+    level: str | None = None
+
+    @property
+    def interval(self) -> Interval:
+        """Both ends."""
+        return self.lower, self.upper
+
+
+def summaries_table(summaries: Sequence[Summary]) -> ShownTable:
+    """Return a table of owners' own numbers for people."""
+    rows = tuple(
+        (
+            found.owner,
+            found.column if found.level is None else f"{found.column} = {found.level}",
+            found.kind,
+            number(found.estimate),
+            _between(found.lower, found.upper),
+        )
+        for found in summaries
+    )
+    return ShownTable(("Of", "What", "", "Estimate", "Interval"), rows)
 
 
 def effects_of(stated: Sequence[Mapping[str, Any]]) -> list[Effect]:
     """Read effects out of a verdict's plain values; raises ValueError where they are none."""
-    return [Effect.model_validate(effect, strict=False) for effect in stated]
+    return [
+        (JointEffect if "simultaneous_lower" in effect else Effect).model_validate(effect, strict=False)
+        for effect in stated
+    ]
 
 
 def number(value: float | None, missing: str = "") -> str:
@@ -81,16 +162,25 @@ def effects_table(effects: Sequence[Effect]) -> ShownTable:
             effect.kind,
             number(effect.estimate, "not known"),
             effect.between,
+            *((effect.between_all,) if isinstance(effect, JointEffect) else ()),
         )
         for effect in effects
     )
-    return ShownTable(("Of", "What", "Effect", "Estimate", "Interval"), rows)
+    headings = ("Of", "What", "Effect", "Estimate", "Interval")
+    joint = any(isinstance(effect, JointEffect) for effect in effects)
+    return ShownTable((*headings, "All together") if joint else headings, rows)
 
 
-def forest(effects: Sequence[Effect], alpha: float) -> list[RowsPanel]:
+def forest(
+    effects: Sequence[Effect],
+    alpha: float,
+    title: Callable[[Effect], str] = lambda effect: effect.named,
+    label: Callable[[Effect], str] = lambda effect: effect.owner or "all owners",
+) -> list[RowsPanel]:
     """Return a forest plot of each effect: the owners' estimates and the common one, with their intervals.
 
-    Ratios are drawn as natural logarithms. Of ratios, only those whose interval has two ends above 0.
+    Effects of one ``title`` and kind are rows of one panel. Ratios are drawn as natural logarithms. Of
+    ratios, only those whose interval has two ends above 0.
     """
     panels: dict[tuple[str, str], list[Row]] = {}
     for effect in effects:
@@ -99,8 +189,8 @@ def forest(effects: Sequence[Effect], alpha: float) -> list[RowsPanel]:
         if any(end is None or (not absolute and end <= 0) for end in ends):
             continue
         value, lower, upper = (float(end) if absolute else math.log(end) for end in ends if end is not None)
-        row = Row(effect.owner or "all owners", value, lower, upper, not lower <= 0 <= upper)
-        panels.setdefault((effect.named, effect.kind), []).append(row)
+        row = Row(label(effect), value, lower, upper, not lower <= 0 <= upper)
+        panels.setdefault((title(effect), effect.kind), []).append(row)
     percent = f"{100 * (1 - alpha):g} % intervals"
     return [
         RowsPanel(
@@ -114,4 +204,44 @@ def forest(effects: Sequence[Effect], alpha: float) -> list[RowsPanel]:
 
 def effects_frame(effects: Sequence[Effect], frame: Any) -> Any:
     """Return effects as a pandas frame, made by ``frame`` of columns."""
-    return frame({name: [getattr(effect, name) for effect in effects] for name in Effect.model_fields})
+    fields = type(effects[0]).model_fields if effects else Effect.model_fields
+    return frame({name: [getattr(effect, name) for effect in effects] for name in fields})
+
+
+TOLD = 4
+"""Most columns of pairs of owners that a sentence tells."""
+
+CLIPPED = "Means and spreads are of values clipped to the public bounds; each interval is for one effect."
+
+WORDS = {
+    "mean difference": ("mean", "means differ"),
+    "standard deviation difference": ("spread", "spreads differ"),
+    "risk difference": ("share", "shares differ"),
+}
+"""What a difference is of, and how it is told where its interval reaches 0."""
+
+
+def told_between(effects: Sequence[Effect]) -> list[str]:
+    """Say in words how pairs of groups differ, column by column: what is sure first, in the column's unit."""
+    told: dict[tuple[str, str | None, tuple[str, str]], list[tuple[bool, str]]] = {}
+    for effect in effects:
+        if effect.kind not in WORDS:
+            continue
+        what, open_words = WORDS[effect.kind]
+        what = what if effect.level is None else f"{what} of {effect.level}"
+        found = told.setdefault((effect.column, effect.level, effect.groups), [])
+        said = effect.larger(what)
+        if said is None or effect.lower is None or effect.upper is None:
+            found.append((False, f"how {open_words.split()[0]} differ cannot be said"))
+        elif effect.lower > 0 or effect.upper < 0:
+            found.append((True, f"{said} in {effect.groups[0]} than in {effect.groups[1]}"))
+        else:
+            of = "" if effect.level is None else f" of {effect.level}"
+            noun, verb = open_words.split()
+            found.append((False, f"{noun}{of} {verb} by {number(effect.estimate)} ({effect.between})"))
+    lines = []
+    for (column, _, groups), parts in told.items():
+        ordered = [words for sure, words in sorted(parts, key=lambda part: not part[0])]
+        named = "" if any(sure for sure, _ in parts) else f", {groups[0]} less {groups[1]}"
+        lines.append(f"{column}{named}: {'; '.join(ordered)}")
+    return lines[:TOLD]

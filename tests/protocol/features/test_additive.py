@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
+from tacit_protocol.domain.table import EncodedChunk
 from tacit_protocol.features.additive import (
     AdditiveChoice,
     AdditiveFeatures,
@@ -35,16 +36,17 @@ def test_pair_frequencies_are_among_the_columns_own(numeric: int, categories: tu
     assert len(choice.cycles) == len(choice.weights) == len(set(choice.cycles))
 
 
+@pytest.mark.parametrize(("first", "moments"), [(0, 0.0), (1, 0.75)])
 @pytest.mark.parametrize("cycles", [(0.8125, 1.625), (1.625, 0.8125), (3.25,)])
 @pytest.mark.parametrize(("numeric", "categories"), [(2, ()), (4, (3,)), (0, (3, 5)), (1, (40,))])
 def test_pairs_parts_follow_from_the_columns_features(
-    numeric: int, categories: tuple[int, ...], cycles: tuple[float, ...]
+    numeric: int, categories: tuple[int, ...], cycles: tuple[float, ...], first: int, moments: float
 ) -> None:
-    choice = AdditiveChoice((0.8125, 1.625, 3.25), (1.0, 0.5, 0.4), cycles, 0.3)
+    choice = AdditiveChoice((0.8125, 1.625, 3.25)[first:], (1.0, 0.5, 0.4)[first:], cycles, 0.3, moments)
     features = AdditiveFeatures(numeric, categories, choice)
     rows = random_rows(np.random.default_rng(2), 30, numeric, categories)
     assert features.pairwise is not None
-    parts = features.pair_parts(features.column_wise(rows))
+    parts = features.pair_parts(rows, features.column_wise(rows))
     np.testing.assert_allclose(parts, features.pairwise.parts(rows), rtol=0, atol=1e-14)
 
 
@@ -63,6 +65,57 @@ def test_features_are_those_of_the_definition(numeric: int, categories: tuple[in
         exact = [value / mpmath.sqrt(len(parts)) for part in parts for value in part]
         assert distance(values[i], exact) <= EVALUATION_ERROR / 1000
     np.testing.assert_allclose(np.linalg.norm(values, axis=1), 1, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize(("numeric", "categories"), [(1, ()), (2, (3, 5))])
+def test_polynomials_come_first_in_a_column_at_their_weight(
+    numeric: int, categories: tuple[int, ...]
+) -> None:
+    rows = random_rows(np.random.default_rng(1), 50, numeric, categories)
+    plain = ColumnWise(numeric, categories, CYCLES, WEIGHTS)
+    features = ColumnWise(numeric, categories, CYCLES, WEIGHTS, 0.5)
+    values = features(rows)
+    assert values.shape == (50, features.dimension) == (50, 8 * numeric + sum(categories))
+    own = [c.part in ("P1", "P2") for c in features.coordinates]
+    scales = np.array([c.scale for c in features.coordinates])
+    t = 2 * rows.numeric - 1
+    exact = np.stack([t, (3 * t**2 - 1) / 2], axis=-1).reshape(50, -1)
+    np.testing.assert_allclose(values[:, own] / scales[own], exact, rtol=0, atol=1e-14)
+    shrunk = np.where([c.part == "category" for c in plain.coordinates], 1.0, np.sqrt(2.4 / 2.9))
+    np.testing.assert_allclose(values[:, np.logical_not(own)], plain(rows) * shrunk, rtol=0, atol=1e-14)
+    assert np.linalg.norm(values, axis=1).max() <= features.norm + 1e-14
+
+
+@settings(max_examples=40, deadline=None)
+@given(spectra, st.floats(0.05, 5.0), st.floats(0.0, 1.0), st.floats(0.0, 1.0))
+def test_no_two_values_are_farther_apart_than_the_maximum(
+    spectrum: list[tuple[float, float]], moments: float, one: float, other: float
+) -> None:
+    """Over both values, although the bound is found over their distance alone."""
+    cycles, weights = (tuple(values) for values in zip(*spectrum, strict=True))
+    bound = squared_movement_max(cycles, weights, moments)
+    grid = np.linspace(0, 1, 401)
+    features = ColumnWise(1, (), cycles, weights, moments)
+    numeric = np.concatenate([[one, other], grid])[:, None]
+    values = features(EncodedChunk(numeric, np.zeros((len(numeric), 0), np.int32), None, len(numeric)))
+    squares = (values**2).sum(axis=1)
+    moved = squares[:, None] + squares - 2 * values @ values.T
+    assert moved.max() <= bound + 1e-12 <= moved.max() + 0.02 * bound
+
+
+def test_polynomials_move_most_from_a_bound() -> None:
+    """The figure of the methods reference: 9.73 at equal weights of P1, P2 and two cycles."""
+    bound = 3 * squared_movement_max((1.625, 3.25), (1.0, 1.0), 1.0)
+    assert bound == pytest.approx(9.735, abs=5e-4)
+
+
+def test_polynomials_cost_more_than_three_columns_nothing() -> None:
+    """Raw coordinates of the cycles that stay have no more noise than they had."""
+    before, now = (default_choice(4, (), 0.3, moments=moments) for moments in (False, True))
+    old = squared_movement_max(before.cycles, before.weights) * sum(before.weights)
+    new = squared_movement_max(now.cycles, now.weights, now.moments) * (sum(now.weights) + now.moments)
+    assert now.cycles == before.cycles[1:]
+    assert new < old
 
 
 @settings(max_examples=40, deadline=None)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.features.choice import effects_by_default
 from tacit_protocol.features.moments import MEAN, read_second_moment
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
@@ -73,6 +74,7 @@ from tacit_protocol.procedures.kernel_two_sample import (
     FEATURE_CHOICES,
     ONE_POPULATION,
     TwoSampleResult,
+    effect_panels,
     two_sample_meaning,
 )
 from tacit_protocol.procedures.kernel_two_sample.statistic import (
@@ -80,11 +82,20 @@ from tacit_protocol.procedures.kernel_two_sample.statistic import (
     MeanEmbedding,
     location_differences,
 )
+from tacit_protocol.procedures.means.effects import Samples, effects_by_column
 from tacit_protocol.procedures.means.max_form import max_null, named_groups
 from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test
 from tacit_protocol.procedures.populations import Difference, Population
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, stated
-from tacit_protocol.verdicts.panels import DRAWN_MAX, SIMULATED, WEIGHTED, Null, from_draws, quadratic
+from tacit_protocol.verdicts.panels import (
+    DRAWN_MAX,
+    SIMULATED,
+    WEIGHTED,
+    Null,
+    RowsPanel,
+    from_draws,
+    quadratic,
+)
 from tacit_protocol.verdicts.words import KERNEL, PERMUTATION, Meaning, Work
 from tacit_protocol.workers import Workers, workers_of
 
@@ -147,6 +158,13 @@ class CuratedTwoSample(Procedure):
     held_by: ClassVar[frozenset[Holder]] = frozenset({"curator"})
     population: ClassVar[type[Population] | None] = SampleDifference
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
+
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:
+        """Return the effects that the study's features can tell, where it releases means of them."""
+        given = study.parameters
+        if given.get("release", "mean-covariance") != "mean-covariance":
+            return {}
+        return effects_by_default(study.domain, str(given.get("features", "auto")), given.get("cycles"))
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -241,6 +259,10 @@ class CuratedTwoSample(Procedure):
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         return two_sample_meaning(study, verdict)
+
+    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
+        """Return forest plots of the differences in the columns that differ, or in the first ones."""
+        return effect_panels(study, verdict)
 
     def works(self, study: Study) -> tuple[Work, ...]:
         """Return the works that the study's method comes from."""
@@ -353,7 +375,23 @@ def _verdict_fields(
         "upper": mmd.upper,
         "columns": named_groups(study.domain, found.groups, study.level),
         "locations": named,
+        **_effects(plan, study, release, found),
     }
+
+
+def _effects(
+    plan: CuratedPlan, study: Study, release: Release, found: CuratedFinding
+) -> dict[str, tuple[Any, ...]]:
+    """Return effects and summaries by field, where the study asks for them."""
+    if plan.parameters.effects == "none" or not isinstance(plan.release, CuratedAdditiveRelease):
+        return {}
+    means = means_of(plan.release, release, plan.units(release.units_by_owner))
+    names = ("+".join(plan.samples[0]), "+".join(plan.samples[1]))
+    samples = Samples(names, means.means, means.units, means.mean_covariance)
+    effects, summaries = effects_by_column(
+        study.domain, plan.release.features, samples, study.level, found.groups
+    )
+    return {"effects": effects, "summaries": summaries}
 
 
 def _finding(plan: CuratedPlan, study: Study, release: Release, progress: Progress | None) -> CuratedFinding:

@@ -18,6 +18,7 @@ from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
 from tacit_protocol.procedures.kernel_two_sample.statistic import MeanEmbedding, Witness, witness_at_locations
+from tacit_protocol.procedures.means.effects import squared_lengths
 from tacit_protocol.procedures.means.max_form import (
     GroupResult,
     additive_families,
@@ -80,8 +81,13 @@ class CuratedMeans(PrivateMeans):
     @property
     def mean_variances(self) -> FloatVector:
         """True variance of the noise on a coordinate of either rebuilt mean, (2,)."""
-        others = np.array([self.weights[1], self.weights[0]])
-        return np.asarray(self.centre_noise**2 + others**2 * self.difference_variance)
+        return np.diag(self.mean_covariance)
+
+    @property
+    def mean_covariance(self) -> FloatMatrix:
+        """True covariance of the noise on a coordinate of the two rebuilt means, (2, 2)."""
+        moved = np.array([self.weights[1], -self.weights[0]])
+        return np.asarray(self.centre_noise**2 + self.difference_variance * np.outer(moved, moved))
 
 
 def curated_covariance(means: CuratedMeans, second_moment: FloatMatrix, noise: float) -> PrivateCovariance:
@@ -110,7 +116,7 @@ def curated_covariance(means: CuratedMeans, second_moment: FloatMatrix, noise: f
 def estimate_additive(means: CuratedMeans, features: AdditiveFeatures, confidence: float) -> MmdEstimate:
     """Estimate the squared MMD from additive features, whose trace follows from their norm."""
     energy = np.sum(means.means**2, axis=1) - means.dimension * means.mean_variances
-    traces = np.clip(features.norm**2 - energy, 0.0, features.norm**2)
+    traces = np.clip(squared_lengths(features, means.means) - energy, 0.0, features.norm**2)
     trace = float(np.sum(traces / means.units) / np.sum(1 / means.units))
     return estimate_mmd(means, Moments(trace, trace**2, trace), confidence)
 

@@ -19,6 +19,7 @@ from tacit_protocol.domain.table import Table
 from tacit_protocol.features.moments import MEAN, FeatureSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.numerics.common_effects import Effects, estimated
 from tacit_protocol.numerics.multiplicity import holm
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import (
@@ -50,9 +51,7 @@ from tacit_protocol.procedures.group_comparison.release import (
 )
 from tacit_protocol.procedures.group_comparison.statistic import (
     Block,
-    Effects,
     compare,
-    estimated,
     mean_difference,
     risk_effects,
     variance_ratio,
@@ -68,7 +67,7 @@ from tacit_protocol.procedures.populations import (
 )
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_of, effects_table, forest, number
+from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_of, effects_table, forest
 from tacit_protocol.verdicts.panels import RowsPanel
 from tacit_protocol.verdicts.words import Meaning, Work, either, joined
 
@@ -193,17 +192,13 @@ def told(effects: Sequence[Effect], columns: Sequence[ComparedColumn]) -> list[s
             continue
         what = "mean" if effect.level is None else f"share of {effect.level}"
         first, second = effect.groups
-        if effect.estimate is None or effect.interval is None:
+        larger = effect.larger(what)
+        if larger is None:
             said.append(
                 f"{effect.column}: how the {what} differs between {first} and {second} cannot be said"
             )
             continue
-        ends = sorted(effect.interval if effect.estimate >= 0 else [-end for end in effect.interval])
-        way = "larger" if effect.estimate >= 0 else "smaller"
-        said.append(
-            f"{effect.column}: {what} {way} by {number(abs(effect.estimate))} "
-            f"({number(ends[0])} to {number(ends[1])}) in {first} than in {second}"
-        )
+        said.append(f"{effect.column}: {larger} in {first} than in {second}")
     return said[:TOLD]
 
 

@@ -26,9 +26,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtrc, ndtri
+from scipy.special import chdtrc
 
-from tacit_protocol.numerics.common_effects import Estimated
+from tacit_protocol.numerics.common_effects import Effects
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
 
 Floats = npt.NDArray[np.float64]
@@ -38,9 +38,6 @@ WEIGHTS = np.array([0.7, 0.2, 0.05, 0.05])
 
 KNOWN_DEVIATIONS = 3.0
 """An owner's group tells of spreads where its size is so many standard deviations of the noise on it."""
-
-RATIO_MAX = 1e4
-"""An interval that reaches beyond it is told as having no end."""
 
 
 @dataclass(frozen=True)
@@ -135,48 +132,6 @@ def _unit_covariance(block: Block, mean: Floats, size: float, rows: Floats) -> F
         spread = (deviations[doubled] / 2) ** 2 + 4 * mean[place] ** 2 * deviations[place] ** 2
         most = min(most, max((1 + mean[doubled]) / 2 - own + math.sqrt(spread), 0.0))
     return np.array([[most]])
-
-
-@dataclass(frozen=True)
-class Effects:
-    """One effect of k owners: U = top - theta bottom, Var U = c0 + c1 theta + c2 theta^2, each (k,).
-
-    ``variance`` is (3, k); ``weights`` add the owners up.
-    """
-
-    top: Floats
-    bottom: Floats
-    variance: Floats
-    weights: Floats
-
-    def common(self, level: float) -> tuple[float, float, float] | None:
-        """Return the effect that owners have in common with its interval; None where it can be any."""
-        z = float(-ndtri(level / 2))
-        top, bottom = float(self.top @ self.weights), float(self.bottom @ self.weights)
-        c0, c1, c2 = (float(c) for c in self.variance @ self.weights**2)
-        square = bottom**2 - z**2 * c2
-        if bottom <= 0 or square <= 0:
-            return None
-        half = top * bottom + z**2 * c1 / 2
-        root = math.sqrt(max(half**2 - square * (top**2 - z**2 * c0), 0.0))
-        return top / bottom, (half - root) / square, (half + root) / square
-
-    def heterogeneity(self) -> float | None:
-        """Return the p-value of one effect at all owners (Cochran, 1954); None where it cannot be tested."""
-        if len(self.top) < 2 or (found := self.common(0.5)) is None:
-            return None
-        theta = found[0]
-        for _ in range(2):
-            variance = np.maximum(np.array([1.0, theta, theta**2]) @ self.variance, 1e-300)
-            theta = float((self.top * self.bottom / variance).sum() / (self.bottom**2 / variance).sum())
-        variance = np.maximum(np.array([1.0, theta, theta**2]) @ self.variance, 1e-300)
-        score = self.top - theta * self.bottom
-        return float(chdtrc(len(score) - 1, float((score**2 / variance).sum())))
-
-    def owner(self, place: int) -> "Effects":
-        """Return one owner's effect."""
-        own = slice(place, place + 1)
-        return Effects(self.top[own], self.bottom[own], self.variance[:, own], 1.0 * (self.weights[own] > 0))
 
 
 @dataclass(frozen=True)
@@ -320,19 +275,3 @@ def risk_effects(blocks: Sequence[Block], first: int, second: int, level: int) -
     )
     odds = of(e * h, f * g, [(h, 0.0), (0.0, -g), (0.0, -f), (e, 0.0)])
     return difference, odds
-
-
-def estimated(effects: Effects, level: float, kind: str, scale: float = 1.0) -> Estimated:
-    """Return an effect as it is stated: differences times ``scale``, the root of a ratio of variances."""
-    found = effects.common(level)
-    if found is None:
-        return Estimated(None, None, None)
-    value, lower, upper = found
-    if kind.endswith("difference"):
-        value, lower, upper = (
-            min(1.0, max(-1.0, end / 2 if kind == "mean difference" else end)) for end in found
-        )
-        return Estimated(scale * value, scale * lower, scale * upper)
-    root = math.sqrt if kind == "standard deviation ratio" else float
-    value, lower, upper = (root(max(end, 0.0)) for end in found)
-    return Estimated(value, lower, upper if upper < RATIO_MAX else None)

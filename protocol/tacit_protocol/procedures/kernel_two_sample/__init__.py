@@ -18,6 +18,7 @@ from pydantic import BaseModel
 
 from tacit_protocol.domain.table import Table
 from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, AdditiveSums
+from tacit_protocol.features.choice import effects_by_default
 from tacit_protocol.features.moments import DIAGONAL, MEAN, FeatureSums, MomentRelease, read_second_moment
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
@@ -50,6 +51,7 @@ from tacit_protocol.procedures.kernel_two_sample.release import (
 from tacit_protocol.procedures.kernel_two_sample.statistic import (
     DETECTABLE_MAX,
     Evidence,
+    Finding,
     LocationComparison,
     MeanEmbedding,
     PairFinding,
@@ -59,6 +61,7 @@ from tacit_protocol.procedures.kernel_two_sample.statistic import (
     locations_of_owners,
     published_law,
 )
+from tacit_protocol.procedures.means.effects import Samples, effects_by_column
 from tacit_protocol.procedures.means.max_form import (
     Comparison,
     GroupComparison,
@@ -77,11 +80,24 @@ from tacit_protocol.verdicts.base import (
     interval_of,
     stated,
 )
+from tacit_protocol.verdicts.effects import (
+    CLIPPED,
+    TOLD,
+    Effect,
+    JointEffect,
+    Summary,
+    effects_frame,
+    effects_table,
+    forest,
+    summaries_table,
+    told_between,
+)
 from tacit_protocol.verdicts.panels import (
     DRAWN_MAX,
     SIMULATED,
     WEIGHTED,
     Null,
+    RowsPanel,
     chi_square,
     from_draws,
     quadratic,
@@ -137,7 +153,15 @@ class TwoSampleResult(PvalueVerdict):
         pairs: which owners differ (Holm).
         columns: which columns, and which pairs of columns, differ (Holm), where the features tell.
         locations: the test locations where owners differ most (Holm), with mean embeddings.
+        effects: between every two owners, in columns' own units: of a numeric column the mean difference and
+            the difference and ratio of standard deviations, of a level of a categorical one the risk
+            difference, the risk ratio and the odds ratio; of at most 120 comparisons, of the columns with
+            the smallest p-values. Numbers outside a column's bounds count as the bound. An estimate and an
+            interval are None where the noisy numbers allow any value.
+        summaries: the owners' own means and standard deviations, and shares of levels.
     """
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"effects", "summaries"})
 
     squared_mmd: float | None = None
     squared_mmd_unbiased: float | None = None
@@ -146,6 +170,8 @@ class TwoSampleResult(PvalueVerdict):
     pairs: tuple[PairComparison, ...] = ()
     columns: tuple[GroupComparison, ...] = ()
     locations: tuple[LocationComparison, ...] = ()
+    effects: tuple[JointEffect, ...] = ()
+    summaries: tuple[Summary, ...] = ()
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "estimate", "estimate_unbiased", "interval")
 
@@ -164,11 +190,15 @@ class TwoSampleResult(PvalueVerdict):
         """That of ``estimate``."""
         return interval_of(self.lower, self.upper)
 
+    def to_pandas(self) -> Any:
+        """Return the effects as a pandas frame, one row each."""
+        return effects_frame(self.effects, self.source.drawn_by.frame)
+
     def __str__(self) -> str:
         decision = "differ" if self.reject else "no difference shown"
-        return self._told(
-            f"{decision}: statistic {self.statistic:.4g}, p = {self.pvalue:.3g} at level {self.alpha:g}"
-        )
+        decided = f"{decision}: statistic {self.statistic:.4g}, p = {self.pvalue:.3g} at level {self.alpha:g}"
+        told = told_between(_telling(self.effects, self.columns, self.pairs))
+        return self._told("; ".join([decided, *told]))
 
     def fields(self) -> dict[str, Any]:
         """Return what the command lists beside the common fields."""
@@ -178,6 +208,11 @@ class TwoSampleResult(PvalueVerdict):
             "pairs": [{name: getattr(pair, name) for name in compared} for pair in self.pairs],
             "columns": [{name: getattr(column, name) for name in compared} for column in self.columns],
             "locations": [{name: getattr(place, name) for name in located} for place in self.locations],
+            **{
+                name: [part.model_dump() for part in getattr(self, name)]
+                for name in ("effects", "summaries")
+                if getattr(self, name)
+            },
         }
 
     def summary(self) -> Sequence[str | ShownTable]:
@@ -210,10 +245,24 @@ class TwoSampleResult(PvalueVerdict):
             for title, compared in both
             if compared
         ]
+        if self.effects:
+            found += [effects_table(self.effects), f"  {CLIPPED}"]
+        if self.summaries:
+            found.append(summaries_table(self.summaries))
         found += [f"  {location}" for location in self.locations if location.reject]
         if len(columns) < len(self.columns):
             found.append("No other pair of columns shows another dependence.")
         return found
+
+
+def _telling(
+    effects: Sequence[JointEffect], columns: Sequence[GroupComparison], pairs: Sequence[PairComparison]
+) -> list[JointEffect]:
+    """Return the effects of the columns and pairs of owners that differ; of all where none does."""
+    named = {c.names[0] for c in columns if len(c.names) == 1 and c.reject}
+    differ = {pair.names for pair in pairs if pair.reject}
+    of_columns = [effect for effect in effects if effect.column in named] or list(effects)
+    return [effect for effect in of_columns if effect.groups in differ] or of_columns
 
 
 ONE_POPULATION = Question(
@@ -248,6 +297,11 @@ class KernelTwoSample(Procedure):
     question: ClassVar[Question | None] = ONE_POPULATION
     population: ClassVar[type[Population] | None] = Difference
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
+
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:
+        """Return the effects that the study's features can tell."""
+        given = study.parameters
+        return effects_by_default(study.domain, str(given.get("features", "auto")), given.get("cycles"))
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -328,6 +382,10 @@ class KernelTwoSample(Procedure):
         """Say what a verdict means, in sentences."""
         return two_sample_meaning(study, verdict)
 
+    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
+        """Return forest plots of the differences in the columns that differ, or in the first ones."""
+        return effect_panels(study, verdict)
+
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
         """Work out the null distribution again; simulations are the verdict's, or the first of them."""
         plan, statistic = plan_of(study), float(verdict["statistic"])
@@ -363,6 +421,7 @@ class KernelTwoSample(Procedure):
         )
         units = {name: releases[name].units for name in names}
         average = _average(pairs)
+        effects, summaries = _effects(plan, study, Samples.of_owners(names, evidence.means), overall)
         return TwoSampleResult(
             method=_method(plan),
             **decided(study, overall.statistic, overall.pvalue),
@@ -374,8 +433,20 @@ class KernelTwoSample(Procedure):
             pairs=pairs,
             columns=named_groups(study.domain, overall.groups, study.level),
             locations=_named_locations(plan, study, evidence),
+            effects=effects,
+            summaries=summaries,
             warnings=self.warnings(study, units) + _caveats(plan) + reuse_warnings(study),
         )
+
+
+def _effects(
+    plan: TwoSamplePlan, study: Study, samples: Samples, overall: Finding
+) -> tuple[tuple[JointEffect, ...], tuple[Summary, ...]]:
+    """Return the effects and summaries that a study states; none unless it asks for them."""
+    features = plan.release.features
+    if plan.parameters.effects == "none" or not isinstance(features, AdditiveFeatures):
+        return (), ()
+    return effects_by_column(study.domain, features, samples, study.level, overall.groups)
 
 
 def _compared(names: list[str], found: PairFinding, level: float) -> PairComparison:
@@ -484,13 +555,40 @@ def _caveats(plan: TwoSamplePlan) -> tuple[str, ...]:
 def two_sample_meaning(study: Study, verdict: Fields) -> Meaning:
     """Say what a verdict on two samples means, in sentences."""
     names = names_of(study)
-    return either(
+    said = either(
         study,
         verdict,
         f"The owners' records differ: {names} are not one population; chance and privacy noise do not "
         "explain what was seen",
         f"No difference between the owners' records was shown: {names} may be one population",
     )
+    words = told_between(_stated(verdict))
+    if not words:
+        return said
+    return Meaning(" ".join([said.sentence, *(f"{line}." for line in words)]), f"{said.care} {CLIPPED}")
+
+
+def effect_panels(study: Study, verdict: Fields) -> list[RowsPanel]:
+    """Return forest plots of the differences that a verdict's sentence tells, a panel a column and kind."""
+    effects = [effect for effect in _stated(verdict) if effect.kind.endswith("difference")]
+    shown = list(dict.fromkeys(effect.column for effect in effects))[:TOLD]
+
+    def label(effect: Effect) -> str:
+        against = f"{effect.groups[0]} less {effect.groups[1]}"
+        return against if effect.level is None else f"{effect.level}: {against}"
+
+    kept = [effect for effect in effects if effect.column in shown]
+    return forest(kept, study.level, title=lambda effect: effect.column, label=label)
+
+
+def _stated(verdict: Fields) -> list[JointEffect]:
+    """Read the effects that tell most out of a verdict's plain values."""
+    effects = [JointEffect.model_validate(effect, strict=False) for effect in verdict.get("effects") or ()]
+    if not effects:
+        return []
+    columns = [GroupComparison.model_validate(own, strict=False) for own in verdict.get("columns") or ()]
+    pairs = [PairComparison.model_validate(own, strict=False) for own in verdict.get("pairs") or ()]
+    return _telling(effects, columns, pairs)
 
 
 def _kernel_moments(study: Study, plan: TwoSamplePlan, releases: Releases, statistic: float) -> Null | None:

@@ -22,6 +22,7 @@ from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.mean_embedding import RawMeanEmbedding, WhitenedMeanEmbedding, decode_locations
 from tacit_protocol.numerics.multiplicity import PVALUE_MIN, holm
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
+from tacit_protocol.procedures.means.effects import OWNERS_COMPARED_MAX, squared_lengths
 from tacit_protocol.procedures.means.max_form import Family, GroupResult, additive_variances, max_test
 from tacit_protocol.procedures.means.private_means import (
     RARE_UNITS,
@@ -100,9 +101,6 @@ def published_law(
 
 Progress = Callable[[float], None]
 Form = Literal["max", "mmd", "noise-aware", "weighted", "asymptotic"]
-
-OWNERS_COMPARED_MAX = 32
-"""Above this many owners (496 pairs) the pairs are not compared: the verdict speaks of all together."""
 
 
 @dataclass(frozen=True)
@@ -229,9 +227,10 @@ class TwoSampleTest:
         """Estimate the squared MMD between two owners, with an interval of that coverage."""
         means = evidence.means
         if evidence.second_moments is None or evidence.second_noise is None or not evidence.complete:
-            # Additive features have norm 1: the trace is 1 - |mean|^2, and bounds the rest.
+            # The trace is the mean squared norm, 1 without P1 and P2, less |mean|^2; it bounds the rest.
             energy = np.sum(means.means**2, axis=1) - means.dimension * means.noise**2
-            traces = np.clip(1.0 - energy, 0.0, 1.0)
+            lengths = 1.0 if self.features is None else squared_lengths(self.features, means.means)
+            traces = np.clip(lengths - energy, 0.0, self.trace_max)
             trace = float(np.sum(traces / means.units) / np.sum(1 / means.units))
             found = estimate_mmd(means, Moments(trace, trace**2, trace), confidence)
             if evidence.second_moments is None:

@@ -8,6 +8,7 @@ p-value of a family of coordinates is corrected by Sidak's formula (docs/mathema
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -30,46 +31,70 @@ def additive_variances(features: AdditiveFeatures, means: PrivateMeans) -> Float
     pooled, noise = means.pooled(), means.pooled_noise()
     block = features.column_wise
     scales = np.sqrt(shares[0]) * np.array([c.scale for c in block.coordinates])
-    raw, moments = _column_moments(block.coordinates, pooled[: block.dimension] / scales, noise / scales)
-    variances = [_variances(raw, moments, scales, noise, means)]
+    known = _Known(block.coordinates, pooled[: block.dimension] / scales, noise / scales)
+    moments = known.moments()
+    variances = [_variances(known.raw, moments, scales, noise, means)]
     if features.pairwise is not None:
-        pair_scales, pair_moments = _pair_moments(features, moments)
+        pair_scales, pair_moments = _pair_moments(features, known, moments)
         pair_scales = pair_scales * np.sqrt(shares[1] / len(features.pairwise.pairs))
         raw = pooled[block.dimension :] / pair_scales
         variances.append(_variances(raw, pair_moments, pair_scales, noise, means))
     return np.concatenate(variances, axis=1)
 
 
-def _column_moments(
-    coordinates: tuple[Coordinate, ...], raw: FloatVector, slack: FloatVector
-) -> tuple[FloatVector, FloatVector]:
-    index = {(c.column, c.part, c.cycles): i for i, c in enumerate(coordinates)}
-    moments = np.ones(len(coordinates))
-    for i, coordinate in enumerate(coordinates):
-        if coordinate.part == "category":
-            moments[i] = raw[i] + slack[i]
-            continue
+@dataclass(frozen=True)
+class _Known:
+    """The means of raw coordinates, (J,), and by how much each is rounded up for its noise."""
+
+    coordinates: tuple[Coordinate, ...]
+    raw: FloatVector
+    slack: FloatVector
+
+    @cached_property
+    def index(self) -> dict[tuple[int, str, float], int]:
+        """The places of polynomials and waves, by column, part and frequency."""
+        return {(c.column, c.part, c.cycles): i for i, c in enumerate(self.coordinates)}
+
+    def moments(self) -> FloatVector:
+        """Bound the mean of every squared coordinate, (J,)."""
+        index = self.index
+        moments = np.ones(len(self.coordinates))
+        for i, coordinate in enumerate(self.coordinates):
+            if coordinate.part == "category":
+                moments[i] = self.raw[i] + self.slack[i]
+            elif coordinate.part in ("P1", "P2"):
+                second = index[coordinate.column, "P2", 0.0]
+                upper = self.raw[second] + self.slack[second]
+                moments[i] = (1 + 2 * upper) / 3 if coordinate.part == "P1" else (1 + upper) / 2
+            else:
+                moments[i] = self.wave_moment(coordinate)
+        return np.clip(moments, 0.0, 1.0)
+
+    def wave_moment(self, coordinate: Coordinate) -> float:
+        """Bound the mean of a squared cosine or sine whose double, or partner, is among the coordinates."""
+        index = self.index
         doubled = index.get((coordinate.column, "cos", 2 * coordinate.cycles))
+        raw, slack = self.raw, self.slack
         if doubled is not None:
             sign = 1.0 if coordinate.part == "cos" else -1.0
-            moments[i] = (1 + sign * raw[doubled] + slack[doubled]) / 2
-        else:
-            other = "sin" if coordinate.part == "cos" else "cos"
-            partner = index[(coordinate.column, other, coordinate.cycles)]
-            moments[i] = 1 - max(0.0, abs(raw[partner]) - slack[partner]) ** 2
-    return raw, np.clip(moments, 0.0, 1.0)
+            return float(1 + sign * raw[doubled] + slack[doubled]) / 2
+        other = "sin" if coordinate.part == "cos" else "cos"
+        partner = index[(coordinate.column, other, coordinate.cycles)]
+        return float(1 - max(0.0, abs(raw[partner]) - slack[partner]) ** 2)
 
 
-def _pair_moments(features: AdditiveFeatures, moments: FloatVector) -> tuple[FloatVector, FloatVector]:
+def _pair_moments(
+    features: AdditiveFeatures, known: _Known, moments: FloatVector
+) -> tuple[FloatVector, FloatVector]:
     """Scales (before division by the root of the number of pairs) and moments of the pairwise coordinates."""
     assert features.pairwise is not None  # noqa: S101 (the caller checked; this tells the type checker)
-    used = len(features.choice.pair_cycles)
-    positions = [features.choice.cycles.index(cycle) for cycle in features.choice.pair_cycles]
+    cycles = features.choice.pair_cycles
     parts: list[tuple[FloatVector, FloatVector]] = []
     for column, (start, stop) in enumerate(features.column_groups):
         if column < features.numeric:
-            picked = [start + 2 * position + part for position in positions for part in (0, 1)]
-            parts.append((np.full(2 * used, 1 / np.sqrt(used)), moments[picked]))
+            waves = [Coordinate(column, part, cycle, 1.0) for cycle in cycles for part in ("cos", "sin")]
+            found = np.clip([known.wave_moment(wave) for wave in waves], 0.0, 1.0)
+            parts.append((np.full(2 * len(cycles), 1 / np.sqrt(len(cycles))), found))
         else:
             parts.append((np.ones(stop - start), moments[start:stop]))
     scales, bounds = [], []

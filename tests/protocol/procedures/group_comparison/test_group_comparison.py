@@ -12,6 +12,7 @@ import tacit.local
 from tacit.errors import InputError, StudyRefusedError
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.numerics.common_effects import estimated
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.base import Rereads, StudyError
 from tacit_protocol.procedures.discovery import procedure_named
@@ -26,7 +27,6 @@ from tacit_protocol.procedures.group_comparison.statistic import (
     Block,
     compare,
     contrasts,
-    estimated,
     mean_difference,
     risk_effects,
     variance_ratio,

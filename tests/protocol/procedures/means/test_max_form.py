@@ -155,8 +155,9 @@ DOMAINS = (
 )  # fmt: skip
 
 
-def default_features(numeric: int, categories: tuple[int, ...]) -> AdditiveFeatures:
-    return AdditiveFeatures(numeric, categories, default_choice(numeric, categories, 0.3))
+def default_features(numeric: int, categories: tuple[int, ...], *, moments: bool = False) -> AdditiveFeatures:
+    choice = default_choice(numeric, categories, 0.3, moments=moments and numeric > 0)
+    return AdditiveFeatures(numeric, categories, choice)
 
 
 def exact(features: AdditiveFeatures, law: Atoms) -> tuple[FloatVector, FloatVector]:
@@ -171,20 +172,33 @@ def silent_means(mean: FloatVector, units: float = MANY) -> PrivateMeans:
     return PrivateMeans(np.stack([mean, mean]), np.array([units, units]), np.array([0.0, 0.0]))
 
 
-def shortfalls(module: Any, seed: int = 1) -> int:
+def shortfalls(module: Any, seed: int = 1, *, moments: bool = False) -> int:
     """How many exact variances lie above the bound, over all distributions and domains."""
     rng = np.random.default_rng(seed)
     short = 0
     for numeric, categories in DOMAINS:
-        features = default_features(numeric, categories)
+        features = default_features(numeric, categories, moments=moments)
         for name in NAMES:
             mean, variance = exact(features, atoms(name, numeric, categories, rng))
             short += int(np.sum(variance > module.additive_variances(features, silent_means(mean)) + 1e-12))
     return short
 
 
-def test_no_exact_variance_is_above_its_bound() -> None:
-    assert shortfalls(max_form) == 0
+@pytest.mark.parametrize("moments", [False, True])
+def test_no_exact_variance_is_above_its_bound(moments: bool) -> None:
+    assert shortfalls(max_form, moments=moments) == 0
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("(1 + 2 * upper) / 3", "(1 + upper) / 3"),
+        ("else (1 + upper) / 2", "else upper / 2"),
+        ('"P2", 0.0]', '"P1", 0.0]'),
+    ],
+)
+def test_planted_mistakes_in_polynomials_are_seen(right: str, wrong: str) -> None:
+    assert shortfalls(with_mistake(max_form, right, wrong), moments=True) > 0
 
 
 @pytest.mark.parametrize(
