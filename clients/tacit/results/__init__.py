@@ -16,6 +16,7 @@ from tacit.results.reading import (
     study_verdict,
 )
 from tacit.results.screening import ScreeningResult
+from tacit_protocol.procedures.association import AssociationResult
 from tacit_protocol.procedures.counts.base import NoisyTables
 from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
 from tacit_protocol.procedures.counts.independence_table import IndependenceTableResult
@@ -35,6 +36,7 @@ from tacit_protocol.procedures.survival import SurvivalCurve, SurvivalResult
 from tacit_protocol.verdicts.base import DecisionResult, ProcedureResult, Source
 
 __all__ = [
+    "AssociationResult",
     "Comparison",
     "CuratedDistanceCorrelationResult",
     "DatabaseResult",
