@@ -18,7 +18,6 @@ from tacit.command.app import run
 from tacit.errors import InputError, VerificationFailedError
 from tacit.in_process.runner import local_study, seed_text
 from tacit.local import (
-    association,
     distance_correlation,
     group_comparison,
     independence_table,
@@ -138,16 +137,6 @@ def groups(seed: int, alpha: float) -> Any:
     return group_comparison(*owners, group="arm", bounds=bounds, alpha=alpha, seed=seed, **SPEND)
 
 
-def associated(seed: int, alpha: float) -> Any:
-    rng = np.random.default_rng(seed)
-    pd = pytest.importorskip("pandas")
-    owners = [
-        pd.DataFrame({"age": rng.random(300), "arm": rng.choice(["a", "b", "c"], 300)}) for _ in range(2)
-    ]
-    bounds = {"age": (0, 1), "arm": ["a", "b", "c"]}
-    return association(*owners, bounds=bounds, alpha=alpha, seed=seed, **SPEND)
-
-
 def times(seed: int, alpha: float) -> Any:
     rng = np.random.default_rng(seed)
     pd = pytest.importorskip("pandas")
@@ -176,7 +165,6 @@ CASES: dict[str, tuple[str, Callable[[int, float], Any]]] = {
     "table": ("independence_table", table),
     "strata": ("stratified_table", strata),
     "groups": ("group_comparison", groups),
-    "associations": ("association", associated),
     "times": ("survival", times),
 }
 """Studies by name: their procedure, and what runs one by seed and level."""
