@@ -305,6 +305,11 @@ QUESTIONS: Mapping[str, Question] = {
             {"rows": ROWS, "columns": (2, 6, 20), "owners": OWNERS},
         ),
         Question(
+            *("association", "numbers", "each", ""),
+            Point(100_000, 2, 0, 2),
+            {"rows": ROWS, "columns": (2, 6, 20), "owners": OWNERS},
+        ),
+        Question(
             *("survival", "times", "each", "cells k"),
             Point(100_000, 2, 16, 2),
             {"rows": ROWS, "size": (16, 64, 200), "owners": OWNERS},

@@ -54,8 +54,8 @@ DESIGNS: dict[str, tuple[int, float, float, float, str]] = {
     "n=1000, ε=1, share .3, category of .05": (1000, 1.0, 0.3, 0.0, "category .05"),
     "n=1000, ε=.5, shift 1, category of .5": (1000, 0.5, 0.5, 1.0, "category .5"),
 }
-"""Units of each owner, epsilon, share of the second group, shift, distribution; where it is *unequal*, normal numbers and
-a tenth of the share at every other owner."""
+"""Units of each owner, epsilon, share of the second group, shift, distribution; where it is *unequal*, normal
+numbers and a tenth of the share at every other owner."""
 
 POWERS = ((4, 1000, 0.5, 0.3), (4, 300, 1.0, 0.5), (10, 300, 1.0, 0.3))
 """Owners, units of each, epsilon, the difference of means in standard deviations."""

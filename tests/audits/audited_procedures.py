@@ -1,5 +1,6 @@
 """What every procedure must hand in to be audited: a procedure in the registry and not here fails a test."""
 
+import association_cases
 import counts_cases as counts
 import dependence_cases as dependence
 import group_comparison_cases
@@ -14,6 +15,7 @@ AUDITED: dict[str, dict[str, ReleaseCase]] = {
     "curated_distance_correlation": dependence.CURATED_DISTANCE_CORRELATION,
     "screening": dependence.SCREENING,
     "group_comparison": group_comparison_cases.CASES,
+    "association": association_cases.CASES,
     "identity": counts.IDENTITY,
     "noisy_counts": counts.NOISY_COUNTS,
     "homogeneity": counts.HOMOGENEITY,

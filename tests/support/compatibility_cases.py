@@ -201,6 +201,8 @@ CASES: dict[str, Case] = {
     ),
     "group_comparison-three-groups": Case("group_comparison", {}, ONE, ("age", "ward")),
     "group_comparison-categories": Case("group_comparison", {"group": "sex"}, THREE, COUNTED),
+    "association-numbers-and-categories": Case("association", {}, THREE, ("age", "score", "ward", "sex")),
+    "association-one-owner": Case("association", {}, ONE, NUMBERS),
     "survival-groups": Case(
         "survival",
         {"cuts": {"age": [30.0, 50.0, 70.0]}, "event": "sex", "group": "ward"} | REPLICATES,

@@ -17,7 +17,7 @@ from tacit.local.counts import (
 )
 from tacit.local.database import release_database
 from tacit.local.distance import distance_correlation, screening
-from tacit.local.groups import group_comparison
+from tacit.local.groups import association, group_comparison
 from tacit.local.independence import joint_independence
 from tacit.local.two_sample import kernel_two_sample
 from tacit.planning import (
@@ -36,6 +36,7 @@ from tacit.planning.counts import compare_identity_methods, plan_homogeneity, pl
 from tacit.planning.locations import OptimisedLocations, optimise_locations
 from tacit.planning.sizes import SampleSizePlan
 from tacit.results import (
+    AssociationResult,
     CuratedDistanceCorrelationResult,
     DecisionResult,
     DistanceCorrelationResult,
@@ -53,6 +54,7 @@ from tacit.results import (
 from tacit.results.screening import CorrelationMatrix
 
 __all__ = [
+    "AssociationResult",
     "ChoicePlan",
     "CopulaSample",
     "CorrelationMatrix",
@@ -77,6 +79,7 @@ __all__ = [
     "StratifiedTableResult",
     "SurvivalResult",
     "TwoSampleResult",
+    "association",
     "compare_identity_methods",
     "copula_sample",
     "distance_correlation",

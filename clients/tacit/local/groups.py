@@ -1,4 +1,4 @@
-"""The comparison of groups within owners in one process."""
+"""What is asked within owners, in one process: differences between groups, and associations of columns."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from tacit.errors import InputError
 from tacit.in_process.runner import local_study, owner_names, run, seed_text
 from tacit.in_process.samples import ArrayTable, domain_of
 from tacit.local.inputs import read_with_units
-from tacit.results import GroupComparisonResult
+from tacit.results import AssociationResult, GroupComparisonResult, Result
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.discovery import procedure_named
 
@@ -65,26 +65,119 @@ def group_comparison(
         >>> result.reject
         True
     """
-    if not samples:
-        raise InputError("pass one sample for each owner")
     wanted = None if columns is None else [group, *(name for name in columns if name != group)]
-    read, unit_values = read_with_units(samples, wanted, units)
-    held = list(read[0].columns)
-    if group not in held:
-        raise InputError(f"the samples have no column {group!r} to take groups from")
-    domain = domain_of(bounds, held)
-    study = local_study(
+    result = _asked(
         "group_comparison",
-        domain,
-        owner_names(names, len(read)),
+        samples,
+        wanted,
+        units,
         {"group": group},
+        bounds=bounds,
+        names=names,
+        seed=seed,
         epsilon=epsilon,
         delta=delta,
         alpha=alpha,
+    )
+    if not isinstance(result, GroupComparisonResult):
+        raise TypeError("group_comparison has no result of its own")
+    return result
+
+
+def association(
+    *samples: Any,
+    epsilon: float,
+    delta: float,
+    bounds: Mapping[str, Any],
+    columns: Sequence[str] | None = None,
+    units: str | Sequence[npt.ArrayLike] | None = None,
+    alpha: float = 0.05,
+    names: Sequence[str] | None = None,
+    seed: int | None = None,
+) -> AssociationResult:
+    """Test privately whether columns go together within every owner, and estimate how strongly.
+
+    What differs between owners neither makes an association nor hides one. No curator is needed.
+
+    Args:
+        samples: pandas, Polars or Arrow tables, one for each owner.
+        epsilon: budget that every owner spends, greater than 0.
+        delta: budget that every owner spends, in (0, 1).
+        bounds: what is publicly known: each column's (lower, upper) pair or levels, by name; levels count in
+            the order given. Never taken from the data. Numbers outside count as the bound.
+        columns: two to twenty columns, every pair of which is looked at; by default all of a table.
+        units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
+            rows are averaged.
+        alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
+        names: the owners' names, by default sample-1, sample-2, ...
+        seed: the study's seed. Never the noise: two calls differ.
+
+    Returns:
+        A frozen result that unpacks into ``statistic, pvalue``, with ``pairs``, ``effects``,
+        ``effects_by_owner`` and ``heterogeneity_pvalue``.
+
+    Raises:
+        InputError: the samples or the bounds cannot be used; the message says what to change.
+        StudyRefusedError: the procedure does not take such a study.
+
+    Example:
+        >>> import numpy as np, pyarrow as pa, tacit.local
+        >>> rng = np.random.default_rng(1)
+        >>> age = rng.normal(50, 10, 20000)
+        >>> pressure = 100 + 0.5 * age + rng.normal(0, 8, 20000)
+        >>> bounds = {"age": (0, 100), "pressure": (60, 200)}
+        >>> result = tacit.local.association(
+        ...     pa.table({"age": age, "pressure": pressure}), epsilon=2, delta=1e-5, bounds=bounds, seed=1
+        ... )
+        >>> result.reject
+        True
+    """
+    result = _asked(
+        "association",
+        samples,
+        columns,
+        units,
+        {},
+        bounds=bounds,
+        names=names,
+        seed=seed,
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+    )
+    if not isinstance(result, AssociationResult):
+        raise TypeError("association has no result of its own")
+    return result
+
+
+def _asked(
+    procedure: str,
+    samples: Sequence[Any],
+    columns: Sequence[str] | None,
+    units: str | Sequence[npt.ArrayLike] | None,
+    parameters: Mapping[str, str],
+    *,
+    bounds: Mapping[str, Any],
+    names: Sequence[str] | None,
+    seed: int | None,
+    **asked: float,
+) -> Result:
+    """Run a study of one sample an owner; parameters name columns."""
+    if not samples:
+        raise InputError("pass one sample for each owner")
+    read, unit_values = read_with_units(samples, columns, units)
+    held = list(read[0].columns)
+    for name in parameters.values():
+        if name not in held:
+            raise InputError(f"the samples have no column {name!r} to take groups from")
+    domain = domain_of(bounds, held)
+    study = local_study(
+        procedure,
+        domain,
+        owner_names(names, len(read)),
+        parameters,
         seed=seed_text(seed),
+        **asked,
     )
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
-    result = run(procedure_named(study.procedure), study, tables, OpenDPNoise())
-    if not isinstance(result, GroupComparisonResult):
-        raise TypeError(f"{study.procedure} has no result of its own")
-    return result
+    return run(procedure_named(procedure), study, tables, OpenDPNoise())

@@ -8,7 +8,7 @@ from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import Interval, ShownTable, interval_of
 from tacit_protocol.verdicts.panels import Row, RowsPanel
 
-ABSOLUTE = ("difference",)
+ABSOLUTE = ("difference", "correlation")
 """What the name of an effect ends with whose value without any effect is 0; of all others it is 1."""
 
 
@@ -17,8 +17,8 @@ class Effect(StrictModel):
 
     Attributes:
         column: which column it is of.
-        kind: "risk difference", "odds ratio", "mean difference" and the like.
-        groups: whom it compares: the first group with the second.
+        kind: "risk difference", "odds ratio", "mean difference", "rank correlation" and the like.
+        groups: whom it compares: the first group with the second; of a correlation both columns.
         estimate: in ``unit``; None where the noisy numbers allow any value.
         lower: lower end of the interval; None where it has none.
         upper: upper end, likewise.
@@ -45,6 +45,8 @@ class Effect(StrictModel):
     @property
     def named(self) -> str:
         """What it is of, and whom it compares."""
+        if self.kind.endswith("correlation"):
+            return " and ".join(self.groups)
         column = self.column if self.level is None else f"{self.column} = {self.level}"
         return f"{column}, {self.groups[0]} against {self.groups[1]}"
 

@@ -8,7 +8,7 @@ Derivations: docs/mathematics/group-comparison.md.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import BaseModel
@@ -19,7 +19,8 @@ from tacit_protocol.domain.table import Table
 from tacit_protocol.features.moments import MEAN, FeatureSums
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.numerics.common_effects import Effects, estimated
+from tacit_protocol.numerics.common_effects import estimated
+from tacit_protocol.numerics.fieller import Effects
 from tacit_protocol.numerics.multiplicity import holm
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import (
@@ -65,60 +66,38 @@ from tacit_protocol.procedures.populations import (
     rows_of,
     with_standard_effect,
 )
-from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_of, effects_table, forest
+from tacit_protocol.procedures.within_owners import (
+    BY_OWNER_MAX,
+    COCHRAN,
+    FIELLER,
+    STATED_MAX,
+    TOLD,
+    TestedPart,
+    WithinOwnersVerdict,
+    smallest,
+)
+from tacit_protocol.verdicts.base import BaseVerdict
+from tacit_protocol.verdicts.effects import Effect, effects_of, forest
 from tacit_protocol.verdicts.panels import RowsPanel
 from tacit_protocol.verdicts.words import Meaning, Work, either, joined
 
-COMPARISONS_MAX = 60
-"""Most comparisons of a group with the first one, of a column or level of it, whose effects a verdict states;
-of the columns with the smallest p-values."""
 
-BY_OWNER_MAX = 240
-"""Most comparisons times owners: of many owners fewer comparisons are stated owner by owner."""
-
-TOLD = 4
-"""Most effects that a sentence tells."""
-
-FIELLER = Work(
-    "fieller1954",
-    "article",
-    ("E. C. Fieller",),
-    "Some Problems in Interval Estimation",
-    "Journal of the Royal Statistical Society B 16(2)",
-    1954,
-)
-COCHRAN = Work(
-    "cochran1954combination",
-    "article",
-    ("William G. Cochran",),
-    "The Combination of Estimates from Different Experiments",
-    "Biometrics 10(1)",
-    1954,
-)
-
-
-class ComparedColumn(StrictModel):
-    """One column, compared between groups within owners.
+class ComparedColumn(TestedPart):
+    """One column, compared between groups within owners: in its means, spreads, shape, or shares of levels.
 
     Attributes:
         column: its name.
-        statistic: of the part of it that differs most surely: means, spreads, shape, or shares of levels.
-        pvalue: adjusted for its parts and for all columns (Holm).
-        reject: whether groups differ in it at the study's level.
-        heterogeneity_pvalue: that owners have its differences in common, the smallest one, adjusted for how
-            many there are; None of one owner, or where the noisy numbers cannot tell.
     """
 
     column: str
-    statistic: float
-    pvalue: float
-    reject: bool
-    heterogeneity_pvalue: float | None
+
+    @property
+    def named(self) -> str:
+        """The column's name."""
+        return self.column
 
 
-class GroupComparisonResult(PvalueVerdict):
+class GroupComparisonResult(WithinOwnersVerdict):
     """Whether groups differ within owners, in which columns, by how much. Unpacks into ``statistic, pvalue``.
 
     Groups are compared with the first one listed. Numbers outside a column's bounds count as the bound, so
@@ -136,51 +115,19 @@ class GroupComparisonResult(PvalueVerdict):
             adjusted for their number; None of one owner.
     """
 
-    listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "heterogeneity_pvalue")
+    parted: ClassVar[str] = "columns"
+    found: ClassVar[tuple[str, str]] = (
+        "the groups DIFFER within owners",
+        "no difference within owners shown",
+    )
+    found_of_part: ClassVar[tuple[str, str]] = ("differ", "no difference shown")
+    in_common: ClassVar[str] = "differences"
 
     columns: tuple[ComparedColumn, ...]
-    effects: tuple[Effect, ...]
-    effects_by_owner: tuple[Effect, ...]
-    heterogeneity_pvalue: float | None
-
-    def to_pandas(self) -> Any:
-        """Return the effects as a pandas frame: one row each, those of all owners first."""
-        return effects_frame((*self.effects, *self.effects_by_owner), self.source.drawn_by.frame)
-
-    def hypotheses(self) -> Mapping[str, float]:
-        """Return every column's p-value."""
-        return {column.column: column.pvalue for column in self.columns}
 
     def __str__(self) -> str:
         decision = "the groups differ within owners" if self.reject else "no difference shown"
         return self._told("; ".join([self._decided(decision), *told(self.effects, self.columns)]))
-
-    def fields(self) -> dict[str, Any]:
-        """Return what the command lists beside the common fields."""
-        return super().fields() | {
-            name: [part.model_dump() for part in getattr(self, name)]
-            for name in ("columns", "effects", "effects_by_owner")
-        }
-
-    def summary(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows first."""
-        finding = "the groups DIFFER within owners" if self.reject else "no difference within owners shown"
-        common = self.heterogeneity_pvalue
-        columns = tuple(
-            (own.column, f"{own.pvalue:.3g}", "differ" if own.reject else "no difference shown")
-            for own in self.columns
-        )
-        return (
-            self._finding(finding),
-            f"  statistic {self.statistic:.5g}; {self.method}",
-            ShownTable(("Column", "p (Holm)", ""), columns),
-            effects_table(self.effects),
-            *(() if common is None else (f"  the same differences everywhere: p = {common:.3g}",)),
-        )
-
-    def details(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows after the cost."""
-        return (effects_table(self.effects_by_owner),) if len(self.units) > 1 else ()
 
 
 def told(effects: Sequence[Effect], columns: Sequence[ComparedColumn]) -> list[str]:
@@ -406,8 +353,8 @@ class GroupComparison(Procedure):
         common: dict[int, float | None] = {}
         for place in order:
             own = list(_comparisons(plan, plan.outcomes[place], blocks[place]))
-            common[int(place)] = _smallest([c.effects[c.difference].heterogeneity() for c in own])
-            comparisons += own[: COMPARISONS_MAX - len(comparisons)]
+            common[int(place)] = smallest([c.effects[c.difference].heterogeneity() for c in own])
+            comparisons += own[: STATED_MAX - len(comparisons)]
         best = int(order[0])
         alone = comparisons[: BY_OWNER_MAX // len(names)]
         return GroupComparisonResult(
@@ -441,7 +388,7 @@ class GroupComparison(Procedure):
                 for c in alone
                 for place, name in enumerate(names)
             ),
-            heterogeneity_pvalue=_smallest(list(common.values())),
+            heterogeneity_pvalue=smallest(list(common.values())),
         )
 
 
@@ -492,12 +439,6 @@ def _comparisons(plan: Plan, column: Column, blocks: Sequence[Block]) -> Iterato
                 "standard deviation ratio": variance_ratio(blocks, first, 0),
             }
             yield Comparison(column, groups, None, effects)
-
-
-def _smallest(pvalues: Sequence[float | None]) -> float | None:
-    """Return the smallest of p-values, adjusted for their number; None where there are none."""
-    known = [pvalue for pvalue in pvalues if pvalue is not None]
-    return min(1.0, min(known) * len(known)) if known else None
 
 
 def _method(plan: Plan, owners: int) -> str:

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
-from tacit_protocol.numerics.common_effects import Effects
+from tacit_protocol.numerics.fieller import Effects, Number, effects_of_numbers
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
 
 Floats = npt.NDArray[np.float64]
@@ -134,25 +134,6 @@ def _unit_covariance(block: Block, mean: Floats, size: float, rows: Floats) -> F
     return np.array([[most]])
 
 
-@dataclass(frozen=True)
-class _Number:
-    """Something that varies by sampling or noise: its gradients in top and in -bottom, its variance."""
-
-    top: Floats | float
-    bottom: Floats | float
-    variance: Floats
-
-
-def _effects(top: Floats, bottom: Floats, numbers: Sequence[_Number], weights: Floats) -> Effects:
-    """Return an effect of what varies, owner by owner."""
-    variance = sum(
-        number.variance * np.stack(np.broadcast_arrays(t**2, 2 * t * b, b**2))
-        for number in numbers
-        for t, b in [(np.asarray(number.top) + 0 * top, np.asarray(number.bottom) + 0 * top)]
-    )
-    return Effects(top, bottom, np.asarray(variance), weights)
-
-
 def _weights(blocks: Sequence[Block], spread: Floats, noise: Floats) -> Floats:
     """Return 1/(n v + 4 noise), v of all owners' sums of squares together: no owner's own noise is in it."""
     units = np.array([float(block.units) for block in blocks])
@@ -217,13 +198,13 @@ def mean_difference(blocks: Sequence[Block], first: int, second: int) -> Effects
     a, b = (_Group.of(blocks, place) for place in (first, second))
     x, y, noise = a.sums[:, 0], b.sums[:, 0], a.sum_variances[:, 0]
     numbers = [
-        _Number(b.sizes, 0.0, noise + a.spread),
-        _Number(-a.sizes, 0.0, noise + b.spread),
-        _Number(-y, -b.sizes, a.size_variance),
-        _Number(x, -a.sizes, b.size_variance),
+        Number(b.sizes, 0.0, noise + a.spread),
+        Number(-a.sizes, 0.0, noise + b.spread),
+        Number(-y, -b.sizes, a.size_variance),
+        Number(x, -a.sizes, b.size_variance),
     ]
     top, bottom = x * b.sizes - y * a.sizes, a.sizes * b.sizes
-    return _effects(top, bottom, numbers, _weights(blocks, a.spread + b.spread, noise))
+    return effects_of_numbers(top, bottom, numbers, _weights(blocks, a.spread + b.spread, noise))
 
 
 def variance_ratio(blocks: Sequence[Block], first: int, second: int) -> Effects:
@@ -232,15 +213,15 @@ def variance_ratio(blocks: Sequence[Block], first: int, second: int) -> Effects:
     v, w, n, m = a.squares, b.squares, a.sizes, b.sizes
     one, two = a.sum_variances[:, 0], a.sum_variances[:, 1]
     numbers = [
-        _Number(m * (0.5 + a.mean**2), -w, a.size_variance),
-        _Number(-2 * a.mean * m, 0.0, one),
-        _Number(m, 0.0, two / 4 + a.spread_of_squares),
-        _Number(v, -n * (0.5 + b.mean**2), b.size_variance),
-        _Number(0.0, 2 * b.mean * n, one),
-        _Number(0.0, -n, two / 4 + b.spread_of_squares),
+        Number(m * (0.5 + a.mean**2), -w, a.size_variance),
+        Number(-2 * a.mean * m, 0.0, one),
+        Number(m, 0.0, two / 4 + a.spread_of_squares),
+        Number(v, -n * (0.5 + b.mean**2), b.size_variance),
+        Number(0.0, 2 * b.mean * n, one),
+        Number(0.0, -n, two / 4 + b.spread_of_squares),
     ]
     weights = _weights(blocks, a.spread + b.spread, one + two / 4)
-    return _effects(v * m, w * n, numbers, weights * (a.known & b.known))
+    return effects_of_numbers(v * m, w * n, numbers, weights * (a.known & b.known))
 
 
 def risk_effects(blocks: Sequence[Block], first: int, second: int, level: int) -> tuple[Effects, Effects]:
@@ -260,13 +241,11 @@ def risk_effects(blocks: Sequence[Block], first: int, second: int, level: int) -
         top: Floats, bottom: Floats, gradients: Sequence[tuple[Floats | float, Floats | float]]
     ) -> Effects:
         """Take gradients in a's events and others, and b's; sampling moves a unit from one to the other."""
-        numbers = [
-            _Number(*gradient, own) for gradient, own in zip(gradients, (noise, rest) * 2, strict=True)
-        ]
+        numbers = [Number(*gradient, own) for gradient, own in zip(gradients, (noise, rest) * 2, strict=True)]
         for group, spread in enumerate(spreads):
             event, other = gradients[2 * group : 2 * group + 2]
-            numbers.append(_Number(event[0] - other[0], event[1] - other[1], spread))
-        return _effects(top, bottom, numbers, weights)
+            numbers.append(Number(event[0] - other[0], event[1] - other[1], spread))
+        return effects_of_numbers(top, bottom, numbers, weights)
 
     difference = of(
         e * h - f * g,

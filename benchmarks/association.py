@@ -1,0 +1,282 @@
+"""Association within owners: level, power and coverage, beside what people would do otherwise.
+
+    python -m benchmarks.association --workers 2     # continues where it stopped
+
+Two columns at every owner: numbers with bounds 4 standard deviations from their mean, or categories of two,
+both functions of normal numbers of one correlation. ``shift`` moves both columns' means by so many standard
+deviations from the first owner to the last (a category's share by .4): owners together then show a
+correlation where no owner has any. Noise is simulated with NumPy; statistics and intervals are the
+procedure's own functions. Correlations that intervals should hold are those of a million exact rows.
+
+``pooled Pearson`` is the correlation of all owners' rows together, without privacy; ``within, not private``
+Fisher's z of the owners' exact correlations, weighted by n - 3; ``naive`` the same of noisy sums, squares and
+products, each with Laplace noise of its part of epsilon, as if they were exact; ``randomised response`` tells
+above or below the middle of the bounds truthfully with epsilon/2 a column, and tests the owners' covariances.
+"""
+
+from collections.abc import Sequence
+from functools import cache
+from types import SimpleNamespace
+
+import numpy as np
+from scipy.special import chdtrc, ndtr, stdtrit
+from scipy.stats import pearsonr, rankdata
+
+from benchmarks.harness import (
+    Answers,
+    Benchmark,
+    Cell,
+    Counts,
+    Floats,
+    cells_of,
+    main,
+    question,
+    seeds,
+    table,
+)
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.numerics.fieller import Effects
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, noise_scales
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.procedures.association.release import HISTOGRAMS, SCORES, Grades, Plan
+from tacit_protocol.procedures.association.statistic import (
+    Block,
+    block,
+    correlation,
+    estimated,
+    independent,
+)
+
+RUNS, POWER_RUNS, LEVEL, DELTA, BOUND, STRONG = 400, 300, 0.05, 1e-5, 4.0, 0.5
+
+DESIGNS: dict[str, tuple[int, float, float, str]] = {
+    "n=1000, ε=.5, normal": (1000, 0.5, 0.0, "normal"),
+    "n=300, ε=1, shift 1, normal": (300, 1.0, 1.0, "normal"),
+    "n=300, ε=.3, shift 1, heavy tails": (300, 0.3, 1.0, "heavy"),
+    "n=3000, ε=4, heavy tails": (3000, 4.0, 0.0, "heavy"),
+    "n=1000, ε=4, shift 1, skewed": (1000, 4.0, 1.0, "skewed"),
+    "n=3000, ε=4, shift 1, normal": (3000, 4.0, 1.0, "normal"),
+    "n=1000, ε=1, shift 1, five values": (1000, 1.0, 1.0, "discrete"),
+    "n=1000, ε=1, shift 1, categories of .3": (1000, 1.0, 1.0, "category"),
+}
+"""Units of each owner, epsilon, shift, distribution."""
+
+POWERS = ((4, 1000, 0.5, 0.2), (4, 300, 1.0, 0.3), (10, 300, 1.0, 0.2))
+"""Owners, units of each, epsilon, the correlation."""
+
+METHODS = ("association", "pooled Pearson", "within, not private", "naive", "randomised response")
+KINDS = ("Pearson correlation", "rank correlation")
+
+VALUES = np.array([-1.0, -0.5, 0.0, 0.5, 3.0])
+
+
+def offsets(owners: int, shift: float) -> list[float]:
+    """Return by how much every owner's means are moved."""
+    return [shift * (place / (owners - 1) - 0.5) if owners > 1 else 0.0 for place in range(owners)]
+
+
+def rows_of(rng: np.random.Generator, n: int, law: str, off: float, rho: float) -> Floats:
+    """Draw one owner's two columns, (n, 2) in [-1, 1]."""
+    latent = rng.standard_normal((n, 2))
+    latent[:, 1] = rho * latent[:, 0] + np.sqrt(1 - rho**2) * latent[:, 1]
+    if law == "category":
+        return np.where(ndtr(latent) < 0.7 - 0.4 * off, -1.0, 1.0)
+    drawn = {
+        "normal": lambda: latent,
+        "heavy": lambda: stdtrit(3, np.clip(ndtr(latent), 1e-12, 1 - 1e-12)) / np.sqrt(3),
+        "skewed": lambda: -np.log1p(-np.minimum(ndtr(latent), 1 - 1e-12)) - 1,
+        "discrete": lambda: VALUES[np.minimum((ndtr(latent) * 5).astype(int), 4)],
+    }[law]()
+    return np.asarray(np.clip((drawn + off) / BOUND, -1, 1))
+
+
+@cache
+def plan_for(epsilon: float, numeric: bool) -> Plan:
+    """Return the procedure's plan of two columns."""
+    columns = tuple(
+        NumericColumn(name=name, lower=-1.0, upper=1.0)
+        if numeric
+        else CategoricalColumn(name=name, levels=("no", "yes"))
+        for name in ("x", "y")
+    )
+    return Plan(Domain(columns=columns), gaussian_guarantee(Budget.of(epsilon, DELTA)))
+
+
+def blocks_of(
+    rng: np.random.Generator, owners: Sequence[Floats], epsilon: float, numeric: bool
+) -> list[Block]:
+    """Return the owners' noisy numbers."""
+    plan, found = plan_for(epsilon, numeric), []
+    for values in owners:
+        n = len(values)
+        rows = SimpleNamespace(numeric=(values + 1) / 2, categorical=((values + 1) / 2).astype(np.int32))
+        scales = noise_scales(plan.parts(n), plan.guarantee)
+        grades = []
+        for cells in plan.histograms.columns:
+            counts = np.bincount(cells.codes(rows), minlength=cells.size)
+            noisy = counts + scales[HISTOGRAMS] * rng.standard_normal(cells.size)
+            steps = [int(step) for step in np.rint(noisy * 2**20)]
+            grades.append(Grades.of(cells, steps, n << 20, scales[HISTOGRAMS] * 2**20))
+        sums = plan.scores(grades)(rows).sum(axis=0)
+        sums += scales[SCORES] * rng.standard_normal(len(sums))
+        found.append(block(n, sums[:8].reshape(2, 4), sums[8:], scales[SCORES], (grades[0], grades[1])))
+    return found
+
+
+@cache
+def truths(law: str, shift: float, rho: float, owners: int) -> dict[str, float]:
+    """Return the correlations of numbers and of grades within owners, in a million rows."""
+    rng, found = np.random.default_rng(5), []
+    for off in offsets(owners, shift):
+        values = rows_of(rng, 1_000_000 // owners, law, off, rho)
+        ranks = np.stack([rankdata(column) for column in values.T], axis=1)
+        found.append([np.cov(each.T) for each in (values, ranks)])
+    pooled = np.mean(found, axis=0)
+    return {
+        kind: float(own[0, 1] / np.sqrt(own[0, 0] * own[1, 1]))
+        for kind, own in zip(KINDS, pooled, strict=True)
+    }
+
+
+def held(effects: Effects, kind: str, truth: float) -> dict[str, float]:
+    """Say whether an interval holds the truth, how wide it is, and whether there is one."""
+    found = estimated(effects, LEVEL)
+    if found.value is None or found.lower is None or found.upper is None:
+        return {kind: 1.0, f"{kind} said": 0.0}
+    return {kind: bool(found.lower <= truth <= found.upper), f"{kind} said": 1.0}
+
+
+def checked(name: str, owners: int, design: str, run: int) -> Answers:
+    """Test one study without any association; and ask of one with a strong one what its intervals hold."""
+    rng, _ = seeds(name, run)
+    n, epsilon, shift, law = DESIGNS[design]
+    answers: dict[str, float] = {}
+    for rho in (0.0, STRONG):
+        rows = [rows_of(rng, n, law, off, rho) for off in offsets(owners, shift)]
+        blocks = blocks_of(rng, rows, epsilon, law != "category")
+        if not rho:
+            answers[question("test", design, LEVEL)] = independent(blocks).pvalue <= LEVEL
+        truth = truths(law, shift, rho, owners)
+        for kind in KINDS:
+            effects = correlation(blocks, ranks=kind == KINDS[1])
+            answers |= held(effects, f"{kind} {rho:g}", truth[kind])
+            if owners > 1 and rho and law != "category":
+                own = correlation(blocks, ranks=kind == KINDS[1], pooled=False).heterogeneity()
+                answers[question(f"one {kind}", design, LEVEL)] = own is not None and own <= LEVEL
+    return answers
+
+
+def fisher(correlations: Floats, sizes: Floats) -> float:
+    """Return the p-value of a meta-analysis of correlations by Fisher's z."""
+    z, weights = np.arctanh(np.clip(correlations, -0.999, 0.999)), sizes - 3
+    return float(2 * ndtr(-abs(np.sum(weights * z)) / np.sqrt(np.sum(weights))))
+
+
+def from_moments(sums: Floats) -> Floats:
+    """Return correlations of sums (k, 6): units, both columns, both squares, products."""
+    n, a, b, aa, bb, ab = np.maximum(sums.T, [[2.0], [-np.inf], [-np.inf], [1e-3], [1e-3], [-np.inf]])
+    spreads = [np.maximum(square - column**2 / n, 1e-3) for square, column in ((aa, a), (bb, b))]
+    return np.asarray((ab - a * b / n) / np.sqrt(spreads[0] * spreads[1]))
+
+
+def responses(rng: np.random.Generator, owners: Sequence[Floats], epsilon: float) -> float:
+    """Return the p-value of the covariances of randomised answers, added up over owners."""
+    truthful, total, variance = 1 / (1 + np.exp(-epsilon / 2)), 0.0, 0.0
+    for values in owners:
+        told = np.where(rng.random(values.shape) < truthful, values > 0, values <= 0).astype(float)
+        away = told - told.mean(axis=0)
+        total += float(away[:, 0] @ away[:, 1])
+        variance += len(values) * float(np.prod(told.var(axis=0)))
+    return float(chdtrc(1, total**2 / max(variance, 1e-9)))
+
+
+def powers(name: str, cell: Sequence[float], shift: float, part: float, run: int) -> Answers:
+    """Test one study by every method; ``part`` times the correlation is there."""
+    rng, _ = seeds(name, run)
+    owners, n, epsilon, rho = cell
+    rows = [rows_of(rng, int(n), "normal", off, part * rho) for off in offsets(int(owners), shift)]
+    blocks = blocks_of(rng, rows, epsilon, numeric=True)
+    exact = np.array(
+        [[len(v), *v.sum(axis=0), *(v**2).sum(axis=0), v[:, 0] @ v[:, 1]] for v in rows], dtype=float
+    )
+    together, sizes = np.concatenate(rows), exact[:, 0]
+    # Replacing a unit moves sums by 2, squares by 1, products by 2: 8 in L1.
+    noisy = exact + rng.laplace(0, 8 / epsilon, exact.shape) * [0, 1, 1, 1, 1, 1]
+    pvalues = {
+        METHODS[0]: independent(blocks).pvalue,
+        METHODS[1]: float(pearsonr(together[:, 0], together[:, 1]).pvalue),
+        METHODS[2]: fisher(from_moments(exact), sizes),
+        METHODS[3]: fisher(from_moments(noisy), sizes),
+        METHODS[4]: responses(rng, rows, epsilon),
+    }
+    answers: dict[str, float] = {method: bool(pvalue <= LEVEL) for method, pvalue in pvalues.items()}
+    for kind, truth in ((KINDS[0], part * rho), (KINDS[1], 6 / np.pi * np.arcsin(part * rho / 2))):
+        found = estimated(correlation(blocks, ranks=kind == KINDS[1]), LEVEL)
+        if found.lower is not None and found.upper is not None:
+            answers[f"{kind} half"] = (found.upper - found.lower) / 2
+            answers[kind] = bool(found.lower <= truth <= found.upper)
+    return answers
+
+
+def cells() -> list[Cell]:
+    """Return all cells."""
+    found = cells_of("check {} owners, {}", RUNS, checked, (1, 2, 4, 10), DESIGNS, seeded=True)
+    return found + cells_of(
+        "power {0[0]} x {0[1]}, ε={0[2]:g}, correlation {0[3]}, shift {1:g}, times {2:g}",
+        POWER_RUNS,
+        powers,
+        POWERS,
+        (0.0, 1.0),
+        (0.0, 1.0),
+        seeded=True,
+    )
+
+
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the page's tables."""
+    checks, found = {}, {}
+    for cell in counts.runs:
+        group, _, name = cell.partition(" ")
+        if group == "power":
+            found[name] = {m: counts.shown(cell, m, ".2f") for m in METHODS} | {
+                f"{kind}: coverage, half width": ", ±".join(
+                    (counts.shown(cell, kind), counts.shown(cell, f"{kind} half", ".2f"))
+                )
+                for kind in KINDS
+            }
+            continue
+        design = name.partition(", ")[2]
+        row = {"rejected": counts.shown(cell, question("test", design, LEVEL))}
+        for effect in KINDS:
+            for rho in (0.0, STRONG):
+                said = counts.shown(cell, f"{effect} {rho:g} said", ".2f")
+                row[f"{effect}, {rho:g}"] = f"{counts.shown(cell, f'{effect} {rho:g}')} ({said})"
+            row[f"one {effect} rejected"] = counts.shown(cell, question(f"one {effect}", design, LEVEL))
+        checks[name] = row
+    asked = [(cell, q) for cell, q in counts.answered if q.startswith("test | ")]
+    tail, cell = min(((counts.tail(*one, LEVEL), one[0]) for one in asked), default=(1.0, ""))
+    highest = max((counts.rate(*one) or 0.0 for one in asked), default=0.0)
+    covering = [f"{kind} {rho:g}" for kind in KINDS for rho in (0.0, STRONG)]
+    rates = [(counts.rate(c, q) or 0.0, q, c) for c, q in counts.answered if q in covering]
+    common = max((counts.rate(c, q) or 0.0 for c, q in counts.answered if q.startswith("one ")), default=0.0)
+    lowest = min(rates, default=(0.0, "", ""))
+    return {
+        "runs": counts.runs_of("check"),
+        "power runs": counts.runs_of("power"),
+        "statement": (
+            f"Of {len(asked)} levels of the test the highest is {highest:.3f}; the one furthest above "
+            f"{LEVEL:g} ({cell})\nwould be as large with probability {tail:.2g} were the level exact; times "
+            f"{len(asked)}: {min(1.0, tail * len(asked)):.2g}. "
+            f"Of {len(rates)} coverages of .95 "
+            f"the lowest is\n{lowest[0]:.3f} ({lowest[1]}, {lowest[2].removeprefix('check ')}). "
+            f"Heterogeneity is rejected at most {common:.3f} of the time.\n"
+        ),
+        "checks": table(checks, "design") if checks else "",
+        "powers": table(found, "design") if found else "",
+    }
+
+
+BENCHMARKS = (Benchmark("association", cells, parts),)
+
+if __name__ == "__main__":
+    main(__doc__, *BENCHMARKS)

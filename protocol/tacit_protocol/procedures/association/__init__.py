@@ -1,0 +1,372 @@
+"""Association of columns within every owner, whom nobody needs to trust.
+
+Every owner releases histograms of its columns, and sums of bounded scores of columns and of pairs of them.
+The tester asks of every pair whether the columns go together *within* owners, so that what differs between
+owners neither makes an association nor hides one; and how strongly, as Pearson's and as a rank correlation.
+Derivations: docs/mathematics/association.md.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+from pydantic import BaseModel
+from scipy.special import ndtri
+
+from tacit_protocol.domain.table import Table
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.numerics.fieller import Effects
+from tacit_protocol.numerics.multiplicity import holm
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.gaussian_mechanism import SensitivityError
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.association.release import (
+    HISTOGRAMS,
+    PAIR_WEIGHTS,
+    RR,
+    SCORES,
+    AssociationParameters,
+    Plan,
+    Sums,
+    plan_of,
+)
+from tacit_protocol.procedures.association.statistic import (
+    Block,
+    block,
+    correlation,
+    estimated,
+    independent,
+)
+from tacit_protocol.procedures.base import (
+    HOPELESS,
+    Fields,
+    Procedure,
+    Progress,
+    Question,
+    ReleaseError,
+    Releases,
+    StudyError,
+    common_fields,
+    decided,
+    require_shared_columns,
+    reuse_warnings,
+)
+from tacit_protocol.procedures.populations import Dependence, Population
+from tacit_protocol.procedures.within_owners import (
+    BY_OWNER_MAX,
+    COCHRAN,
+    FIELLER,
+    STATED_MAX,
+    TOLD,
+    TestedPart,
+    WithinOwnersVerdict,
+    smallest,
+)
+from tacit_protocol.verdicts.base import BaseVerdict
+from tacit_protocol.verdicts.effects import Effect, effects_of, forest, number
+from tacit_protocol.verdicts.panels import RowsPanel
+from tacit_protocol.verdicts.words import Meaning, Work, either, joined
+
+PEARSON, RANKS = "Pearson correlation", "rank correlation"
+
+GAUSSIAN = Work(
+    "dong2022gaussian",
+    "article",
+    ("Jinshuo Dong", "Aaron Roth", "Weijie J. Su"),
+    "Gaussian Differential Privacy",
+    "Journal of the Royal Statistical Society B 84(1)",
+    2022,
+)
+SPEARMAN = Work(
+    "spearman1904proof",
+    "article",
+    ("Charles Spearman",),
+    "The Proof and Measurement of Association between Two Things",
+    "American Journal of Psychology 15(1)",
+    1904,
+)
+
+
+class AssociatedPair(TestedPart):
+    """A pair of columns within owners.
+
+    Attributes:
+        first: one column's name.
+        second: the other's.
+    """
+
+    first: str
+    second: str
+
+    @property
+    def named(self) -> str:
+        """Both names."""
+        return f"{self.first} and {self.second}"
+
+
+class AssociationResult(WithinOwnersVerdict):
+    """Whether columns go together within owners, which, how strongly. Unpacks into ``statistic, pvalue``.
+
+    Numbers outside a column's bounds count as the bound, levels as whole numbers in the order listed.
+    Intervals are each of confidence 1 - alpha, and count sampling and noise; an estimate and its interval
+    are None where the noisy numbers allow any value.
+
+    Attributes:
+        statistic: of the pair that goes together most surely.
+        pvalue: the smallest of the pairs' p-values, adjusted for all of them (Holm).
+        pairs: every pair's p-value.
+        effects: Pearson's and the rank correlation within owners, of every pair.
+        effects_by_owner: the same of every owner.
+        heterogeneity_pvalue: that owners have all these correlations in common: the smallest of the pairs',
+            adjusted for their number; None of one owner.
+    """
+
+    parted: ClassVar[str] = "pairs"
+    found: ClassVar[tuple[str, str]] = (
+        "columns GO TOGETHER within owners",
+        "no association within owners shown",
+    )
+    found_of_part: ClassVar[tuple[str, str]] = ("go together", "no association shown")
+    in_common: ClassVar[str] = "correlations"
+
+    pairs: tuple[AssociatedPair, ...]
+
+    def __str__(self) -> str:
+        decision = "columns go together within owners" if self.reject else "no association shown"
+        return self._told("; ".join([self._decided(decision), *told(self.effects, self.pairs)]))
+
+
+def told(effects: Sequence[Effect], pairs: Sequence[AssociatedPair]) -> list[str]:
+    """Say in words how columns go together: those that do, or all."""
+    found = [pair for pair in pairs if pair.reject] or list(pairs)
+    named = {(pair.first, pair.second) for pair in found}
+    said = []
+    for effect in effects:
+        if effect.kind != RANKS or effect.groups not in named:
+            continue
+        if effect.estimate is None or effect.interval is None:
+            said.append(f"{effect.named}: how they go together cannot be said")
+            continue
+        lower, upper = effect.interval
+        said.append(
+            f"{effect.named}: rank correlation {number(effect.estimate)} ({number(lower)} to {number(upper)})"
+        )
+    return said[:TOLD]
+
+
+class Association(Procedure):
+    """See the module. Registered as ``association``."""
+
+    name: ClassVar[str] = "association"
+    title: ClassVar[str] = "Do columns go together, within every owner?"
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
+    Parameters: ClassVar[type[BaseModel]] = AssociationParameters
+    Verdict: ClassVar[type[BaseVerdict]] = AssociationResult
+    released: ClassVar[str] = (
+        "histograms of its columns, and sums of bounded scores of columns and their pairs"
+    )
+    cited: ClassVar[tuple[Work, ...]] = (SPEARMAN, COCHRAN, FIELLER, GAUSSIAN)
+    question: ClassVar[Question | None] = Question(
+        "How strongly are numbers correlated, within every owner?",
+        r"within .*(correlat|associat)|(correlat|associat).*within|how strongly",
+        "one or more",
+        rank=5,
+        relates=True,
+    )
+    population: ClassVar[type[Population] | None] = Dependence
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        require_shared_columns(study)
+        if study.curator is not None:
+            raise StudyError("owners send their own releases here; leave the curator out")
+        plan_of(study)
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what each owner spends: the study's whole budget, in one Gaussian release of two vectors."""
+        return plan_of(study).guarantee
+
+    def numbers_released(self, study: Study) -> int:
+        """Return how many noisy numbers one owner sends."""
+        return plan_of(study).numbers
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where noise drowns the strongest rank correlation at these numbers of units."""
+        if not units:
+            return ()
+        advice = "ask for more units, a larger epsilon, or fewer columns"
+        noise = plan_of(study).deviation / float(PAIR_WEIGHTS[RR]) ** 0.5
+        # Grades that are equal have a covariance of one third.
+        if sum(units.values()) / 3 < -float(ndtri(study.level / 2)) * noise * len(units) ** 0.5:
+            return (f"{HOPELESS}noise would hide even a rank correlation of 1; {advice}",)
+        drowned = [name for name, count in units.items() if count / 3 < 2 * noise]
+        if not drowned:
+            return ()
+        return (f"noise hides even a rank correlation of 1 at {', '.join(drowned)}; {advice}",)
+
+    def summarise(self, study: Study, table: Table) -> Sums:
+        """Count the units by cell, exactly. The counts never leave the owner."""
+        return plan_of(study).sum(table)
+
+    def adapt(self, study: Study, summary: Sums, noise: NoiseSource) -> Sums:
+        """Draw the histograms' noise, and sum the scores by the grades that follow from it."""
+        try:
+            return plan_of(study).adapt(summary, noise)
+        except SensitivityError as error:
+            raise StudyError(str(error)) from None
+
+    def privatise(self, study: Study, summary: Sums, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states to histograms and scores."""
+        try:
+            return plan_of(study).release(summary, noise)
+        except SensitivityError as error:
+            raise StudyError(str(error)) from None
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        try:
+            plan_of(study).check(release)
+        except ValueError as error:
+            raise ReleaseError(str(error)) from None
+
+    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
+        """Return a release as it is, where it was made for the same columns and budget.
+
+        Raises:
+            StudyError: it was not; says which of them to make the same.
+        """
+        if source.procedure != self.name:
+            raise StudyError(f"{self.name} reads releases of {self.name}, no others")
+        if source.domain != study.domain:
+            raise StudyError("the reused release was made for other columns, bounds or levels")
+        if source.budget != study.budget:
+            raise StudyError(
+                "the reused release was made with another budget; use the same epsilon and delta"
+            )
+        return release
+
+    def asks(self, study: Study) -> tuple[str, ...]:
+        """Say whose association is asked for."""
+        names = joined([column.name for column in study.domain.columns], 6)
+        return (f"asks how {names} go together, within owners",)
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        pairs = [AssociatedPair.model_validate(own, strict=False) for own in verdict.get("pairs", ())]
+        found = joined([own.named for own in pairs if own.reject] or ["some columns"], 6)
+        said = either(
+            study,
+            verdict,
+            f"Columns go together within owners: {found}",
+            "That columns go together, within owners, was not shown: they may be independent",
+        )
+        words = "; ".join(told(effects_of(verdict.get("effects", ())), pairs))
+        return Meaning(f"{said.sentence} Of {words}." if words else said.sentence, said.care)
+
+    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
+        """Return forest plots: the owners' correlations, and those that they have in common."""
+        return forest(effects_of([*verdict["effects_by_owner"], *verdict["effects"]]), study.level)
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> AssociationResult:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        plan, names = plan_of(study), [owner.name for owner in study.owners]
+        columns = [column.name for column in study.domain.columns]
+        pairs = list(itertools.combinations(columns, 2))
+        blocks = list(_blocks(plan, [releases[name] for name in names]))
+        tests = [independent(own) for own in blocks]
+        if progress is not None:
+            progress(0.5, "estimating correlations")
+        pvalues = np.array([test.pvalue for test in tests])
+        adjusted = holm(pvalues)
+        order = [int(place) for place in np.argsort(pvalues, kind="stable")]
+        own = {place: _correlations(blocks[place], pooled=False) for place in order}
+        same = {
+            place: smallest([effects.heterogeneity() for effects in own[place].values()]) for place in order
+        }
+        units = {name: releases[name].units for name in names}
+        return AssociationResult(
+            method=_method(len(names), len(pairs)),
+            **decided(study, tests[order[0]].statistic, float(adjusted[order[0]])),
+            **common_fields(study, units),
+            warnings=(*self.warnings(study, units), *reuse_warnings(study)),
+            pairs=tuple(
+                AssociatedPair(
+                    first=first,
+                    second=second,
+                    statistic=test.statistic,
+                    pvalue=float(pvalue),
+                    reject=bool(pvalue <= study.level),
+                    heterogeneity_pvalue=same[place],
+                )
+                for place, ((first, second), test, pvalue) in enumerate(
+                    zip(pairs, tests, adjusted, strict=True)
+                )
+            ),
+            effects=tuple(
+                _effect(pairs[place], kind, effects, study.level)
+                for place in order[:STATED_MAX]
+                for kind, effects in _correlations(blocks[place], pooled=True).items()
+            ),
+            effects_by_owner=tuple(
+                _effect(pairs[place], kind, effects.owner(at), study.level, name)
+                for place in order[: min(STATED_MAX, BY_OWNER_MAX // len(names))]
+                for kind, effects in own[place].items()
+                for at, name in enumerate(names)
+            ),
+            heterogeneity_pvalue=smallest(list(same.values())),
+        )
+
+
+def _blocks(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Block]]:
+    """Yield every pair's noisy numbers, owner by owner."""
+    count = plan.columns
+    read = []
+    for release in releases:
+        sums = release.vectors[SCORES].mean(1)
+        grades = plan.grades(release.vectors[HISTOGRAMS], release.units)
+        read.append((release, grades, sums[: 4 * count].reshape(count, -1), sums[4 * count :]))
+    for place, (a, b) in enumerate(itertools.combinations(range(count), 2)):
+        yield [
+            block(
+                release.units,
+                columns[[a, b]],
+                products[place * len(PAIR_WEIGHTS) : (place + 1) * len(PAIR_WEIGHTS)],
+                release.vectors[SCORES].scale,
+                (grades[a], grades[b]),
+            )
+            for release, grades, columns, products in read
+        ]
+
+
+def _correlations(blocks: Sequence[Block], *, pooled: bool) -> dict[str, Effects]:
+    """Return both correlations of a pair."""
+    return {kind: correlation(blocks, ranks=kind == RANKS, pooled=pooled) for kind in (PEARSON, RANKS)}
+
+
+def _effect(
+    pair: tuple[str, str], kind: str, effects: Effects, level: float, owner: str | None = None
+) -> Effect:
+    """Return a correlation as a verdict states it."""
+    found = estimated(effects, level)
+    return Effect(
+        column=pair[0],
+        kind=kind,
+        groups=pair,
+        estimate=found.value,
+        lower=found.lower,
+        upper=found.upper,
+        unit="",
+        owner=owner,
+    )
+
+
+def _method(owners: int, pairs: int) -> str:
+    return (
+        f"score tests of covariances of values and grades within {owners} owner{'' if owners == 1 else 's'}, "
+        f"noise counted, of {pairs} pair{'' if pairs == 1 else 's'} of columns, Holm's correction"
+    )

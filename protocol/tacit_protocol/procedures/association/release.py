@@ -1,0 +1,342 @@
+"""What leaves an owner for an association: histograms of every column, then sums of scores made from them.
+
+First every column's histogram over public cells, with noise. From the noisy one alone come the column's
+*grades*: r = 2 F - 1 in [-1, 1], F its distribution function with half of what is equal, and q = (3 r^2 -
+1)/2. Then the sums over units, in one vector, of
+
+    of every column    t, t^2, r, q
+    of every pair      t t', r r', r q', q r', q q', y y'
+
+each times the root of its weight; t is the number scaled to [-1, 1], or the place of a level among those
+listed (0 of one that is not), and y = ((t - m)/(1 + |m|))^2 with m the noisy histogram's mean, for variances
+alone.
+
+**Sensitivity.** Histograms move by sqrt 2 a column, exactly (column_histograms.py). Whatever the grades are,
+|r| <= 1. The squared movement of all t and t t', convex in each of the 2 D numbers t and t' of both units,
+is largest at a corner, where k columns change their sign: 4 (k w_t + k (D - k) w_tt) at most; likewise of r.
+Every other coordinate moves by its range at most. A unit of several rows has averages, in the convex hull.
+The second vector depends on the first one's noise: Gaussian releases compose adaptively, mu^2 adding up
+(Dong, Roth and Su, 2022). docs/mathematics/association.md.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain.table import Table
+from tacit_protocol.features.base import FloatMatrix, Rows
+from tacit_protocol.features.column_histograms import ColumnCells, ColumnHistograms, nearest_counts
+from tacit_protocol.features.moments import FeatureSums, sum_features
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.exact_sums import grid_bits, rounding_sensitivity
+from tacit_protocol.privacy.gaussian_mechanism import (
+    SensitivityError,
+    SumPart,
+    check_layout,
+    gaussian_guarantee,
+    mu_of,
+    release_sums,
+    require_fine_grids,
+)
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee, NoisyVector
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.strict import StrictModel
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+HISTOGRAMS, SCORES = "histograms", "scores"
+"""Names of a release's vectors."""
+
+BINS = 16
+"""Equal intervals of a numeric column's histogram: grades run straight within each."""
+
+UNITS_A_BIN = 4.0
+"""Fewest units of an average interval, in standard deviations of its noise; else two are taken for one."""
+
+HISTOGRAM_WEIGHT = 0.5
+"""Squared weight of a histogram's cell."""
+
+COLUMN_WEIGHTS = np.array([0.2, 0.2, 0.05, 0.1])
+"""Squared weights of t, t^2, r, q: they tell means and variances, and r has mean 0 but for noise."""
+
+PAIR_WEIGHTS = np.array([0.7, 0.6, 0.1, 0.1, 0.15, 0.3])
+"""Squared weights of t t', r r', r q', q r', q q', y y'. Within wide bounds grades vary more than t does."""
+
+T, T_SQUARED, R, Q = range(4)
+TT, RR, RQ, QR, QQ, YY = range(6)
+
+COLUMNS_MAX = 20
+LEVELS_MAX = 16
+
+WITHIN = 4
+"""Points in an interval at which moments of grades are taken."""
+
+
+class AssociationParameters(StrictModel):
+    """An association has none: every pair of the study's columns is looked at."""
+
+
+@dataclass(frozen=True)
+class Grades:
+    """A column's grades, as its noisy histogram has them.
+
+    ``ends`` are F at the ends of a numeric column's intervals, or r of every category; ``atoms`` is F at both
+    bounds. ``mean`` is that of t. ``shares``, ``t`` and ``r`` are a distribution on points, for moments.
+    """
+
+    numeric: bool
+    ends: Floats
+    atoms: tuple[float, float]
+    mean: float
+    shares: Floats
+    t: Floats
+    r: Floats
+
+    @classmethod
+    def of(cls, cells: ColumnCells, noisy: Sequence[int], total: int, noise: float) -> "Grades":
+        """Return the grades of a column whose noisy histogram should add up to ``total``.
+
+        ``noise`` is the standard deviation of the noise on each of its numbers.
+        """
+        if isinstance(cells.column, NumericColumn) and total < cells.bins * UNITS_A_BIN * noise:
+            pairs = [noisy[place] + noisy[place + 1] for place in range(0, cells.bins, 2)]
+            cells, noisy = replace(cells, bins=len(pairs)), [*pairs, *noisy[cells.bins :]]
+        counts = np.array(nearest_counts([int(v) for v in noisy], total), dtype=np.float64)
+        if isinstance(cells.column, CategoricalColumn):
+            return cls._of_levels(len(cells.column.levels), counts / counts.sum())
+        bins, gathered = counts[: cells.bins].copy(), counts[cells.bins :]
+        for value, count in zip(cells.gathered[2:], gathered[2:], strict=True):
+            bins[min(int(value * cells.bins), cells.bins - 1)] += count
+        whole = bins.sum() + gathered[0] + gathered[1]
+        low, high, bins = gathered[0] / whole, gathered[1] / whole, bins / whole
+        ends = np.minimum(low + np.concatenate([[0.0], np.cumsum(bins)]), 1 - high)
+        u = (np.arange(cells.bins * WITHIN) + 0.5) / (cells.bins * WITHIN)
+        inner = 2 * np.interp(u, np.linspace(0, 1, cells.bins + 1), ends) - 1
+        shares = np.concatenate([[low], np.repeat(bins / WITHIN, WITHIN), [high]])
+        t = np.concatenate([[-1.0], 2 * u - 1, [1.0]])
+        r = np.concatenate([[low - 1], inner, [1 - high]])
+        return cls(True, ends, (low / 2, 1 - high / 2), float(shares @ t), shares, t, r)
+
+    @classmethod
+    def _of_levels(cls, levels: int, shares: Floats) -> "Grades":
+        listed = (
+            shares[:levels] / shares[:levels].sum() if shares[:levels].any() else np.full(levels, 1 / levels)
+        )
+        r = np.zeros(levels + 2)
+        r[:levels] = 2 * np.cumsum(listed) - listed - 1
+        t = np.zeros(levels + 2)
+        t[:levels] = np.linspace(-1, 1, levels)
+        return cls(False, r, (0.0, 0.0), float(shares @ t), shares, t, r)
+
+    def at(self, rows: Rows, place: int) -> tuple[Floats, Floats]:
+        """Return rows' t and r, (rows,) each, of the column at a place among those of its kind."""
+        if not self.numeric:
+            codes = rows.categorical[:, place]
+            return self.t[codes], self.r[codes]
+        u = rows.numeric[:, place]
+        grade = np.interp(u, np.linspace(0, 1, len(self.ends)), self.ends)
+        grade = np.where(u <= 0, self.atoms[0], np.where(u >= 1, self.atoms[1], grade))
+        return np.clip(2 * u - 1, -1.0, 1.0), np.clip(2 * grade - 1, -1.0, 1.0)
+
+
+def convex(r: Floats) -> Floats:
+    """Return q = (3 r^2 - 1)/2, in [-1/2, 1]."""
+    return (3 * r * r - 1) / 2
+
+
+def squared_movement(columns: int) -> float:
+    """Bound the squared movement of the scores of so many columns: see the module."""
+    signs = np.arange(columns + 1)
+    apart = signs * (columns - signs)
+    pairs = columns * (columns - 1) // 2
+    return float(
+        np.max(4 * (COLUMN_WEIGHTS[T] * signs + PAIR_WEIGHTS[TT] * apart))
+        + np.max(4 * (COLUMN_WEIGHTS[R] * signs + PAIR_WEIGHTS[RR] * apart))
+        + columns * (COLUMN_WEIGHTS[T_SQUARED] + 1.5**2 * COLUMN_WEIGHTS[Q])
+        + pairs * (4 * (PAIR_WEIGHTS[RQ] + PAIR_WEIGHTS[QR]) + 1.5**2 * PAIR_WEIGHTS[QQ] + PAIR_WEIGHTS[YY])
+    )
+
+
+class Scores:
+    """The scores of units, given every column's grades."""
+
+    def __init__(self, columns: Sequence[ColumnCells], grades: Sequence[Grades]) -> None:
+        self._columns, self._grades = tuple(columns), tuple(grades)
+        self._pairs = tuple(itertools.combinations(range(len(self._columns)), 2))
+
+    @property
+    def dimension(self) -> int:
+        """Four coordinates a column, six a pair."""
+        return dimension(len(self._columns))
+
+    @property
+    def norm(self) -> float:
+        """The root of all weights: every score lies in [-1, 1]."""
+        count, pairs = len(self._columns), len(self._pairs)
+        return float(np.sqrt(count * COLUMN_WEIGHTS.sum() + pairs * PAIR_WEIGHTS.sum()))
+
+    @property
+    def diameter(self) -> float:
+        """The root of the squared movement, whatever the grades."""
+        return float(np.sqrt(squared_movement(len(self._columns))))
+
+    @property
+    def second_moment_diameter(self) -> float:
+        """The root of 2 times the squared norm; no second moment is released."""
+        return float(np.sqrt(2)) * self.norm**2
+
+    def __call__(self, rows: Rows) -> FloatMatrix:
+        """Return the scores, (rows, dimension): columns, then pairs."""
+        parts, squares = [], []
+        for cells, grades in zip(self._columns, self._grades, strict=True):
+            t, r = grades.at(rows, cells.place)
+            parts.append((t, t * t, r, convex(r)))
+            squares.append(((t - grades.mean) / (1 + abs(grades.mean))) ** 2)
+        own = [
+            part * weight
+            for each in parts
+            for part, weight in zip(each, np.sqrt(COLUMN_WEIGHTS), strict=True)
+        ]
+        for a, b in self._pairs:
+            (t, _, r, q), (u, _, s, p) = parts[a], parts[b]
+            both = (t * u, r * s, r * p, q * s, q * p, squares[a] * squares[b])
+            own += [part * weight for part, weight in zip(both, np.sqrt(PAIR_WEIGHTS), strict=True)]
+        return np.stack(own, axis=1)
+
+
+def dimension(columns: int) -> int:
+    """Return how many scores so many columns have."""
+    return 4 * columns + 6 * (columns * (columns - 1) // 2)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """An owner's exact numbers. They never leave it; ``repr`` shows none.
+
+    ``noisy`` and ``scores`` are there as soon as the histograms' noise was drawn, on which the scores depend;
+    ``table`` is read again for them.
+    """
+
+    units: int
+    bits: int
+    steps: Integers = field(repr=False)
+    table: Table = field(repr=False)
+    noisy: NoisyVector | None = field(default=None, repr=False)
+    scores: FeatureSums | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study fixes before any data, and how its release is made."""
+
+    domain: Domain
+    guarantee: Guarantee
+
+    @property
+    def histograms(self) -> ColumnHistograms:
+        """The public cells."""
+        return ColumnHistograms(self.domain, BINS)
+
+    @property
+    def columns(self) -> int:
+        """How many columns there are."""
+        return len(self.domain.columns)
+
+    @property
+    def numbers(self) -> int:
+        """How many noisy numbers an owner sends."""
+        return self.histograms.size + dimension(self.columns)
+
+    @property
+    def deviation(self) -> float:
+        """The noise's standard deviation on a score of weight 1, but for rounding."""
+        moved = 2 * self.columns * HISTOGRAM_WEIGHT + squared_movement(self.columns)
+        return float(np.sqrt(moved)) / mu_of(self.guarantee)
+
+    def parts(
+        self, units: int, steps: Integers | None = None, scores: Integers | None = None
+    ) -> tuple[SumPart, SumPart]:
+        """Lay the release out: histograms, then scores; zeros stand for what is not given."""
+        bits, cells, count = grid_bits(units, products=False), self.histograms, dimension(self.columns)
+        first, second = 2 * self.columns * HISTOGRAM_WEIGHT, squared_movement(self.columns)
+        return (
+            SumPart(
+                HISTOGRAMS,
+                np.zeros(cells.size, dtype=np.int64) if steps is None else steps,
+                -bits,
+                cells.l2_sensitivity,
+                first / (first + second),
+            ),
+            SumPart(
+                SCORES,
+                np.zeros(count, dtype=np.int64) if scores is None else scores,
+                -bits,
+                float(np.sqrt(second)) + rounding_sensitivity(count, bits),
+                second / (first + second),
+            ),
+        )
+
+    def sum(self, table: Table) -> Sums:
+        """Count the units by cell, exactly."""
+        bits = grid_bits(table.units, products=False)
+        return Sums(table.units, bits, self.histograms.sum(table, bits), table)
+
+    def grades(self, noisy: NoisyVector, units: int) -> tuple[Grades, ...]:
+        """Return every column's grades from noisy histograms: the same for everyone."""
+        total, noise = units << -noisy.exponent, float(np.ldexp(noisy.scale, -noisy.exponent))
+        return tuple(
+            Grades.of(cells, own, total, noise)
+            for cells, own in zip(self.histograms.columns, self.histograms.split(noisy.values), strict=True)
+        )
+
+    def scores(self, grades: Sequence[Grades]) -> Scores:
+        """Return the scores by these grades."""
+        return Scores(self.histograms.columns, grades)
+
+    def adapt(self, sums: Sums, noise: NoiseSource) -> Sums:
+        """Draw the histograms' noise, and sum the scores that follow from it."""
+        parts = self.parts(sums.units, sums.steps)
+        require_fine_grids(parts, self.guarantee)
+        noisy = release_sums(parts[:1], self.guarantee, noise)[HISTOGRAMS]
+        scores = self.scores(self.grades(noisy, sums.units))
+        return replace(
+            sums, noisy=noisy, scores=sum_features(scores, sums.table, products=False, bits=sums.bits)
+        )
+
+    def release(self, sums: Sums, noise: NoiseSource) -> Release:
+        """Add the noise to all."""
+        if sums.noisy is None or sums.scores is None:
+            sums = self.adapt(sums, noise)
+        if sums.noisy is None or sums.scores is None:
+            raise TypeError("the histograms' noise comes before the scores'")
+        part = self.parts(sums.units, scores=sums.scores.total)[1:]
+        vectors = {HISTOGRAMS: sums.noisy, **release_sums(part, self.guarantee, noise)}
+        return Release(units=sums.units, guarantee=self.guarantee, vectors=vectors)
+
+    def check(self, release: Release) -> None:
+        """Raise ReleaseError or ValueError where a release has not the shape and noise that a study fixes."""
+        check_layout(release.vectors, release.guarantee, self.parts(release.units), self.guarantee)
+
+
+def plan_of(study: Study) -> Plan:
+    """Return what a study fixes; raises StudyError where it cannot be run as written."""
+    parse_parameters(AssociationParameters, study)
+    domain = study.domain
+    if not 2 <= len(domain.columns) <= COLUMNS_MAX:
+        raise StudyError(f"an association is between two to {COLUMNS_MAX} columns")
+    if any(not 2 <= len(column.levels) <= LEVELS_MAX for column in domain.categorical):
+        raise StudyError(f"a categorical column needs two to {LEVELS_MAX} levels, in their order")
+    try:
+        plan = Plan(domain, gaussian_guarantee(study.budget))
+    except SensitivityError as error:
+        raise StudyError(str(error)) from None
+    if plan.numbers > COORDINATES_MAX:
+        raise StudyError("the study asks for too many numbers; use fewer columns")
+    return plan

@@ -1,0 +1,231 @@
+"""Do columns go together within owners, and how strongly? Covariances whose noises cancel on average.
+
+At each owner two scores a and b of two columns have noisy sums S_a, S_b and that of their products P, with
+independent noises, and n units, publicly. C = P - S_a S_b/n has mean 0 where the columns are independent
+within the owner, given what both columns hold, the grades among it: which value stands beside which is then
+one of n! equally likely orders. Its variance is
+
+    n v_a v_b + s_P^2 + m_a^2 s_b^2 + m_b^2 s_a^2 + s_a^2 s_b^2/n^2,
+
+m = S/n, v one unit's variance, s^2 the noises' variances. Owners are added up with the weights n v/(n v +
+s^2), v of all owners together. Of the five pairs of scores (``PARTS``) the smallest p-value counts, by a
+weighted Bonferroni correction.
+
+Correlations are roots of U(rho) = sum of w (C - rho B), B = (l V_a + V_b/l)/2 with l the root of the ratio
+of all owners' weighted sums of squares V: then sum w B is the root of their product. The interval is
+Fieller's. The sampling variance of U takes E a^2 b^2 from the release, the columns' kurtosis from the noisy
+histograms, and for E a^3 b and E a b^3 the regressions of a on b and b on a as straight lines.
+docs/mathematics/association.md; levels and coverage: docs/benchmarks/association.md.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import chdtrc
+
+from tacit_protocol.numerics.common_effects import Estimated
+from tacit_protocol.numerics.fieller import Effects, Number, effects_of_numbers
+from tacit_protocol.procedures.association.release import (
+    COLUMN_WEIGHTS,
+    PAIR_WEIGHTS,
+    QQ,
+    QR,
+    RQ,
+    RR,
+    T_SQUARED,
+    TT,
+    YY,
+    Grades,
+    Q,
+    R,
+    T,
+    convex,
+)
+from tacit_protocol.procedures.means.private_means import RARE_UNITS
+
+Floats = npt.NDArray[np.float64]
+
+PARTS = ((0.3, TT, T, T), (0.5, RR, R, R), (0.05, RQ, R, Q), (0.05, QR, Q, R), (0.1, QQ, Q, Q))
+"""Parts of a pair's test: weight in the Bonferroni correction, the product, and both columns' scores."""
+
+KURTOSIS = (1.0, 30.0)
+"""What a kurtosis is taken to lie within."""
+
+RATIO_MAX = 30.0
+"""Largest ratio of two columns' scaled spreads that is made use of."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One owner's noisy sums of two columns: columns (2, 4), products (6,), noise variances (4,), (6,)."""
+
+    units: int
+    columns: Floats
+    products: Floats
+    column_noise: Floats
+    product_noise: Floats
+    grades: tuple[Grades, Grades]
+
+
+def block(
+    units: int, columns: Floats, products: Floats, scale: float, grades: tuple[Grades, Grades]
+) -> Block:
+    """Return a block of weighted noisy sums, with noise of standard deviation ``scale`` on each."""
+    return Block(
+        units,
+        columns / np.sqrt(COLUMN_WEIGHTS),
+        products / np.sqrt(PAIR_WEIGHTS),
+        scale**2 / COLUMN_WEIGHTS,
+        scale**2 / PAIR_WEIGHTS,
+        grades,
+    )
+
+
+@dataclass(frozen=True)
+class Tested:
+    """A pair's ``statistic``, that of its surest part, and its p-value for all its parts."""
+
+    statistic: float
+    pvalue: float
+
+
+def independent(blocks: Sequence[Block]) -> Tested:
+    """Test whether two columns go together within any owner."""
+    found = []
+    for weight, product, first, second in PARTS:
+        statistic = _score(blocks, product, first, second)
+        found.append((min(1.0, float(chdtrc(1, statistic)) / weight), -statistic))
+    pvalue, negative = min(found)
+    return Tested(-negative, pvalue)
+
+
+def _score(blocks: Sequence[Block], product: int, first: int, second: int) -> float:
+    """Return the squared sum of owners' covariances of two scores over its variance."""
+    units = np.array([float(own.units) for own in blocks])
+    a, b = (
+        np.array([own.columns[place, score] for own in blocks]) for place, score in ((0, first), (1, second))
+    )
+    noise_a, noise_b = (np.array([own.column_noise[score] for own in blocks]) for score in (first, second))
+    noise = np.array([own.product_noise[product] for own in blocks])
+    v, u = (
+        units * np.array([_unit_variance(own, place, score) for own in blocks]) + RARE_UNITS
+        for place, score in ((0, first), (1, second))
+    )
+    sampled = v * u / units
+    mean_a, mean_b = np.clip(a / units, -1.0, 1.0), np.clip(b / units, -1.0, 1.0)
+    away = np.array([own.products[product] for own in blocks]) - a * b / units
+    variance = sampled + noise + mean_a**2 * noise_b + mean_b**2 * noise_a + noise_a * noise_b / units**2
+    # One variance for all owners' weights: a weight that goes with its owner's noise would bias the score.
+    common = units * sampled.sum() / units.sum()
+    weights = common / (common + noise)
+    return float((weights @ away) ** 2 / (weights**2 @ variance))
+
+
+def _unit_variance(own: Block, place: int, score: int) -> float:
+    """Bound one unit's variance of a score from above, with its noise."""
+    mean = float(np.clip(own.columns[place, score] / own.units, -1.0, 1.0))
+    square = max(mean**2 - own.column_noise[score] / own.units**2, 0.0)
+    if score == Q:
+        grades = own.grades[place]
+        q = convex(grades.r)
+        found = float(grades.shares @ q**2) - float(grades.shares @ q) ** 2
+        most = max((1 - mean) * (mean + 0.5), 0.0)
+    else:
+        paired = T_SQUARED if score == T else Q
+        found = float(own.columns[place, paired]) / own.units
+        spread = math.sqrt(own.column_noise[paired]) / own.units
+        found = found + spread if score == T else (1 + 2 * (found + spread)) / 3
+        found, most = found - square, 1 - square
+    return float(np.clip(found, 0.0, max(most, 0.0)))
+
+
+def correlation(blocks: Sequence[Block], *, ranks: bool, pooled: bool = True) -> Effects:
+    """Return the correlation of t, or of grades; ``pooled`` takes one ratio of spreads for all owners."""
+    units = np.array([float(own.units) for own in blocks])
+    score, product = (R, RR) if ranks else (T, TT)
+    sums = np.stack([own.columns[:, score] for own in blocks], axis=1)
+    noise = np.array([own.column_noise[score] for own in blocks])
+    squares, noise_of_squares = _squares(blocks, ranks)
+    mean = np.clip(sums / units, -1.0, 1.0)
+    around = squares - sums**2 / units + noise / units
+    spread = np.clip(around / units, 0.0, 1.0)
+    noise_of_products = np.array([own.product_noise[product] for own in blocks])
+    top = np.array([own.products[product] for own in blocks]) - sums[0] * sums[1] / units
+    size = float(np.clip((units @ (spread[0] * spread[1])) / units.sum(), 1e-4, 1.0))
+    weights = 1 / (units * size + noise_of_products)
+    totals = around @ weights
+    ratio = np.full(len(blocks), _ratio(*totals))
+    if not pooled:
+        sure = np.all(around > 3 * np.sqrt(noise_of_squares), axis=0)
+        ratio = np.where(sure, [_ratio(*each) for each in around.T], ratio)
+    bottom = (ratio * around[0] + around[1] / ratio) / 2
+    rho = float(np.clip((weights @ top) / max(float(weights @ bottom), 1e-9), -1.0, 1.0))
+    numbers = [
+        Number(1.0, 0.0, noise_of_products + noise**2 / units**2),
+        Number(-mean[1], ratio * mean[0], noise),
+        Number(-mean[0], mean[1] / ratio, noise),
+        Number(0.0, -ratio / 2, noise_of_squares),
+        Number(0.0, -1 / (2 * ratio), noise_of_squares),
+    ]
+    found = effects_of_numbers(top, bottom, numbers, weights)
+    both = units * spread[0] * spread[1]
+    polynomial = _sampling(blocks, rho, float(both.sum()), ranks)
+    return Effects(top, bottom, found.variance + np.outer(polynomial, both), weights)
+
+
+def _squares(blocks: Sequence[Block], ranks: bool) -> tuple[Floats, Floats]:
+    """Return both columns' sums of squares, (2, k), and the variance of their noise, (k,)."""
+    place = Q if ranks else T_SQUARED
+    squares = np.stack([own.columns[:, place] for own in blocks], axis=1)
+    noise = np.array([own.column_noise[place] for own in blocks])
+    if not ranks:
+        return squares, noise
+    return (np.array([own.units for own in blocks]) + 2 * squares) / 3, noise * (2 / 3) ** 2
+
+
+def _ratio(first: float, second: float) -> float:
+    """Return the root of second over first within RATIO_MAX."""
+    if first <= 0 or second <= 0:
+        return 1.0
+    return float(np.clip(math.sqrt(second / first), 1 / RATIO_MAX, RATIO_MAX))
+
+
+def _sampling(blocks: Sequence[Block], rho: float, both: float, ranks: bool) -> Floats:
+    """Return c0, c1, c2 of one unit's variance of a b - theta (a^2 + b^2)/2, of standardised a and b."""
+    a, b = (
+        float(np.clip(np.average([_kurtosis(own.grades[place], ranks) for own in blocks]), *KURTOSIS))
+        for place in (0, 1)
+    )
+    moments = 0.0
+    for own in blocks:
+        if ranks:
+            q = own.columns[:, Q]
+            moments += (4 * own.products[QQ] + 2 * q.sum() + own.units) / 9
+        else:
+            scales = [(1 + abs(grades.mean)) ** 2 for grades in own.grades]
+            moments += own.products[YY] * math.prod(scales)
+    most = max(math.sqrt(a * b), 1.0)
+    shared = float(np.clip(moments / both, 0.5, most)) if both > 0 else most
+    square = rho**2
+    found = np.array([shared - square, -2 * rho * ((a + b) / 2 - 1), (a + b - 4 + 2 * shared) / 4])
+    least = (1 - square) ** 2 / 4 - found @ np.array([1.0, rho, square])
+    return np.asarray(found + np.array([max(float(least), 0.0), 0.0, 0.0]))
+
+
+def _kurtosis(grades: Grades, ranks: bool) -> float:
+    """Return the kurtosis of t or r in the noisy histogram."""
+    values = grades.r if ranks else grades.t
+    away = values - grades.shares @ values
+    square = float(grades.shares @ away**2)
+    return float(grades.shares @ away**4) / square**2 if square > 1e-12 else KURTOSIS[0]
+
+
+def estimated(effects: Effects, level: float) -> Estimated:
+    """Return a correlation with its interval, within [-1, 1]."""
+    found = effects.common(level)
+    if found is None:
+        return Estimated(None, None, None)
+    return Estimated(*(min(1.0, max(-1.0, end)) for end in found))

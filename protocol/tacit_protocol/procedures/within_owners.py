@@ -1,0 +1,127 @@
+"""What procedures share that ask about units within owners, whom nobody needs to trust: their verdicts."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import PvalueVerdict, ShownTable
+from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_table
+from tacit_protocol.verdicts.words import Work
+
+STATED_MAX = 60
+"""Most comparisons, or pairs of columns, whose effects a verdict states; those with the smallest p-values."""
+
+BY_OWNER_MAX = 240
+"""Most of them times owners: of many owners fewer are stated owner by owner."""
+
+TOLD = 4
+"""Most effects that a sentence tells."""
+
+FIELLER = Work(
+    "fieller1954",
+    "article",
+    ("E. C. Fieller",),
+    "Some Problems in Interval Estimation",
+    "Journal of the Royal Statistical Society B 16(2)",
+    1954,
+)
+COCHRAN = Work(
+    "cochran1954combination",
+    "article",
+    ("William G. Cochran",),
+    "The Combination of Estimates from Different Experiments",
+    "Biometrics 10(1)",
+    1954,
+)
+
+
+class TestedPart(StrictModel):
+    """What was found of one column, or pair of columns, within owners.
+
+    Attributes:
+        statistic: of the part of it that is surest.
+        pvalue: adjusted for its parts and for all columns or pairs (Holm).
+        reject: whether the null hypothesis is rejected at the study's level.
+        heterogeneity_pvalue: that owners have its effects in common, the smallest one, adjusted for how many
+            there are; None of one owner, or where the noisy numbers cannot tell.
+    """
+
+    statistic: float
+    pvalue: float
+    reject: bool
+    heterogeneity_pvalue: float | None
+
+    @property
+    def named(self) -> str:
+        """What it is of."""
+        raise NotImplementedError
+
+
+class WithinOwnersVerdict(PvalueVerdict):
+    """A test within owners, with effects. Unpacks into ``statistic, pvalue``.
+
+    Attributes:
+        effects: what owners have in common.
+        effects_by_owner: every owner's own.
+        heterogeneity_pvalue: that owners have all effects in common: the smallest of the parts', adjusted for
+            their number; None of one owner.
+    """
+
+    listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "heterogeneity_pvalue")
+    parted: ClassVar[str]
+    """The field that holds the parts."""
+    found: ClassVar[tuple[str, str]]
+    """What the command says where it was shown, and where it was not."""
+    found_of_part: ClassVar[tuple[str, str]]
+    """The same of one part."""
+    in_common: ClassVar[str]
+    """What owners may have in common."""
+
+    effects: tuple[Effect, ...]
+    effects_by_owner: tuple[Effect, ...]
+    heterogeneity_pvalue: float | None
+
+    @property
+    def tested(self) -> Sequence[TestedPart]:
+        """The parts."""
+        return tuple(getattr(self, self.parted))
+
+    def to_pandas(self) -> Any:
+        """Return the effects as a pandas frame: one row each, those of all owners first."""
+        return effects_frame((*self.effects, *self.effects_by_owner), self.source.drawn_by.frame)
+
+    def hypotheses(self) -> dict[str, float]:
+        """Return every part's p-value."""
+        return {part.named: part.pvalue for part in self.tested}
+
+    def fields(self) -> dict[str, Any]:
+        """Return what the command lists beside the common fields."""
+        return super().fields() | {
+            name: [part.model_dump() for part in getattr(self, name)]
+            for name in (self.parted, "effects", "effects_by_owner")
+        }
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first."""
+        common = self.heterogeneity_pvalue
+        rows = tuple(
+            (own.named, f"{own.pvalue:.3g}", self.found_of_part[0 if own.reject else 1])
+            for own in self.tested
+        )
+        return (
+            self._finding(self.found[0 if self.reject else 1]),
+            f"  statistic {self.statistic:.5g}; {self.method}",
+            ShownTable((self.parted.removesuffix("s").capitalize(), "p (Holm)", ""), rows),
+            effects_table(self.effects),
+            *(() if common is None else (f"  the same {self.in_common} everywhere: p = {common:.3g}",)),
+        )
+
+    def details(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows after the cost."""
+        return (effects_table(self.effects_by_owner),) if len(self.units) > 1 else ()
+
+
+def smallest(pvalues: Sequence[float | None]) -> float | None:
+    """Return the smallest of p-values, adjusted for their number; None where there are none."""
+    known = [pvalue for pvalue in pvalues if pvalue is not None]
+    return min(1.0, min(known) * len(known)) if known else None

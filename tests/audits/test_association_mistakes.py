@@ -1,0 +1,74 @@
+"""The audit of releases would catch the mistakes that an association's two vectors invite.
+
+The bound is a sum over coordinates, which no unit reaches in all of them: nine tenths of it are found, so
+that a constant must be wrong by more than a tenth to be caught.
+"""
+
+import numpy as np
+import pytest
+from association_cases import CASES
+from release_audit import largest_move
+
+from tacit_protocol.procedures.association import release
+from tacit_protocol.procedures.association.release import PAIR_WEIGHTS, Plan, squared_movement
+
+
+def is_caught(name: str) -> bool:
+    moved, allowed = largest_move(CASES[name])
+    return moved.gaussian > allowed.gaussian * (1 + 1e-9)
+
+
+def test_without_a_mistake_nothing_is_caught() -> None:
+    assert not any(is_caught(name) for name in CASES)
+
+
+def test_a_sensitivity_a_fifth_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "squared_movement", lambda columns: 0.8**2 * squared_movement(columns))
+    assert is_caught("two numbers")
+
+
+def test_products_that_are_forgotten_in_the_sensitivity_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: as if t t' and r r' moved by 1, as they do where one of both columns stays in the middle."""
+    forgotten = 3 * (PAIR_WEIGHTS[0] + PAIR_WEIGHTS[1])
+    monkeypatch.setattr(release, "squared_movement", lambda columns: squared_movement(columns) - forgotten)
+    assert is_caught("two numbers")
+
+
+def test_histograms_and_scores_that_both_take_the_whole_budget_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: each vector's noise as if the other did not leave."""
+    parts = Plan.parts
+
+    def whole(self: Plan, *given: object, **named: object) -> object:
+        return tuple(
+            type(part)(part.name, part.sums, part.exponent, part.sensitivity, 1.0)
+            for part in parts(self, *given, **named)  # type: ignore[arg-type]
+        )
+
+    monkeypatch.setattr(Plan, "parts", whole)
+    assert is_caught("two numbers")
+
+
+def test_the_squared_movement_is_a_bound_and_two_columns_come_near_it() -> None:
+    """The largest of a search over both units of two columns, by the scores' own formula, t and r apart."""
+    rng = np.random.default_rng(1)
+    ends = np.array([-1.0, -0.5, 0.0, 0.5, 1.0])
+    t, r = rng.choice(ends, (2, 200_000, 2, 2))  # (pairs of units, unit, column)
+    columns = [t, t * t, r, (3 * r * r - 1) / 2]
+    q = columns[3]
+    pairs = [
+        t[..., 0] * t[..., 1],
+        r[..., 0] * r[..., 1],
+        r[..., 0] * q[..., 1],
+        q[..., 0] * r[..., 1],
+        q[..., 0] * q[..., 1],
+    ]
+    moved = sum(
+        weight * ((own[:, 0] - own[:, 1]) ** 2).sum(axis=-1)
+        for weight, own in zip(release.COLUMN_WEIGHTS, columns, strict=True)
+    )
+    moved = moved + sum(
+        weight * (own[:, 0] - own[:, 1]) ** 2 for weight, own in zip(PAIR_WEIGHTS, pairs, strict=False)
+    )
+    assert 0.75 * squared_movement(2) <= moved.max() <= squared_movement(2)
