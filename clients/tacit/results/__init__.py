@@ -22,6 +22,7 @@ from tacit_protocol.procedures.counts.independence_table import IndependenceTabl
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCountsResult
 from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
+from tacit_protocol.procedures.distance_correlation.answered import AnsweredCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import PeerResult
 from tacit_protocol.procedures.group_comparison import GroupComparisonResult
 from tacit_protocol.procedures.identity import IdentityResult
@@ -35,6 +36,7 @@ from tacit_protocol.procedures.survival import SurvivalCurve, SurvivalResult
 from tacit_protocol.verdicts.base import DecisionResult, ProcedureResult, Source
 
 __all__ = [
+    "AnsweredCorrelationResult",
     "Comparison",
     "CuratedDistanceCorrelationResult",
     "DatabaseResult",
