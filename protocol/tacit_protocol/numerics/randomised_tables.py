@@ -387,3 +387,19 @@ def _gradient(
 ) -> Floats:
     steps = np.eye(at.size).reshape(at.size, *at.shape)
     return np.asarray(np.imag(function(at + 1j * COMPLEX_STEP * steps)) / COMPLEX_STEP)
+
+
+def cell_distance_correlation(shares: Floats) -> float:
+    """Return the distance correlation of ordered cells with these joint shares, (k, l)."""
+    distances = [_distances(length, ordered=True) for length in shares.shape]
+    return math.sqrt(max(0.0, float(np.real(_squared(shares, *distances)))))
+
+
+def cell_cramers_v(shares: Floats) -> float:
+    """Return Cramer's V of cells with these joint shares, (k, l)."""
+    return math.sqrt(float(np.real(_squared(shares, None, None))))
+
+
+def cell_rank_correlation(shares: Floats) -> float:
+    """Return the rank correlation of ordered cells with these joint shares, (k, l), ties at their middle."""
+    return float(np.real(_rank_correlation(shares)))
