@@ -77,9 +77,7 @@ SHUFFLED = PLACED[ORDER]
 
 def test_a_shuffled_copy_is_seen_by_its_ids_alone() -> None:
     """At epsilon 20 the statistic of equal columns lies dozens of standard deviations above its null."""
-    aligned = distance_correlation(
-        PLACED, SHUFFLED, units=(IDS, IDS[ORDER]), method="sketch", **COMMON
-    )
+    aligned = distance_correlation(PLACED, SHUFFLED, units=(IDS, IDS[ORDER]), method="sketch", **COMMON)
     assert (aligned.aligned, aligned.pvalue) == (True, 0.001)
     assert "aligned units" in aligned.method
     assert aligned.covariance_interval is not None
