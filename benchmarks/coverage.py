@@ -146,6 +146,8 @@ def _ask(kind: str, units: int, epsilon: float, number: int, **chosen: Any) -> t
     """Draw rows and ask ``tacit.local`` about them."""
     x, y = columns_of_law(kind, units, np.random.default_rng([number, units]))
     asked = {"delta": DELTA, "bounds": (0, 1), "alpha": LEVEL, "seed": number} | chosen
+    if "mode" not in asked:
+        asked["method"] = "sketch"
     return x, y, tacit.local.distance_correlation(x, y, epsilon=epsilon, **asked)
 
 

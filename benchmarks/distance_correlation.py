@@ -418,7 +418,7 @@ def sketch_run(kind: str, units: int, run: int) -> Answers:
     """Ask two owners who trust nobody, of the same rows."""
     x, y = pair(kind, units, run)
     result = tacit.local.distance_correlation(
-        x, y, epsilon=EPSILON, delta=DELTA, bounds=(0, 1), alpha=LEVEL, seed=run
+        x, y, epsilon=EPSILON, delta=DELTA, bounds=(0, 1), alpha=LEVEL, method="sketch", seed=run
     )
     return with_square("covariance", result.distance_covariance_sqr) | {"power": result.reject}
 

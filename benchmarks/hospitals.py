@@ -157,7 +157,7 @@ def unit_test(procedure: str, x: Floats, y: Floats, ids: Floats, rows: str, seed
     if procedure == "curated_distance_correlation":
         chosen |= {"mode": "curator", "test_share": 0.9}
     else:
-        chosen |= {"units": (ids, ids)}
+        chosen |= {"units": (ids, ids), "method": "sketch"}
     return tacit.local.distance_correlation(x, y, delta=1e-5, **chosen).reject
 
 

@@ -217,6 +217,7 @@ def sketch_estimate(halves: Halves, epsilon: float, seed: int) -> tuple[float, f
             halves.y,
             epsilon=epsilon,
             delta=DELTA,
+            method="sketch",
             bounds=(0, 1),
             n_permutations=99,
             seed=seed,

@@ -123,6 +123,7 @@ def split_run(columns: int, units: int, epsilon: float, run: int) -> Answers:
             y,
             epsilon=epsilon / columns,
             delta=DELTA / columns,
+            method="sketch",
             bounds=(0, 1),
             n_permutations=SPLIT_PERMUTATIONS,
             seed=run * columns + index,

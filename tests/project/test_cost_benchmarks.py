@@ -24,6 +24,7 @@ def test_every_study_whose_cost_is_measured_is_one_that_owners_take(name: str) -
 
 
 MODULES = (
+    "answers",
     "categorical",
     "costs",
     "coverage",

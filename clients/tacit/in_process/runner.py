@@ -25,6 +25,7 @@ from tacit_protocol.messages.study import Owner, Party, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release
+from tacit_protocol.procedures.relay import Relay, check_own_release, conclude, relay_of
 
 CURATOR = "local.curator"
 """Name of the curator of a study in this process."""
@@ -103,14 +104,33 @@ def run(
     """
     try:
         procedure.check(study)
-        releases = {
-            sender: _release(procedure, study, table, noise, order)
-            for sender, table in held_by_senders(study, tables).items()
-        }
-        verdict = procedure.assemble(study, releases, progress)
+        held = held_by_senders(study, tables)
+        relay = relay_of(procedure, study)
+        if relay is None:
+            releases = {
+                sender: _release(procedure, study, table, noise, order) for sender, table in held.items()
+            }
+        else:
+            releases = in_two_rounds(relay, study, held, noise)
+        units = {name: release.units for name, release in releases.items()}
+        verdict = conclude(procedure, study, releases, units, progress)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
     return result_from(verdict, study, releases=releases)
+
+
+def in_two_rounds(
+    relay: Relay, study: Study, held: Mapping[str, Table], noise: NoiseSource
+) -> dict[str, Release]:
+    """Play both owners' parts in a study whose rounds are both in the open."""
+    procedure, sender, receiver = relay.procedure, relay.sender.name, relay.receiver.name
+    if relay.sealed:
+        raise StudyError("what the receiver of a sealed release finds stays with it: ask for mode peer")
+    sent = procedure.privatise(study, procedure.summarise(study, held[sender]), noise)
+    check_own_release(procedure, study, sender, sent)
+    answer = procedure.privatise(study, procedure.combine(study, sent, held[receiver]).summary, noise)
+    check_own_release(procedure, study, receiver, answer)
+    return {sender: sent, receiver: answer}
 
 
 def held_by_senders(study: Study, tables: Sequence[Table]) -> dict[str, Table]:

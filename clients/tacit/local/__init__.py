@@ -19,6 +19,7 @@ from tacit.local.database import release_database
 from tacit.local.distance import distance_correlation, screening
 from tacit.local.groups import association, group_comparison
 from tacit.local.independence import joint_independence
+from tacit.local.randomised import RandomisedColumn, randomise_column
 from tacit.local.two_sample import kernel_two_sample
 from tacit.planning import (
     ChoicePlan,
@@ -36,6 +37,7 @@ from tacit.planning.counts import compare_identity_methods, plan_homogeneity, pl
 from tacit.planning.locations import OptimisedLocations, optimise_locations
 from tacit.planning.sizes import SampleSizePlan
 from tacit.results import (
+    AnsweredCorrelationResult,
     AssociationResult,
     CuratedDistanceCorrelationResult,
     DecisionResult,
@@ -54,6 +56,7 @@ from tacit.results import (
 from tacit.results.screening import CorrelationMatrix
 
 __all__ = [
+    "AnsweredCorrelationResult",
     "AssociationResult",
     "ChoicePlan",
     "CopulaSample",
@@ -72,6 +75,7 @@ __all__ = [
     "OptimisedLocations",
     "PowerCurve",
     "PowerPlan",
+    "RandomisedColumn",
     "ReleasedDatabase",
     "SampleSizePlan",
     "ScreeningResult",
@@ -99,6 +103,7 @@ __all__ = [
     "plan_independence",
     "plan_power",
     "plan_smallest",
+    "randomise_column",
     "release_database",
     "screening",
     "stratified_table",

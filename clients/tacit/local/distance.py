@@ -1,16 +1,19 @@
 """Distance correlation and screening in one process: of two owners, at a trusted party, between peers."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal, overload
 
 import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.runner import local_study, run, seed_text
-from tacit.in_process.samples import ArrayTable, drawing
-from tacit.local.inputs import Missing, Variables, by_argument_names, read_variables
+from tacit.in_process.samples import ArrayTable, Sample, drawing
+from tacit.local.inputs import Missing, Variables, by_argument_names, read_columns, read_variables
+from tacit.local.randomised import RandomisedColumn
 from tacit.local.two_owners import NAMES, Units, one_for_both, read_two_owners
 from tacit.results import (
+    AnsweredCorrelationResult,
     CuratedDistanceCorrelationResult,
     DistanceCorrelationResult,
     PeerOutcome,
@@ -18,12 +21,23 @@ from tacit.results import (
     ScreeningResult,
     result_from,
 )
+from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study, UnitRows
+from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
-from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release
+from tacit_protocol.procedures.base import (
+    Procedure,
+    Progress,
+    StudyError,
+    check_release,
+    parse_parameters,
+)
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.distance_correlation.answered import answered_verdict, answers_warnings
+from tacit_protocol.procedures.distance_correlation.answers import answers_plan, own_units, suits_answers
+from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters
 from tacit_protocol.procedures.relay import conclude, relay_of
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.sealing import certify
@@ -110,11 +124,15 @@ def run_peer(
         verdict = conclude(procedure, study, releases, units, progress)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
+    if combined.finding is None:
+        raise TypeError("the receiver finds nothing")
     stated, found = result_from(verdict, study), result_from(combined.finding, study)
     if not isinstance(stated, PeerResult) or not isinstance(found, DistanceCorrelationResult):
         raise TypeError("the procedure has a result of another type")
     return PeerOutcome(finding=found, stated=stated)
 
+
+CorrelationMethod = Literal["auto", "two-round", "one-round", "sketch", "pnc", "pnc-disjoint"]
 
 CORRELATION_OWNERS = ("x-owner", "y-owner")
 """Names of the two owners."""
@@ -122,20 +140,52 @@ CORRELATION_OWNERS = ("x-owner", "y-owner")
 
 @overload
 def distance_correlation(
-    x: Any, y: Any, *, epsilon: float, delta: float, mode: Literal["curator"], **options: Any
+    x: Any, y: Any, *, epsilon: float, delta: float = 0.0, mode: Literal["curator"], **options: Any
 ) -> CuratedDistanceCorrelationResult: ...
 
 
 @overload
 def distance_correlation(
-    x: Any, y: Any, *, epsilon: float, delta: float, mode: Literal["peer"], **options: Any
+    x: Any, y: Any, *, epsilon: float, delta: float = 0.0, mode: Literal["peer"], **options: Any
 ) -> PeerOutcome: ...
 
 
 @overload
 def distance_correlation(
-    x: Any, y: Any, *, epsilon: float, delta: float, mode: Literal["tester"] = "tester", **options: Any
+    x: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    method: Literal["sketch", "pnc", "pnc-disjoint"],
+    mode: Literal["tester"] = "tester",
+    **options: Any,
 ) -> DistanceCorrelationResult: ...
+
+
+@overload
+def distance_correlation(
+    x: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    method: Literal["two-round", "one-round"],
+    mode: Literal["tester"] = "tester",
+    **options: Any,
+) -> AnsweredCorrelationResult: ...
+
+
+@overload
+def distance_correlation(
+    x: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    mode: Literal["tester"] = "tester",
+    **options: Any,
+) -> AnsweredCorrelationResult | DistanceCorrelationResult: ...
 
 
 def distance_correlation(
@@ -143,9 +193,10 @@ def distance_correlation(
     y: Any,
     *,
     epsilon: float,
-    delta: float,
-    method: Literal["sketch", "pnc", "pnc-disjoint"] = "sketch",
+    delta: float = 0.0,
+    method: CorrelationMethod = "auto",
     mode: Literal["tester", "peer", "curator"] = "tester",
+    categories: int | None = None,
     n_projections: int | None = None,
     n_features: int | None = None,
     n_permutations: int | None = None,
@@ -157,18 +208,24 @@ def distance_correlation(
     seed: int | None = None,
     progress: Progress | None = None,
     **parameters: Any,
-) -> DistanceCorrelationResult | PeerOutcome | CuratedDistanceCorrelationResult:
+) -> AnsweredCorrelationResult | DistanceCorrelationResult | PeerOutcome | CuratedDistanceCorrelationResult:
     """Estimate the distance correlation of two owners' columns privately, and test independence.
 
     Args:
-        x: one owner's columns: an array (n,) or (n, D), or a column or a table of pandas, Polars or Arrow.
+        x: one owner's columns: an array (n,) or (n, D), or a column or a table of pandas, Polars or Arrow;
+            or what :func:`randomise_column` released, which costs its owner nothing more.
         y: the other owner's, over the same rows in the same order, unless ``units`` holds ids.
         epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in (0, 1).
-        method: "sketch" (the default); "pnc" or "pnc-disjoint", P4's projections of every row.
+        delta: budget that every owner spends, in [0, 1); above 0 for "sketch", "pnc" and mode="curator".
+        method: "two-round": the owner of ``x`` (or of the columns of fewer categories) releases a randomised
+            answer of every row, and the other counts its own cells beside them, with noise. "one-round": both
+            release randomised answers. "sketch": sums of features over public buckets. "pnc" or
+            "pnc-disjoint": P4's projections of every row. "auto" (the default) takes the first, or the sketch
+            for many pairs of columns, by public numbers alone.
         mode: "tester": both owners add noise, and the tester computes. "curator": one trusted party holds
             both sides' columns, and adds far less noise, once; it has no ``method``. "peer", with pnc: the
             owner of ``x`` adds noise, and that of ``y`` sets it against its exact columns, for itself.
+        categories: cells of a numeric column, 2 to 4, of "two-round" and "one-round"; chosen by default.
         n_projections: directions for an owner of several numeric columns; chosen by default.
         n_features: frequencies for each direction, with "sketch"; chosen by default.
         n_permutations: random permutations of the test; chosen by default.
@@ -200,16 +257,30 @@ def distance_correlation(
 
     Example:
         >>> import numpy as np, tacit.local
-        >>> x = np.random.default_rng(1).random(20_000)
-        >>> result = tacit.local.distance_correlation(x, x, epsilon=4, delta=1e-5, bounds=(0, 1), seed=1)
+        >>> x = np.random.default_rng(1).random(2000)
+        >>> result = tacit.local.distance_correlation(x, x, epsilon=1, bounds=(0, 1), seed=1)
         >>> result.reject
         True
     """
     if mode not in {"tester", "peer", "curator"}:
         raise InputError('mode must be "tester", "peer" or "curator"')
+    if isinstance(x, RandomisedColumn):
+        if mode != "tester" or method not in ("auto", "two-round") or units is not None:
+            raise InputError("x was randomised, a row a unit: leave mode, method and units out")
+        return _beside_answers(
+            x,
+            *read_columns(y, "y", bounds, missing),
+            {"categories": categories, "permutations": n_permutations} | parameters,
+            epsilon=epsilon,
+            alpha=alpha,
+            seed=seed,
+            progress=progress,
+        )
     if mode == "curator":
-        if method != "sketch" or n_projections is not None or n_features is not None:
-            raise InputError('mode="curator" computes exactly: leave out method, n_projections, n_features')
+        if method not in ("auto", "sketch") or {n_projections, n_features, categories} != {None}:
+            raise InputError(
+                'mode="curator" computes exactly: leave out method, categories, n_projections, n_features'
+            )
         shared = one_for_both(units)
         read = read_variables((x, y), bounds, None, missing, arguments=NAMES)
         return curated_distance_correlation(
@@ -226,6 +297,10 @@ def distance_correlation(
     held = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
     if mode == "peer":
         parameters = {"receiver": CORRELATION_OWNERS[1]} | parameters
+        method = "pnc" if method == "auto" else method
+    if method == "auto":
+        of_sketch = n_features is not None or n_projections is not None
+        method = "sketch" if of_sketch else chosen_method(held.variables, epsilon, delta)
     procedure = procedure_named("distance_correlation")
     study = local_study(
         procedure.name,
@@ -234,6 +309,7 @@ def distance_correlation(
         {
             "method": method,
             "mode": mode,
+            "categories": categories,
             "n_projections": n_projections,
             "n_features": n_features,
             "permutations": n_permutations,
@@ -253,9 +329,65 @@ def distance_correlation(
             return run_peer(procedure, study, held.tables(study), OpenDPNoise(), progress)
     with by_argument_names():
         result = run(procedure, study, held.tables(study), OpenDPNoise(), progress)
-    if not isinstance(result, DistanceCorrelationResult):
+    if not isinstance(result, AnsweredCorrelationResult | DistanceCorrelationResult):
         raise TypeError("distance_correlation has a result of another type")
     return result
+
+
+def _beside_answers(
+    x: RandomisedColumn,
+    sample: Sample,
+    domain: Domain,
+    parameters: dict[str, Any],
+    *,
+    epsilon: float,
+    alpha: float,
+    seed: int | None,
+    progress: Progress | None,
+) -> AnsweredCorrelationResult:
+    """Play the second round beside a column that was released before."""
+    if len(x) != sample.rows:
+        raise InputError(f"y has {sample.rows} rows and x has {len(x)}: both must describe the same rows")
+    groups = ((x.column.name,), tuple(sample.columns))
+    if x.column.name in groups[1]:
+        raise InputError(f"x and y both have a column named {x.column.name!r}: rename it in one of them")
+    study = local_study(
+        "distance_correlation",
+        Domain(columns=(x.column, *domain.columns)),
+        CORRELATION_OWNERS,
+        {"method": "two-round", "receiver": CORRELATION_OWNERS[1]} | parameters,
+        epsilon=epsilon,
+        delta=0.0,
+        alpha=alpha,
+        seed=seed_text(seed),
+        columns=groups,
+    )
+    try:
+        if len(domain.columns) != 1:
+            raise StudyError("a randomised column is set beside one column at a time")
+        plan = answers_plan(study, parse_parameters(DistanceCorrelationParameters, study))
+        plan = replace(plan, given=x.release)
+        own = own_units(plan, ArrayTable.of(sample, domain), x.release)
+        releases = dict(zip(CORRELATION_OWNERS, (x.release, plan.release(own, OpenDPNoise())), strict=True))
+        warned = answers_warnings(plan, {name: len(x) for name in CORRELATION_OWNERS})
+        result = result_from(answered_verdict(plan, releases, warned, progress), study, releases=releases)
+    except StudyError as error:
+        raise StudyRefusedError(str(error)) from error
+    if not isinstance(result, AnsweredCorrelationResult):
+        raise TypeError("distance_correlation has a result of another type")
+    return result
+
+
+def chosen_method(read: Variables, epsilon: float, delta: float) -> CorrelationMethod:
+    """Return the method that "auto" stands for: of public numbers alone."""
+    first, second = (
+        Domain(columns=tuple(c for c in read.domain.columns if c.name in group)) for group in read.groups
+    )
+    try:
+        suits = suits_answers((first, second), Budget.of(epsilon, delta))
+    except (ArithmeticError, ValueError):
+        return "sketch"  # the study says what is wrong with the budget
+    return "two-round" if suits else "sketch"
 
 
 SCREENING_OWNERS = ("columns-owner", "outcome-owner")

@@ -125,6 +125,22 @@ def read_variables(
     return Variables(joined, domain, groups)
 
 
+def read_columns(variable: Any, name: str, bounds: Any, missing: Missing) -> tuple[Sample, Domain]:
+    """Read one variable, which the caller wrote as ``name``, with its bounds.
+
+    Raises:
+        InputError: it cannot be used as it is; the message says what to change.
+    """
+    sample = _read(variable, name, named=False)
+    columns = list(sample.columns)
+    domain = domain_of({own: list(bounds) for own in columns} if _are_levels(bounds) else bounds, columns)
+    if missing == "refuse":
+        _require_complete(sample, domain, dict.fromkeys(columns, name))
+    elif missing != "encode":
+        raise InputError('missing must be "refuse" or "encode"')
+    return sample, domain
+
+
 def _read(variable: Any, name: str, named: bool) -> Sample:
     column = _as_column(variable)
     if column is not None:

@@ -120,6 +120,10 @@ class SimulatedNoise:
         """Return i with probability proportional to exp(scores[i] / scale)."""
         return int(np.argmax(scores / scale + self._rng.gumbel(size=scores.shape)))
 
+    def uniform(self, count: int) -> npt.NDArray[np.uint64]:
+        """Return ``count`` integers, uniform in 0..2**64 - 1."""
+        return self._rng.integers(0, 2**64, count, dtype=np.uint64)
+
 
 RUNS = 100
 """Simulated studies by default: an interval of .1 to either side at most."""

@@ -28,6 +28,7 @@ from tacit_protocol.procedures.counts.noisy_counts import NoisyCountsResult
 from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelationResult
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
+from tacit_protocol.procedures.distance_correlation.answered import AnsweredCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import PeerResult
 from tacit_protocol.procedures.group_comparison import GroupComparisonResult
 from tacit_protocol.procedures.identity import IdentityResult
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = [
+    "AnsweredCorrelationResult",
     "AssociationResult",
     "Comparison",
     "CuratedDistanceCorrelationResult",

@@ -8,14 +8,14 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import OWNERS_MAX, UNITS_MAX, Digest, PartyName
 from tacit_protocol.messages.transcript import EnvelopeText
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee, NoisyVector
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee, NoisyVector, RandomisedAnswers
 from tacit_protocol.strict import Egress, StrictModel
 
 CHOICES_MAX = 10**6
@@ -65,11 +65,29 @@ class Release(StrictModel):
         ),
     ] = None
     """Which of the study's public candidates was drawn, counted from 0, where the procedure draws one."""
+    answers: Annotated[dict[str, RandomisedAnswers], Field(max_length=64)] = Field(default_factory=dict)
+    """Of a column a randomised answer of every unit, where the procedure asks for such."""
+    cuts: Annotated[
+        dict[str, Annotated[tuple[Annotated[int, Field(ge=1, le=CHOICES_MAX)], ...], Field(max_length=64)]],
+        Field(max_length=128),
+        Egress(
+            "noised",
+            "tacit_protocol.features.private_cells:ColumnCells.draw_cuts",
+            "drawn by the exponential mechanism from all lists of places on a public grid",
+        ),
+    ] = Field(default_factory=dict)
+    """Of a numeric column the private cuts between its cells, in steps of a public grid."""
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Releases without answers and cuts keep the bytes that they had before there were any.
+        fields: dict[str, Any] = handler(self)
+        return {n: value for n, value in fields.items() if value or n not in ("answers", "cuts")}
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not self.vectors and self.decision is None and self.choice is None:
-            raise ValueError("a release holds noisy vectors, a decision or a choice")
+        if not self.vectors and not self.answers and self.decision is None and self.choice is None:
+            raise ValueError("a release holds noisy vectors, answers, a decision or a choice")
         if self.units_by_owner and sum(self.units_by_owner.values()) != self.units:
             raise ValueError("the owners' units do not add up to the release's")
         return self
@@ -78,10 +96,21 @@ class Release(StrictModel):
 class ReleaseMessage(StrictModel):
     """A release bound to its study and its owner: the payload that the owner signs."""
 
+    added_fields: ClassVar[frozenset[str]] = frozenset({"received"})
+
     format: Annotated[Literal["tacit/release/1"], BOUND] = "tacit/release/1"
     study: Annotated[Digest, BOUND]
     party: Annotated[PartyName, BOUND]
     release: Release
+    received: Annotated[
+        Digest | None,
+        Egress(
+            "public",
+            "tacit_protocol.procedures.relay:require_received",
+            "says which release of another owner this one was computed with; that one is in the open",
+        ),
+    ] = None
+    """Digest of what another owner signed in an earlier round, with which this release was computed."""
 
 
 PublicRule = Literal["unequal-sizes", "too-few-units", "too-many-units", "too-many-numbers", "no-plan"]

@@ -1,11 +1,13 @@
 """Amounts of privacy as integers: micro-epsilon and pico-delta. Rounding is always toward more spent."""
 
+import base64
+import binascii
 import math
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tacit_protocol.strict import Egress, StrictModel
 
@@ -141,3 +143,72 @@ class NoisyVector(StrictModel):
 
         sums = np.array(self.values, dtype=np.float64)
         return np.asarray(np.ldexp(sums, self.exponent) / units, dtype=np.float64)
+
+
+CODES_MAX = 64
+"""Most answers that a randomised column may have: of more, hardly anything of a contrast is left."""
+
+ANSWER_BYTES_MAX = 540_000
+"""Most bytes of one release's answers: 720 kB in base64, which fit the 1 MiB of a signed envelope."""
+
+
+class RandomisedAnswers(StrictModel):
+    """One randomised answer a unit, in the units' order, to which of ``codes`` cells it is in.
+
+    An answer is the unit's own cell with probability ``retention``, a multiple of 2**-53, and else uniform
+    over all cells. ``packed`` holds answers of ``bits`` bits each, the first in the highest bits, in base64.
+    """
+
+    codes: Annotated[int, Field(ge=2, le=CODES_MAX), LAYOUT]
+    units: Annotated[int, Field(ge=1), LAYOUT]
+    retention: Annotated[float, Field(gt=0, lt=1), LAYOUT]
+    packed: Annotated[
+        str,
+        Field(max_length=4 * -(-ANSWER_BYTES_MAX // 3)),
+        Egress(
+            "noised",
+            "tacit_protocol.privacy.randomised_response:randomise",
+            "of every unit a randomised answer, whose odds it changes by e^epsilon at most",
+        ),
+    ]
+
+    @model_validator(mode="after")
+    def _is_packed(self) -> Self:
+        try:
+            held = base64.b64decode(self.packed, validate=True)
+        except (binascii.Error, ValueError):
+            raise ValueError("the answers are not base64") from None
+        spare = 8 * len(held) - self.units * self.bits
+        if base64.b64encode(held).decode("ascii") != self.packed or not 0 <= spare < 8:
+            raise ValueError("the answers are not packed as their number says")
+        if spare and held[-1] & ((1 << spare) - 1):
+            raise ValueError("the answers are not packed as their number says")
+        return self
+
+    @property
+    def bits(self) -> int:
+        """Bits of one answer."""
+        return answer_bits(self.codes)
+
+    @classmethod
+    def of(cls, answers: "npt.NDArray[np.int64]", codes: int, retention: float) -> Self:
+        """Pack answers, (n,) in 0..codes - 1."""
+        import numpy as np  # noqa: PLC0415
+
+        shifts = np.arange(answer_bits(codes) - 1, -1, -1)
+        held = np.packbits(((answers[:, None] >> shifts) & 1).astype(np.uint8).ravel()).tobytes()
+        packed = base64.b64encode(held).decode("ascii")
+        return cls(codes=codes, units=len(answers), retention=retention, packed=packed)
+
+    def values(self) -> "npt.NDArray[np.int64]":
+        """Return the answers, (n,) int64; a receiver first checks that all are below ``codes``."""
+        import numpy as np  # noqa: PLC0415
+
+        held = np.frombuffer(base64.b64decode(self.packed), dtype=np.uint8)
+        bits = np.unpackbits(held, count=self.units * self.bits).reshape(self.units, self.bits)
+        return np.asarray(bits.astype(np.int64) @ (1 << np.arange(self.bits - 1, -1, -1)), dtype=np.int64)
+
+
+def answer_bits(codes: int) -> int:
+    """Return how many bits hold one of ``codes`` answers."""
+    return (codes - 1).bit_length()

@@ -1,4 +1,6 @@
-"""The one noise module: OpenDP's discrete samplers on integers. No other module draws private noise.
+"""The one noise module: OpenDP's discrete samplers on integers, and uniform integers of the operating system.
+
+No other module draws private noise.
 
 The samplers are exact, so no floating point enters between the exact sums and the released integers. Discrete
 noise is not the continuous noise that calibration and the accountant speak of; what the difference costs,
@@ -9,6 +11,7 @@ after its rounding.
 """
 
 import math
+import secrets
 from typing import Protocol
 
 import numpy as np
@@ -107,6 +110,10 @@ class OpenDPNoise:
         measure = zero_concentrated_divergence()
         measurement = make_noisy_max(domain, linf_distance(T="i64"), measure, float(scale))
         return int(measurement(scores.tolist()))
+
+    def uniform(self, count: int) -> npt.NDArray[np.uint64]:
+        """Return ``count`` independent integers, uniform in 0..2**64 - 1: the operating system's own."""
+        return np.frombuffer(secrets.token_bytes(8 * count), dtype=np.uint64)
 
 
 def discretisation_delta(coordinates: int, scale_steps: float, epsilon: float) -> float:

@@ -30,7 +30,9 @@ def test_a_copy_is_seen_and_the_result_unpacks() -> None:
     The noise has a seed: one interval in some ten thousand ends more than .05 below 1.
     """
     with seeded_noise(1):
-        result = distance_correlation(X[:, 0], X[:, 0], epsilon=20, delta=1e-5, bounds=(0, 1), seed=1)
+        result = distance_correlation(
+            X[:, 0], X[:, 0], epsilon=20, delta=1e-5, method="sketch", bounds=(0, 1), seed=1
+        )
     assert isinstance(result, DistanceCorrelationResult)
     statistic, pvalue = result
     assert (result.reject, pvalue) == (True, 0.001)
@@ -75,14 +77,14 @@ SHUFFLED = PLACED[ORDER]
 
 def test_a_shuffled_copy_is_seen_by_its_ids_alone() -> None:
     """At epsilon 20 the statistic of equal columns lies dozens of standard deviations above its null."""
-    aligned = distance_correlation(PLACED, SHUFFLED, units=(IDS, IDS[ORDER]), **COMMON)
+    aligned = distance_correlation(PLACED, SHUFFLED, units=(IDS, IDS[ORDER]), method="sketch", **COMMON)
     assert (aligned.aligned, aligned.pvalue) == (True, 0.001)
     assert "aligned units" in aligned.method
     assert aligned.covariance_interval is not None
     low, high = aligned.covariance_interval
     assert low < aligned.distance_covariance_sqr < high
     assert not any("nothing has checked" in warning for warning in aligned.warnings)
-    by_order = distance_correlation(PLACED, SHUFFLED, **COMMON)
+    by_order = distance_correlation(PLACED, SHUFFLED, method="sketch", **COMMON)
     assert not by_order.aligned
     assert any("nothing has checked" in warning for warning in by_order.warnings)
     # Rows in a wrong order are rows of independent columns: the correlation is far below that of copies.

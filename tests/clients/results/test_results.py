@@ -106,6 +106,8 @@ def two_samples(seed: int, alpha: float, samples: int = 2, **chosen: Any) -> Any
 def correlation(seed: int, alpha: float, **chosen: Any) -> Any:
     x, y = noise(seed, 2000)
     asked: dict[str, Any] = {"bounds": [(0, 1), (0, 1)], "n_permutations": 99, **SPEND}
+    if "mode" not in chosen:
+        asked["method"] = "sketch"
     return distance_correlation(x, y, alpha=alpha, seed=seed, **asked | chosen)
 
 

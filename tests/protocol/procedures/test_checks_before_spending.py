@@ -13,6 +13,7 @@ import pytest
 from made_studies import made_study
 from two_sample_cases import MemoryTable, domain_of
 
+from tacit.in_process.runner import in_two_rounds
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.messages.study import Study
@@ -26,6 +27,7 @@ from tacit_protocol.procedures.base import (
 )
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan
+from tacit_protocol.procedures.relay import conclude, relay_of
 
 ENDED = 30
 """Studies of a procedure that are to end in a verdict."""
@@ -52,7 +54,7 @@ def random_study(name: str, rng: np.random.Generator) -> Study:
         for field, shape in schema.get("properties", {}).items()
         if rng.random() < share and (drawn := random_value(field, shape, parties, rng)) is not None
     }
-    if domain.numeric and "cuts" in schema["properties"]:
+    if domain.numeric and "enum" not in schema["properties"].get("cuts", {"enum": []}):
         parameters["cuts"] = {column.name: [0.5] for column in domain.numeric}
     if "probabilities" in schema["properties"]:
         listed = [2] * len(domain.numeric) + [len(column.levels) for column in domain.categorical]
@@ -146,11 +148,16 @@ def ends(study: Study, tables: Mapping[str, Table]) -> bool:
         return False
     if len({table.units for table in tables.values()}) > 1 and study.procedure in TWO_SIDED:
         return False  # no owner can know the other's number of units
+    relay = relay_of(procedure, study)
     releases = {}
-    for sender, summary in summaries.items():
-        releases[sender] = procedure.privatise(study, summary, OpenDPNoise())
-        check_release(procedure, study, releases[sender])
-    procedure.assemble(study, releases)
+    if relay is not None and not relay.sealed:
+        releases = in_two_rounds(relay, study, held, OpenDPNoise())
+    else:
+        for sender, summary in summaries.items():
+            releases[sender] = procedure.privatise(study, summary, OpenDPNoise())
+            check_release(procedure, study, releases[sender])
+    units = {sender: release.units for sender, release in releases.items()}
+    conclude(procedure, study, releases, units)
     return True
 
 

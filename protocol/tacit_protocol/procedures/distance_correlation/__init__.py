@@ -1,7 +1,8 @@
 """Distance correlation between two owners who hold different columns of the same units.
 
 P4 is Vepakomma, Pushpita and Raskar, *Private measurement of nonlinear correlations between data hosted
-across multiple parties*. ``sketch`` sums Brownian features over public buckets of units; ``pnc`` and
+across multiple parties*. ``two-round`` and ``one-round`` set one owner's randomised answers beside the
+other's cells, or answers. ``sketch`` sums Brownian features over public buckets of units; ``pnc`` and
 ``pnc-disjoint`` are P4's projections of every unit, calibrated to protect a whole unit, with noise at both
 owners. The tester estimates the distance covariance and tests independence at exactly the level; in peer
 mode one owner does, from the other's noisy projections and its own raw ones, for itself.
@@ -38,6 +39,20 @@ from tacit_protocol.procedures.base import (
     row_warnings,
     step,
 )
+from tacit_protocol.procedures.distance_correlation.answered import (
+    AnsweredCorrelationResult,
+    answered_null,
+    answered_panels,
+    answered_verdict,
+    answers_warnings,
+)
+from tacit_protocol.procedures.distance_correlation.answers import (
+    AnswersPlan,
+    OwnUnits,
+    answers_plan,
+    own_units,
+    relay_of_answers,
+)
 from tacit_protocol.procedures.distance_correlation.peer import (
     OwnCovariance,
     PeerResult,
@@ -49,6 +64,7 @@ from tacit_protocol.procedures.distance_correlation.peer import (
     publish,
 )
 from tacit_protocol.procedures.distance_correlation.release import (
+    ANSWERS,
     DESIGN_STREAM,
     DistanceCorrelationParameters,
     DistanceCorrelationPlan,
@@ -72,7 +88,7 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.procedures.relay import Combined, Relay
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable, interval_of, stated
-from tacit_protocol.verdicts.panels import WORK_MAX, Null, from_draws
+from tacit_protocol.verdicts.panels import WORK_MAX, Null, RowsPanel, from_draws
 from tacit_protocol.verdicts.words import DISTANCE, TWO_PARTIES, Meaning, Work, either, names_of
 
 MATCHED_BY_ORDER = "rows were matched by their order at either owner, which nothing has checked"
@@ -162,7 +178,7 @@ class DistanceCorrelation(Procedure):
 
     name: ClassVar[str] = "distance_correlation"
     title: ClassVar[str] = "Do one owner's columns depend on another's?"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Parameters: ClassVar[type[BaseModel]] = DistanceCorrelationParameters
     Verdict: ClassVar[type[BaseVerdict]] = DistanceCorrelationResult
     released: ClassVar[str] = "bounded features of its columns, in sums over public buckets or projected"
@@ -184,25 +200,29 @@ class DistanceCorrelation(Procedure):
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
-        require_same_units(study, plan_of(study))
+        require_same_units(study, _answers(study) or plan_of(study))
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where an owner's release of so many units cannot be laid out."""
-        plan = plan_of(study)
+        plan = _answers(study) or plan_of(study)
         for side, owner in enumerate(study.owners):
             if owner.name in units:
                 plan.layout(side, units[owner.name])
 
     def cost(self, study: Study) -> Guarantee:
-        """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
-        return plan_of(study).guarantee
+        """Return what each owner spends: the whole budget in one joint Gaussian release, or epsilon alone."""
+        return (_answers(study) or plan_of(study)).guarantee
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
+        if (answers := _answers(study)) is not None:
+            return answers.numbers_sent(answers.first)
         return numbers_released(study, plan_of(study))
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say what the study could not see, at these numbers of units or with so few permutations."""
+        if (answers := _answers(study)) is not None:
+            return answers_warnings(answers, units)
         plan = plan_of(study)
         found = row_warnings(study)
         if 1 / (plan.parameters.permutations + 1) > study.level:
@@ -213,11 +233,13 @@ class DistanceCorrelation(Procedure):
             return (*found, "pnc adds noise to every unit, and sees less than the sketch")
         return found + _sketch_warnings(plan, min(units.values()))
 
-    def summarise(self, study: Study, table: Table) -> OwnSums:
-        """Sum or project one owner's units, exactly; the table's columns tell which owner it is.
+    def summarise(self, study: Study, table: Table) -> OwnSums | OwnUnits:
+        """Sum, project or read one owner's units, exactly; the table's columns tell which owner it is.
 
         Units have the places that the table gives them, the same at both owners.
         """
+        if (answers := _answers(study)) is not None:
+            return own_units(answers, table)
         plan, side = plan_of(study), side_of(study, table.domain)
         plan.layout(side, table.units)
         if plan.sketches:
@@ -226,8 +248,12 @@ class DistanceCorrelation(Procedure):
             return OwnSums(side, plan.sketches[side].sum(table, design, codes))
         return OwnSums(side, plan.projections[side].project(table, blocks_of(plan, study, table.units)))
 
-    def privatise(self, study: Study, summary: OwnSums | OwnCovariance, noise: NoiseSource) -> Release:
-        """Add the noise that ``cost`` states, jointly, to the sums."""
+    def privatise(
+        self, study: Study, summary: OwnSums | OwnUnits | OwnCovariance, noise: NoiseSource
+    ) -> Release:
+        """Add the noise that ``cost`` states, jointly, to the sums; or draw answers."""
+        if isinstance(summary, OwnUnits):
+            return answers_plan(study, _parameters(study)).release(summary, noise)
         plan = plan_of(study)
         if isinstance(summary, OwnCovariance):
             return publish(plan, summary, noise)
@@ -242,8 +268,12 @@ class DistanceCorrelation(Procedure):
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise of either owner's.
 
-        In peer mode this is the receiver's: one covariance; what is sealed is not the tester's to check.
+        In peer mode this is the receiver's: one covariance; what is sealed is not the tester's to check. In
+        two rounds it is the receiver's too: the table.
         """
+        if (answers := _answers(study)) is not None:
+            answers.check_answer(release)
+            return
         plan = plan_of(study)
         if plan.parameters.mode == "peer":
             check_published(plan, release)
@@ -267,8 +297,10 @@ class DistanceCorrelation(Procedure):
             f"No dependence between the {between} was shown: they may be independent",
         )
 
-    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
         """Work out the null distribution again; simulations are the verdict's, or the first of them."""
+        if (answers := _answers(study)) is not None:
+            return answered_null(answers, verdict, releases)
         if any(owner.name not in releases for owner in study.owners):
             return None
         plan, own = plan_of(study), [releases[owner.name] for owner in study.owners]
@@ -279,10 +311,21 @@ class DistanceCorrelation(Procedure):
         found = (sketched if plan.sketches else projected)(plan, study, own, step(None, "permuting"))
         return from_draws(f"the statistic at {count} random permutations", found.test.permuted, study.level)
 
+    def panels(
+        self,
+        study: Study,  # noqa: ARG002
+        verdict: Fields,
+        releases: Releases,  # noqa: ARG002
+    ) -> Sequence[RowsPanel]:
+        """Return the debiased table of answers, and its measures."""
+        return answered_panels(verdict) if "shares" in verdict else ()
+
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> DistanceCorrelationResult:
+    ) -> DistanceCorrelationResult | AnsweredCorrelationResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
+        if (answers := _answers(study)) is not None:
+            return self._answered(answers, releases, progress)
         plan = plan_of(study)
         own = both_releases(plan, study, releases)
         report = step(progress, "permuting")
@@ -291,7 +334,9 @@ class DistanceCorrelation(Procedure):
         return self._verdict(study, found, units)
 
     def relay(self, study: Study) -> Relay | None:
-        """Return who sends to whom in peer mode."""
+        """Return who sends to whom in peer mode, and in two rounds."""
+        if (answers := _answers(study)) is not None:
+            return relay_of_answers(self, answers)
         plan = plan_of(study)
         if plan.parameters.mode != "peer":
             return None
@@ -301,27 +346,46 @@ class DistanceCorrelation(Procedure):
 
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: in peer mode, what everybody learns."""
-        mode = parse_parameters(DistanceCorrelationParameters, study).mode
-        return self.RelayedVerdict if mode == "peer" else self.Verdict
+        parameters = _parameters(study)
+        if parameters.method in ANSWERS:
+            return AnsweredCorrelationResult
+        return self.RelayedVerdict if parameters.mode == "peer" else self.Verdict
 
     def check_received(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where a sealed release has not the shape and the noise of the sender's."""
+        """Raise ReleaseError where a sender's release has not the shape and the noise of the study's."""
+        if (answers := _answers(study)) is not None:
+            answers.check_release(answers.first, release)
+            return
         plan = plan_of(study)
         check_side(plan, peer_sides(plan, study)[0], release)
 
     def combine(self, study: Study, received: Release, table: Table) -> Combined:
-        """Estimate and test from the sender's noisy projections and the receiver's raw rows."""
+        """Set the sender's answers, or its noisy projections, against the receiver's raw rows."""
+        if (answers := _answers(study)) is not None:
+            return Combined(summary=own_units(answers, table, received))
         plan, own = plan_of(study), self.summarise(study, table)
-        if not isinstance(own.sums, ProjectedUnits):
+        if not isinstance(own, OwnSums) or not isinstance(own.sums, ProjectedUnits):
             raise TypeError("peer mode is for projections")
         found = found_by_receiver(plan, study, received, own.sums, step(None, "permuting"))
         finding = self._verdict(study, found, {owner.name: table.units for owner in study.owners})
         published = plan.parameters.publish
         return Combined(finding, covariance_moved(plan, study, received, own.sums) if published else None)
 
-    def conclude(self, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]) -> PeerResult:
-        """State where the result stays, and what of it was published."""
+    def conclude(
+        self, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
+    ) -> PeerResult | AnsweredCorrelationResult:
+        """Conclude from two rounds; in peer mode, state where the result stays, and what was published."""
+        if (answers := _answers(study)) is not None:
+            return self._answered(answers, releases, None)
         return peer_verdict(plan_of(study), study, units, releases)
+
+    def _answered(
+        self, plan: AnswersPlan, releases: Mapping[str, Release], progress: Progress | None
+    ) -> AnsweredCorrelationResult:
+        study = plan.study
+        units = {owner.name: releases[owner.name].units for owner in study.owners}
+        warned = self.warnings(study, units) + ((MATCHED_BY_ORDER,) if study.alignment is None else ())
+        return answered_verdict(plan, releases, warned, progress)
 
     def _verdict(self, study: Study, found: Found, units: dict[str, int]) -> DistanceCorrelationResult:
         # Noisy projections have no bounds, and so no largest covariance.
@@ -345,6 +409,16 @@ class DistanceCorrelation(Procedure):
             + found.caveats
             + ((MATCHED_BY_ORDER,) if study.alignment is None else ()),
         )
+
+
+def _parameters(study: Study) -> DistanceCorrelationParameters:
+    return parse_parameters(DistanceCorrelationParameters, study)
+
+
+def _answers(study: Study) -> AnswersPlan | None:
+    """Return what a study by randomised answers fixes; None of one by another method."""
+    parameters = _parameters(study)
+    return answers_plan(study, parameters) if parameters.method in ANSWERS else None
 
 
 def _root(squared: float) -> float:

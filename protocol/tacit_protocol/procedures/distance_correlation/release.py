@@ -7,7 +7,7 @@ docs/mathematics/distance-correlation.md.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -57,23 +57,35 @@ independently. The optimum is flat."""
 DIRECTIONS_STREAM, DESIGN_STREAM, NULL_STREAM = 1, 2, 3
 """Spawn keys under the study's seed."""
 
-Method = Literal["sketch", "pnc", "pnc-disjoint"]
+Method = Literal["two-round", "one-round", "sketch", "pnc", "pnc-disjoint"]
+
+ANSWERS: frozenset[Method] = frozenset(("two-round", "one-round"))
+"""Methods by randomised answers: procedures/distance_correlation/answers.py."""
 
 
 class DistanceCorrelationParameters(StrictModel):
     """What a study of this procedure may choose; every choice is public."""
 
+    added_fields: ClassVar[frozenset[str]] = frozenset({"categories", "cuts"})
+
     method: Method = Field(
         "sketch",
         description=(
-            "sketch; or pnc and pnc-disjoint, the published projections of every unit, for comparison."
+            "two-round or one-round, randomised answers of one owner or of both; sketch; or pnc and "
+            "pnc-disjoint, the published projections of every unit, for comparison."
         ),
     )
     mode: Literal["tester", "peer"] = Field(
         "tester",
         description="tester: both owners add noise. peer: one owner's release goes to the other alone (pnc).",
     )
-    receiver: PartyName | None = Field(None, description="The owner that receives, in peer mode.")
+    receiver: PartyName | None = Field(
+        None,
+        description=(
+            "The owner that receives, in peer mode; in two rounds by default the one whose columns have more "
+            "cells."
+        ),
+    )
     publish: bool = Field(
         False, description="Whether the receiver releases a private covariance, in peer mode."
     )
@@ -85,6 +97,20 @@ class DistanceCorrelationParameters(StrictModel):
     )
     permutations: Annotated[int, Field(ge=99, le=9999)] = Field(
         PERMUTATIONS_DEFAULT, description="Permutations of the test; they cost no privacy."
+    )
+    categories: Annotated[int, Field(ge=2, le=16)] | None = Field(
+        None,
+        description=(
+            "Cells of a numeric column, of two-round and one-round: 2 to 4 with private cuts. Chosen by "
+            "epsilon and the number of units where none is given."
+        ),
+    )
+    cuts: Literal["private", "even"] = Field(
+        "private",
+        description=(
+            "Where a numeric column's cells end: at quantiles bought with a part of epsilon, or evenly "
+            "within its bounds (two-round and one-round)."
+        ),
     )
 
 
@@ -168,6 +194,8 @@ class DistanceCorrelationPlan:
 def plan_of(study: Study) -> DistanceCorrelationPlan:
     """Return what the study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(DistanceCorrelationParameters, study)
+    if parameters.categories is not None or parameters.cuts != "private":
+        raise StudyError("parameters categories and cuts are for two-round and one-round; leave them out")
     require_two_sides(study)
     _require_mode(study, parameters)
     guarantee = gaussian_guarantee(study.budget)
@@ -217,6 +245,13 @@ def require_two_sides(study: Study) -> None:
         raise StudyError("give each owner its own columns; every column belongs to one owner")
 
 
+class LaidOut(Protocol):
+    """What a study fixes of either owner's release for a number of units."""
+
+    def layout(self, side: int, units: int) -> object:
+        """Lay out one owner's release of so many units; raises StudyError where there can be none."""
+
+
 class SidedPlan(Protocol):
     """What a study between two owners of different columns fixes."""
 
@@ -228,7 +263,7 @@ class SidedPlan(Protocol):
         """Lay out one owner's release of so many units; raises StudyError where there can be none."""
 
 
-def require_same_units(study: Study, plan: SidedPlan) -> None:
+def require_same_units(study: Study, plan: LaidOut) -> None:
     """Raise StudyError where owners plan for other units than each other, or than a release can hold."""
     if study.unit_column is not None and study.alignment is None:
         raise StudyError("with a unit column, name the digest of the owners' alignment of their units")

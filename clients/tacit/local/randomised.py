@@ -1,0 +1,165 @@
+"""Randomised columns in one process: of every row a private answer, which any later analysis may use."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit.errors import InputError, StudyRefusedError
+from tacit.in_process.samples import ArrayTable
+from tacit.local.inputs import Missing, read_columns
+from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
+from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX, ColumnCells, answered_categories
+from tacit_protocol.messages.release import Release
+from tacit_protocol.privacy.guarantee import CODES_MAX, EPSILON_UNITS, Budget
+from tacit_protocol.privacy.laplace_mechanism import choice_guarantee
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.privacy.randomised_response import NO_CELL, randomise, retention
+from tacit_protocol.procedures.distance_correlation.answers import CELLS_FIRST, CUTS_PART, SIGNAL_MIN
+from tacit_protocol.strict import StudyError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class RandomisedColumn:
+    """A column of which everyone may know: one randomised answer of every row, epsilon-private.
+
+    Nobody's odds of being in one cell or another change by more than a factor of e^epsilon, whoever holds it
+    and whatever else is known. It is still a record of a person, and to be handled as one.
+
+    Attributes:
+        column: the column, with its public bounds or levels.
+        labels: its cells.
+        epsilon: what it cost.
+        release: what was released.
+    """
+
+    column: NumericColumn | CategoricalColumn
+    labels: tuple[str, ...]
+    epsilon: float
+    release: Release
+
+    @property
+    def answers(self) -> npt.NDArray[np.int64]:
+        """Each row's answer, (n,): the place of a cell in ``labels``."""
+        return self.release.answers[self.column.name].values()
+
+    @property
+    def cuts(self) -> tuple[float, ...] | None:
+        """Where a numeric column's cells end, in its own units; None of a categorical one."""
+        if isinstance(self.column, CategoricalColumn):
+            return None
+        own = self._cells
+        steps = self.release.cuts.get(self.column.name, own.even_cuts())
+        reach = self.column.upper - self.column.lower
+        return tuple(self.column.lower + reach * step / own.grid for step in steps)
+
+    @property
+    def retention(self) -> float:
+        """Probability that an answer is the row's own cell, and not drawn blindly from all of them."""
+        return self.release.answers[self.column.name].retention
+
+    @property
+    def _cells(self) -> ColumnCells:
+        return ColumnCells(self.column, 0, len(self.labels), self.column.name in self.release.cuts)
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return self.release.units
+
+    def to_pandas(self) -> "pd.Series[Any]":
+        """Return the answers as a categorical series of pandas, by their labels."""
+        import pandas as pd  # noqa: PLC0415 (optional)
+
+        ordered = isinstance(self.column, NumericColumn)
+        answers = pd.Categorical.from_codes(self.answers.tolist(), list(self.labels), ordered=ordered)
+        return pd.Series(answers, name=self.column.name)
+
+
+def randomise_column(
+    x: Any,
+    *,
+    epsilon: float,
+    bounds: Any = None,
+    categories: int | Literal["auto"] = "auto",
+    cuts: Literal["private", "even"] = "private",
+    missing: Missing = "refuse",
+) -> RandomisedColumn:
+    """Release a randomised answer of every row to which cell of a column it is in; pure epsilon.
+
+    Args:
+        x: one column: an array (n,), or a column of pandas, Polars or Arrow. A row is a unit.
+        epsilon: what the release costs, greater than 0. Every later use of it costs nothing.
+        bounds: what is publicly known: a (lower, upper) pair, or a list of levels. Never taken from the data.
+        categories: cells of a numeric column, 2 to 4 (to 16 with even cuts); "auto" takes 2 or 3, by epsilon
+            and the number of rows.
+        cuts: where a numeric column's cells end: "private", at quantiles that are bought with 15 % of
+            epsilon, or "even", evenly within the bounds.
+        missing: "refuse" raises where a value is missing; with "encode" its answer is drawn blindly, as is
+            that of a level which is not listed.
+
+    Returns:
+        The column, which :func:`distance_correlation` takes in the place of ``x``.
+
+    Raises:
+        InputError: the column or the bounds cannot be used; the message says what to change.
+        StudyRefusedError: so many cells, or so few rows, cannot be randomised.
+
+    Example:
+        >>> import numpy as np, tacit.local
+        >>> x = np.random.default_rng(1).random(3000)
+        >>> column = tacit.local.randomise_column(x, epsilon=1, bounds=(0, 1), categories=2)
+        >>> round(column.retention, 3), len(column.cuts)
+        (0.401, 1)
+    """
+    sample, domain = read_columns(x, "x", bounds, missing)
+    if len(domain.columns) != 1:
+        raise InputError("x has several columns: randomise them one by one, each at a part of epsilon")
+    if cuts not in ("private", "even"):
+        raise InputError('cuts must be "private" or "even"')
+    column, units = domain.columns[0], sample.rows
+    try:
+        budget = Budget.of(epsilon, 0)
+    except (ArithmeticError, ValueError) as error:
+        raise InputError(f"epsilon: {error}") from error
+    chunk = list(ArrayTable.of(sample, domain).chunks())
+    if isinstance(column, CategoricalColumn):
+        own = ColumnCells(column, 0, answered_categories(column), bought=False)
+        if own.cells > CODES_MAX:
+            raise StudyRefusedError(f"a randomised column has at most {CODES_MAX} categories")
+        codes = own.codes(np.zeros((units, 0)), np.concatenate([part.categorical for part in chunk]), ())
+        return _released(own, codes, (), budget, 0)
+    bought = cuts == "private"
+    part = max(1, int(budget.epsilon_micro * CUTS_PART)) if bought else 0
+    if categories == "auto":
+        kept = retention(budget.epsilon_micro - part, CELLS_FIRST)
+        categories = CELLS_FIRST if units * kept**2 >= SIGNAL_MIN else 2
+    if not 2 <= categories <= (QUANTILE_CELLS_MAX if bought else 16):
+        raise InputError("categories must be 2 to 4 with private cuts, and 2 to 16 with even ones")
+    own = ColumnCells(column, 0, categories, bought)
+    held = np.isfinite(sample.numeric(column.name))
+    values = np.where(held, np.concatenate([each.numeric[:, 0] for each in chunk]), np.nan)
+    noise = OpenDPNoise()
+    try:
+        drawn = own.draw_cuts(values, part / EPSILON_UNITS, noise) if bought else own.even_cuts()
+    except StudyError as error:
+        raise StudyRefusedError(str(error)) from error
+    cells = own.codes(np.where(held, values, 0.0)[:, None], np.zeros((units, 0), np.int32), drawn)
+    return _released(own, np.where(held, cells, NO_CELL), drawn, budget, part)
+
+
+def _released(
+    own: ColumnCells, codes: npt.NDArray[np.int64], cuts: tuple[int, ...], budget: Budget, spent: int
+) -> RandomisedColumn:
+    name = own.column.name
+    answers = randomise(codes, own.cells, budget.epsilon_micro - spent, OpenDPNoise())
+    release = Release(
+        units=len(codes),
+        guarantee=choice_guarantee(budget),
+        answers={name: answers},
+        cuts={name: cuts} if own.bought else {},
+    )
+    return RandomisedColumn(own.column, own.labels(cuts), budget.epsilon, release)

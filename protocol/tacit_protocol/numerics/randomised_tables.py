@@ -1,0 +1,405 @@
+"""Tables of randomised answers against cells, or against other answers: a test, and debiased estimates.
+
+Rows are the answers of units whose column was randomised, and their numbers are public. Under independence
+no contrast f of the rows that is orthogonal to those numbers has any mean beside any contrast g of the
+columns: E sum_ab f_a N_ab g_b = sum_a f_a n_a sum_b q_b g_b = 0, whatever the columns' shares q are. Hence
+the statistic is a sum of squares of orthonormal contrasts, each over its standard deviation with the noise
+in it, smooth ones weighted more. Its null is simulated given the rows: multinomial ones with the same shares,
+and noise; where both sides are answers and nothing is added, from all tables with both margins, and exactly.
+
+Estimates are of the cells' own joint shares: the table times the inverse mixing matrix of either side.
+Derivations: docs/mathematics/randomised-columns.md.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import chndtr, ndtri
+
+from tacit_protocol.numerics.noisy_tables import (
+    CellNoise,
+    SimulatedTest,
+    onto_simplex,
+    plausible,
+    simulated_null,
+)
+from tacit_protocol.privacy.randomised_response import unmixing
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+SMOOTHNESS = 0.5
+"""Weight of each further order of an ordered side's contrasts: most dependence is smooth."""
+
+DEVIATIONS_SEEN = 3.0
+"""A cell whose share is fewer standard errors above 0 is joined with its neighbour for estimates."""
+
+
+@dataclass(frozen=True)
+class AnsweredTable:
+    """Counts (k, l) of units by the answer of one side and the cell, or answer, of the other.
+
+    ``rows`` (k,) are the exact numbers of the first side's answers. ``kept`` is either side's retention: 1
+    where cells are the units' own. ``noise`` is the scale of the Laplace noise on every count, 0 where none.
+    """
+
+    counts: Floats
+    rows: Integers
+    kept: tuple[float, float]
+    ordered: tuple[bool, bool]
+    noise: float
+
+    @property
+    def units(self) -> int:
+        """Number of units."""
+        return int(self.rows.sum())
+
+    @property
+    def shares(self) -> Floats:
+        """The columns' noisy shares, (l,)."""
+        return np.asarray(self.counts.sum(axis=0) / self.units)
+
+
+def contrasts(weights: Floats, basis: Floats) -> Floats:
+    """Return contrasts orthonormal under weights (..., k), (..., k, k - 1), that span the basis in turn.
+
+    ``basis`` (k, k) begins with a constant column.
+    """
+    root = np.sqrt(weights)
+    orthogonal, _ = np.linalg.qr(root[..., None] * basis)
+    return np.asarray(orthogonal[..., 1:] / root[..., None])
+
+
+def contrast_basis(shares: Floats, *, ordered: bool) -> Floats:
+    """Return powers of the place for ordered cells; for others a constant and the cells, by their shares."""
+    cells = len(shares)
+    if ordered:
+        return np.vander(np.linspace(-1.0, 1.0, cells), increasing=True)
+    chosen = np.eye(cells)[:, np.argsort(-shares, kind="stable")]
+    return np.concatenate([np.ones((cells, 1)), chosen[:, : cells - 1]], axis=1)
+
+
+@dataclass(frozen=True)
+class _Statistic:
+    """The statistic of tables with the same rows, and the same order of the columns' contrasts."""
+
+    table: AnsweredTable
+    first: Floats = field(init=False)
+    basis: Floats = field(init=False)
+    weights: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        table = self.table
+        rows = _positive(table.rows / table.units, 1 / table.units)
+        own = contrast_basis(rows, ordered=table.ordered[0])
+        orders = [
+            SMOOTHNESS ** np.arange(cells - 1) if ordered else np.ones(cells - 1)
+            for cells, ordered in zip(table.counts.shape, table.ordered, strict=True)
+        ]
+        object.__setattr__(self, "first", contrasts(rows, own))
+        object.__setattr__(self, "basis", contrast_basis(table.shares, ordered=table.ordered[1]))
+        object.__setattr__(self, "weights", np.outer(*orders))
+
+    def of(self, counts: Floats) -> Floats:
+        """Return the statistic of each table, (...,) of (..., k, l)."""
+        table = self.table
+        least = (1 + table.noise * math.sqrt(2 * len(table.rows))) / table.units
+        shares = _positive(counts.sum(axis=-2) / table.units, least)
+        second = contrasts(shares, self.basis)
+        products = np.einsum("au,...ab,...bv->...uv", self.first, counts, second)
+        lengths = np.einsum("au,...bv->...uv", self.first**2, second**2)
+        variances = table.units + 2 * table.noise**2 * lengths
+        return np.asarray(
+            (self.weights * table.units / variances * products**2 / variances).sum(axis=(-2, -1))
+        )
+
+
+def _positive(shares: Floats, least: float) -> Floats:
+    raised = np.maximum(shares, least)
+    return np.asarray(raised / raised.sum(axis=-1, keepdims=True))
+
+
+def independence_test(
+    table: AnsweredTable,
+    replicates: int,
+    seed: np.random.SeedSequence,
+    progress: Callable[[float], None] | None = None,
+) -> SimulatedTest:
+    """Test whether the sides are independent; the p-value is at least 1/(replicates + 1)."""
+    statistic = _Statistic(table)
+    found = float(statistic.of(table.counts))
+    numbers = table.counts.size
+    if table.noise == 0:
+        margins = (table.rows, table.counts.sum(axis=0).astype(np.int64))
+
+        def fixed(rng: np.random.Generator, count: int) -> list[tuple[Floats, Floats]]:
+            drawn = statistic.of(tables_with_margins(*margins, rng, count))
+            # Equal tables differ in the last digits: a hair's breadth below counts as a tie.
+            return [(drawn * (1 + 1e-9), drawn)]
+
+        null = simulated_null(fixed, 1, replicates, seed, numbers=numbers, progress=progress)
+        return SimulatedTest.of(found, null)
+    noise = CellNoise("laplace", table.noise)
+    variance = len(table.rows) * noise.variance / table.units**2
+    fitted = onto_simplex(table.shares)
+    candidates = plausible(fitted, variance, table.units)
+
+    def nearby(rng: np.random.Generator, count: int) -> list[tuple[Floats, Floats]]:
+        added = noise.draw(rng, (count, *table.counts.shape))
+        found = []
+        for shares in candidates:
+            cells = np.stack([rng.multinomial(size, shares, count) for size in table.rows], axis=1)
+            drawn = statistic.of(cells + added)
+            found.append((drawn, drawn))
+        return found
+
+    null = simulated_null(nearby, len(candidates), replicates, seed, numbers=numbers, progress=progress)
+    return SimulatedTest.of(found, null)
+
+
+def tables_with_margins(rows: Integers, columns: Integers, rng: np.random.Generator, count: int) -> Floats:
+    """Draw tables of independent sides with both margins, (count, k, l): cell by cell, hypergeometric."""
+    left = np.tile(columns, (count, 1))
+    drawn = np.zeros((count, len(rows), len(columns)))
+    for row, size in enumerate(rows[:-1]):
+        wanted = np.full(count, size)
+        beyond = left.sum(axis=1)
+        for column in range(len(columns) - 1):
+            beyond = beyond - left[:, column]
+            taken = rng.hypergeometric(left[:, column], beyond, wanted)
+            drawn[:, row, column] = taken
+            left[:, column] -= taken
+            wanted = wanted - taken
+        drawn[:, row, -1] = wanted
+        left[:, -1] -= wanted
+    drawn[:, -1] = left
+    return drawn
+
+
+@dataclass(frozen=True)
+class StatedEstimate:
+    """An estimate with its interval."""
+
+    value: float
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class TableEstimates:
+    """What the cells' debiased joint shares (k, l) say; None where a side's cells are lost in the noise.
+
+    ``joined`` says, of each side, for each cell which one it was joined with.
+    """
+
+    shares: Floats
+    joined: tuple[Integers, Integers]
+    distance_correlation: StatedEstimate | None = None
+    cramers_v: StatedEstimate | None = None
+    correlation: StatedEstimate | None = None
+
+
+def table_estimates(table: AnsweredTable, coverage: float) -> TableEstimates:
+    """Return the debiased table, and measures of dependence with intervals of that coverage.
+
+    Intervals count sampling, both sides' randomisation and the noise.
+    """
+    n, (k, size) = table.units, table.counts.shape
+    # The rows' sums are known: what they differ by is noise.
+    counts = table.counts - (table.counts.sum(axis=1) - table.rows)[:, None] / size
+    answered = counts / n
+    cells = onto_simplex(answered.ravel())
+    covariance = (np.diag(cells) - np.outer(cells, cells)) / n
+    centred = np.eye(size) - 1 / size
+    covariance += np.kron(np.eye(k), centred) * 2 * table.noise**2 / n**2
+    inverse = [unmixing(length, kept) for length, kept in zip((k, size), table.kept, strict=True)]
+    shares = inverse[0] @ answered @ inverse[1].T
+    spread = np.kron(*inverse)
+    covariance = spread @ covariance @ spread.T
+    joined = tuple(_joined(shares, covariance, side) for side in (0, 1))
+    pools = [np.eye(int(own.max()) + 1)[own].T for own in joined]
+    found = TableEstimates(shares, (joined[0], joined[1]))
+    if min(len(pool) for pool in pools) < 2:
+        return found
+    pooled, pooling = pools[0] @ shares @ pools[1].T, np.kron(*pools)
+    own = _Joint(pooled, pooling @ covariance @ pooling.T, coverage)
+    ordered = [flag or len(pool) == 2 for flag, pool in zip(table.ordered, pools, strict=True)]
+    return TableEstimates(
+        shares,
+        found.joined,
+        distance_correlation=own.root(
+            *(_distances(len(p), ordered=o) for p, o in zip(pools, ordered, strict=True))
+        ),
+        cramers_v=own.root(None, None),
+        correlation=own.correlation() if all(table.ordered) else None,
+    )
+
+
+def _joined(shares: Floats, covariance: Floats, side: int) -> Integers:
+    """Return which cell each cell of a side counts as, (k,), numbered from 0: rare ones join a neighbour."""
+    length = shares.shape[side]
+    own = np.eye(length)
+    other = np.ones((1, shares.shape[1 - side]))
+    adding = np.kron(own, other) if side == 0 else np.kron(other, own)
+    margin, deviation = adding @ shares.ravel(), np.sqrt(np.diag(adding @ covariance @ adding.T))
+    seen = margin > DEVIATIONS_SEEN * deviation
+    return np.maximum(np.cumsum(seen) - 1, 0)
+
+
+def _distances(length: int, *, ordered: bool) -> Floats:
+    if ordered:
+        return np.asarray(np.abs(np.subtract.outer(np.arange(length), np.arange(length))) / (length - 1))
+    return 1 - np.eye(length)
+
+
+@dataclass(frozen=True)
+class _Joint:
+    """Joint shares (k, l) with the covariance of their errors, (kl, kl)."""
+
+    shares: Floats
+    covariance: Floats
+    coverage: float
+
+    def root(self, first: Floats | None, second: Floats | None) -> StatedEstimate | None:
+        """Return the distance correlation for these distances; without them Cramer's V."""
+        shape = self.shares.shape
+        gradient = _gradient(lambda p: _squared(p, first, second), self.shares)
+        value = float(np.real(_squared(self.shares, first, second)))
+        # Of the quadratic form in what is beyond independence, with its scale held fixed.
+        p, q = self.shares.sum(axis=1), self.shares.sum(axis=0)
+        ones = [np.ones((length, length)) for length in shape]
+        centring = (
+            np.eye(self.shares.size)
+            - np.kron(np.eye(shape[0]), ones[1] * q[:, None])
+            - np.kron(ones[0] * p[:, None], np.eye(shape[1]))
+        )
+        errors = centring @ self.covariance @ centring.T
+        form = _form(p, q, first, second)
+        product = form @ errors
+        bias, base = float(np.trace(product)), 2 * float(np.trace(product @ product))
+        variance = float(gradient @ self.covariance @ gradient)
+        if not (value > 0 and math.isfinite(value) and base > 0):
+            return None
+        return _rooted(value - bias, base, variance / value, self.coverage)
+
+    def correlation(self) -> StatedEstimate | None:
+        """Return the rank correlation of the cells, ties at their middle."""
+        value = float(np.real(_rank_correlation(self.shares)))
+        gradient = _gradient(_rank_correlation, self.shares)
+        variance = float(gradient @ self.covariance @ gradient)
+        if not (math.isfinite(value) and variance > 0):
+            return None
+        reach = float(ndtri((1 + self.coverage) / 2)) * math.sqrt(variance)
+        cut = min(1.0, max(-1.0, value))
+        return StatedEstimate(cut, max(-1.0, min(cut, value - reach)), min(1.0, max(cut, value + reach)))
+
+
+def _rooted(value: float, base: float, slope: float, coverage: float) -> StatedEstimate:
+    """Return the root of an estimate whose variance at a true D is base + slope D, with its interval.
+
+    Its law is taken to be that of s (chi-squared with v degrees and noncentrality D/s, less v), which has
+    this mean and variance where s = slope/4 and v = 8 base/slope^2: a square's skewness is in it.
+    """
+    unit, degrees, tail = slope / 4, 8 * base / slope**2, (1 - coverage) / 2
+    seen = value / unit + degrees
+    lower = unit * _noncentrality(seen, degrees, 1 - tail)
+    # An estimate below 0 says no more than one of 0: else the interval would be a point.
+    upper = unit * _noncentrality(max(seen, degrees), degrees, tail)
+    stated, low, high = (math.sqrt(min(1.0, max(0.0, end))) for end in (value, lower, upper))
+    return StatedEstimate(stated, min(low, stated), max(stated, high))
+
+
+def _noncentrality(seen: float, degrees: float, below: float) -> float:
+    """Return the noncentrality at which chi-squared lies below ``seen`` with probability ``below``, or 0."""
+    if seen <= 0 or chndtr(seen, degrees, 0.0) <= below:
+        return 0.0
+    if seen + degrees > NORMAL_FROM:
+        reach = float(ndtri(below))
+        linear = seen - degrees + 2 * reach**2
+        return linear - math.copysign(
+            math.sqrt(max(0.0, linear**2 - (seen - degrees) ** 2 + 2 * reach**2 * degrees)), reach
+        )
+    low, high = 0.0, 2 * seen + 100.0
+    for _ in range(NONCENTRALITY_STEPS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if chndtr(seen, degrees, middle) > below else (low, middle)
+    return high
+
+
+NORMAL_FROM = 5000.0
+"""From such a sum on, a noncentral chi-squared is taken for normal."""
+
+NONCENTRALITY_STEPS = 60
+"""Halvings in which it is found."""
+
+
+def _form(p: Floats, q: Floats, first: Floats | None, second: Floats | None) -> Floats:
+    if first is None or second is None:
+        return np.diag(1 / np.outer(p, q).ravel()) / (min(len(p), len(q)) - 1)
+    scale = math.sqrt(float(_distance_variance(p, first) * _distance_variance(q, second)))
+    return np.asarray(np.kron(first, second) / scale)
+
+
+def _distance_variance(
+    shares: npt.NDArray[np.complex128] | Floats, distances: Floats
+) -> npt.NDArray[np.complex128]:
+    """Return the squared distance variance of a margin (..., k)."""
+    single = np.einsum("...a,ab->...b", shares, distances)
+    squares = np.einsum("...a,ab,...b->...", shares, distances**2, shares)
+    mean = np.einsum("...a,...a->...", single, shares)
+    return np.asarray(squares - 2 * np.einsum("...a,...a->...", single**2, shares) + mean**2)
+
+
+def _squared(
+    shares: npt.NDArray[np.complex128] | Floats, first: Floats | None, second: Floats | None
+) -> npt.NDArray[np.complex128]:
+    """Return the squared measure of joint shares (..., k, l)."""
+    p, q = shares.sum(axis=-1), shares.sum(axis=-2)
+    beyond = shares - p[..., :, None] * q[..., None, :]
+    if first is None or second is None:
+        ratio = beyond**2 / (p[..., :, None] * q[..., None, :])
+        return np.asarray(ratio.sum(axis=(-2, -1)) / (min(shares.shape[-2:]) - 1))
+    covariance = np.einsum("...ab,ac,bd,...cd->...", beyond, first, second, beyond)
+    return np.asarray(covariance / np.sqrt(_distance_variance(p, first) * _distance_variance(q, second)))
+
+
+def _rank_correlation(shares: npt.NDArray[np.complex128] | Floats) -> npt.NDArray[np.complex128]:
+    p, q = shares.sum(axis=-1), shares.sum(axis=-2)
+    beyond = shares - p[..., :, None] * q[..., None, :]
+    ranks = [np.cumsum(margin, axis=-1) - margin / 2 for margin in (p, q)]
+    spread = [
+        (margin * rank**2).sum(axis=-1) - (margin * rank).sum(axis=-1) ** 2
+        for margin, rank in zip((p, q), ranks, strict=True)
+    ]
+    covariance = np.einsum("...a,...ab,...b->...", ranks[0], beyond, ranks[1])
+    return np.asarray(covariance / np.sqrt(spread[0] * spread[1]))
+
+
+COMPLEX_STEP = 1e-30
+"""Of the derivative along the imaginary axis, which loses no digit."""
+
+
+def _gradient(
+    function: Callable[[npt.NDArray[np.complex128]], npt.NDArray[np.complex128]], at: Floats
+) -> Floats:
+    steps = np.eye(at.size).reshape(at.size, *at.shape)
+    return np.asarray(np.imag(function(at + 1j * COMPLEX_STEP * steps)) / COMPLEX_STEP)
+
+
+def cell_distance_correlation(shares: Floats) -> float:
+    """Return the distance correlation of ordered cells with these joint shares, (k, l)."""
+    distances = [_distances(length, ordered=True) for length in shares.shape]
+    return math.sqrt(max(0.0, float(np.real(_squared(shares, *distances)))))
+
+
+def cell_cramers_v(shares: Floats) -> float:
+    """Return Cramer's V of cells with these joint shares, (k, l)."""
+    return math.sqrt(float(np.real(_squared(shares, None, None))))
+
+
+def cell_rank_correlation(shares: Floats) -> float:
+    """Return the rank correlation of ordered cells with these joint shares, (k, l), ties at their middle."""
+    return float(np.real(_rank_correlation(shares)))

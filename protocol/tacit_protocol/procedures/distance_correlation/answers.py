@@ -1,0 +1,511 @@
+"""Dependence from randomised answers: what either owner releases, of which units, at which part of epsilon.
+
+``two-round``: one owner releases a randomised answer of every unit to which cell of its column the unit is
+in; the other, to whom these answers are public, counts its own cells beside them and releases the noisy
+table. ``one-round``: both release randomised answers, at the same time. Where an owner has several columns,
+units are dealt out to pairs of columns in public, so that a unit answers for one column alone, at the whole
+of epsilon. Both releases are pure. Derivations: docs/mathematics/randomised-columns.md.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain.table import Table
+from tacit_protocol.features.aligned_sums import deal_out
+from tacit_protocol.features.private_cells import (
+    QUANTILE_CELLS_MAX,
+    ColumnCells,
+    UnitRows,
+    answered_categories,
+    read_units,
+)
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.randomised_tables import AnsweredTable
+from tacit_protocol.privacy.accounting import laplace_multiplier
+from tacit_protocol.privacy.exact_sums import grid_bits
+from tacit_protocol.privacy.gaussian_mechanism import LayoutError
+from tacit_protocol.privacy.guarantee import (
+    ANSWER_BYTES_MAX,
+    CODES_MAX,
+    COORDINATES_MAX,
+    EPSILON_UNITS,
+    Budget,
+    Guarantee,
+    LaplaceEvent,
+    answer_bits,
+)
+from tacit_protocol.privacy.laplace_mechanism import ChoiceSource, choice_guarantee
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.noisy_counts import COUNTS, check_counts, count_noise, laplace_counts
+from tacit_protocol.privacy.randomised_response import UniformSource, randomise, retention
+from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError
+from tacit_protocol.procedures.distance_correlation.release import (
+    DESIGN_STREAM,
+    DistanceCorrelationParameters,
+    public_generator,
+    require_two_sides,
+    side_of,
+)
+from tacit_protocol.procedures.relay import Relay, RelayedProcedure
+
+Integers = npt.NDArray[np.int64]
+
+ROWS_STREAM = 4
+"""Spawn key, under the study's seed, of the row that counts of a unit with several."""
+
+CUTS_PART = 0.15
+"""Part of epsilon that buys a column's cuts."""
+
+CELLS_FIRST, CELLS_SECOND = 3, 4
+"""Cells of a numeric column whose answers are randomised, and of one that is counted."""
+
+SIGNAL_MIN = 25.0
+"""Units times what of a contrast's square is left with three cells: of less, two cells find more of what can
+be found at all (docs/benchmarks/distance-correlation.md)."""
+
+UNITS_MIN = 20
+"""Fewest units of a pair of columns."""
+
+PAIRS_MAX = 64
+"""Most pairs of columns that units are dealt out to."""
+
+TABLE_MAX = 400
+"""Most cells of one pair's table: its estimates take the square of it in memory."""
+
+EVEN_CELLS_MAX = 16
+"""Most cells of a numeric column at even public cuts."""
+
+
+@dataclass(frozen=True)
+class OwnUnits:
+    """One owner's rows, and which pair of columns each unit counts for. They never leave the owner.
+
+    ``received`` is the other owner's release, where this one counts its own cells beside those answers.
+    """
+
+    side: int
+    rows: UnitRows
+    received: Release | None = None
+
+
+@dataclass(frozen=True)
+class AnswersPlan:
+    """What a study by randomised answers fixes before any data."""
+
+    study: Study
+    parameters: DistanceCorrelationParameters
+    domains: tuple[Domain, Domain]
+    first: int
+    """The place, among the owners, of the one who answers first."""
+    given: Release | None = None
+    """What that one released earlier, for whoever asks: cells and retention are then as it says."""
+
+    @property
+    def one_round(self) -> bool:
+        """Whether both owners' columns are randomised."""
+        return self.parameters.method == "one-round"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What each owner spends: the whole of epsilon, and no delta."""
+        return choice_guarantee(self.study.budget)
+
+    @cached_property
+    def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Either owner's columns."""
+        first, second = (tuple(column.name for column in domain.columns) for domain in self.domains)
+        return first, second
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        """The places of both owners' columns, of each pair."""
+        return [(i, j) for i in range(len(self.names[0])) for j in range(len(self.names[1]))]
+
+    def answers_at(self, side: int) -> bool:
+        """Whether that owner's columns are randomised."""
+        return self.one_round or side == self.first
+
+    def cells(self, side: int, column: int, units: int) -> ColumnCells:
+        """Return the cells of one of an owner's columns, among so many units in all."""
+        domain = self.domains[side]
+        own = domain.columns[column]
+        if self.given is not None and side == self.first and isinstance(own, NumericColumn):
+            codes, bought = self.given.answers[own.name].codes, own.name in self.given.cuts
+            return ColumnCells(own, domain.numeric.index(own), codes, bought)
+        if isinstance(own, CategoricalColumn):
+            count = answered_categories(own) if self.answers_at(side) else own.categories
+            return ColumnCells(own, domain.categorical.index(own), count, bought=False)
+        bought = self.parameters.cuts == "private"
+        count = self.parameters.categories or self._default(side, units)
+        return ColumnCells(own, domain.numeric.index(own), count, bought)
+
+    def _default(self, side: int, units: int) -> int:
+        whole = retention(self._rest_micro(bought=True), CELLS_FIRST) ** (4 if self.one_round else 2)
+        if units / len(self.pairs) * whole < SIGNAL_MIN:
+            return 2
+        return CELLS_FIRST if self.answers_at(side) else CELLS_SECOND
+
+    def _cuts_micro(self, *, bought: bool) -> int:
+        return max(1, int(self.study.budget.epsilon_micro * CUTS_PART)) if bought else 0
+
+    def _rest_micro(self, *, bought: bool) -> int:
+        return self.study.budget.epsilon_micro - self._cuts_micro(bought=bought)
+
+    def dealt(self, units: int) -> Integers:
+        """Return which pair of columns each unit counts for, (n,)."""
+        return deal_out(units, len(self.pairs), public_generator(self.study, DESIGN_STREAM))
+
+    def columns_of(self, side: int, dealt: Integers) -> Integers:
+        """Return which of an owner's columns each unit counts for, (n,)."""
+        return np.array([pair[side] for pair in self.pairs])[dealt]
+
+    def layout(self, side: int, units: int) -> None:  # noqa: ARG002
+        """Raise PublicRuleError where so many units cannot be answered for: too few, or too many."""
+        if units < UNITS_MIN * len(self.pairs):
+            raise PublicRuleError(
+                "too-few-units",
+                f"answers need {UNITS_MIN} units or more for every pair of columns, "
+                f"{UNITS_MIN * len(self.pairs)} in all: ask for fewer columns, or more units",
+            )
+        for own in (0, 1):
+            widest = max(self.cells(own, j, units).cells for j in range(len(self.names[own])))
+            # A column's share of the units is even, up to one; a byte of each is padding.
+            needed = units * answer_bits(widest) // 8 + 2 * len(self.names[own])
+            if self.answers_at(own) and needed > ANSWER_BYTES_MAX:
+                raise PublicRuleError("too-many-units", "so many units' answers do not fit one release")
+
+    # What leaves.
+
+    def release(self, own: OwnUnits, noise: NoiseSource) -> Release:
+        """Draw cuts, then answers, or the noise of the table beside the other owner's answers."""
+        dealt = self.dealt(len(own.rows.numeric))
+        cuts = self._draw_cuts(own, dealt, noise)
+        if self.answers_at(own.side):
+            return self._answers(own, dealt, cuts, noise)
+        return self._table(own, dealt, cuts, noise)
+
+    def _draw_cuts(self, own: OwnUnits, dealt: Integers, noise: NoiseSource) -> dict[str, tuple[int, ...]]:
+        """Draw the private cuts of each numeric column from the units that count for it."""
+        columns, found = self.columns_of(own.side, dealt), {}
+        for place, name in enumerate(self.names[own.side]):
+            cells = self.cells(own.side, place, len(dealt))
+            if not cells.bought:
+                continue
+            if not isinstance(noise, ChoiceSource):
+                raise TypeError("this noise source draws numbers alone, and the study asks for a choice")
+            values = own.rows.numeric[columns == place, cells.place]
+            found[name] = cells.draw_cuts(values, self._cuts_micro(bought=True) / EPSILON_UNITS, noise)
+        return found
+
+    def _codes(self, side: int, place: int, rows: UnitRows, cuts: Mapping[str, tuple[int, ...]]) -> Integers:
+        cells = self.cells(side, place, len(rows.numeric))
+        own = cuts.get(self.names[side][place], cells.even_cuts())
+        return cells.codes(rows.numeric, rows.categorical, own)
+
+    def _answers(
+        self, own: OwnUnits, dealt: Integers, cuts: Mapping[str, tuple[int, ...]], noise: NoiseSource
+    ) -> Release:
+        if not isinstance(noise, UniformSource):
+            raise TypeError("this noise source draws numbers alone, and the study asks for answers")
+        columns, answers = self.columns_of(own.side, dealt), {}
+        for place, name in enumerate(self.names[own.side]):
+            cells = self.cells(own.side, place, len(dealt))
+            codes = self._codes(own.side, place, own.rows, cuts)[columns == place]
+            answers[name] = randomise(codes, cells.cells, self._rest_micro(bought=cells.bought), noise)
+        return Release(units=len(dealt), guarantee=self.guarantee, answers=answers, cuts=dict(cuts))
+
+    def _table(
+        self, own: OwnUnits, dealt: Integers, cuts: Mapping[str, tuple[int, ...]], noise: NoiseSource
+    ) -> Release:
+        if own.received is None:
+            raise StudyError("the other owner's answers are missing")
+        answers = self._spread(own.received, dealt)
+        counts = []
+        for pair, (i, j) in enumerate(self.pairs):
+            place = (i, j)[own.side]
+            shape = self._shape(pair, len(dealt))
+            codes = self._codes(own.side, place, own.rows, cuts)[dealt == pair]
+            cells = answers[dealt == pair] * shape[1] + codes
+            counts.append(np.bincount(cells, minlength=math.prod(shape)))
+        bits = grid_bits(len(dealt), products=False)
+        steps = np.concatenate(counts).astype(np.int64) << bits
+        vector = laplace_counts(steps, bits, self._table_guarantee, noise)
+        return Release(units=len(dealt), guarantee=self.guarantee, vectors={COUNTS: vector}, cuts=dict(cuts))
+
+    @property
+    def _table_guarantee(self) -> Guarantee:
+        """What the tables' noise is made for: the least that is left beside any column's cuts."""
+        bought = any(
+            self.cells(1 - self.first, place, 1).bought for place in range(len(self.names[1 - self.first]))
+        )
+        epsilon = self._rest_micro(bought=bought) / EPSILON_UNITS
+        event = LaplaceEvent(noise_multiplier=laplace_multiplier(epsilon))
+        return Guarantee(budget=self.study.budget, events=(event,))
+
+    def _shape(self, pair: int, units: int) -> tuple[int, int]:
+        """Return the shape of a pair's table: who answers first has the rows."""
+        sizes = [self.cells(side, self.pairs[pair][side], units).cells for side in (0, 1)]
+        return sizes[self.first], sizes[1 - self.first]
+
+    def _spread(self, release: Release, dealt: Integers, side: int | None = None) -> Integers:
+        """Return each unit's answer, (n,), for the column that it counts for."""
+        side = self.first if side is None else side
+        columns, found = self.columns_of(side, dealt), np.empty(len(dealt), dtype=np.int64)
+        for place, name in enumerate(self.names[side]):
+            found[columns == place] = release.answers[name].values()
+        return found
+
+    # What is checked, and read.
+
+    def numbers_sent(self, side: int) -> int:
+        """Return how many noisy numbers an owner sends, at most: it depends on the number of units."""
+        known = [owner.units for owner in self.study.owners if owner.units is not None]
+        if known:
+            return self.numbers(side, known[0])
+        return COORDINATES_MAX if self.answers_at(side) else self.numbers(side, 2**30)
+
+    def numbers(self, side: int, units: int) -> int:
+        """Return how many noisy numbers an owner sends: an answer of every unit, or counts; and cuts."""
+        bought = sum(self.cells(side, place, units).bought for place in range(len(self.names[side])))
+        if self.answers_at(side):
+            return units + bought
+        return sum(math.prod(self._shape(pair, units)) for pair in range(len(self.pairs))) + bought
+
+    def check_release(self, side: int, release: Release) -> None:
+        """Raise ReleaseError where a release has not the shape and the noise of that owner's."""
+        units = release.units
+        try:
+            self.layout(side, units)
+            if release.guarantee != self.guarantee:
+                raise LayoutError("the release states another guarantee than the study")
+            places = {name: self.cells(side, j, units) for j, name in enumerate(self.names[side])}
+            if not set(release.cuts) <= set(places):
+                raise LayoutError("the release has cuts of columns that its owner does not hold")
+            for name, cells in places.items():
+                cells.check_cuts(release.cuts.get(name))
+            if self.answers_at(side):
+                self._check_answers(side, release, places)
+            else:
+                self._check_table(side, release)
+        except (StudyError, ValueError) as error:
+            raise ReleaseError(str(error)) from None
+
+    def _check_answers(self, side: int, release: Release, places: Mapping[str, ColumnCells]) -> None:
+        if set(release.answers) != set(places) or release.vectors:
+            raise LayoutError("the release has not one answer of every unit, and nothing else")
+        columns = self.columns_of(side, self.dealt(release.units))
+        for place, (name, cells) in enumerate(places.items()):
+            own = release.answers[name]
+            fixed = (cells.cells, int(np.sum(columns == place)))
+            if (own.codes, own.units) != fixed:
+                raise LayoutError(f"the answers of {name} have not the shape that the study fixes")
+            if own.retention != retention(self._rest_micro(bought=cells.bought), cells.cells):
+                raise LayoutError(f"the answers of {name} are not randomised as the study fixes")
+            if own.values().max() >= cells.cells:
+                raise LayoutError(f"an answer of {name} is none of its cells")
+
+    def _check_table(self, side: int, release: Release) -> None:
+        if set(release.vectors) != {COUNTS} or release.answers:
+            raise LayoutError("the release has not the counts of the second round, and nothing else")
+        size = self.numbers(side, release.units) - len(release.cuts)
+        own, bits = self._table_guarantee, grid_bits(release.units, products=False)
+        check_counts(release.vectors[COUNTS], own, size, bits, own)
+
+    def check_answer(self, release: Release) -> None:
+        """Raise ReleaseError where a release is not the receiver's, or in one round neither owner's."""
+        if not self.one_round:
+            self.check_release(1 - self.first, release)
+            return
+        names = [set(own) for own in self.names]
+        self.check_release(int(set(release.answers) == names[1]), release)
+
+    def tables(self, releases: Mapping[str, Release]) -> list["PairTable"]:
+        """Return each pair's table; raises ReleaseError where releases do not fit the study or each other."""
+        own = [releases[owner.name] for owner in self.study.owners]
+        for side, release in enumerate(own):
+            if release is not self.given:
+                self.check_release(side, release)
+        if own[0].units != own[1].units:
+            raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+        units, second = own[0].units, 1 - self.first
+        dealt = self.dealt(units)
+        answers = self._spread(own[self.first], dealt)
+        other = self._spread(own[second], dealt, second) if self.one_round else None
+        noise = 0.0 if self.one_round else count_noise(self._table_guarantee)[1]
+        sums = None if self.one_round else own[second].vectors[COUNTS].mean(1)
+        found, done = [], 0
+        for pair, places in enumerate(self.pairs):
+            shape, chosen = self._shape(pair, units), dealt == pair
+            size = math.prod(shape)
+            if other is not None:
+                counts = np.bincount(answers[chosen] * shape[1] + other[chosen], minlength=size)
+            elif sums is not None:
+                counts, done = sums[done : done + size], done + size
+            cells = [self.cells(side, places[side], units) for side in (0, 1)]
+            order = (self.first, second)
+            kept = [
+                own[side].answers[each.column.name].retention if self.answers_at(side) else 1.0
+                for side, each in enumerate(cells)
+            ]
+            labels = [
+                each.labels(own[side].cuts.get(each.column.name, each.even_cuts()))
+                for side, each in enumerate(cells)
+            ]
+            table = AnsweredTable(
+                counts=np.reshape(counts, shape).astype(np.float64),
+                rows=np.bincount(answers[chosen], minlength=shape[0]).astype(np.int64),
+                kept=(kept[order[0]], kept[order[1]]),
+                ordered=(cells[order[0]].ordered, cells[order[1]].ordered),
+                noise=noise,
+            )
+            found.append(
+                PairTable(
+                    (cells[0].column.name, cells[1].column.name),
+                    (labels[0], labels[1]),
+                    (kept[0], kept[1]),
+                    table,
+                    swapped=self.first == 1,
+                )
+            )
+        return found
+
+    def signal(self, units: int) -> float:
+        """Return the noncentrality that equal columns would have, about: what even they could not exceed."""
+        kept = 1.0
+        for side in (0, 1):
+            widest = max(self.cells(side, j, units).cells for j in range(len(self.names[side])))
+            if self.answers_at(side):
+                kept *= retention(self._rest_micro(bought=self.cells(side, 0, units).bought), widest)
+        return units / len(self.pairs) * kept**2
+
+
+@dataclass(frozen=True)
+class PairTable:
+    """A pair of columns, in the study's order of owners, with the table of answers between them.
+
+    ``swapped``: the table's rows are the second column's.
+    """
+
+    columns: tuple[str, str]
+    labels: tuple[tuple[str, ...], tuple[str, ...]]
+    kept: tuple[float, float]
+    table: AnsweredTable
+    swapped: bool
+
+
+def answers_plan(study: Study, parameters: DistanceCorrelationParameters) -> AnswersPlan:
+    """Return what the study fixes; raises StudyError where it cannot be run as written."""
+    require_two_sides(study)
+    if parameters.mode != "tester" or parameters.publish:
+        raise StudyError("parameters mode and publish are for pnc; leave them out")
+    if parameters.n_features is not None or parameters.n_projections is not None:
+        raise StudyError("parameters n_features and n_projections have no effect on answers; leave them out")
+    if study.reusing:
+        raise StudyError("answers are made for their own study here; leave reuses out")
+    most = QUANTILE_CELLS_MAX if parameters.cuts == "private" else EVEN_CELLS_MAX
+    if parameters.categories is not None and parameters.categories > most:
+        raise StudyError(f"parameter categories: at most {most} with {parameters.cuts} cuts")
+    first, second = (study.domain_of(owner) for owner in study.owners)
+    plan = AnswersPlan(study, parameters, (first, second), _first(study, parameters, (first, second)))
+    pairs = len(plan.pairs)
+    if pairs > PAIRS_MAX:
+        raise StudyError(f"answers are for at most {PAIRS_MAX} pairs of columns: leave some out, or sketch")
+    for side in (0, 1):
+        widest = max(plan.cells(side, place, 2**30).cells for place in range(len(plan.names[side])))
+        if plan.answers_at(side) and widest > CODES_MAX:
+            raise StudyError(f"a randomised column has at most {CODES_MAX} categories: use fewer, or sketch")
+    largest = max(math.prod(plan._shape(pair, 2**30)) for pair in range(pairs))
+    if largest > TABLE_MAX:
+        raise StudyError(f"a table of answers has at most {TABLE_MAX} cells: use fewer categories, or sketch")
+    return plan
+
+
+def _first(study: Study, parameters: DistanceCorrelationParameters, domains: tuple[Domain, Domain]) -> int:
+    """Return who answers first: the other than the receiver, or else whose columns have fewer cells."""
+    if parameters.method == "one-round":
+        if parameters.receiver is not None:
+            raise StudyError("in one round nobody receives anything; leave receiver out")
+        return 0
+    if parameters.receiver is None:
+        numeric = parameters.categories or CELLS_FIRST
+        sizes = [
+            max(
+                answered_categories(c) if isinstance(c, CategoricalColumn) else numeric
+                for c in domain.columns
+            )
+            for domain in domains
+        ]
+        return int(sizes[1] < sizes[0])
+    names = [owner.name for owner in study.owners]
+    if parameters.receiver not in names:
+        raise StudyError("say in parameter receiver which of the two owners receives the other's answers")
+    return 1 - names.index(parameters.receiver)
+
+
+def relay_of_answers(procedure: RelayedProcedure, plan: AnswersPlan) -> Relay | None:
+    """Return who sends answers to whom; None in one round."""
+    if plan.one_round:
+        return None
+    sender, receiver = plan.study.owners[plan.first], plan.study.owners[1 - plan.first]
+    return Relay(
+        procedure,
+        sender,
+        receiver,
+        publishes=True,
+        sealed=False,
+        numbers=plan.numbers_sent(1 - plan.first),
+        sends=answers_words(plan, plan.first),
+    )
+
+
+def answers_words(plan: AnswersPlan, side: int) -> str:
+    """Say what an owner's randomised answers are, who sees them, and what they change, for its steward."""
+    columns = ", ".join(plan.names[side])
+    odds = math.exp(plan.study.budget.epsilon)
+    seen = "the other owner, the tester and the analyst"
+    dealt = " (of one of them, dealt out in public)" if len(plan.names[side]) > 1 else ""
+    return (
+        f"of every unit, one randomised answer to which cell of {columns}{dealt} it is in. It is a record of "
+        f"a person, who is known to the other owner, and is seen by {seen}. It may be false: whatever else "
+        f"is known, it changes nobody's odds of being in one cell or another by more than a factor of "
+        f"{odds:.3g}"
+    )
+
+
+def own_units(plan: AnswersPlan, table: Table, received: Release | None = None) -> OwnUnits:
+    """Read one row of every unit of an owner's table; the table's columns tell which owner it is.
+
+    Raises StudyError where the owners count different numbers of units.
+    """
+    plan.layout(0, table.units)
+    if received is not None and received.units != table.units:
+        raise StudyError("the owners counted different numbers of units: their rows are not aligned")
+    rows = read_units(table, public_generator(plan.study, ROWS_STREAM))
+    return OwnUnits(side_of(plan.study, table.domain), rows, received)
+
+
+def suits_answers(domains: tuple[Domain, Domain], budget: Budget) -> bool:
+    """Say whether ``auto`` asks for randomised answers, from public numbers alone.
+
+    They find with a twentieth of the units what a sketch finds of one pair of columns; each of several pairs
+    has its part of the units, where a sketch has all columns in every unit.
+    """
+    pairs = len(domains[0].columns) * len(domains[1].columns)
+    sizes = [
+        max(c.categories if isinstance(c, CategoricalColumn) else CELLS_SECOND for c in domain.columns)
+        for domain in domains
+    ]
+    if pairs > PAIRS_MAX or math.prod(sizes) > TABLE_MAX or min(sizes) > CODES_MAX:
+        return False
+    return pairs <= PAIRS_AUTO or budget.delta_pico == 0
+
+
+PAIRS_AUTO = 16
+"""Most pairs of columns for which ``auto`` asks for answers where a delta would pay for a sketch."""
