@@ -78,10 +78,21 @@ class Release(StrictModel):
 class ReleaseMessage(StrictModel):
     """A release bound to its study and its owner: the payload that the owner signs."""
 
+    added_fields: ClassVar[frozenset[str]] = frozenset({"received"})
+
     format: Annotated[Literal["tacit/release/1"], BOUND] = "tacit/release/1"
     study: Annotated[Digest, BOUND]
     party: Annotated[PartyName, BOUND]
     release: Release
+    received: Annotated[
+        Digest | None,
+        Egress(
+            "public",
+            "tacit_protocol.procedures.relay:require_received",
+            "says which release of another owner this one was computed with; that one is in the open",
+        ),
+    ] = None
+    """Digest of what another owner signed in an earlier round, with which this release was computed."""
 
 
 PublicRule = Literal["unequal-sizes", "too-few-units", "too-many-units", "too-many-numbers", "no-plan"]

@@ -139,6 +139,10 @@ class Procedure(Protocol):
     def cost(self, study: Study) -> Guarantee:
         """Return what one owner spends, from the study alone, before any data is touched."""
 
+    def cost_for(self, study: Study, name: str) -> Guarantee:  # noqa: ARG002
+        """Return what the owner of that name spends: ``cost``, unless rounds of a study cost differently."""
+        return self.cost(study)
+
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one sender sends; a decision counts as one."""
 
@@ -474,12 +478,21 @@ def check_release(procedure: Procedure, study: Study, release: Release) -> None:
         ReleaseError: it does not count the units of exactly the owners whose part its sender plays, or breaks
             a rule of the procedure.
     """
+    check_parts(procedure, study, release)
+    procedure.check_release(study, release)
+
+
+def check_parts(procedure: Procedure, study: Study, release: Release) -> None:
+    """Check what no procedure's rule is about: whose units are counted, and whether it may choose or decide.
+
+    Raises:
+        ReleaseError: the study asks for nothing of the kind.
+    """
     _check_parts_played(study, release)
     if release.choice is not None and release.choice >= candidates_of(procedure, study):
         raise ReleaseError("the release chooses a candidate that the study does not have")
     if release.decision is not None and not procedure.decides:
         raise ReleaseError("the release holds a decision, and the study asks for none")
-    procedure.check_release(study, release)
 
 
 def candidates_of(procedure: Procedure, study: Study) -> int:

@@ -1,8 +1,9 @@
-"""Releases that one owner sends to another, through a tester that carries them and cannot read them.
+"""Studies of two rounds: one owner's release goes to another, through a tester that carries it.
 
-The sender seals an ordinary release to the receiver, who combines it with its own exact numbers and keeps
-what it finds. The receiver answers with a receipt, which says nothing, or with a private release of its own.
-Here: which answer each owner gives, and how everybody reads the answers of a study.
+In round one the sender releases, sealed to the receiver, or in the open, where everyone may read it. In round
+two the receiver combines that release with its own exact numbers, and answers with a private release of its
+own, or with a receipt, which says nothing. Here: which answer each owner gives, in which order, and how
+everybody reads the answers of a study.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.release import Receipt, Release, ReleaseMessage, SealedRelease
 from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, check_release
+from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, check_parts, check_release
 from tacit_protocol.signing.envelope import (
     RECEIPT_TYPE,
     RELEASE_TYPE,
@@ -30,27 +31,39 @@ AnswerKind = Literal["release", "sealed release", "receipt"]
 class Combined:
     """What a receiver makes of another's release and its own rows. It never leaves the receiver.
 
-    ``finding`` is the result, as plain numbers for the receiver alone; ``summary`` is what the procedure
-    privatises where the receiver publishes, exact numbers with their sensitivity.
+    ``finding`` is the result, as plain numbers for the receiver alone, None where it keeps nothing;
+    ``summary`` is what the procedure privatises where the receiver publishes, exact numbers with their
+    sensitivity.
     """
 
-    finding: BaseVerdict
+    finding: BaseVerdict | None = None
     summary: Any = None
 
 
 @dataclass(frozen=True)
 class Relay:
-    """Who sends to whom in a study, and whether the receiver releases something in its turn."""
+    """Who sends to whom in a study, and whether the receiver releases something in its turn.
+
+    Attributes:
+        publishes: whether the receiver's answer is a release; otherwise it is a receipt.
+        sealed: whether the sender's release is for the receiver alone. In the open it stands in the
+            transcript, and the receiver's release names it.
+        numbers: how many noisy numbers a receiver releases that publishes.
+        sends: what the sender releases, in words for stewards; "" where it is noisy numbers.
+    """
 
     procedure: "RelayedProcedure"
     sender: Owner
     receiver: Owner
     publishes: bool
+    sealed: bool = True
+    numbers: int = 1
+    sends: str = ""
 
     def kind_of(self, name: str) -> AnswerKind:
         """Return what the owner of that name answers with."""
         if name == self.sender.name:
-            return "sealed release"
+            return "sealed release" if self.sealed else "release"
         return "release" if self.publishes else "receipt"
 
     def spends(self, name: str) -> bool:
@@ -69,7 +82,10 @@ class RelayedProcedure(Procedure, Protocol):
         """Return who sends to whom; None where every owner releases to the tester."""
 
     def check_received(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where a sealed release has not the shape and the noise that the study fixes."""
+        """Raise ReleaseError where a sender's release has not the shape and the noise that the study fixes.
+
+        ``check_release`` is for the receiver's.
+        """
 
     def combine(self, study: Study, received: Release, table: Table) -> Combined:
         """Combine the sender's release with the receiver's own rows, exactly."""
@@ -77,7 +93,7 @@ class RelayedProcedure(Procedure, Protocol):
     def conclude(
         self, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
     ) -> BaseVerdict:
-        """Compute the verdict from what the tester can see: numbers of units, and the receiver's release."""
+        """Compute the verdict from what the tester can see: numbers of units, and the open releases."""
 
 
 def relay_of(procedure: Procedure, study: Study) -> Relay | None:
@@ -94,7 +110,7 @@ def numbers_released_by(procedure: Procedure, study: Study, name: str) -> int:
     relay = relay_of(procedure, study)
     if relay is None or name == relay.sender.name:
         return procedure.numbers_released(study)
-    return int(relay.publishes)
+    return relay.numbers if relay.publishes else 0
 
 
 @dataclass(frozen=True)
@@ -108,7 +124,7 @@ class OwnAnswer:
     release: Release | None = None
     sealed: SealedRelease | None = None
     received: str | None = None
-    """Digest of the statement that a receipt is for."""
+    """Digest of what the sender signed: that which a receipt is for, or a release was computed with."""
 
 
 def read_answer(relay: Relay | None, envelope: bytes, name: str, key: str) -> OwnAnswer:
@@ -133,7 +149,12 @@ def read_answer(relay: Relay | None, envelope: bytes, name: str, key: str) -> Ow
     payload = open_envelope(envelope, RELEASE_TYPE, key)
     message = decode(ReleaseMessage, payload)
     return OwnAnswer(
-        message.study, message.party, digest(payload), message.release.units, release=message.release
+        message.study,
+        message.party,
+        digest(payload),
+        message.release.units,
+        release=message.release,
+        received=message.received,
     )
 
 
@@ -147,7 +168,23 @@ def check_answer(procedure: Procedure, study: Study, answer: OwnAnswer) -> None:
     if answer.sealed is not None and (relay is None or answer.sealed.receiver != relay.receiver.name):
         raise ReleaseError("it is sealed to another owner than the study says")
     if answer.release is not None:
-        check_release(procedure, study, answer.release)
+        check_own_release(procedure, study, answer.party, answer.release)
+    if answer.received is not None and (relay is None or answer.party != relay.receiver.name):
+        raise ReleaseError("it names another owner's release, and none was sent to this owner")
+
+
+def check_own_release(procedure: Procedure, study: Study, name: str, release: Release) -> None:
+    """Check the release of the sender of that name, in the open or sealed, by the rules of its round.
+
+    Raises:
+        ReleaseError: it does not fit the study.
+    """
+    relay = relay_of(procedure, study)
+    if relay is not None and name == relay.sender.name:
+        check_parts(procedure, study, release)
+        relay.procedure.check_received(study, release)
+    else:
+        check_release(procedure, study, release)
 
 
 def require_received(relay: Relay | None, sent: str | None, answer: OwnAnswer) -> None:
@@ -160,8 +197,10 @@ def require_received(relay: Relay | None, sent: str | None, answer: OwnAnswer) -
         return
     if sent is None:
         raise ReleaseError("the receiver answers before anything was sent to it")
+    if answer.received is None and not relay.sealed:
+        raise ReleaseError("the receiver's release names none that it was computed with")
     if answer.received is not None and answer.received != sent:
-        raise ReleaseError("the receipt is for another release than the one sent")
+        raise ReleaseError("the receiver answers to another release than the one sent")
 
 
 def conclude(
