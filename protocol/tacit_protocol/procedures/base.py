@@ -139,10 +139,6 @@ class Procedure(Protocol):
     def cost(self, study: Study) -> Guarantee:
         """Return what one owner spends, from the study alone, before any data is touched."""
 
-    def cost_for(self, study: Study, name: str) -> Guarantee:  # noqa: ARG002
-        """Return what the owner of that name spends: ``cost``, unless rounds of a study cost differently."""
-        return self.cost(study)
-
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one sender sends; a decision counts as one."""
 

@@ -7,13 +7,14 @@ everybody reads the answers of a study.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.release import Receipt, Release, ReleaseMessage, SealedRelease
 from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, check_parts, check_release
 from tacit_protocol.signing.envelope import (
     RECEIPT_TYPE,
@@ -50,6 +51,7 @@ class Relay:
             transcript, and the receiver's release names it.
         numbers: how many noisy numbers a receiver releases that publishes.
         sends: what the sender releases, in words for stewards; "" where it is noisy numbers.
+        costs: what each owner spends, by name, where the rounds cost differently; otherwise ``cost`` says it.
     """
 
     procedure: "RelayedProcedure"
@@ -59,6 +61,7 @@ class Relay:
     sealed: bool = True
     numbers: int = 1
     sends: str = ""
+    costs: Mapping[str, Guarantee] = field(default_factory=dict)
 
     def kind_of(self, name: str) -> AnswerKind:
         """Return what the owner of that name answers with."""
@@ -103,6 +106,12 @@ def relay_of(procedure: Procedure, study: Study) -> Relay | None:
         StudyError: the study cannot be run as written.
     """
     return procedure.relay(study) if isinstance(procedure, RelayedProcedure) else None
+
+
+def cost_for(procedure: Procedure, study: Study, name: str) -> Guarantee:
+    """Return what the owner of that name spends where it releases something."""
+    relay = relay_of(procedure, study)
+    return relay.costs[name] if relay is not None and relay.costs else procedure.cost(study)
 
 
 def numbers_released_by(procedure: Procedure, study: Study, name: str) -> int:
