@@ -15,7 +15,16 @@ from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.release import Receipt, Release, ReleaseMessage, SealedRelease
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import Guarantee
-from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, check_parts, check_release
+from tacit_protocol.procedures.base import (
+    Procedure,
+    Progress,
+    ReleaseError,
+    StudyError,
+    check_parts,
+    check_release,
+    check_study,
+    reread,
+)
 from tacit_protocol.signing.envelope import (
     RECEIPT_TYPE,
     RELEASE_TYPE,
@@ -105,7 +114,13 @@ def relay_of(procedure: Procedure, study: Study) -> Relay | None:
     Raises:
         StudyError: the study cannot be run as written.
     """
-    return procedure.relay(study) if isinstance(procedure, RelayedProcedure) else None
+    relay = procedure.relay(study) if isinstance(procedure, RelayedProcedure) else None
+    if relay is not None and (relay.receiver.reuses or (relay.sealed and relay.sender.reuses)):
+        raise StudyError(
+            "of a study of two rounds, a release of the first in the open may be read again, and no other; "
+            "leave the other owner's reuses out"
+        )
+    return relay
 
 
 def cost_for(procedure: Procedure, study: Study, name: str) -> Guarantee:
@@ -194,6 +209,30 @@ def check_own_release(procedure: Procedure, study: Study, name: str, release: Re
         relay.procedure.check_received(study, release)
     else:
         check_release(procedure, study, release)
+
+
+def read_again(
+    procedure: Procedure,
+    study: Study,
+    owner: Owner,
+    source: Study,
+    answer: OwnAnswer,
+    *,
+    lender: Procedure,
+) -> Release:
+    """Return a release that one of a study's owners made for ``source``, as this study expects it.
+
+    The caller has checked the signatures and digests of both; ``lender`` is the procedure of ``source``.
+
+    Raises:
+        ReleaseError: it does not fit the study that it was made for, or is not in the open.
+        StudyError: it cannot be read again for this study.
+    """
+    if answer.release is None:
+        raise ReleaseError("it is not in the open")
+    check_study(lender, source)
+    check_answer(lender, source, answer)
+    return reread(procedure, study, owner, source, answer.release, lender=lender)
 
 
 def require_received(relay: Relay | None, sent: str | None, answer: OwnAnswer) -> None:
