@@ -52,8 +52,8 @@ class RelayPart:
             )
         found = (
             f"{sender} sends {self.relay.sends or 'its numbers, with random noise'}, sealed to this agent, "
-            "which sets them against the exact rows here. The result is kept in this agent's own database. It is private for "
-            f"{sender} alone, and exact for the people in this data set: do not pass it on."
+            "which sets them against the exact rows here. The result is kept in this agent's own database. "
+            f"It is private for {sender} alone, and exact for the people in this data set: do not pass it on."
         )
         leaves = numbers if self.relay.publishes else RECEIPT
         return f"{found} What would leave: {leaves}, and the number of units."
@@ -70,9 +70,9 @@ class RelayPart:
         else:
             first = f"In the first of two rounds {sender} releases, in the open: {sends}."
         seen = (
-            f"The tester, {receiver} and everyone who reads the study's transcript see it, for good, and later "
-            f"studies may read it again. {receiver} knows whose it is: it sets it against its own exact rows "
-            "of the same people."
+            f"The tester, {receiver} and everyone who reads the study's transcript see it, for good, and "
+            f"later studies may read it again. {receiver} knows whose it is: it sets it against its own "
+            "exact rows of the same people."
         )
         answer = self._answers if own == sender else numbers
         if not relay.publishes:
@@ -80,9 +80,9 @@ class RelayPart:
         second = (
             f"In the second round {receiver} releases {answer}, for everyone to see."
             if own == sender
-            else f"What would leave, in the second round: {answer}, and the number of units, for everyone to "
-            f"see. Nothing is computed or spent here before {sender}'s release has come and its signature and "
-            "form hold."
+            else f"What would leave, in the second round: {answer}, and the number of units, for everyone "
+            f"to see. Nothing is computed or spent here before {sender}'s release has come, and its "
+            "signature and form hold."
         )
         return " ".join((first, seen, second, self._spent_by_round()))
 
@@ -94,7 +94,7 @@ class RelayPart:
             amounts = "nothing" if budget is None else _amounts(budget)
             rounds.append(f"{words} spends {amounts} of {owner.name}'s {owner.data_set}")
         return (
-            f"Approval is given once: {', '.join(rounds)}; a round that does not come about spends nothing."
+            f"Each owner approves once, before both: {', '.join(rounds)}. A round that fails spends nothing."
         )
 
     @property
@@ -103,6 +103,11 @@ class RelayPart:
             return "a covariance"
         count = self.relay.numbers
         return "1 number" if count == 1 else f"{count} numbers"
+
+    @property
+    def leaves_a_record(self) -> bool:
+        """Whether what leaves is, in its own words, other than noisy numbers: an answer about each person."""
+        return bool(self.relay.sends) and self.name == self.relay.sender.name
 
     @property
     def leaves_a_receipt(self) -> bool:
@@ -147,7 +152,7 @@ class Asked:
         """What would be sent, in a few words, beside the number of units."""
         if self.part is not None and self.part.leaves_a_receipt:
             return RECEIPT
-        if self.part is not None and self.part.relay.sends and self.part.name == self.part.relay.sender.name:
+        if self.part is not None and self.part.leaves_a_record:
             return self.part.relay.sends
         return _what_leaves(self.numbers_released, self.cost, self.candidates)
 
@@ -209,7 +214,9 @@ def plain_words(
         f"The curator {study.curator.name} computes it from all owners' rows together."
         if study.curator is not None
         else "",
-        "No row, no value and no exact figure leaves.",
+        "No row, no value and no exact figure leaves."
+        if part is None or not part.leaves_a_record
+        else "No exact row, value or figure leaves; each answer is random, and is still about a person.",
         f"It spends {_amounts(cost)} of the data set's budget, once, and this cannot be taken back."
         if part is None or part.relay.spends(part.name)
         else "It spends nothing of the data set's budget.",
