@@ -164,7 +164,7 @@ def answer(exchange: Exchange) -> str:
     """Return what a route answers, in a cell."""
     forms: tuple[tuple[Mapping[str, Egress], str], ...] = (
         (egress.ENVELOPE, "an envelope"),
-        (egress.PACKAGE, "a sealed release's package"),
+        (egress.PACKAGE, "a sealed release's package; of a release in the open, its envelope"),
         (egress.TRANSCRIPT, "the transcript"),
     )
     parts = [text for fields, text in forms if exchange.answer == fields]

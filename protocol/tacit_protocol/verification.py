@@ -22,17 +22,15 @@ from pydantic import BaseModel
 
 from tacit_protocol.messages.encoding import MessageError, decode, digest, encode
 from tacit_protocol.messages.release import DeclineMessage, PublicRule, Release, ReleaseMessage
-from tacit_protocol.messages.study import CancellationMessage, Study
+from tacit_protocol.messages.study import CancellationMessage, Owner, Party, Study
 from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript, VerdictMessage
 from tacit_protocol.procedures.base import (
     Procedure,
     Progress,
     ReleaseError,
     StudyError,
-    check_release,
     check_study,
     require_canonical,
-    reread,
 )
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import (
@@ -40,6 +38,7 @@ from tacit_protocol.procedures.relay import (
     Relay,
     check_answer,
     conclude,
+    read_again,
     read_answer,
     relay_of,
     require_received,
@@ -47,7 +46,6 @@ from tacit_protocol.procedures.relay import (
 from tacit_protocol.signing.envelope import (
     CANCELLATION_TYPE,
     DECLINE_TYPE,
-    RELEASE_TYPE,
     STUDY_TYPE,
     VERDICT_TYPE,
     EnvelopeError,
@@ -164,8 +162,14 @@ def verify_transcript(
     with _failing("transcript"):
         transcript = decode(Transcript, data, size_bytes_max=TRANSCRIPT_BYTES_MAX)
     study, study_digest = _verify_study(transcript, tester_key)
-    releases, digests, units = _verify_releases(transcript, study, study_digest)
-    _verify_reused(transcript, study, releases, digests)
+    answers = _verify_answers(transcript, study, study_digest)
+    reused = _verify_reused(transcript, study)
+    digests = {name: answer.digest for name, (answer, _) in reused.items()}
+    digests |= {name: answer.digest for name, answer in answers.items()}
+    _verify_rounds(study, answers, digests)
+    releases = {name: answer.release for name, answer in answers.items() if answer.release is not None}
+    releases |= {name: release for name, (_, release) in reused.items()}
+    units = {name: answer.units for name, answer in answers.items()}
     verdict = _verify_verdict(transcript, study, study_digest)
     _verify_roster(study, verdict, digests)
     rules = _verify_declines(transcript, study, study_digest, verdict)
@@ -204,61 +208,64 @@ def _check_study(step: Step, study: Study) -> Procedure:
     with _failing(step):
         procedure = procedure_named(study.procedure)
         check_study(procedure, study)
+        relay_of(procedure, study)
     return procedure
 
 
-def _verify_releases(
-    transcript: Transcript, study: Study, study_digest: str
-) -> tuple[dict[str, Release], dict[str, str], dict[str, int]]:
-    """Return the releases, and the digest and the units of every answer, by owner."""
-    keys = {party.name: party.key for party in study.senders}
-    strangers = sorted(set(transcript.releases) - set(keys))
+def _verify_answers(transcript: Transcript, study: Study, study_digest: str) -> dict[str, OwnAnswer]:
+    """Return every answer by owner, each by itself checked."""
+    senders = {party.name: party for party in study.senders}
+    strangers = sorted(set(transcript.releases) - set(senders))
     if strangers:
         raise VerificationError("release", "the study's roster does not name this owner", strangers[0])
     procedure = procedure_named(study.procedure)
     relay = relay_of(procedure, study)
     answers = {}
     for name, text in transcript.releases.items():
-        answers[name] = _read_answer(relay, text, study_digest, name, keys[name])
-    digests = {name: answer.digest for name, answer in answers.items()}
+        answers[name] = _read_answer("release", relay, text, study_digest, senders[name])
+        with _failing("release", name):
+            check_answer(procedure, study, answers[name])
+    return answers
+
+
+def _verify_rounds(study: Study, answers: Mapping[str, OwnAnswer], digests: Mapping[str, str]) -> None:
+    """Check that whoever answers to another's release answers to the one that is there."""
+    relay = relay_of(procedure_named(study.procedure), study)
     sent = None if relay is None else digests.get(relay.sender.name)
     for name, answer in answers.items():
         with _failing("release", name):
-            check_answer(procedure, study, answer)
             require_received(relay, sent, answer)
-    releases = {name: a.release for name, a in answers.items() if a.release is not None}
-    return releases, digests, {name: answer.units for name, answer in answers.items()}
 
 
-def _read_answer(relay: Relay | None, text: str, study_digest: str, name: str, key: str) -> OwnAnswer:
-    with _failing("release", name):
-        answer = read_answer(relay, text.encode("utf-8"), name, key)
-    if (answer.study, answer.party) != (study_digest, name):
-        raise VerificationError("release", "it was made for another study or owner", name)
+def _read_answer(
+    step: Step, relay: Relay | None, text: str, study_digest: str, sender: Party | Owner
+) -> OwnAnswer:
+    with _failing(step, sender.name):
+        answer = read_answer(relay, text.encode("utf-8"), sender.name, sender.key)
+    if (answer.study, answer.party) != (study_digest, sender.name):
+        raise VerificationError(step, "it was made for another study or owner", sender.name)
     return answer
 
 
-def _verify_reused(
-    transcript: Transcript, study: Study, releases: dict[str, Release], digests: dict[str, str]
-) -> None:
-    """Check the releases that are read again, and add what this study reads in them, and their digests."""
+def _verify_reused(transcript: Transcript, study: Study) -> dict[str, tuple[OwnAnswer, Release]]:
+    """Return the answers that are read again, by owner, and what this study reads in each."""
     if set(transcript.reused) != {owner.name for owner in study.reusing}:
         raise VerificationError("reuse", "it holds other earlier releases than the study names")
     if set(transcript.sources) != {owner.reuses for owner in study.reusing}:
         raise VerificationError("reuse", "it holds other earlier studies than the study names")
     sources = {named: _verify_source(named, text) for named, text in transcript.sources.items()}
     procedure = procedure_named(study.procedure)
+    found = {}
     for owner in study.reusing:
         source_digest, text = str(owner.reuses), transcript.reused[owner.name]
-        source, source_procedure = sources[source_digest]
-        payload = _open("reuse", text, RELEASE_TYPE, owner.key, owner.name)
-        message = _read_own("reuse", ReleaseMessage, payload, source_digest, owner.name)
-        digests[owner.name] = digest(payload)
+        source, lender = sources[source_digest]
+        answer = _read_answer("reuse", None, text, source_digest, owner)
         with _failing("reuse", owner.name):
-            check_release(source_procedure, source, message.release)
-            releases[owner.name] = reread(
-                procedure, study, owner, source, message.release, lender=source_procedure
+            found[owner.name] = (
+                answer,
+                read_again(procedure, study, owner, source, answer, lender=lender),
             )
+    return found
 
 
 def _verify_source(named: str, text: str) -> tuple[Study, Procedure]:

@@ -7,12 +7,11 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-import sqlalchemy as sa
-from fault_world import NOW, URL, enrol, key_of, sealed
-from peer_world import PROCEDURE, RECEIVER, SENDER, make_peer_agent, peer_study
-from simulation import Simulation
+from fault_world import NOW, key_of, sealed
+from peer_world import PROCEDURE, RECEIVER, SENDER, peer_study
+from relay_simulation import RelaySimulation as World
+from relay_simulation import problem
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, digest, encode
 from tacit_protocol.messages.release import (
@@ -38,10 +37,8 @@ from tacit_protocol.signing.envelope import (
     seal,
 )
 from tacit_protocol.signing.sealing import SealContext, certified_bytes, certify, open_sealed, seal_to
-from tacit_protocol.signing.tokens import issue_token
 from tacit_services.agent import releases as sealed_module
 from tacit_services.agent import views
-from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.schema import OUTBOX, RECEIVED, STUDIES
 from tacit_services.agent.settings import DataSetSettings
@@ -49,86 +46,12 @@ from tacit_services.agent.studies import study_row
 from tacit_services.shared.database import run_transaction
 from tacit_services.tester.tables import SEALED
 
-PARTIES = (SENDER, RECEIVER, "west")
-
-
-class World(Simulation):
-    """A tester and both agents in memory, and every byte that went between them."""
-
-    parties = (SENDER, RECEIVER)
-
-    def __init__(self, folder: Path) -> None:
-        self.bodies: list[bytes] = []
-        self.change: Callable[[bytes], bytes] = lambda content: content
-        """What the tester does to a sealed package before it hands it out."""
-        self.make_templates(folder)
-        super().__init__(folder, folder)
-
-    @staticmethod
-    def fill_tester(connection: sa.Connection) -> None:
-        enrol(connection, PARTIES)
-
-    def make_agent(self, owner: str, **uses: Any) -> Agent:
-        return make_peer_agent(self.folder, owner, **uses)
-
-    def carry(self, request: httpx.Request) -> httpx.Response:
-        response = self.network.carry(request)
-        content = response.read()
-        self.bodies += [request.content, content]
-        if "/sealed/" in request.url.path and response.status_code == 200:
-            content = self.change(content)
-        headers = {name: value for name, value in response.headers.items() if name != "content-length"}
-        return httpx.Response(response.status_code, headers=headers, stream=httpx.ByteStream(content))
-
-    def call(self, method: str, path: str, party: str | None, content: bytes | None = None) -> httpx.Response:
-        headers = {"content-type": "application/json"}
-        if party is not None:
-            headers["authorization"] = f"Bearer {issue_token(key_of(party), URL, int(self.now))}"
-        response = self.network.deliver(httpx.Request(method, URL + path, headers=headers, content=content))
-        response.read()
-        return response
-
-    def ask(self, study: Study | None = None) -> str:
-        name, envelope = sealed(study or peer_study())
-        response = self.call("PUT", f"/v1/studies/{name}", "ada", envelope)
-        assert response.status_code == 201, response.text
-        return name
-
-    def send(self) -> None:
-        """Let the sender answer."""
-        self.agents[SENDER].poll(0)
-        self.agents[SENDER].work()
-
-    def receive(self) -> None:
-        self.agents[RECEIVER].poll(0)
-        self.agents[RECEIVER].work()
-
-    def finish(self) -> None:
-        self.send()
-        self.receive()
-        self.work_at_tester()
-        self.agents[RECEIVER].fetch_verdicts()
-
-    def rows(self, name: str, table: sa.Table) -> list[Any]:
-        return self.read(name, lambda c: list(c.execute(table.select())))
-
-    def state(self, study: str) -> str:
-        return {row.digest: row.state for row in self.rows(RECEIVER, STUDIES)}[study]
-
-    def package(self) -> bytes:
-        """Return what the sender stored to be sent."""
-        return bytes(self.rows(SENDER, OUTBOX)[-1].envelope)
-
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
     world = World(tmp_path)
     yield world
     world.close()
-
-
-def problem(response: httpx.Response) -> str:
-    return str(response.json()["type"]).rpartition(":")[2]
 
 
 def opened(study: str, package: bytes) -> ReleaseMessage:

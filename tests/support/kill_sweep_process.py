@@ -12,6 +12,7 @@ agent      an owner's agent, and another owner who is never killed
 peer       both agents of peer mode in one process, each with a database of its own, which die together:
            whichever of them comes to the step. ``publish`` plants no mistake: the receiver releases a
            private covariance
+two rounds the same of a study whose first round is in the open: both release, and both pay
 reuse      nobody: the study only reads earlier releases again, and the tester does everything by itself
 curator    a curator with the data of two owners. One of them decides by hand: its yes is given again and
            again until it has been recorded, as a person would who gets no answer
@@ -43,6 +44,7 @@ import httpx
 import peer_world
 import psycopg
 import sqlalchemy as sa
+import two_round_world
 from curated_world import CURATOR
 from fault_world import NOW, PROCEDURE, SeededNoise, enrol, key_of, make_agent, make_tester, sealed, study_of
 from peer_world import RECEIVER, SENDER
@@ -468,6 +470,24 @@ class PeerSweep(Sweep):
         return wanted
 
 
+class TwoRoundSweep(PeerSweep):
+    """The same of a study whose first round is in the open."""
+
+    def __init__(self, folder: Path, party_url: str, tester_url: str) -> None:
+        super().__init__(folder, party_url, tester_url)
+        self.studies = {False: sealed(two_round_world.two_round_study())}
+
+    def make_study(self) -> Study:
+        return two_round_world.two_round_study()
+
+    def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
+        make = two_round_world.make_two_round_agent
+        return {name: self.make_party(make, name, noise) for name in self.parties}
+
+    def wanted(self, name: str) -> dict[str, Any]:
+        return Sweep.wanted(self, name)
+
+
 class ReuseSweep(Sweep):
     """A supervisor of a tester that holds a completed study, and is sent one that reuses its releases."""
 
@@ -686,6 +706,7 @@ PLANTED: dict[str | None, Callable[[Sweep], None]] = {
 SWEEPS: dict[str, type[Sweep]] = {
     "agent": Sweep,
     "peer": PeerSweep,
+    "two rounds": TwoRoundSweep,
     "reuse": ReuseSweep,
     "curator": CuratorSweep,
 }
@@ -707,7 +728,7 @@ def main(kind: str, folder: str, party_url: str, tester_url: str) -> None:
     configure_logging("ERROR")
     for name in IMPORTED_LATE:
         importlib.import_module(name)
-    for procedure in (PROCEDURE, curated_world.CuratedSum()):
+    for procedure in (PROCEDURE, curated_world.CuratedSum(), two_round_world.PROCEDURE):
         discovery.PROCEDURES[procedure.name] = procedure
     answer_cases(SWEEPS[kind](Path(folder), party_url, tester_url).run)
 

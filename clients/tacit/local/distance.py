@@ -125,7 +125,7 @@ def run_peer(
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
     if combined.finding is None:
-        raise TypeError("the receiver finds nothing")
+        raise TypeError("the procedure keeps no finding")
     stated, found = result_from(verdict, study), result_from(combined.finding, study)
     if not isinstance(stated, PeerResult) or not isinstance(found, DistanceCorrelationResult):
         raise TypeError("the procedure has a result of another type")

@@ -139,6 +139,7 @@ def stewards_words(prepared: PreparedStudy) -> dict[str, str]:
     """Return what the steward of whoever answers will read, by its name."""
     from tacit_protocol.procedures.disclosure import Asked  # noqa: PLC0415 (statistics load when needed)
     from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415
+    from tacit_protocol.procedures.relay import cost_for  # noqa: PLC0415
 
     study, procedure = prepared.study, procedure_named(prepared.study.procedure)
     if study.curator is not None:
@@ -146,13 +147,12 @@ def stewards_words(prepared: PreparedStudy) -> dict[str, str]:
         # Each of these owners reads the same of its own data set at the curator.
         accounts = {owner.name: f"{owner.name}/{owner.data_set}" for owner in study.owners}
         return {name: asked.plain_words(study, None, account) for name, account in accounts.items()}
-    return {
-        owner.name: Asked.of(procedure, study, prepared.guarantee, owner.name).plain_words(
-            study, owner, owner.data_set
-        )
-        for owner in study.owners
-        if owner.reuses is None
-    }
+    words = {}
+    for owner in study.owners:
+        if owner.reuses is None:
+            asked = Asked.of(procedure, study, cost_for(procedure, study, owner.name), owner.name)
+            words[owner.name] = asked.plain_words(study, owner, owner.data_set)
+    return words
 
 
 def plan_in_process(draft: StudyDraft, effect: float | None, seconds: float) -> Planned:

@@ -1,5 +1,6 @@
 """What a study would do with an owner's data, in words that agents, curators and analysts all show."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain
@@ -12,7 +13,7 @@ from tacit_protocol.privacy.guarantee import (
     Guarantee,
 )
 from tacit_protocol.procedures.base import Procedure, candidates_of
-from tacit_protocol.procedures.relay import Relay, numbers_released_by, relay_of
+from tacit_protocol.procedures.relay import Relay, cost_for, numbers_released_by, relay_of
 
 COLUMNS_LISTED_MAX = 30
 """Columns that are listed by name; of more, the number is given."""
@@ -24,32 +25,89 @@ RECEIPT = "a receipt, which depends on no data"
 
 @dataclass(frozen=True)
 class RelayPart:
-    """Whose words: the owner of that name, in a study where one owner's release goes to another."""
+    """Whose words: the owner of that name, in a study where one owner's release goes to another.
+
+    ``costs`` is what each owner that releases something spends, by name.
+    """
 
     relay: Relay
     name: str
+    costs: Mapping[str, Guarantee]
 
     def what_leaves(self, numbers: str) -> str:
         """Say what would leave, to whom, and where the result stays."""
+        if not self.relay.sealed:
+            return self._in_the_open(numbers)
         sender, receiver = self.relay.sender.name, self.relay.receiver.name
         if self.name == sender:
             end = (
-                f"{receiver} then releases a covariance, with random noise for its own units."
+                f"{receiver} then releases {self._answers}, with random noise for its own units."
                 if self.relay.publishes
                 else f"What {receiver} finds stays with {receiver}."
             )
             return (
-                f"What would leave: {numbers}, sealed to {receiver}, and the number of units. The tester "
-                f"carries them and cannot read them; {receiver} reads them and sets them against its own "
-                f"exact rows. {end}"
+                f"What would leave: {self.relay.sends or numbers}, sealed to {receiver}, and the number of "
+                f"units. The tester carries them and cannot read them; {receiver} reads them and sets them "
+                f"against its own exact rows. {end}"
             )
         found = (
-            f"{sender} sends its numbers, with random noise, sealed to this agent, which sets them against "
-            "the exact rows here. The result is kept in this agent's own database. It is private for "
-            f"{sender} alone, and exact for the people in this data set: do not pass it on."
+            f"{sender} sends {self.relay.sends or 'its numbers, with random noise'}, sealed to this agent, "
+            "which sets them against the exact rows here. The result is kept in this agent's own database. "
+            f"It is private for {sender} alone, and exact for the people in this data set: do not pass it on."
         )
         leaves = numbers if self.relay.publishes else RECEIPT
         return f"{found} What would leave: {leaves}, and the number of units."
+
+    def _in_the_open(self, numbers: str) -> str:
+        """Say both rounds, whichever owner is asked: the one approval is for its own, and it sees both."""
+        relay, own = self.relay, self.name
+        sender, receiver = relay.sender.name, relay.receiver.name
+        sends = relay.sends or (numbers if own == sender else "its numbers, each with random noise")
+        if own == sender:
+            first = f"What would leave, in the first of two rounds: {sends}, and the number of units."
+        elif relay.sender.reuses is not None:
+            first = f"{sender} released for an earlier study, in the open: {sends}. It is asked for no other."
+        else:
+            first = f"In the first of two rounds {sender} releases, in the open: {sends}."
+        seen = (
+            f"The tester, {receiver} and everyone who reads the study's transcript see it, for good, and "
+            f"later studies may read it again. {receiver} knows whose it is: it sets it against its own "
+            "exact rows of the same people."
+        )
+        answer = self._answers if own == sender else numbers
+        if not relay.publishes:
+            answer = RECEIPT
+        second = (
+            f"In the second round {receiver} releases {answer}, for everyone to see."
+            if own == sender
+            else f"What would leave, in the second round: {answer}, and the number of units, for everyone "
+            f"to see. Nothing is computed or spent here before {sender}'s release has come, and its "
+            "signature and form hold."
+        )
+        return " ".join((first, seen, second, self._spent_by_round()))
+
+    def _spent_by_round(self) -> str:
+        relay = self.relay
+        rounds = []
+        for words, owner in (("round one", relay.sender), ("round two", relay.receiver)):
+            budget = None if owner.reuses else self.costs.get(owner.name)
+            amounts = "nothing" if budget is None else _amounts(budget)
+            rounds.append(f"{words} spends {amounts} of {owner.name}'s {owner.data_set}")
+        return (
+            f"Each owner approves once, before both: {', '.join(rounds)}. A round that fails spends nothing."
+        )
+
+    @property
+    def _answers(self) -> str:
+        if not self.relay.sends and self.relay.sealed:
+            return "a covariance"
+        count = self.relay.numbers
+        return "1 number" if count == 1 else f"{count} numbers"
+
+    @property
+    def leaves_a_record(self) -> bool:
+        """Whether what leaves is, in its own words, other than noisy numbers: an answer about each person."""
+        return bool(self.relay.sends) and self.name == self.relay.sender.name
 
     @property
     def leaves_a_receipt(self) -> bool:
@@ -71,13 +129,16 @@ class Asked:
 
     @classmethod
     def of(cls, procedure: Procedure, study: Study, cost: Guarantee, name: str) -> "Asked":
-        """Return what is asked of the sender of that name; ``cost`` is the procedure's own.
+        """Return what is asked of the sender of that name; ``cost`` is what it spends.
 
         Raises:
             StudyError: the study cannot be run as written.
         """
         relay = relay_of(procedure, study)
-        part = None if relay is None else RelayPart(relay, name)
+        part = None
+        if relay is not None:
+            spending = [owner.name for owner in study.owners if relay.spends(owner.name)]
+            part = RelayPart(relay, name, {owner: cost_for(procedure, study, owner) for owner in spending})
         numbers = numbers_released_by(procedure, study, name)
         return cls(cost, numbers, part, candidates_of(procedure, study))
 
@@ -91,6 +152,8 @@ class Asked:
         """What would be sent, in a few words, beside the number of units."""
         if self.part is not None and self.part.leaves_a_receipt:
             return RECEIPT
+        if self.part is not None and self.part.leaves_a_record:
+            return self.part.relay.sends
         return _what_leaves(self.numbers_released, self.cost, self.candidates)
 
     def plain_words(self, study: Study, owner: Owner | None, data_set: str) -> str:
@@ -151,15 +214,20 @@ def plain_words(
         f"The curator {study.curator.name} computes it from all owners' rows together."
         if study.curator is not None
         else "",
-        "No row, no value and no exact figure leaves.",
-        f"It spends epsilon {cost.budget.epsilon_micro / EPSILON_UNITS:g} and delta "
-        f"{cost.budget.delta_pico / DELTA_UNITS:g} of the data set's budget, once, and this cannot be "
-        "taken back."
+        "No row, no value and no exact figure leaves."
+        if part is None or not part.leaves_a_record
+        else "No exact row, value or figure leaves; each answer is random, and is still about a person.",
+        f"It spends {_amounts(cost)} of the data set's budget, once, and this cannot be taken back."
         if part is None or part.relay.spends(part.name)
         else "It spends nothing of the data set's budget.",
         "A person who is in several owners' data is protected by the sum of what they spend.",
     ]
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _amounts(cost: Guarantee) -> str:
+    budget = cost.budget
+    return f"epsilon {budget.epsilon_micro / EPSILON_UNITS:g} and delta {budget.delta_pico / DELTA_UNITS:g}"
 
 
 def _what_leaves(numbers_released: int, cost: Guarantee, candidates: int) -> str:

@@ -7,14 +7,24 @@ everybody reads the answers of a study.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import decode, digest
 from tacit_protocol.messages.release import Receipt, Release, ReleaseMessage, SealedRelease
 from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, check_parts, check_release
+from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.procedures.base import (
+    Procedure,
+    Progress,
+    ReleaseError,
+    StudyError,
+    check_parts,
+    check_release,
+    check_study,
+    reread,
+)
 from tacit_protocol.signing.envelope import RECEIPT_TYPE, RELEASE_TYPE, SEALED_RELEASE_TYPE, open_envelope
 from tacit_protocol.verdicts.base import BaseVerdict
 
@@ -44,6 +54,7 @@ class Relay:
             transcript, and the receiver's release names it.
         numbers: how many noisy numbers a receiver releases that publishes.
         sends: what the sender releases, in words for stewards; "" where it is noisy numbers.
+        costs: what each owner spends, by name, where the rounds cost differently; otherwise ``cost`` says it.
     """
 
     procedure: "RelayedProcedure"
@@ -53,6 +64,7 @@ class Relay:
     sealed: bool = True
     numbers: int = 1
     sends: str = ""
+    costs: Mapping[str, Guarantee] = field(default_factory=dict)
 
     def kind_of(self, name: str) -> AnswerKind:
         """Return what the owner of that name answers with."""
@@ -96,7 +108,19 @@ def relay_of(procedure: Procedure, study: Study) -> Relay | None:
     Raises:
         StudyError: the study cannot be run as written.
     """
-    return procedure.relay(study) if isinstance(procedure, RelayedProcedure) else None
+    relay = procedure.relay(study) if isinstance(procedure, RelayedProcedure) else None
+    if relay is not None and (relay.receiver.reuses or (relay.sealed and relay.sender.reuses)):
+        raise StudyError(
+            "of a study of two rounds, a release of the first in the open may be read again, and no other; "
+            "leave the other owner's reuses out"
+        )
+    return relay
+
+
+def cost_for(procedure: Procedure, study: Study, name: str) -> Guarantee:
+    """Return what the owner of that name spends where it releases something."""
+    relay = relay_of(procedure, study)
+    return relay.costs[name] if relay is not None and relay.costs else procedure.cost(study)
 
 
 def numbers_released_by(procedure: Procedure, study: Study, name: str) -> int:
@@ -179,6 +203,30 @@ def check_own_release(procedure: Procedure, study: Study, name: str, release: Re
         relay.procedure.check_received(study, release)
     else:
         check_release(procedure, study, release)
+
+
+def read_again(
+    procedure: Procedure,
+    study: Study,
+    owner: Owner,
+    source: Study,
+    answer: OwnAnswer,
+    *,
+    lender: Procedure,
+) -> Release:
+    """Return a release that one of a study's owners made for ``source``, as this study expects it.
+
+    The caller has checked the signatures and digests of both; ``lender`` is the procedure of ``source``.
+
+    Raises:
+        ReleaseError: it does not fit the study that it was made for, or is not in the open.
+        StudyError: it cannot be read again for this study.
+    """
+    if answer.release is None:
+        raise ReleaseError("it is not in the open")
+    check_study(lender, source)
+    check_answer(lender, source, answer)
+    return reread(procedure, study, owner, source, answer.release, lender=lender)
 
 
 def require_received(relay: Relay | None, sent: str | None, answer: OwnAnswer) -> None:

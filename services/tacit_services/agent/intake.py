@@ -26,7 +26,7 @@ from tacit_protocol.procedures.base import (
     require_canonical,
     require_units,
 )
-from tacit_protocol.procedures.relay import Relay, relay_of
+from tacit_protocol.procedures.relay import Relay, cost_for, relay_of
 from tacit_protocol.signing.envelope import STUDY_TYPE, EnvelopeError, open_envelope, peek_key_id
 from tacit_services.agent.data.reader import IN_THIS_THREAD, AlignedUnits, Computing, row_draw
 from tacit_services.agent.data.source import Source
@@ -115,6 +115,11 @@ class Job:
     def receives(self) -> bool:
         """Whether another owner's release comes here."""
         return self.relay is not None and self.sender == self.relay.receiver.name
+
+    @property
+    def sends_on(self) -> bool:
+        """Whether this owner's release goes to another owner, who answers in a second round."""
+        return self.relay is not None and self.sender == self.relay.sender.name
 
     @property
     def spends(self) -> bool:
@@ -231,14 +236,17 @@ class StudyIntake(ABC):
             refuse("invalid-signature", "the study is signed by another key than its analyst's")
         return study
 
-    def price(self, study: Study) -> tuple[Procedure, Guarantee]:
-        """Return a study's procedure and what it costs; raises StudyRefusedError where it cannot be run."""
+    def price(self, study: Study, name: str) -> tuple[Procedure, Guarantee]:
+        """Return a study's procedure and what it costs the sender of that name.
+
+        Raises StudyRefusedError where it cannot be run.
+        """
         procedure = self._procedures.get(study.procedure)
         if procedure is None:
             refuse("study-refused", "there is no such procedure in this version")
         try:
             check_study(procedure, study)
-            cost = procedure.cost(study)
+            cost = cost_for(procedure, study, name)
         except StudyError as error:
             refuse("study-refused", str(error))
         if (
@@ -309,7 +317,8 @@ class Intake(StudyIntake):
         part = Part(owner.name, data_set.name, data_set.open, self._policy, unit_key=unit_key)
         relay = relay_of(procedure, study)
         job = Job(study_digest, study, owner.name, (part,), procedure, cost, relay)
-        if job.receives and (owner.sealing is None or owner.sealing.key != self._sealing_key):
+        is_sealed = relay is not None and relay.sealed and job.receives
+        if is_sealed and (owner.sealing is None or owner.sealing.key != self._sealing_key):
             refuse("forbidden", "the study seals to another key than this agent's")
         return job
 
@@ -349,7 +358,7 @@ def require_allowed(
     try:
         rules.require_analysts_name(study.analyst.key, study.analyst.name)
         rules.require_study(study, owner, data_set)
-        procedure, cost = intake.price(study)
+        procedure, cost = intake.price(study, owner.name)
         relay = relay_of(procedure, study)
         if relay is None or relay.spends(owner.name):
             rules.require_budget(study.budget)

@@ -93,7 +93,7 @@ class Participant:
         self._confirmed: set[str] = set()
         """Studies of which the tester held no release of ours when it was asked in this process's life."""
         self._releaser = Releaser(identity.key, intake, dependencies)
-        self._mailbox = Mailbox(identity.key, dependencies)
+        self._mailbox = Mailbox(identity.key, dependencies, intake.read)
 
     def units_of(self, study: Study) -> dict[str, int]:
         """Return the number of units of each owner of a study as far as it is known: read, or expected."""

@@ -10,9 +10,10 @@ the first of these moments by which it is ready, counted from the decision to ru
 
 Ready within r, it says nothing by its time. A later one tells its moment and no more.
 
-A release for another owner is sealed to it. What was fetched is kept as it came, and opened in memory alone.
-The tester that carries it is not trusted: what it could have changed is asked for again; what the sender
-signed and is wrong all the same ends the study here.
+A release for another owner's second round is sealed to it, or in the open. What was fetched is kept as it
+came; what is sealed is opened in memory alone. The tester that carries it is not trusted: what it could have
+changed is asked for again; what the sender signed and is wrong all the same ends the study here. All this is
+looked at when it comes and again before data are read, so that nothing is spent on what does not hold.
 """
 
 from collections.abc import Callable
@@ -33,9 +34,11 @@ from tacit_protocol.messages.release import (
     padded,
     unpadded,
 )
+from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import Adapts, ReleaseError, check_release
-from tacit_protocol.procedures.relay import Relay, read_answer
+from tacit_protocol.procedures.base import Adapts, ReleaseError, StudyError
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.relay import Relay, check_answer, check_own_release, read_again, read_answer
 from tacit_protocol.signing.envelope import (
     RECEIPT_TYPE,
     RELEASE_TYPE,
@@ -106,13 +109,34 @@ class Dependencies:
 log = structlog.get_logger()
 
 
+ReadStudy = Callable[[str, bytes], Study]
+"""Reads the study of a digest in its envelope; raises StudyRefusedError where it is not that study."""
+
+
 class TamperedError(Exception):
     """What the tester handed out is not what the sender signed: to be asked for again. Constant text."""
 
 
+NOT_AS_SIGNED = "what came is not what the sender signed"
+ANOTHERS = "what came was sent for another study or by another owner"
+
+
+@dataclass(frozen=True)
+class Handed:
+    """What the tester handed out of another owner's, as it came, and when.
+
+    ``package`` is the sealed package, or the signed release where it is in the open. ``source`` is the
+    envelope of the earlier study that the release was made for, where it is read again.
+    """
+
+    package: bytes
+    source: bytes | None
+    at: int
+
+
 @dataclass(frozen=True)
 class Received:
-    """Another owner's release, opened; the digest of the sender's statement; and when it was fetched."""
+    """Another owner's release, opened; the digest of what the sender signed; and when it was fetched."""
 
     release: Release
     statement: str
@@ -140,6 +164,34 @@ def seal_release(job: Job, relay: Relay, message: ReleaseMessage, key: PrivateKe
     return encode(SealedPackage.of(envelope, ciphertext))
 
 
+def open_release(job: Job, relay: Relay, handed: Handed, read: ReadStudy) -> Received:
+    """Read another owner's release in the open, once everything about it holds; ``read`` reads studies.
+
+    Raises:
+        TamperedError: the tester, or somebody between, changed it or handed out something else.
+        StudyRefusedError: the sender's own release does not fit the study.
+    """
+    sender, source = relay.sender, None
+    try:
+        answer = read_answer(relay, handed.package, sender.name, sender.key)
+        if sender.reuses is not None:
+            source = read(sender.reuses, handed.source or b"")
+    except (MessageError, EnvelopeError, StudyRefusedError):
+        raise TamperedError(NOT_AS_SIGNED) from None
+    if (answer.study, answer.party) != (sender.reuses or job.digest, sender.name) or answer.release is None:
+        raise TamperedError(ANOTHERS)
+    try:
+        release = answer.release
+        if source is None:
+            check_answer(job.procedure, job.study, answer)
+        else:
+            lender = procedure_named(source.procedure)
+            release = read_again(job.procedure, job.study, sender, source, answer, lender=lender)
+    except (ReleaseError, StudyError) as error:
+        refuse("release-refused", f"the other owner's release: {error}")
+    return Received(release, answer.digest, handed.at)
+
+
 def open_package(job: Job, relay: Relay, package: bytes, key: PrivateKey, at: int) -> Received:
     """Open what was sealed to this owner, once everything about it holds.
 
@@ -153,10 +205,10 @@ def open_package(job: Job, relay: Relay, package: bytes, key: PrivateKey, at: in
         answer = read_answer(relay, parts.statement.encode("utf-8"), sender.name, sender.key)
         ciphertext = parts.sealed
     except (MessageError, EnvelopeError):
-        raise TamperedError("what came is not what the sender signed") from None
+        raise TamperedError(NOT_AS_SIGNED) from None
     sealed = answer.sealed
     if sealed is None or (answer.study, answer.party) != (job.digest, sender.name):
-        raise TamperedError("what came was sent for another study or by another owner")
+        raise TamperedError(ANOTHERS)
     if sealed.ciphertext_digest != ciphertext_digest(ciphertext):
         raise TamperedError("the ciphertext is not the one that the sender signed")
     release = _open(job, relay, sealed, ciphertext, key)
@@ -170,7 +222,7 @@ def _open(job: Job, relay: Relay, sealed: SealedRelease, ciphertext: bytes, key:
             raise ReleaseError("it was made for another study or owner")
         if (sealed.receiver, sealed.units) != (relay.receiver.name, message.release.units):
             raise ReleaseError("the statement about it says something else")
-        relay.procedure.check_received(job.study, message.release)
+        check_own_release(job.procedure, job.study, message.party, message.release)
     except (SealError, MessageError, ReleaseError) as error:
         refuse("release-refused", f"the other owner's sealed release: {error}")
     return message.release
@@ -182,13 +234,17 @@ def _context(job: Job, relay: Relay) -> SealContext:
 
 @dataclass
 class Mailbox:
-    """What other owners sealed to this one, by its ``key``: fetched from the tester, kept, opened."""
+    """Other owners' releases for this one's second round: fetched from the tester, kept, opened.
+
+    ``key`` opens what is sealed; ``read`` reads the earlier study of a release that is read again.
+    """
 
     key: PrivateKey
     uses: Dependencies
+    read: ReadStudy
 
     def fetch(self, job: Job, relay: Relay) -> bool:
-        """Fetch a study's sealed release unless it is kept; returns whether it has come now.
+        """Fetch the release for a study's second round unless it is kept; returns whether it has come now.
 
         Raises:
             StudyRefusedError: what the sender sent is of no use.
@@ -199,17 +255,19 @@ class Mailbox:
         package = self.uses.client.sealed_release(job.digest, relay.sender.name)
         if package is None:
             return False
+        reused = relay.sender.reuses
+        source = None if reused is None else self.uses.client.study_envelope(reused)
         reached(AgentRelayStep.SEALED_FETCHED)
-        at = int(self.uses.clock())
+        handed = Handed(package, source, int(self.uses.clock()))
         try:
-            open_package(job, relay, package, self.key, at)
+            self._open(job, relay, handed)
         except TamperedError as error:
             log.warning("sealed_not_taken", study=job.digest, reason=str(error))
             return False
 
         def store(connection: sa.Connection) -> None:
             if connection.execute(RECEIVED.select().where(RECEIVED.c.study == job.digest)).first() is None:
-                row = {"study": job.digest, "package": package, "received_at": at}
+                row = {"study": job.digest, "package": package, "source": source, "received_at": handed.at}
                 connection.execute(RECEIVED.insert().values(**row))
 
         run_transaction(self.uses.engine, store)
@@ -226,10 +284,16 @@ class Mailbox:
         kept = self._kept(job.digest)
         if kept is None:
             return None
+        source = None if kept.source is None else bytes(kept.source)
         try:
-            return open_package(job, relay, bytes(kept.package), self.key, int(kept.received_at))
+            return self._open(job, relay, Handed(bytes(kept.package), source, int(kept.received_at)))
         except TamperedError as error:
-            refuse("release-refused", f"the other owner's sealed release: {error}")
+            refuse("release-refused", f"the other owner's release: {error}")
+
+    def _open(self, job: Job, relay: Relay, handed: Handed) -> Received:
+        if relay.sealed:
+            return open_package(job, relay, handed.package, self.key, handed.at)
+        return open_release(job, relay, handed, self.read)
 
     def _kept(self, digest: str) -> sa.Row[tuple[object, ...]] | None:
         query = RECEIVED.select().where(RECEIVED.c.study == digest)
@@ -330,19 +394,21 @@ class Releaser:
         if row is None or not moved:
             return None
         self.intake.require_current(connection, job)
-        if received is not None:
+        if received is not None and summary.finding is not None:
             put_finding(connection, job.digest, summary.finding, now)
             reached(AgentRelayStep.FINDING_STORED)
         entries = self._debit(connection, job, now) if job.spends else []
         if received is None or job.spends:
-            envelope = self._sign(job, summary if received is None else summary.summary)
+            envelope = self._sign(job, summary if received is None else summary.summary, received)
         else:
             envelope = self._acknowledge(job, received)
         reached(AgentStep.RELEASE_SIGNED)
         # What was to be waited for says nothing about the data here: the schedule begins once it has come.
         since = row.changed_at if received is None else max(row.changed_at, received.at)
         send_at = send_time(since, job.study.respond_after_s, self.uses.clock())
-        if send_at >= job.study.deadline:
+        # Round two has a schedule of its own: what could not be answered any more is not released.
+        rounds_s = job.study.respond_after_s if job.sends_on else 0
+        if send_at + rounds_s >= job.study.deadline:
             raise StudyRefusedError(
                 "study-expired", "the study's schedule leaves no moment before its deadline"
             )
@@ -351,18 +417,23 @@ class Releaser:
         reached(AgentStep.RELEASE_STORED)
         return entries
 
-    def _sign(self, job: Job, summary: Any) -> bytes:
+    def _sign(self, job: Job, summary: Any, received: Received | None) -> bytes:
         """Draw the noise; return the release, signed, and sealed where it is for another owner."""
         release = job.procedure.privatise(job.study, summary, self.uses.noise)
         reached(AgentStep.NOISE_DRAWN)
         if release.guarantee != job.cost:
             raise StudyRefusedError("internal-error", "the release did not cost what the procedure stated")
-        message = ReleaseMessage(study=job.digest, party=job.sender, release=release)
-        if job.relay is None or job.receives:
-            check_release(job.procedure, job.study, release)
-            return seal(encode(message), RELEASE_TYPE, self.key)
-        job.relay.procedure.check_received(job.study, release)
-        return seal_release(job, job.relay, message, self.key)
+        check_own_release(job.procedure, job.study, job.sender, release)
+        is_second = received is not None and job.relay is not None and not job.relay.sealed
+        message = ReleaseMessage(
+            study=job.digest,
+            party=job.sender,
+            release=release,
+            received=received.statement if received is not None and is_second else None,
+        )
+        if job.relay is not None and job.relay.kind_of(job.sender) == "sealed release":
+            return seal_release(job, job.relay, message, self.key)
+        return seal(encode(message), RELEASE_TYPE, self.key)
 
     def _acknowledge(self, job: Job, received: Received) -> bytes:
         receipt = Receipt(

@@ -95,8 +95,10 @@ RECEIVED = sa.Table(
     sa.Column("study", sa.String(DIGEST_LENGTH), sa.ForeignKey("agent_studies.digest"), primary_key=True),
     sa.Column("package", sa.LargeBinary, nullable=False),
     sa.Column("received_at", sa.BigInteger, nullable=False),
+    sa.Column("source", sa.LargeBinary),
 )
-"""Another owner's release as it came, sealed to this one: it is opened in memory alone."""
+"""Another owner's release as it came: a sealed one is opened in memory alone. ``source`` is the envelope of
+the earlier study that it was made for, where it is read again."""
 
 FINDINGS = sa.Table(
     "agent_findings",

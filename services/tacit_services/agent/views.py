@@ -126,7 +126,7 @@ def finding(agent: Participant, row: StudyRow, found: bytes, found_at: int) -> d
 
 def _asked(agent: Participant, study: Study) -> tuple[Procedure, Asked] | None:
     try:
-        procedure, cost = agent.intake.price(study)
+        procedure, cost = agent.intake.price(study, agent.name)
     except StudyRefusedError:
         return None  # the row's own reason says why
     return procedure, Asked.of(procedure, study, cost, agent.name)

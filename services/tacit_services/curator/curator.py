@@ -156,7 +156,7 @@ class CuratorIntake(StudyIntake):
             refuse("study-expired", "the study's deadline has passed")
         held = read_from(self._engine, self._held, study)
         parts = tuple(self._part(study, data_set) for data_set in held)
-        procedure, cost = self.price(study)
+        procedure, cost = self.price(study, self._identity.name)
         self.require_canonical(study_digest, study, procedure)
         return Job(study_digest, study, self._identity.name, parts, procedure, cost)
 

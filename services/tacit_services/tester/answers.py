@@ -30,6 +30,7 @@ from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import GroupCommit, read_from, run_transaction
 from tacit_services.shared.failpoints import TesterRelayStep, TesterStep, reached
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester.reuse import reused_by_study
 from tacit_services.tester.studies import Studies
 from tacit_services.tester.study_completion import Signer, end, end_if_answered, release_digests
 from tacit_services.tester.tables import CANCELLATIONS, DECLINES, RELEASES, SEALED, STUDIES, not_here
@@ -163,7 +164,7 @@ def _decide(answer: Answer, study: Any, stored: _Stored, now: int) -> Taken | Pr
 
 
 RETRY_S = 5
-"""When a sealed release that is not here yet is worth asking for again."""
+"""When a release that is not here yet is worth asking for again."""
 
 
 def parted(relay: Relay | None, owner: str, body: bytes) -> tuple[bytes, bytes | None]:
@@ -187,8 +188,8 @@ def require_ciphertext(answer: OwnAnswer, ciphertext: bytes | None) -> None:
         raise ReleaseError("the ciphertext is not the one that the statement names")
 
 
-def sealed_package(engine: Engine, studies: Studies, study_digest: str, owner: str, caller_key: str) -> bytes:
-    """Return what the owner sealed to the caller, as it came.
+def release_for(engine: Engine, studies: Studies, study_digest: str, owner: str, caller_key: str) -> bytes:
+    """Return the owner's release for the caller's second round, as it came: a sealed package, or an envelope.
 
     Raises:
         ProblemError: ``unknown-study`` or ``study-archived``; ``forbidden`` for everyone but the receiver
@@ -198,14 +199,18 @@ def sealed_package(engine: Engine, studies: Studies, study_digest: str, owner: s
     study = studies.parsed(study_digest)
     relay = relay_of(procedure_named(study.procedure), study)
     if relay is None or owner != relay.sender.name or caller_key != relay.receiver.key:
-        raise ProblemError("forbidden", detail="a sealed release is for the receiver that the study names")
+        raise ProblemError("forbidden", detail="this release is handed to the receiver that the study names")
 
     def read(connection: Connection) -> bytes:
-        row = connection.execute(_SEALED, {"study": study_digest, "owner": owner}).one_or_none()
+        row = connection.execute(_SENT, {"study": study_digest, "owner": owner}).one_or_none()
         if row is None:
             raise not_here(connection, study_digest)
         if row.ciphertext is not None:
             return encode(SealedPackage.of(bytes(row.envelope), bytes(row.ciphertext)))
+        if relay.sender.reuses is not None:
+            return reused_by_study(connection, study_digest).releases[owner]
+        if row.envelope is not None and not relay.sealed:
+            return bytes(row.envelope)
         if row.state != "collecting" or row.declined is not None:
             raise ProblemError("study-closed")
         raise ProblemError("release-pending", retry_after_s=RETRY_S)
@@ -219,7 +224,7 @@ def _same_owner(table: sa.Table) -> sa.ColumnElement[bool]:
     return sa.and_(table.c.study == STUDIES.c.digest, table.c.owner == sa.bindparam("owner"))
 
 
-_SEALED = (
+_SENT = (
     sa.select(
         STUDIES.c.state,
         RELEASES.c.envelope,

@@ -56,6 +56,10 @@ def require_reusable(engine: Engine, study: Study, parsed: Parsed) -> None:
     """
     if not study.reusing:
         return
+    try:
+        relay_of(procedure_named(study.procedure), study)
+    except StudyError as error:
+        raise ProblemError("reuse-refused", detail=str(error)) from None
     read_from(engine, _require_made, study)
     reread_all(engine, study, parsed)
 

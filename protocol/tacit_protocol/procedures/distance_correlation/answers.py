@@ -28,7 +28,6 @@ from tacit_protocol.features.private_cells import (
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.randomised_tables import AnsweredTable
-from tacit_protocol.privacy.accounting import laplace_multiplier
 from tacit_protocol.privacy.exact_sums import grid_bits
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError
 from tacit_protocol.privacy.guarantee import (
@@ -42,10 +41,10 @@ from tacit_protocol.privacy.guarantee import (
     answer_bits,
 )
 from tacit_protocol.privacy.laplace_mechanism import ChoiceSource, choice_guarantee
-from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.privacy.noisy_counts import COUNTS, check_counts, count_noise, laplace_counts
+from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
 from tacit_protocol.privacy.randomised_response import UniformSource, randomise, retention
 from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError
+from tacit_protocol.procedures.counts.release import COUNTS, check_counts, count_noise, laplace_counts
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
     DistanceCorrelationParameters,

@@ -1,0 +1,278 @@
+"""A tester and owners who attack the release in the open that one owner's second round begins with."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fault_world import NOW, key_of, sealed
+from peer_world import RECEIVER, SENDER
+from relay_simulation import RelaySimulation, problem
+from two_round_world import PROCEDURE, make_two_round_agent, two_round_study
+
+from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.release import NoisyVector, Release, ReleaseMessage
+from tacit_protocol.messages.transcript import Transcript
+from tacit_protocol.procedures import discovery
+from tacit_protocol.signing.envelope import RELEASE_TYPE, digest, open_envelope, seal
+from tacit_protocol.verification import VerificationError, verify_transcript
+from tacit_services.agent import views
+from tacit_services.agent.schema import OUTBOX, RECEIVED, STUDIES
+from tacit_services.agent.studies import study_row
+from tacit_services.ledger.accounts import debits_of
+
+
+class World(RelaySimulation):
+    make = staticmethod(make_two_round_agent)
+    new_study = staticmethod(two_round_study)
+
+    def spent(self, name: str) -> list[int]:
+        """Return what an owner was debited, each time, in micro-epsilon."""
+        return [entry.epsilon_micro for entry in self.read(name, lambda c: debits_of(c, "people"))]
+
+    def message(self, name: str = SENDER) -> ReleaseMessage:
+        """Return what an owner stored last to be sent."""
+        envelope = bytes(self.rows(name, OUTBOX)[-1].envelope)
+        return decode(ReleaseMessage, open_envelope(envelope, RELEASE_TYPE, key_of(name).public_hex))
+
+    def put(self, study: str, envelope: bytes, name: str = SENDER) -> Any:
+        return self.call("PUT", f"/v1/studies/{study}/releases/{name}", name, envelope)
+
+    def transcript(self, study: str) -> bytes:
+        return self.call("GET", f"/v1/studies/{study}/transcript", "ada").content
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    monkeypatch.setitem(discovery.PROCEDURES, PROCEDURE.name, PROCEDURE)
+    world = World(tmp_path)
+    yield world
+    world.close()
+
+
+def signed(message: ReleaseMessage, name: str = SENDER, **changes: Any) -> bytes:
+    return seal(encode(message.model_copy(update=changes)), RELEASE_TYPE, key_of(name))
+
+
+def test_both_rounds_are_released_verified_and_paid_for_by_each_owner(world: World) -> None:
+    study = world.ask()
+    world.finish()
+    assert (world.spent(SENDER), world.spent(RECEIVER)) == ([1_000_000], [2_000_000])
+    found = verify_transcript(world.transcript(study), key_of("tester").public_hex)
+    assert set(found.releases) == {SENDER, RECEIVER}
+    assert world.message(RECEIVER).received == found.release_digests[SENDER]
+    assert world.message(SENDER).received is None
+
+
+def forged_by(name: str) -> Callable[[World, ReleaseMessage], bytes]:
+    return lambda _, message: seal(encode(message), RELEASE_TYPE, key_of(name))
+
+
+def of_another_study(_: World, message: ReleaseMessage) -> bytes:
+    return signed(message, study="0" * 64)
+
+
+def of_another_party(_: World, message: ReleaseMessage) -> bytes:
+    return signed(message, party="west")
+
+
+def the_receivers_own(_: World, message: ReleaseMessage) -> bytes:
+    return signed(message, RECEIVER, party=RECEIVER)
+
+
+@pytest.mark.parametrize(
+    "forge", [forged_by("tester"), forged_by("ada"), of_another_study, of_another_party, the_receivers_own]
+)
+def test_a_forged_first_round_is_not_taken_and_costs_nothing(
+    world: World, forge: Callable[[World, ReleaseMessage], bytes]
+) -> None:
+    study = world.ask()
+    world.send()
+    forged = forge(world, world.message())
+    world.change = lambda _: forged
+    world.receive()
+    assert (world.state(study), world.rows(RECEIVER, RECEIVED), world.spent(RECEIVER)) == ("approved", [], [])
+    world.change = lambda content: content
+    world.receive()
+    assert (world.state(study), world.spent(RECEIVER)) == ("sent", [2_000_000])
+
+
+def test_another_studys_first_round_is_not_taken(world: World) -> None:
+    world.ask(two_round_study(title="the first"))
+    world.send()
+    first = world.package()
+    study = world.ask(two_round_study(title="the second"))
+    assert problem(world.put(study, first)) == "digest-mismatch"
+    world.receive()
+    world.send()
+    world.change = lambda _: first
+    world.receive()
+    assert study not in {row.study for row in world.rows(RECEIVER, RECEIVED)}
+    assert (world.state(study), world.spent(RECEIVER)) == ("approved", [2_000_000])
+
+
+def test_a_first_round_that_is_withheld_ends_at_the_deadline_and_costs_the_receiver_nothing(
+    world: World,
+) -> None:
+    study = world.ask()
+    world.send()
+    world.receive = lambda: None  # type: ignore[method-assign]
+    receiver = world.agents[RECEIVER]
+    receiver.poll(0)
+    world.change = lambda _: b"{}"
+    receiver.collect()
+    world.now = two_round_study().deadline + 1
+    receiver.run_approved()
+    row = {row.digest: row for row in world.rows(RECEIVER, STUDIES)}[study]
+    assert (row.state, row.reason) == ("expired", "the deadline passed; nothing was spent")
+    assert (world.spent(SENDER), world.spent(RECEIVER)) == ([1_000_000], [])
+    world.work_at_tester()
+    found = verify_transcript(world.transcript(study), key_of("tester").public_hex)
+    assert (found.verdict.outcome, found.verdict.missing) == ("incomplete", (RECEIVER,))
+
+
+def test_a_receiver_cannot_answer_before_the_first_round_nor_to_another(world: World) -> None:
+    world.ask(two_round_study(title="the first"))
+    world.finish()
+    table, answers = world.message(RECEIVER), world.message(SENDER)
+    study = world.ask(two_round_study(title="the second"))
+    own = digest(encode(answers))
+    assert problem(world.put(study, signed(answers, study=study, received=own))) == "release-refused"
+    for received in (own, "0" * 64, None):
+        early = world.put(study, signed(table, RECEIVER, study=study, received=received), RECEIVER)
+        assert problem(early) == "release-refused"
+    world.send()
+    for received in (own, "0" * 64, None):
+        other = world.put(study, signed(table, RECEIVER, study=study, received=received), RECEIVER)
+        assert problem(other) == "release-refused"
+    world.receive()
+    assert world.state(study) == "sent"
+
+
+def less_noise(release: Release) -> Release:
+    vector = release.vectors["answers"]
+    less = vector.model_copy(update={"scale": vector.scale / 2})
+    return release.model_copy(update={"vectors": {"answers": less}})
+
+
+def one_answer_more(release: Release) -> Release:
+    vector = release.vectors["answers"]
+    more = NoisyVector(**{**vector.model_dump(), "values": (*vector.values, 1)})
+    return release.model_copy(update={"vectors": {"answers": more}})
+
+
+def another_number_of_units(release: Release) -> Release:
+    return one_answer_more(release).model_copy(update={"units": release.units + 1})
+
+
+@pytest.mark.parametrize("change", [less_noise, one_answer_more, another_number_of_units])
+def test_a_first_round_that_does_not_fit_ends_the_study_before_anything_is_spent(
+    world: World, change: Callable[[Release], Release]
+) -> None:
+    """The tester refuses what it can see; a tester that takes it, with the sender, does not get an answer."""
+    study = world.ask()
+    world.send()
+    wrong = signed(world.message(), release=change(world.message().release))
+    world.change = lambda _: wrong
+    world.receive()
+    assert (world.state(study), world.spent(RECEIVER)) == ("refused", [])
+
+
+def test_verifiers_catch_a_tester_that_shows_them_another_first_round(world: World) -> None:
+    """The sender signs two; the receiver answers to one of them, and says to which."""
+    study = world.ask()
+    world.finish()
+    transcript = decode(Transcript, world.transcript(study), size_bytes_max=2**24)
+    message = world.message()
+    values = message.release.vectors["answers"].values
+    vector = message.release.vectors["answers"].model_copy(update={"values": (values[0] + 1, *values[1:])})
+    other = signed(message, release=message.release.model_copy(update={"vectors": {"answers": vector}}))
+    swapped = transcript.model_copy(update={"releases": {**transcript.releases, SENDER: other.decode()}})
+    with pytest.raises(VerificationError, match="answers to another release") as caught:
+        verify_transcript(encode(swapped), key_of("tester").public_hex)
+    assert (caught.value.step, caught.value.party) == ("release", RECEIVER)
+    gone = transcript.model_copy(update={"releases": {RECEIVER: transcript.releases[RECEIVER]}})
+    with pytest.raises(VerificationError, match="before anything was sent"):
+        verify_transcript(encode(gone), key_of("tester").public_hex)
+
+
+def test_a_first_round_that_could_not_be_answered_any_more_is_not_released(world: World) -> None:
+    deadline = NOW + 2 * 3600
+    study = world.ask(two_round_study(respond_after_s=3600, deadline=deadline))
+    world.send()
+    row = {row.digest: row for row in world.rows(SENDER, STUDIES)}[study]
+    assert (row.state, row.problem, world.spent(SENDER)) == ("refused", "study-expired", [])
+
+
+def test_stewards_read_both_rounds_their_costs_and_who_sees_what(world: World) -> None:
+    study = world.ask()
+    words = {}
+    for name, agent in world.agents.items():
+        agent.poll(0)
+        row = world.read(name, lambda c: study_row(c, study))
+        assert row is not None
+        words[name] = str(views.detail(agent, row)["plain_words"])
+    for told in words.values():
+        assert "round one spends epsilon 1 and delta 0 of north's people" in told
+        assert "round two spends epsilon 2 and delta 0 of south's people" in told
+        assert "a noisy answer about each person" in told
+        assert "everyone who reads the study's transcript see it" in told
+    assert "each answer is random, and is still about a person" in words[SENDER]
+    assert "What would leave, in the second round: 4 numbers" in words[RECEIVER]
+
+
+def test_a_column_released_before_is_read_again_and_costs_its_owner_nothing(world: World) -> None:
+    earlier = world.ask(two_round_study(title="Earlier"))
+    world.finish()
+    first = world.package()
+    study = world.ask(two_round_study(reuses=earlier))
+    world.receive()
+    world.work_at_tester()
+    assert (world.spent(SENDER), world.spent(RECEIVER)) == ([1_000_000], [2_000_000] * 2)
+    found = verify_transcript(world.transcript(study), key_of("tester").public_hex)
+    payload = open_envelope(first, RELEASE_TYPE, key_of(SENDER).public_hex)
+    assert found.verdict.outcome == "completed"
+    assert world.message(RECEIVER).received == found.release_digests[SENDER] == digest(payload)
+
+
+@pytest.mark.parametrize("what", ["release", "study"])
+def test_an_earlier_column_that_the_tester_exchanges_is_not_taken(world: World, what: str) -> None:
+    earlier = world.ask(two_round_study(title="Earlier"))
+    world.finish()
+    other, envelope = sealed(two_round_study(title="Other"))
+    study = world.ask(two_round_study(reuses=earlier))
+    receiver = world.agents[RECEIVER]
+    if what == "release":
+        forged = signed(world.message(), study=other)
+        world.change = lambda _: forged
+    else:
+        genuine = receiver._client.study_envelope
+        receiver._client.study_envelope = lambda name: envelope if name == earlier else genuine(name)  # type: ignore[method-assign]
+    world.receive()
+    assert (world.state(study), world.spent(RECEIVER)) == ("approved", [2_000_000])
+
+
+def test_a_second_round_is_of_its_own_study_and_is_not_read_again(world: World) -> None:
+    earlier = world.ask(two_round_study(title="Earlier"))
+    world.finish()
+    study = two_round_study()
+    sender, receiver = study.owners
+    owners = (sender, receiver.model_copy(update={"reuses": earlier}))
+    name, envelope = sealed(study.model_copy(update={"owners": owners}))
+    answer = world.call("PUT", f"/v1/studies/{name}", "ada", envelope)
+    assert problem(answer) == "reuse-refused"
+    assert "may be read again, and no other" in answer.json()["detail"]
+
+
+def test_a_restarted_owner_sends_the_bytes_that_it_stored_and_no_other_answers(world: World) -> None:
+    study = world.ask()
+    world.agents[SENDER].poll(0)
+    world.agents[SENDER].confirm()
+    world.agents[SENDER].run_approved()
+    stored = world.package()
+    world.restart_agent(SENDER)
+    world.send()
+    world.finish()
+    sent = world.network.bodies[f"/v1/studies/{study}/releases/{SENDER}", "PUT"]
+    assert sent == {stored}
+    assert world.spent(SENDER) == [1_000_000]

@@ -1,0 +1,199 @@
+"""Two owners in a study of two rounds in the open: a small procedure, the study, the agents.
+
+North releases a noisy answer of each of its units; south, which holds the same people, releases a noisy table
+of those answers against its own column. The verdict reads both.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from fault_world import NOW, agent_of, key_of, study_of
+from peer_world import COLUMNS, RECEIVER, SENDER, UNITS, write_source
+from pydantic import BaseModel
+from sqlalchemy.engine import Engine
+
+from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain.table import Table
+from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent, NoisyVector
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError
+from tacit_protocol.procedures.relay import Combined, Relay
+from tacit_protocol.strict import StrictModel
+from tacit_services.agent.agent import Agent
+from tacit_services.agent.releases import Dependencies
+from tacit_services.agent.tester_client import TesterClient
+
+GRID = -20
+CAP = Budget.of("20", "1e-4")
+ANSWERS, TABLE = "answers", "table"
+
+
+class TableVerdict(StrictModel):
+    """The noisy table, and how many of the sender's answers are above a half."""
+
+    table: tuple[float, ...]
+    above: int
+    units: dict[str, int]
+
+
+class TwoRoundTable(Procedure):
+    """The first owner's noisy answers, one a unit, and the second's noisy table of them and its own cells.
+
+    A unit changes one answer by at most 1, and two cells of the table by 1 each: noise of 1/ε and of 2/ε.
+    """
+
+    name: ClassVar[str] = "two_round_table"
+    title: ClassVar[str] = "A table in two rounds, for tests"
+    families: ClassVar[frozenset[Family]] = frozenset(("pure",))
+    Parameters: ClassVar[type[BaseModel]] = StrictModel
+    Verdict: ClassVar[type[BaseModel]] = TableVerdict
+    RelayedVerdict: ClassVar[type[BaseModel]] = TableVerdict
+
+    def check(self, study: Study) -> None:
+        if len(study.owners) != 2 or any(owner.columns is None for owner in study.owners):
+            raise StudyError("the study is between two owners, each with a column of its own")
+
+    def cost(self, study: Study) -> Guarantee:
+        """Half the budget: the sender's. The receiver spends all of it."""
+        return _guarantee(Budget.of(study.budget.epsilon / 2, 0), 1)
+
+    def numbers_released(self, study: Study) -> int:
+        return UNITS
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        return ()
+
+    def summarise(self, study: Study, table: Table) -> Any:
+        return ANSWERS, _cells(table)
+
+    def privatise(self, study: Study, summary: Any, noise: NoiseSource) -> Release:
+        name, counts = summary
+        guarantee = self._costs(study)[0 if name == ANSWERS else 1]
+        scale = guarantee.events[0].noise_multiplier * (1 if name == ANSWERS else 2)
+        values = noise.laplace(counts * 2**-GRID, scale * 2.0**-GRID)
+        vector = NoisyVector(
+            values=tuple(int(value) for value in values), exponent=GRID, noise="laplace", scale=scale
+        )
+        units = len(counts) if name == ANSWERS else UNITS
+        return Release(units=units, guarantee=guarantee, vectors={name: vector})
+
+    def check_release(self, study: Study, release: Release) -> None:
+        self._check(study, release, TABLE, 4)
+
+    def check_received(self, study: Study, release: Release) -> None:
+        self._check(study, release, ANSWERS, release.units)
+
+    def check_reread(self, study: Study, release: Release) -> None:
+        self.check_received(study, release)
+
+    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:
+        if source.procedure != self.name or source.owner_named(owner.name).columns != owner.columns:
+            raise StudyError("the reused release was made by another procedure, or of another column")
+        return release
+
+    def relay(self, study: Study) -> Relay:
+        sender, receiver = study.owners
+        own, other = self._costs(study)
+        return Relay(
+            self,
+            sender,
+            receiver,
+            publishes=True,
+            sealed=False,
+            numbers=4,
+            sends="a noisy answer about each person",
+            costs={sender.name: own, receiver.name: other},
+        )
+
+    def combine(self, study: Study, received: Release, table: Table) -> Combined:
+        answers = np.array(received.vectors[ANSWERS].values) * 2.0**GRID > 0.5
+        cells = 2 * answers.astype(np.int64) + _cells(table)
+        return Combined(summary=(TABLE, np.bincount(cells, minlength=4)))
+
+    def conclude(
+        self, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
+    ) -> TableVerdict:
+        sent, table = (releases[owner.name].vectors for owner in study.owners)
+        return TableVerdict(
+            table=tuple(value * 2.0**GRID for value in table[TABLE].values),
+            above=sum(value * 2.0**GRID > 0.5 for value in sent[ANSWERS].values),
+            units=dict(units),
+        )
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> TableVerdict:
+        raise NotImplementedError
+
+    def _costs(self, study: Study) -> tuple[Guarantee, Guarantee]:
+        return self.cost(study), _guarantee(Budget.of(study.budget.epsilon, 0), 1)
+
+    def _check(self, study: Study, release: Release, name: str, count: int) -> None:
+        guarantee = self._costs(study)[0 if name == ANSWERS else 1]
+        scale = guarantee.events[0].noise_multiplier * (1 if name == ANSWERS else 2)
+        if release.guarantee != guarantee or set(release.vectors) != {name}:
+            raise ReleaseError("the release is not what the study asks for")
+        vector = release.vectors[name]
+        if len(vector.values) != count or (vector.exponent, vector.noise) != (GRID, "laplace"):
+            raise ReleaseError("the release has not the shape that the study fixes")
+        if vector.scale != scale:
+            raise ReleaseError("the release has not the noise that the study fixes")
+
+
+def _guarantee(budget: Budget, sensitivity: int) -> Guarantee:
+    return Guarantee(budget=budget, events=(LaplaceEvent(noise_multiplier=sensitivity / budget.epsilon),))
+
+
+def _cells(table: Table) -> Any:
+    return np.concatenate([(chunk.numeric[:, 0] > 0.5).astype(np.int64) for chunk in table.chunks()])
+
+
+PROCEDURE = TwoRoundTable()
+
+
+def two_round_study(reuses: str | None = None, **changes: Any) -> Study:
+    """Return a study whose first round is north's; or north's release for an earlier study."""
+    owners = tuple(
+        Owner(
+            name=name,
+            key=key_of(name).public_hex,
+            data_set="people",
+            columns=(column,),
+            reuses=reuses if name == SENDER else None,
+        )
+        for name, column in COLUMNS.items()
+    )
+    fields: dict[str, Any] = {
+        "title": "Does the response depend on the dose?",
+        "procedure": PROCEDURE.name,
+        "domain": Domain(
+            columns=tuple(NumericColumn(name=name, lower=0.0, upper=1.0) for name in COLUMNS.values())
+        ),
+        "budget": Budget.of("2", "0"),
+        "owners": owners,
+    }
+    return study_of(["unused"]).model_copy(update={**fields, **changes})
+
+
+def make_two_round_agent(
+    folder: Path,
+    name: str,
+    *,
+    engine: Engine,
+    client: TesterClient,
+    noise: NoiseSource,
+    clock: Callable[[], float] = lambda: NOW,
+    by_hand: bool = False,
+) -> Agent:
+    """Put an owner's agent together on an engine that is up to date."""
+    uses = Dependencies(engine, client, noise, clock)
+    source = write_source(folder, name)
+    return agent_of(name, source, uses, PROCEDURE, "people", COLUMNS[name], CAP, 5.0, by_hand)
+
+
+__all__ = ["PROCEDURE", "RECEIVER", "SENDER", "make_two_round_agent", "two_round_study"]
