@@ -160,7 +160,7 @@ def _asked(
     bounds: Mapping[str, Any],
     names: Sequence[str] | None,
     seed: int | None,
-    **asked: float,
+    **asked: Any,
 ) -> Result:
     """Run a study of one sample an owner; parameters name columns."""
     if not samples:

@@ -75,7 +75,7 @@ class RandomisedColumn:
         import pandas as pd  # noqa: PLC0415 (optional)
 
         ordered = isinstance(self.column, NumericColumn)
-        answers = pd.Categorical.from_codes(self.answers.tolist(), list(self.labels), ordered=ordered)
+        answers = pd.Categorical.from_codes(self.answers.tolist(), pd.Index(self.labels), ordered=ordered)
         return pd.Series(answers, name=self.column.name)
 
 

@@ -60,7 +60,8 @@ class Effects:
     def owner(self, place: int) -> "Effects":
         """Return one owner's effect."""
         own = slice(place, place + 1)
-        return Effects(self.top[own], self.bottom[own], self.variance[:, own], 1.0 * (self.weights[own] > 0))
+        weights = (self.weights[own] > 0).astype(np.float64)
+        return Effects(self.top[own], self.bottom[own], self.variance[:, own], weights)
 
 
 @dataclass(frozen=True)

@@ -246,7 +246,7 @@ def _joined(shares: Floats, covariance: Floats, side: int) -> Integers:
     adding = np.kron(own, other) if side == 0 else np.kron(other, own)
     margin, deviation = adding @ shares.ravel(), np.sqrt(np.diag(adding @ covariance @ adding.T))
     seen = margin > DEVIATIONS_SEEN * deviation
-    return np.maximum(np.cumsum(seen) - 1, 0)
+    return np.asarray(np.maximum(np.cumsum(seen) - 1, 0))
 
 
 def _distances(length: int, *, ordered: bool) -> Floats:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -175,6 +175,10 @@ def answered_verdict(
         "cramers_v_": estimates.cramers_v,
         "correlation_": estimates.correlation,
     }
+    ends: dict[str, Any] = {}
+    for name, own in measures.items():
+        ends[f"{name}lower"] = None if own is None else own.lower
+        ends[f"{name}upper"] = None if own is None else own.upper
     caveats = [resolution_words(pair)]
     if any(len(own) != int(own.max()) + 1 for own in estimates.joined):
         caveats.append("cells too rare to be told from noise were joined with their neighbours for estimates")
@@ -187,8 +191,7 @@ def answered_verdict(
         distance_correlation=_value(estimates.distance_correlation),
         cramers_v=_value(estimates.cramers_v),
         correlation=_value(estimates.correlation),
-        **{f"{name}lower": None if own is None else own.lower for name, own in measures.items()},
-        **{f"{name}upper": None if own is None else own.upper for name, own in measures.items()},
+        **ends,
         columns=pair.columns,
         labels=pair.labels,
         shares=tuple(tuple(float(share) for share in row) for row in shares),

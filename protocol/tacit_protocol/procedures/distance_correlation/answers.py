@@ -344,7 +344,7 @@ class AnswersPlan:
             shape, chosen = self._shape(pair, units), dealt == pair
             size = math.prod(shape)
             if other is not None:
-                counts = np.bincount(answers[chosen] * shape[1] + other[chosen], minlength=size)
+                counts = 1.0 * np.bincount(answers[chosen] * shape[1] + other[chosen], minlength=size)
             elif sums is not None:
                 counts, done = sums[done : done + size], done + size
             cells = [self.cells(side, places[side], units) for side in (0, 1)]
