@@ -15,9 +15,10 @@ from markupsafe import Markup
 
 from tacit_protocol.messages.release import Release
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, LaplaceEvent
+from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, LaplaceEvent, MechanismEvent
 from tacit_protocol.procedures.base import Fields, Procedure, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
+from tacit_protocol.procedures.relay import cost_for
 from tacit_protocol.reporting.charts import ESTIMATES, NullPanel, Panel, PvaluePanel, number, panels_of
 from tacit_protocol.reporting.svg import height_of, panel_svg, text
 from tacit_protocol.verdicts.effects import effects_of
@@ -69,10 +70,18 @@ def _who(study: Study, verdict: Mapping[str, Any]) -> str:
 
 
 def _mechanism(study: Study) -> str:
+    """Say how noise is added, owner by owner where they spend differently."""
     try:
-        events = procedure_named(study.procedure).cost(study).events
+        procedure = procedure_named(study.procedure)
+        spent = {owner.name: cost_for(procedure, study, owner.name).events for owner in study.owners}
     except StudyError:
         return ""
+    if len(set(spent.values())) == 1:
+        return f"The mechanism is {_mechanism_words(next(iter(spent.values())))}."
+    return " ".join(f"The mechanism of {name} is {_mechanism_words(own)}." for name, own in spent.items())
+
+
+def _mechanism_words(events: Sequence[MechanismEvent]) -> str:
     parts = []
     for event, times in Counter(events).items():
         often = "" if times == 1 else f", {times} times"
@@ -92,7 +101,7 @@ def _mechanism(study: Study) -> str:
             case ApproximateEvent():
                 delta = "" if event.delta == 0 else f", {event.delta:.3g}"
                 parts.append(f"a randomised choice that is ({event.epsilon:g}{delta})-private{often}")
-    return f"The mechanism is {' and '.join(parts)}."
+    return " and ".join(parts)
 
 
 def _guarantee(study: Study) -> str:

@@ -18,6 +18,7 @@ from tacit.command.app import run
 from tacit.errors import InputError, VerificationFailedError
 from tacit.in_process.runner import local_study, seed_text
 from tacit.local import (
+    association,
     distance_correlation,
     group_comparison,
     independence_table,
@@ -152,6 +153,13 @@ def times(seed: int, alpha: float) -> Any:
     return survival(pd.DataFrame(columns), intervals=[0, 0.25, 0.5, 1], alpha=alpha, seed=seed, **asked)
 
 
+def pairs_of_columns(seed: int, alpha: float) -> Any:
+    pd = pytest.importorskip("pandas")
+    owners = [pd.DataFrame(noise(seed + 50 * place).T, columns=["x", "y"]) for place in range(2)]
+    bounds = {"x": (0, 1), "y": (0, 1)}
+    return association(*owners, bounds=bounds, alpha=alpha, seed=seed, **SPEND)
+
+
 CASES: dict[str, tuple[str, Callable[[int, float], Any]]] = {
     "three samples": ("kernel_two_sample", lambda s, a: two_samples(s, a, 3)),
     "mean embeddings": ("kernel_two_sample", lambda s, a: two_samples(s, a, features="me")),
@@ -167,6 +175,7 @@ CASES: dict[str, tuple[str, Callable[[int, float], Any]]] = {
     "table": ("independence_table", table),
     "strata": ("stratified_table", strata),
     "groups": ("group_comparison", groups),
+    "pairs of columns": ("association", pairs_of_columns),
     "times": ("survival", times),
 }
 """Studies by name: their procedure, and what runs one by seed and level."""
@@ -192,7 +201,15 @@ def test_every_procedure_with_an_interval_is_looked_at() -> None:
     assert named == {procedure for procedure, _ in CASES.values()}
 
 
-SIGNED = ("strata", "groups", "times", "two samples", "three samples", "two samples at a curator")
+SIGNED = (
+    "strata",
+    "groups",
+    "pairs of columns",
+    "times",
+    "two samples",
+    "three samples",
+    "two samples at a curator",
+)
 
 
 @pytest.mark.parametrize("name", CASES)
