@@ -108,7 +108,8 @@ def poll_hostile(attacked: AttackedAgent, url: str) -> None:
 def consider(attacked: AttackedAgent, name: str, envelope: bytes) -> None:
     """Do all that an agent does with a study before it opens data, as if its policy allowed every column."""
     intake = attacked.agent.intake
-    intake.price(intake.authenticate(name, envelope))
+    study = intake.authenticate(name, envelope)
+    intake.price(study, study.owners[0].name)
 
 
 def gullible(response: httpx.Response) -> bytes:

@@ -64,7 +64,7 @@ def test_a_study_is_planned_in_a_process_of_its_own(patient: float) -> None:
 
 
 def test_a_hopeless_study_is_told_what_would_help() -> None:
-    poor = draft_of(200, "kernel_two_sample", epsilon=0.3, delta=1e-5, columns=[AGE])
+    poor = draft_of(250, "kernel_two_sample", epsilon=0.4, delta=1e-5, columns=[AGE])
     planned = Planned()
     for item in plan(poor.model_dump(mode="json", exclude_none=True), None):
         planned.take(item)

@@ -261,7 +261,7 @@ class Association(Procedure):
             study,
             verdict,
             f"Columns go together within owners: {found}",
-            "That columns go together, within owners, was not shown: they may be independent",
+            "No dependence of columns within owners was shown: they may be independent",
         )
         words = "; ".join(told(effects_of(verdict.get("effects", ())), pairs))
         return Meaning(f"{said.sentence} Of {words}." if words else said.sentence, said.care)
