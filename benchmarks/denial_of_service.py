@@ -67,7 +67,7 @@ BETWEEN_S = 0.05
 ANSWER_S_MAX = 30.0
 """An honest question without an answer for so long has none."""
 
-SETTLE_S, HELD_S = 2.0, 12.0
+SETTLE_S, HELD_S, LONG_S = 2.0, 12.0, 180.0
 STOP_S_MAX = 240.0
 
 
@@ -222,20 +222,71 @@ def chunks(path: str, content_type: str) -> str:
         return f"answer {status} after {used_s:.1f} s of processor; honest {told(honest)}"
 
 
-def silent_tls() -> str:
-    """Open connections to a tester that serves TLS, and never begin a handshake."""
-    with running_tester(tls=True) as tester, ExitStack() as stack:
-        started_mb, lines = tester.served.memory_mb, tester.log_lines()
+def client_hello() -> bytes:
+    """Return the first message of a TLS handshake."""
+    written = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(
+            ssl.MemoryBIO(), written, server_hostname="127.0.0.1"
+        ).do_handshake()
+    return written.read()
+
+
+def silent(tester: Tester, depth: str, hello: bytes) -> socket.socket | None:
+    """Connect to a tester that serves TLS, and say nothing before, within or after its handshake."""
+    try:
+        connection = tester.connect()
+    except OSError:
+        return None
+    try:
+        if depth == "within":
+            connection.sendall(hello)
+        elif depth == "after":
+            context = ssl.create_default_context(cafile=str(tester.certificate))
+            connection = context.wrap_socket(connection, server_hostname="127.0.0.1")
+    except OSError:
+        connection.close()
+        return None
+    connection.setblocking(False)
+    return connection
+
+
+def is_open(connection: socket.socket) -> bool:
+    """Say whether the other side has left a connection open; what it sent is thrown away."""
+    try:
+        return connection.recv(2**14) != b""
+    except (BlockingIOError, ssl.SSLWantReadError):
+        return True
+    except OSError:
+        return False
+
+
+def silent_tls(depth: str, held_s: float) -> str:
+    """Hold silent connections to a tester that serves TLS; open anew each that is closed."""
+    with running_tester(tls=True) as tester:
+        idle_mb, lines, opened, peak_mb = tester.served.memory_mb, tester.log_lines(), 0, 0.0
+        hello = client_hello()
+        held: list[socket.socket | None] = [None] * SILENT
         with honest_callers(tester) as honest:
-            for _ in range(SILENT):
-                with suppress(OSError):
-                    stack.enter_context(tester.connect())
             began = time.monotonic()
-            time.sleep(HELD_S)
+            while time.monotonic() < began + held_s:
+                for place, connection in enumerate(held):
+                    if connection is None or not is_open(connection):
+                        if connection is not None:
+                            connection.close()
+                        held[place] = silent(tester, depth, hello)
+                        opened += 1
+                    if place % WARM == 0:
+                        peak_mb = max(peak_mb, tester.served.memory_mb)
+                time.sleep(0.1)
             rate = 60 * (tester.log_lines() - lines) / (time.monotonic() - began)
-            memory = tester.served.memory_mb
-        held = f"memory {started_mb:.0f} to {memory:.0f} MB, {rate:.0f} log lines a minute"
-        return f"{held}; honest {told(honest)}"
+            memory_mb = tester.served.memory_mb
+        for connection in held:
+            if connection is not None:
+                connection.close()
+        times = f"{memory_mb / idle_mb:.2f} times that at the end, {peak_mb / idle_mb:.2f} at most"
+        times += f"; {opened} opened in {held_s:.0f} s; {rate:.0f} log lines a minute"
+        return f"{idle_mb:.0f} MB idle, {times}; honest {told(honest)}"
 
 
 def memory_of_one(*, tls: bool) -> float:
@@ -339,15 +390,17 @@ def nothing() -> str:
         return told(honest)
 
 
-ATTACKS: dict[str, Callable[[], str]] = {
-    "nothing": nothing,
-    "chunks": lambda: chunks("/v1/enrolments", "application/json"),
-    "chunks-sign-in": lambda: chunks("/sign-in", "application/x-www-form-urlencoded"),
-    "headers": burst_headers,
-    "silent-tls": silent_tls,
-    "memory": memory,
-    "idle-plain": idle_plain,
-    "checks": checks,
+ATTACKS: dict[str, Callable[[float], str]] = {
+    "nothing": lambda _: nothing(),
+    "chunks": lambda _: chunks("/v1/enrolments", "application/json"),
+    "chunks-sign-in": lambda _: chunks("/sign-in", "application/x-www-form-urlencoded"),
+    "headers": lambda _: burst_headers(),
+    "before-tls": lambda held_s: silent_tls("before", held_s),
+    "within-tls": lambda held_s: silent_tls("within", held_s),
+    "after-tls": lambda held_s: silent_tls("after", held_s),
+    "memory": lambda _: memory(),
+    "idle-plain": lambda _: idle_plain(),
+    "checks": lambda _: checks(),
 }
 
 
@@ -355,11 +408,12 @@ def main() -> None:
     """Make the attacks, and print what was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("attacks", nargs="*", choices=[*ATTACKS, []])
+    parser.add_argument("--held-s", type=float, default=LONG_S, help="how long the attacks around TLS last")
     chosen = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 2 * SILENT + 1000), hard))
     for name in chosen.attacks or ATTACKS:
-        print(f"{name}: {ATTACKS[name]()}", flush=True)
+        print(f"{name}: {ATTACKS[name](chosen.held_s)}", flush=True)
 
 
 if __name__ == "__main__":
