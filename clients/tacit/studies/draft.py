@@ -16,7 +16,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.setup.configuration import toml_text
-from tacit.studies.draft_faults import TomlLines, faults_of, procedure_faults, told
+from tacit.studies.draft_faults import TomlLines, faults_of, nearest, procedure_faults, told
 from tacit_protocol.domain.columns import Column, ColumnName, Domain
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import (
@@ -284,9 +284,11 @@ def prepare(study: Study) -> PreparedStudy:
 def _key(name: str, pinned: str | None, enrolled: Mapping[str, str], role: str) -> str:
     key = enrolled.get(name)
     if key is None:
+        near = nearest(name, list(enrolled))
         raise InputError(
             f"no {role} named {name} is enrolled at the tester: see `tacit party list`"
             + ("; in a curated study give the owner's key in the draft" if role == "owner" else "")
+            + (f"; did you mean {near}?" if near else "")
         )
     if pinned is not None and pinned != key:
         raise InputError(f"the tester gives another key for {name} than the draft: ask that {role}")

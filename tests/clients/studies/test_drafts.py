@@ -11,7 +11,8 @@ import pytest
 
 from tacit.command.app import run
 from tacit.errors import InputError
-from tacit.studies.draft import StudyDraft, draft_schema, schema_text
+from tacit.studies.draft import EnrolledKeys, StudyDraft, draft_schema, schema_text
+from tacit_protocol.messages.study import Party
 from tacit_protocol.procedures.discovery import PROCEDURES
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -117,3 +118,29 @@ def test_documented_drafts_fit_the_schema() -> None:
                 faults = [error.message for error in validator.iter_errors(fields)]
                 assert not faults, f"{page.name}: {faults}"
     assert found
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ({"owners": [{"name": "nroth", "data_set": "patients"}]}, "north"),
+        ({"owners": [{"name": "clinic", "data_set": "patients"}]}, None),
+        ({"curator": "curater"}, "curator"),
+    ],
+)
+def test_a_party_that_is_not_enrolled_brings_the_nearest_name(
+    written: dict[str, Any], meant: str | None
+) -> None:
+    plain = {
+        "title": "Are they alike?",
+        "columns": [{"kind": "numeric", "name": "age", "lower": 0, "upper": 120}],
+        "owners": [{"name": "north", "data_set": "patients"}],
+        "epsilon": 1.0,
+        "delta": 1e-5,
+    }
+    enrolled = EnrolledKeys({"north": "1" * 64, "south": "2" * 64}, {"curator": "3" * 64})
+    tester, analyst = Party(name="tester", key="4" * 64), Party(name="ann", key="5" * 64)
+    with pytest.raises(InputError, match="is enrolled at the tester") as refused:
+        StudyDraft.from_dict(plain | written).study(enrolled, tester, analyst, 1_000)
+    said = str(refused.value)
+    assert said.endswith(f"; did you mean {meant}?") if meant else "did you mean" not in said
