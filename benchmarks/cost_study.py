@@ -31,8 +31,7 @@ from benchmarks.problems import numeric_domain
 from tacit_protocol.domain.columns import CategoricalColumn, Domain
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Owner, Party, Release, ReleaseMessage, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Adapts, ReleaseError, StudyError, check_release, check_study

@@ -21,8 +21,7 @@ import psutil
 
 from benchmarks.problems import MemoryTable, chunk_of, study_of_columns
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Owner, Party, ReleaseMessage, Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import canonical
 from tacit_protocol.procedures.discovery import procedure_named

@@ -31,8 +31,7 @@ from benchmarks.servers import Served, postgres, serving, tester_command, write_
 from tacit import Client
 from tacit_protocol.domain.columns import COLUMNS_MAX, CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, encode
-from tacit_protocol.messages.study import OWNERS_MAX, Owner, Party, Study
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, numbers_max
+from tacit_protocol.messages.study import OWNERS_MAX, TRANSCRIPT_BYTES_MAX, Owner, Party, Study, numbers_max
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
 from tacit_protocol.signing.envelope import STUDY_TYPE, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey

@@ -12,8 +12,7 @@ from tester_federation import Federation, problem
 
 from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.encoding import digest, encode, encode_json
-from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import Owner, Party, Study, VerdictMessage
 from tacit_protocol.procedures import relay as relay_module
 from tacit_protocol.signing import envelope as envelope_module
 from tacit_protocol.signing.envelope import (

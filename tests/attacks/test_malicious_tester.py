@@ -12,8 +12,7 @@ from hostile_child import ATTACKS, hostile_tester
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import ReleaseMessage, Study
 from tacit_protocol.privacy.accounting import Amounts
 from tacit_protocol.privacy.guarantee import Budget, NoisyVector
 from tacit_protocol.procedures.discovery import PROCEDURES

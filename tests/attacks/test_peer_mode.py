@@ -14,7 +14,7 @@ from relay_simulation import RelaySimulation as World
 from relay_simulation import problem
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, digest, encode
-from tacit_protocol.messages.release import (
+from tacit_protocol.messages.study import (
     CIPHERTEXT_BYTES_MAX,
     HEADER_BYTES,
     NUMBER_BYTES,
@@ -24,10 +24,11 @@ from tacit_protocol.messages.release import (
     ReleaseMessage,
     SealedPackage,
     SealedRelease,
+    SealingCertificate,
+    Study,
     ciphertext_digest,
     padded,
 )
-from tacit_protocol.messages.study import SealingCertificate, Study
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, NoisyVector
 from tacit_protocol.signing.envelope import (
     RECEIPT_TYPE,

@@ -11,8 +11,7 @@ from relay_simulation import RelaySimulation, problem
 from two_round_world import PROCEDURE, make_two_round_agent, two_round_study
 
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.release import NoisyVector, Release, ReleaseMessage
-from tacit_protocol.messages.transcript import Transcript
+from tacit_protocol.messages.study import NoisyVector, Release, ReleaseMessage, Transcript
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope, seal
 from tacit_protocol.verification import VerificationError, verify_transcript

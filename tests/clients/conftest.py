@@ -20,8 +20,7 @@ from tacit.results import TwoSampleResult
 from tacit.studies import preflight
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import Study, VerdictMessage
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, open_envelope, peek_key_id, seal

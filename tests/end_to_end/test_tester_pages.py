@@ -16,7 +16,7 @@ from window import Window
 
 from tacit.results import Result
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.study import ReleaseMessage
 from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_services.tester import pages as planner

@@ -8,8 +8,7 @@ from study_parties import MeanProcedure, Parties
 from tampering import tampered
 
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.transcript import Transcript, VerdictMessage
+from tacit_protocol.messages.study import ReleaseMessage, Transcript, VerdictMessage
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey

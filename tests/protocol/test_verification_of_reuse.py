@@ -8,9 +8,7 @@ from tampering import tampered
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.messages.transcript import Transcript, VerdictMessage
+from tacit_protocol.messages.study import Owner, Party, Release, Study, Transcript, VerdictMessage
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey

@@ -20,8 +20,7 @@ from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.alignment import NO_PROOF, AlignmentMessage, UnitKey, bucket_count, buckets_text
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.problems import problem_document
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from agent_fakes import FAKES
 
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.study import ReleaseMessage
 from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import Job, StudyRefusedError

@@ -12,15 +12,17 @@ from typing import Literal
 from pydantic import BaseModel
 
 from tacit_protocol.messages.alignment import AlignmentMessage
-from tacit_protocol.messages.release import (
+from tacit_protocol.messages.study import (
+    CancellationMessage,
     DeclineMessage,
     Receipt,
     ReleaseMessage,
     SealedPackage,
     SealedRelease,
+    Study,
+    Transcript,
+    VerdictMessage,
 )
-from tacit_protocol.messages.study import CancellationMessage, Study
-from tacit_protocol.messages.transcript import Transcript, VerdictMessage
 from tacit_protocol.signing.envelope import (
     ALIGNMENT_TYPE,
     CANCELLATION_TYPE,

@@ -17,8 +17,7 @@ from study_parties import study_bytes
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.encoding import digest
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.accounting import Amounts, charge
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource

@@ -51,8 +51,7 @@ from peer_world import RECEIVER, SENDER
 
 from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.release import ReleaseMessage, SealedPackage
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, ReleaseMessage, SealedPackage, Study
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope, seal
 from tacit_protocol.signing.tokens import issue_token

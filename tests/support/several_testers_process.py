@@ -39,8 +39,7 @@ from pydantic import BaseModel
 
 from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, ReleaseMessage, Study
 from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.signing.envelope import RELEASE_TYPE, seal

@@ -5,9 +5,7 @@ from typing import Any
 
 from tacit.results import Result
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.study import Party, Study
-from tacit_protocol.messages.transcript import Transcript, VerdictMessage
+from tacit_protocol.messages.study import Party, ReleaseMessage, Study, Transcript, VerdictMessage
 from tacit_protocol.procedures.base import canonical
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE, seal

@@ -8,8 +8,16 @@ from pydantic import BaseModel
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import DeclineMessage, PublicRule, Release, ReleaseMessage
-from tacit_protocol.messages.study import CancellationMessage, Owner, Party, Study
+from tacit_protocol.messages.study import (
+    CancellationMessage,
+    DeclineMessage,
+    Owner,
+    Party,
+    PublicRule,
+    Release,
+    ReleaseMessage,
+    Study,
+)
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, Guarantee, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource

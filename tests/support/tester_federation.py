@@ -10,7 +10,7 @@ from sqlalchemy.engine import Engine
 from study_parties import Parties
 
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import VerdictMessage
 from tacit_protocol.signing.envelope import VERDICT_TYPE, open_envelope
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.signing.tokens import issue_token

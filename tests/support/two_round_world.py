@@ -16,8 +16,7 @@ from sqlalchemy.engine import Engine
 
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource

@@ -33,8 +33,13 @@ from tacit.errors import (
 from tacit.setup.keys import load_key
 from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
 from tacit_protocol.messages.encoding import digest as digest_of
-from tacit_protocol.messages.study import CancellationMessage, Party, Study
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, VerdictMessage
+from tacit_protocol.messages.study import (
+    TRANSCRIPT_BYTES_MAX,
+    CancellationMessage,
+    Party,
+    Study,
+    VerdictMessage,
+)
 from tacit_protocol.signing.envelope import (
     CANCELLATION_TYPE,
     STUDY_TYPE,

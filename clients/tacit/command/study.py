@@ -474,7 +474,7 @@ def _follow(client: "Client", digest: str, timeout_s: float, quiet: bool) -> "St
 
 
 def _read(file: Path) -> bytes:
-    from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX
+    from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX
 
     try:
         with file.open("rb") as opened:

@@ -23,17 +23,10 @@ from tacit.results import (
 )
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study, UnitRows
+from tacit_protocol.messages.study import Release, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
-from tacit_protocol.procedures.base import (
-    Procedure,
-    Progress,
-    StudyError,
-    check_release,
-    parse_parameters,
-)
+from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release, parse_parameters
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation.answered import answered_verdict, answers_warnings
 from tacit_protocol.procedures.distance_correlation.answers import answers_plan, own_units, suits_answers

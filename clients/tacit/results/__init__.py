@@ -17,9 +17,7 @@ from tacit.atomic_write import written_whole
 from tacit.errors import InputError, PlottingError, VerificationFailedError
 from tacit.results.database import DatabaseResult
 from tacit.results.screening import ScreeningResult
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import Release, Study, VerdictMessage
 from tacit_protocol.procedures.association import AssociationResult
 from tacit_protocol.procedures.counts.base import NoisyTables
 from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult

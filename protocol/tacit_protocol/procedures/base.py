@@ -12,9 +12,7 @@ from pydantic import BaseModel, ValidationError
 from tacit_protocol.domain.columns import Column
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import digest, encode, without_unused
-from tacit_protocol.messages.release import PublicRule, Release
-from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.messages.transcript import numbers_max
+from tacit_protocol.messages.study import Owner, PublicRule, Release, Study, numbers_max
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import decode, digest
-from tacit_protocol.messages.release import Receipt, Release, ReleaseMessage, SealedRelease
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Receipt, Release, ReleaseMessage, SealedRelease, Study
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import (
     Procedure,

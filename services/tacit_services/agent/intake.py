@@ -15,8 +15,7 @@ import sqlalchemy as sa
 from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.encoding import MessageError, decode, digest
-from tacit_protocol.messages.release import PublicRule
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, PublicRule, Study
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import (
     Procedure,

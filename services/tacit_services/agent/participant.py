@@ -15,9 +15,7 @@ import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import DeclineMessage, PublicRule
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import DeclineMessage, PublicRule, Study, VerdictMessage
 from tacit_protocol.signing.envelope import DECLINE_TYPE, VERDICT_TYPE, EnvelopeError, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.workers import WorkersUnavailableError

@@ -24,17 +24,17 @@ import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import (
+from tacit_protocol.messages.study import (
     Receipt,
     Release,
     ReleaseMessage,
     SealedPackage,
     SealedRelease,
+    Study,
     ciphertext_digest,
     padded,
     unpadded,
 )
-from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Adapts, ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import procedure_named

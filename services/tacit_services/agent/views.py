@@ -7,8 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from tacit_protocol.messages.encoding import MessageError, decode
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import Study, VerdictMessage
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.disclosure import Asked
 from tacit_protocol.signing.envelope import VERDICT_TYPE, EnvelopeError, open_envelope

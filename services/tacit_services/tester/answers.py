@@ -13,8 +13,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode, encode
-from tacit_protocol.messages.release import DeclineMessage, SealedPackage, ciphertext_digest
-from tacit_protocol.messages.study import CancellationMessage
+from tacit_protocol.messages.study import (
+    CancellationMessage,
+    DeclineMessage,
+    SealedPackage,
+    ciphertext_digest,
+)
 from tacit_protocol.procedures.base import ReleaseError
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import (

@@ -25,9 +25,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.release import PUBLIC_RULES
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import PUBLIC_RULES, Study, VerdictMessage
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, number, panels_of
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html

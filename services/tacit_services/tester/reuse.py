@@ -12,8 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, ReleaseMessage, Study
 from tacit_protocol.procedures.base import StudyError, reread
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import OwnAnswer, read_answer, relay_of

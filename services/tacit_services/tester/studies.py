@@ -10,9 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.release import DeclineMessage
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import Transcript, VerdictMessage
+from tacit_protocol.messages.study import DeclineMessage, Study, Transcript, VerdictMessage
 from tacit_protocol.procedures.base import (
     StudyError,
     check_study,

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import VerdictMessage
 from tacit_protocol.signing.envelope import VERDICT_TYPE, payload_of, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.shared.database import read_from, run_transaction

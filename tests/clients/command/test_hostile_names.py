@@ -33,8 +33,7 @@ from tacit.setup.configuration import toml_value
 from tacit.setup.keys import load_key
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.problems import problem_document
-from tacit_protocol.messages.study import Party, Study
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import Party, Study, VerdictMessage
 from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, seal
 from tacit_protocol.terminal import printable
 

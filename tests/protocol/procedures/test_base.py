@@ -7,9 +7,7 @@ from two_sample_cases import domain_of, study_of
 
 from tacit.studies.draft import prepare
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, digest, encode, encode_json
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, numbers_max
+from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX, Release, ReleaseMessage, Study, numbers_max
 from tacit_protocol.privacy.guarantee import NoisyVector
 from tacit_protocol.procedures.base import (
     StudyError,

@@ -15,8 +15,7 @@ from agent_fakes import FAKES, NOW, Clock, MakeAgent, World
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.domain.table import Table
 from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
-from tacit_protocol.messages.release import DeclineMessage, ReleaseMessage
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import DeclineMessage, Owner, Party, ReleaseMessage, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.signing.envelope import DECLINE_TYPE, RELEASE_TYPE, STUDY_TYPE, open_envelope, seal
 from tacit_protocol.workers import WorkersUnavailableError

@@ -11,8 +11,7 @@ import pytest
 from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.alignment import UnitKey
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import StudyError, reread
 from tacit_protocol.procedures.discovery import procedure_named

@@ -26,8 +26,7 @@ from simulation import Network
 from study_parties import study_bytes
 
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Owner, Party, Release, ReleaseMessage, Study
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, seal
 from tacit_protocol.signing.tokens import issue_token

@@ -19,7 +19,7 @@ from own_time import require_a_stop_in_time, stop
 from tacit.setup.processes import free_ports
 from tacit_protocol.domain.columns import Domain, NumericColumn
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.study import ReleaseMessage
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope
 from tacit_protocol.signing.tokens import issue_token

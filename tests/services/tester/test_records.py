@@ -13,9 +13,7 @@ from study_parties import study_bytes
 from tester_federation import Federation, problem
 
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.release import DeclineMessage
-from tacit_protocol.messages.study import CancellationMessage, Party
-from tacit_protocol.messages.transcript import Transcript
+from tacit_protocol.messages.study import CancellationMessage, DeclineMessage, Party, Transcript
 from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, STUDY_TYPE, payload_of, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript

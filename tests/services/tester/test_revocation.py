@@ -9,7 +9,7 @@ from ended_studies import cancel, completed
 from tester_federation import Federation, problem
 
 from tacit_protocol.messages.encoding import decode, encode
-from tacit_protocol.messages.transcript import Transcript
+from tacit_protocol.messages.study import Transcript
 from tacit_protocol.signing.envelope import VERDICT_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.verification import VerificationError, verify_transcript

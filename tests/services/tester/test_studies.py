@@ -11,8 +11,7 @@ from study_parties import Parties
 from tester_federation import Federation, problem
 
 from tacit_protocol.messages.encoding import decode, digest
-from tacit_protocol.messages.study import Owner, Party
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
+from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX, Owner, Party, Transcript
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, open_envelope, seal
 from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.shared.database import run_transaction

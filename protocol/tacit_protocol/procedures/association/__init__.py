@@ -15,8 +15,7 @@ from pydantic import BaseModel
 from scipy.special import ndtri
 
 from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.fieller import Effects
 from tacit_protocol.numerics.multiplicity import holm
 from tacit_protocol.privacy.accounting import Family
@@ -33,13 +32,7 @@ from tacit_protocol.procedures.association.release import (
     Sums,
     plan_of,
 )
-from tacit_protocol.procedures.association.statistic import (
-    Block,
-    block,
-    correlation,
-    estimated,
-    independent,
-)
+from tacit_protocol.procedures.association.statistic import Block, block, correlation, estimated, independent
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,

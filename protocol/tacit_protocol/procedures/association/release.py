@@ -31,8 +31,7 @@ from tacit_protocol.domain.table import Table
 from tacit_protocol.features.base import FloatMatrix, Rows
 from tacit_protocol.features.column_histograms import ColumnCells, ColumnHistograms, nearest_counts
 from tacit_protocol.features.moments import FeatureSums, sum_features
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.exact_sums import grid_bits, rounding_sensitivity
 from tacit_protocol.privacy.gaussian_mechanism import (
     SensitivityError,

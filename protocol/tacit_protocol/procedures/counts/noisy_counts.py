@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 from tacit_protocol.procedures.base import (
     Fields,

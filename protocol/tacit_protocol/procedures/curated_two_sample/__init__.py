@@ -18,8 +18,7 @@ from pydantic import BaseModel
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.features.choice import effects_by_default
 from tacit_protocol.features.moments import MEAN, read_second_moment
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Release
 from tacit_protocol.numerics.noisy_tables import SimulatedTest
 from tacit_protocol.numerics.randomised_tables import StatedEstimate, independence_test, table_estimates
 from tacit_protocol.procedures.base import (

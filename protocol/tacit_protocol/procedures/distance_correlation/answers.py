@@ -25,8 +25,7 @@ from tacit_protocol.features.private_cells import (
     answered_categories,
     read_units,
 )
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.randomised_tables import AnsweredTable
 from tacit_protocol.privacy.exact_sums import grid_bits
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError

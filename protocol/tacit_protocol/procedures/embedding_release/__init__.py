@@ -19,8 +19,7 @@ from pydantic import BaseModel
 from tacit_protocol.domain.columns import NumericColumn
 from tacit_protocol.domain.table import PooledTable, Table
 from tacit_protocol.features.moments import MEAN, FeatureSums
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource

@@ -29,8 +29,7 @@ from tacit_protocol.features.moments import (
     sum_features,
     sum_sensitivity,
 )
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.exact_sums import grid_bits, rounding_sensitivity
 from tacit_protocol.privacy.gaussian_mechanism import (
     LayoutError,

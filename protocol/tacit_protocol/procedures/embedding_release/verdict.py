@@ -17,8 +17,7 @@ from tacit_protocol.features.column_histograms import ColumnCells, ColumnHistogr
 from tacit_protocol.features.kernels import RandomFourier
 from tacit_protocol.features.mean_embedding import Locations, decode_locations, draw_locations
 from tacit_protocol.features.moments import MEAN
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, half_width
 from tacit_protocol.numerics.simplex_weights import fit_simplex
 from tacit_protocol.procedures.base import ReleaseError

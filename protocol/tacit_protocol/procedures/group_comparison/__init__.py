@@ -17,8 +17,7 @@ from scipy.special import ndtri
 from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.domain.table import Table
 from tacit_protocol.features.moments import MEAN, FeatureSums
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.common_effects import estimated
 from tacit_protocol.numerics.fieller import Effects
 from tacit_protocol.numerics.multiplicity import holm

@@ -20,8 +20,7 @@ from tacit_protocol.domain.table import Table
 from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, AdditiveSums
 from tacit_protocol.features.choice import effects_by_default
 from tacit_protocol.features.moments import DIAGONAL, MEAN, FeatureSums, MomentRelease, read_second_moment
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import check_layout, noise_scales, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee

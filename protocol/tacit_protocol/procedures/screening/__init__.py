@@ -16,8 +16,7 @@ from pydantic import BaseModel
 
 from tacit_protocol.domain.table import Table
 from tacit_protocol.features.sketches import SketchSums
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import release_sums
 from tacit_protocol.privacy.guarantee import Guarantee

@@ -14,8 +14,7 @@ import numpy as np
 from pydantic import BaseModel, Field
 
 from tacit_protocol.domain.columns import CategoricalColumn, ColumnName, NumericColumn
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import NoisyTable, SimulatedTest
 from tacit_protocol.procedures.base import (
     Fields,

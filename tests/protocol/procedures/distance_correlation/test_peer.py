@@ -11,16 +11,17 @@ from peer_world import PROCEDURE, RECEIVER, SENDER, GaussianNoise, peer_study
 from two_sample_cases import MemoryTable
 
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import (
+from tacit_protocol.messages.study import (
     Receipt,
     Release,
     ReleaseMessage,
     SealedPackage,
     SealedRelease,
+    Study,
+    Transcript,
+    VerdictMessage,
     ciphertext_digest,
 )
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import Transcript, VerdictMessage
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult

@@ -11,8 +11,7 @@ from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of, relea
 from tacit_protocol.domain.columns import Domain
 from tacit_protocol.domain.table import PooledTable
 from tacit_protocol.features.moments import MEAN
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.messages.study import Party, Release, Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of, plan_of
