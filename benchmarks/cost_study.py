@@ -28,8 +28,7 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import peak_mb
 from benchmarks.problems import numeric_domain
-from tacit_protocol.domain.columns import CategoricalColumn, Domain
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import CategoricalColumn, Domain, PooledTable, Table
 from tacit_protocol.messages.encoding import decode, digest, encode
 from tacit_protocol.messages.study import Owner, Party, Release, ReleaseMessage, Study
 from tacit_protocol.privacy.guarantee import Budget

@@ -29,7 +29,7 @@ from benchmarks.costs import number, slope
 from benchmarks.harness import Answers, Benchmark, Cell, Counts, cells_of, machine, main, peak_mb, table
 from benchmarks.servers import Served, postgres, serving, tester_command, write_tester
 from tacit import Client
-from tacit_protocol.domain.columns import COLUMNS_MAX, CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import COLUMNS_MAX, CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, encode
 from tacit_protocol.messages.study import OWNERS_MAX, TRANSCRIPT_BYTES_MAX, Owner, Party, Study, numbers_max
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget

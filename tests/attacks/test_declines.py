@@ -16,8 +16,7 @@ import pytest
 from agent_fakes import FakeSum, MakeAgent, World
 from odd_rows import CATEGORY, MISSING, NUMBER, OTHER, F, M
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Domain, Table
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import DeclineMessage, Study
 from tacit_protocol.procedures.base import PublicRuleError, canonical

@@ -10,7 +10,7 @@ from agent_fakes import AttackedAgent, MakeAgent
 from planted import with_mistake
 from tester_federation import Federation, problem
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.encoding import digest, encode, encode_json
 from tacit_protocol.messages.study import Owner, Party, Study, VerdictMessage
 from tacit_protocol.procedures import relay as relay_module

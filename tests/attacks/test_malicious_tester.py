@@ -10,7 +10,7 @@ import pytest
 from agent_fakes import AttackedAgent, MakeAgent, World
 from hostile_child import ATTACKS, hostile_tester
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import ReleaseMessage, Study
 from tacit_protocol.privacy.accounting import Amounts

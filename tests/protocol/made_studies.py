@@ -9,8 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from two_sample_cases import Floats, MemoryTable, NoNoise
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import EncodedChunk, Table
+from tacit_protocol.domain import Domain, EncodedChunk, Table
 from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource

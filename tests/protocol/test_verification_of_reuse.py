@@ -6,7 +6,7 @@ import pytest
 from study_parties import MeanProcedure, Parties
 from tampering import tampered
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import Owner, Party, Release, Study, Transcript, VerdictMessage
 from tacit_protocol.procedures import discovery

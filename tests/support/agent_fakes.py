@@ -15,8 +15,7 @@ import numpy as np
 from pydantic import BaseModel
 from study_parties import study_bytes
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Domain, NumericColumn, Table
 from tacit_protocol.messages.alignment import NO_PROOF, AlignmentMessage, UnitKey, bucket_count, buckets_text
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.problems import problem_document

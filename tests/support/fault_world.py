@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from sqlalchemy.engine import Connection, Engine
 from study_parties import study_bytes
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.encoding import digest
 from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.accounting import Amounts, charge

@@ -30,7 +30,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from agent_fakes import AttackedAgent, World
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.messages import encoding
 from tacit_protocol.messages.encoding import digest, encode, encode_json
 from tacit_protocol.procedures.discovery import PROCEDURES

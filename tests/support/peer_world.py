@@ -8,7 +8,7 @@ import numpy as np
 from fault_world import NOW, SeededNoise, agent_of, key_of, study_of
 from sqlalchemy.engine import Engine
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource

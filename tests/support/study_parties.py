@@ -5,8 +5,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Domain, NumericColumn, Table
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import (
     CancellationMessage,

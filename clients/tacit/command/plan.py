@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tacit.planning.questions import Question
     from tacit.planning.simulation import Interval, Plan, Setting
     from tacit.planning.sizes import SampleSizePlan
-    from tacit_protocol.domain.columns import Domain
+    from tacit_protocol.domain import Domain
 
 
 UNITS, EPSILON, DELTA, ALPHA = 1000, 1.0, 1e-5, 0.05

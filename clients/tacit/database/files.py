@@ -20,7 +20,7 @@ from tacit.database.released import ReleasedDatabase, only_database
 from tacit.database.weights import NoisyHistograms
 from tacit.errors import InputError, PlottingError
 from tacit.results import DatabaseResult, study_verdict
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import UNLISTED, Ridge, WhitenedMeanEmbedding, decode_locations

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import UNLISTED, Locations
 

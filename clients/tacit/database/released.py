@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tacit.database.points import Columns, Floats, PointColumns, Uncertainty, WeightedDatabase, locations_of
 from tacit.database.weights import Histograms, NoiseLaw, NoisyHistograms, Weighting, WeightProblem, columns_of
 from tacit.errors import InputError
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import (

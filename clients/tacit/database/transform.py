@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tacit.database.points import Columns, Floats, PointColumns, Uncertainty, WeightedDatabase, locations_of
 from tacit.errors import InputError
 from tacit.in_process.samples import domain_of
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import UNLISTED, median_distance
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.features.column_histograms import ColumnHistograms
 from tacit_protocol.features.mean_embedding import REGULARISATION_PER_LOCATION, Locations, decode_locations
 from tacit_protocol.numerics.simplex_weights import (

@@ -11,7 +11,7 @@ from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.runner import local_study, seed_text
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.local.inputs import read_with_units
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.features.column_histograms import is_of_whole_numbers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import StudyError, check_release

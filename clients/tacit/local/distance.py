@@ -21,8 +21,7 @@ from tacit.results import (
     ScreeningResult,
     result_from,
 )
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Domain, Table
 from tacit_protocol.messages.study import Release, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise

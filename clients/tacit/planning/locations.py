@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from tacit.errors import InputError
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.features.mean_embedding import decode_locations
 from tacit_protocol.features.optimised_locations import (
     CRITERIA,

@@ -14,8 +14,7 @@ from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
 from tacit.results import Result
 from tacit.studies.catalogue import answered_questions
 from tacit.studies.draft import StudyDraft
-from tacit_protocol.domain.columns import LEVELS_MAX, CategoricalColumn, Domain
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import LEVELS_MAX, CategoricalColumn, Domain, Table
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Procedure, StudyError
 from tacit_protocol.procedures.base import Question as Kind

@@ -17,7 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from tacit.errors import InputError, StudyRefusedError
 from tacit.setup.configuration import toml_text
 from tacit.studies.draft_faults import TomlLines, faults_of, nearest, procedure_faults, told
-from tacit_protocol.domain.columns import Column, ColumnName, Domain
+from tacit_protocol.domain import Column, ColumnName, Domain
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,

@@ -16,8 +16,15 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk, Table, encode_numeric, reduce_table
+from tacit_protocol.domain import (
+    CategoricalColumn,
+    Domain,
+    EncodedChunk,
+    NumericColumn,
+    Table,
+    encode_numeric,
+    reduce_table,
+)
 from tacit_protocol.features.base import FloatMatrix, Rows
 from tacit_protocol.features.cell_counts import chunk_steps
 from tacit_protocol.features.mean_embedding import Locations

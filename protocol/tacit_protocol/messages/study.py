@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from tacit_protocol.domain.columns import COLUMNS_MAX, ColumnName, Domain
+from tacit_protocol.domain import COLUMNS_MAX, ColumnName, Domain
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, MessageError, decode, encode
 from tacit_protocol.privacy.guarantee import (
     COORDINATES_MAX,
@@ -239,7 +239,7 @@ CHOICES_MAX = 10**6
 
 UNITS = Egress(
     "public",
-    "tacit_protocol.domain.table:Table.units",
+    "tacit_protocol.domain:Table.units",
     "n is public: neighbours replace a unit and never change how many there are",
 )
 

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from tacit_protocol.domain.columns import Column
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Column, Table
 from tacit_protocol.messages.encoding import digest, encode, without_unused
 from tacit_protocol.messages.study import Owner, PublicRule, Release, Study, numbers_max
 from tacit_protocol.privacy.accounting import Family
@@ -149,7 +148,7 @@ class Procedure(Protocol):
     def summarise(self, study: Study, table: Table) -> Any:
         """Compute exact numbers with their sensitivities. They never leave the owner.
 
-        At a curator ``table`` is a :class:`~tacit_protocol.domain.table.PooledTable` of the owners' tables.
+        At a curator ``table`` is a :class:`~tacit_protocol.domain.PooledTable` of the owners' tables.
         """
 
     def privatise(self, study: Study, summary: Any, noise: NoiseSource) -> Release:

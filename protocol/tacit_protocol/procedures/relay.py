@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Table
 from tacit_protocol.messages.encoding import decode, digest
 from tacit_protocol.messages.study import Owner, Receipt, Release, ReleaseMessage, SealedRelease, Study
 from tacit_protocol.privacy.guarantee import Guarantee

@@ -18,7 +18,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.messages.alignment import (
     KEY_BYTES,
     NO_PROOF,

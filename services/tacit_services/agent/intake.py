@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import sqlalchemy as sa
 
-from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.domain import PooledTable
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.encoding import MessageError, decode, digest
 from tacit_protocol.messages.study import Owner, PublicRule, Study

@@ -16,13 +16,8 @@ from tacit.setup.configuration import toml_text
 from tacit.studies import preflight
 from tacit.studies.catalogue import answered_questions
 from tacit.studies.draft import StudyDraft
-from tacit.studies.wizard import (
-    Known,
-    KnownDataSet,
-    draft_by_asking,
-    known_at,
-)
-from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
+from tacit.studies.wizard import Known, KnownDataSet, draft_by_asking, known_at
+from tacit_protocol.domain import CategoricalColumn, NumericColumn
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing.keys import PrivateKey
 

@@ -19,7 +19,7 @@ from made_studies import Drawing
 
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.studies.draft import HOPELESS
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import PooledTable, Table
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import NoisyVector, Release, Study
 from tacit_protocol.privacy.accounting import fits

@@ -12,8 +12,7 @@ import pytest
 import respelled
 from agent_fakes import FAKES, NOW, Clock, MakeAgent, World
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Domain, NumericColumn, Table
 from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
 from tacit_protocol.messages.study import DeclineMessage, Owner, Party, ReleaseMessage, Study
 from tacit_protocol.privacy.guarantee import Budget

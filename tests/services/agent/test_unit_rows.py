@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tacit.planning.simulation import SimulatedNoise
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.guarantee import Budget

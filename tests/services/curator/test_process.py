@@ -17,7 +17,7 @@ from fault_world import key_of, sealed
 from own_time import require_a_stop_in_time, stop
 
 from tacit.setup.processes import free_ports
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import ReleaseMessage
 from tacit_protocol.privacy.guarantee import Budget

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel
 from scipy.special import ndtri
 
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Table
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.fieller import Effects
 from tacit_protocol.numerics.multiplicity import holm

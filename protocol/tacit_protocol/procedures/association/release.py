@@ -26,8 +26,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, Table
 from tacit_protocol.features.base import FloatMatrix, Rows
 from tacit_protocol.features.column_histograms import ColumnCells, ColumnHistograms, nearest_counts
 from tacit_protocol.features.moments import FeatureSums, sum_features

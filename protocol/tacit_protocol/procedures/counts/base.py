@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import EncodedChunk, Table, encode
+from tacit_protocol.domain import Domain, EncodedChunk, Table, encode
 from tacit_protocol.features.cell_counts import CellCounts, CellGrid, count_cells
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import (

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import PooledTable, Table
 from tacit_protocol.features.unit_gram import UnitRows, gather_units
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family

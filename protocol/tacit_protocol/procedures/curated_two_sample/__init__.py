@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import PooledTable, Table
 from tacit_protocol.features.choice import effects_by_default
 from tacit_protocol.features.moments import MEAN, read_second_moment
 from tacit_protocol.messages.study import Release, Study

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Table
 from tacit_protocol.features.aligned_sums import PROJECTIONS, ProjectedUnits
 from tacit_protocol.features.sketches import SketchSums
 from tacit_protocol.messages.study import Release, Study

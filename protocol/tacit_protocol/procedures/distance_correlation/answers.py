@@ -15,8 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, Table
 from tacit_protocol.features.aligned_sums import deal_out
 from tacit_protocol.features.private_cells import (
     QUANTILE_CELLS_MAX,

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
 from tacit_protocol.features.sketches import BucketDesign, DesignError, SketchRelease

@@ -16,8 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel
 
-from tacit_protocol.domain.columns import NumericColumn
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import NumericColumn, PooledTable, Table
 from tacit_protocol.features.moments import MEAN, FeatureSums
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Family

@@ -15,8 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Domain, Table
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.column_histograms import ColumnHistograms, Integers
 from tacit_protocol.features.kernels import ProductKernel

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain
+from tacit_protocol.domain import CategoricalColumn, Domain
 from tacit_protocol.features.cell_counts import MISSING, OTHER
 from tacit_protocol.features.column_histograms import ColumnCells, ColumnHistograms
 from tacit_protocol.features.kernels import RandomFourier

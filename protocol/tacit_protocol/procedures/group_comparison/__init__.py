@@ -14,8 +14,7 @@ import numpy as np
 from pydantic import BaseModel
 from scipy.special import ndtri
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn, Table
 from tacit_protocol.features.moments import MEAN, FeatureSums
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.common_effects import estimated

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from tacit_protocol.domain.columns import Column
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Column, Table
 from tacit_protocol.features.cell_counts import CellCounts, sum_cells
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import SUM_TOLERANCE

@@ -20,8 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain.columns import ColumnName
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import ColumnName, PooledTable, Table
 from tacit_protocol.features.kernels import BANDWIDTH_MAX, DistanceKernel, LinearKernel, ProductKernel
 from tacit_protocol.features.unit_gram import EvaluatedKernel, KernelMixture, UnitGram, UnitRows, gather_units
 from tacit_protocol.messages.study import Release, Study

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Table
 from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, AdditiveSums
 from tacit_protocol.features.choice import effects_by_default
 from tacit_protocol.features.moments import DIAGONAL, MEAN, FeatureSums, MomentRelease, read_second_moment

@@ -17,7 +17,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import chdtrc, chdtri, chndtr, ndtr, ndtri
 
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.mean_embedding import RawMeanEmbedding, WhitenedMeanEmbedding, decode_locations
 from tacit_protocol.numerics.multiplicity import PVALUE_MIN, holm

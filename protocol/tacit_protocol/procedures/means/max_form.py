@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import chdtrc
 
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.features.additive import AdditiveFeatures, Coordinate
 from tacit_protocol.numerics.multiplicity import PVALUE_MIN, holm, sidak
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatMatrix, FloatVector, PrivateMeans

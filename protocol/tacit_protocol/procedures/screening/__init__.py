@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel
 
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Table
 from tacit_protocol.features.sketches import SketchSums
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family

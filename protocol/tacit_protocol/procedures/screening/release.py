@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 from scipy.special import ndtri
 
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.features.brownian import BrownianColumns
 from tacit_protocol.features.sketches import BUCKETS_MIN, BucketDesign, DesignError, SketchRelease
 from tacit_protocol.messages.study import PartyName, Study

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain.columns import CategoricalColumn, ColumnName, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, ColumnName, NumericColumn
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import NoisyTable, SimulatedTest
 from tacit_protocol.procedures.base import (

@@ -8,8 +8,7 @@ import pytest
 from made_studies import made_study, release_of, releases_of
 from two_sample_cases import MemoryTable
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
-from tacit_protocol.domain.table import encode
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn, encode
 from tacit_protocol.features.cell_counts import CellCounts
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
