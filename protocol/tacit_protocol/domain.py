@@ -1,7 +1,8 @@
 """Public bounds and levels of columns, functions of the study alone; and the tables encoded by them.
 
-A procedure sees an owner's rows as an encoded table, chunk by chunk. Every row is treated by itself: how one is
-encoded depends on no other, nor on how rows are cut into chunks. The sensitivities of every procedure rest on that.
+A procedure sees an owner's rows as an encoded table, chunk by chunk. Every row is treated by itself: how one
+is encoded depends on no other, nor on how rows are cut into chunks. The sensitivities of every procedure rest
+on that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
