@@ -53,7 +53,7 @@ from tacit_protocol.procedures.relay import (
     relay_of,
     require_received,
 )
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.signing import (
     CANCELLATION_TYPE,
     DECLINE_TYPE,
     STUDY_TYPE,

@@ -21,7 +21,7 @@ from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import DeclineMessage, Study
 from tacit_protocol.procedures.base import PublicRuleError, canonical
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.signing.envelope import payload_of
+from tacit_protocol.signing import payload_of
 from tacit_services.agent.data import csv_source
 from tacit_services.agent.data.csv_source import CsvSource, RecordShape, records_of
 from tacit_services.agent.data.source import DataError

@@ -16,7 +16,7 @@ from tacit_protocol.messages.study import ReleaseMessage, Study
 from tacit_protocol.privacy.accounting import Amounts
 from tacit_protocol.privacy.guarantee import Budget, NoisyVector
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope
+from tacit_protocol.signing import RELEASE_TYPE, open_envelope
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.schema import State
 from tacit_services.ledger import accounts

@@ -23,7 +23,7 @@ from tacit_protocol.messages.study import (
     Transcript,
     VerdictMessage,
 )
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.signing import (
     ALIGNMENT_TYPE,
     CANCELLATION_TYPE,
     DECLINE_TYPE,
@@ -95,7 +95,7 @@ PROBLEM: Fields = _public(
     "constant texts of one registry, a random request id, declared names",
 )
 
-ISSUED = "tacit_protocol.signing.tokens:issue_token"
+ISSUED = "tacit_protocol.signing:issue_token"
 
 REQUEST_HEADERS: Fields = _public(
     "host user-agent accept accept-encoding connection content-type content-length",

@@ -22,8 +22,7 @@ from tacit_protocol.privacy.accounting import Amounts, charge
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError
-from tacit_protocol.signing.envelope import STUDY_TYPE, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import STUDY_TYPE, PrivateKey, sign_envelope
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.policy import DataSetPolicy, Policy
@@ -117,7 +116,7 @@ def study_of(owners: Iterable[str], **changes: Any) -> Study:
 def sealed(study: Study) -> tuple[str, bytes]:
     """Return a study's digest and envelope."""
     payload = study_bytes(study)
-    return digest(payload), seal(payload, STUDY_TYPE, key_of("ada"))
+    return digest(payload), sign_envelope(payload, STUDY_TYPE, key_of("ada"))
 
 
 def make_tester(folder: Path, url: str, engine: Engine, clock: Callable[[], float]) -> FastAPI:

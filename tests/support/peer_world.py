@@ -13,7 +13,7 @@ from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
-from tacit_protocol.signing.sealing import certify
+from tacit_protocol.signing import certify
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.tester_client import TesterClient

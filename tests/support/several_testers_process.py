@@ -42,8 +42,7 @@ from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Release, ReleaseMessage, Study
 from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import RELEASE_TYPE, issue_token, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
 from tacit_services.shared import failpoints
@@ -250,7 +249,7 @@ class Cluster:
         for place, owner in enumerate(OWNERS):
             sums = PROCEDURE.privatise(study, (60, (300 + place) << 20), SeededNoise(10 * number + place))
             message = ReleaseMessage(study=name, party=owner, release=sums)
-            releases[owner] = seal(encode(message), RELEASE_TYPE, key_of(owner))
+            releases[owner] = sign_envelope(encode(message), RELEASE_TYPE, key_of(owner))
         return name, (envelope, releases)
 
     def run(self, plan: list[str], planted: str | None) -> dict[str, Any]:

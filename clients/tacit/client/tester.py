@@ -40,16 +40,17 @@ from tacit_protocol.messages.study import (
     Study,
     VerdictMessage,
 )
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.signing import (
     CANCELLATION_TYPE,
     STUDY_TYPE,
     VERDICT_TYPE,
+    PrivateKey,
+    SignatureError,
+    issue_token,
     open_envelope,
     peek_key_id,
-    seal,
+    sign_envelope,
 )
-from tacit_protocol.signing.keys import PrivateKey, SignatureError
-from tacit_protocol.signing.tokens import issue_token
 
 if TYPE_CHECKING:
     from tacit.results import StudyVerdict
@@ -185,7 +186,7 @@ class TesterCalls:
             prepared = yield from TesterCalls.prepare_study.operation(self, study)
         if prepared.hopeless and not force:
             raise HopelessStudyError(prepared.hopeless)
-        envelope = seal(prepared.payload, STUDY_TYPE, self._signing_key())
+        envelope = sign_envelope(prepared.payload, STUDY_TYPE, self._signing_key())
         yield from ask(HttpRequest("PUT", _study_path(prepared.digest), body=envelope))
         return prepared.digest
 
@@ -256,7 +257,9 @@ class TesterCalls:
     @call
     def cancel(self, digest: str) -> Operation[None]:
         """Withdraw a study; only its analyst may. What owners have spent stays spent."""
-        envelope = seal(encode(CancellationMessage(study=digest)), CANCELLATION_TYPE, self._signing_key())
+        envelope = sign_envelope(
+            encode(CancellationMessage(study=digest)), CANCELLATION_TYPE, self._signing_key()
+        )
         yield from ask(HttpRequest("PUT", _study_path(digest) + "/cancellation", body=envelope))
 
 

@@ -31,8 +31,7 @@ from tacit_protocol.procedures.distance_correlation.answered import answered_ver
 from tacit_protocol.procedures.distance_correlation.answers import answers_plan, own_units, suits_answers
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters
 from tacit_protocol.procedures.relay import conclude, relay_of
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.sealing import certify
+from tacit_protocol.signing import PrivateKey, certify
 
 OWNER = "owner"
 """Name of the one owner."""

@@ -79,12 +79,12 @@ class SealingCertificate(StrictModel):
     """An owner's X25519 key, to which messages for it alone are sealed, signed with its identity key."""
 
     egress: ClassVar = Egress(
-        "public", "tacit_protocol.signing.sealing:certify", "a public key and a signature: no data is read"
+        "public", "tacit_protocol.signing:certify", "a public key and a signature: no data is read"
     )
 
     key: PublicKeyHex
     signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
-    """Over what :func:`tacit_protocol.signing.sealing.certified_bytes` returns."""
+    """Over what :func:`tacit_protocol.signing.certified_bytes` returns."""
 
 
 class Owner(Party):
@@ -413,7 +413,7 @@ class SealedPackage(StrictModel):
         Field(max_length=(CIPHERTEXT_BYTES_MAX + 2) // 3 * 4),
         Egress(
             "sealed",
-            "tacit_protocol.signing.sealing:seal_to",
+            "tacit_protocol.signing:seal_to",
             "a release message, noised as any other, for the receiver that the study names alone",
         ),
     ]

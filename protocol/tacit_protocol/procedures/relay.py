@@ -24,7 +24,7 @@ from tacit_protocol.procedures.base import (
     check_study,
     reread,
 )
-from tacit_protocol.signing.envelope import RECEIPT_TYPE, RELEASE_TYPE, SEALED_RELEASE_TYPE, open_envelope
+from tacit_protocol.signing import RECEIPT_TYPE, RELEASE_TYPE, SEALED_RELEASE_TYPE, open_envelope
 from tacit_protocol.verdicts.base import BaseVerdict
 
 AnswerKind = Literal["release", "sealed release", "receipt"]

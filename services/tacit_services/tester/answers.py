@@ -29,7 +29,7 @@ from tacit_protocol.procedures.relay import (
     relay_of,
     require_received,
 )
-from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, open_envelope
+from tacit_protocol.signing import CANCELLATION_TYPE, DECLINE_TYPE, open_envelope
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import GroupCommit, read_from, run_transaction
 from tacit_services.shared.failpoints import TesterRelayStep, TesterStep, reached

@@ -31,7 +31,7 @@ from tacit_protocol.messages.study import (
     Transcript,
     UnixTime,
 )
-from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, EnvelopeError, open_envelope
+from tacit_protocol.signing import CANCELLATION_TYPE, DECLINE_TYPE, EnvelopeError, open_envelope
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.database import sync_folder

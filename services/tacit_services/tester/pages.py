@@ -30,7 +30,7 @@ from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, number, panels_of
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.reporting.svg import Drawing, horizontal, panel_svg, path_of, vertical
-from tacit_protocol.signing.envelope import VERDICT_TYPE, open_envelope
+from tacit_protocol.signing import VERDICT_TYPE, open_envelope
 from tacit_protocol.verdicts.effects import effects_of, effects_table
 from tacit_protocol.verdicts.panels import Bar, BarsPanel, CurvesPanel, RowsPanel
 from tacit_protocol.verdicts.words import Meaning

@@ -19,7 +19,7 @@ from tacit_protocol.procedures.base import (
     units_declared,
 )
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing.envelope import STUDY_TYPE, open_envelope, payload_of
+from tacit_protocol.signing import STUDY_TYPE, open_envelope, payload_of
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.problem_responses import ProblemError

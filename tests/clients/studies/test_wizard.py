@@ -19,7 +19,7 @@ from tacit.studies.draft import StudyDraft
 from tacit.studies.wizard import Known, KnownDataSet, draft_by_asking, known_at
 from tacit_protocol.domain import CategoricalColumn, NumericColumn
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 
 AGE = NumericColumn(name="age", lower=0, upper=120)
 SEX = CategoricalColumn(name="sex", levels=("F", "M"))

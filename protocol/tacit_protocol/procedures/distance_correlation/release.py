@@ -28,7 +28,7 @@ from tacit_protocol.procedures.base import (
     parse_parameters,
     public_seed,
 )
-from tacit_protocol.signing.sealing import SealError, require_certified
+from tacit_protocol.signing import SealError, require_certified
 from tacit_protocol.strict import StrictModel
 
 FREQUENCIES = 4

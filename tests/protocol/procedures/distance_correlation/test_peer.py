@@ -27,12 +27,12 @@ from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import exact_covariance, influences
 from tacit_protocol.procedures.relay import Combined, conclude
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.signing import (
     RECEIPT_TYPE,
     RELEASE_TYPE,
     SEALED_RELEASE_TYPE,
     VERDICT_TYPE,
-    seal,
+    sign_envelope,
 )
 from tacit_protocol.verification import VerificationError, verify_transcript
 
@@ -174,14 +174,14 @@ def transcript(given: dict[str, Any], **changes: Any) -> bytes:
         software="tests",
     )
     envelopes = {
-        SENDER: seal(found["statement"], SEALED_RELEASE_TYPE, key_of(SENDER)),
-        RECEIVER: seal(found["answer"], found["kind"], key_of(RECEIVER)),
+        SENDER: sign_envelope(found["statement"], SEALED_RELEASE_TYPE, key_of(SENDER)),
+        RECEIVER: sign_envelope(found["answer"], found["kind"], key_of(RECEIVER)),
     }
     return encode(
         Transcript(
             study=found["study"].decode(),
             releases={name: envelope.decode() for name, envelope in envelopes.items()},
-            verdict=seal(encode(verdict), VERDICT_TYPE, key_of("tester")).decode(),
+            verdict=sign_envelope(encode(verdict), VERDICT_TYPE, key_of("tester")).decode(),
         )
     )
 
