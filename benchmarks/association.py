@@ -35,7 +35,7 @@ from benchmarks.harness import (
     table,
 )
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.numerics.fieller import Effects
+from tacit_protocol.numerics.inference import Effects
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, noise_scales
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.association.release import HISTOGRAMS, SCORES, Grades, Plan

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tacit_protocol.messages.study import Study
-from tacit_protocol.numerics.multiplicity import PVALUE_MIN
+from tacit_protocol.numerics.inference import PVALUE_MIN
 
 OWNERS_NAMED_MAX = 5
 

@@ -16,8 +16,7 @@ from scipy.special import ndtri
 
 from tacit_protocol.domain import Table
 from tacit_protocol.messages.study import Owner, Release, Study
-from tacit_protocol.numerics.fieller import Effects
-from tacit_protocol.numerics.multiplicity import holm
+from tacit_protocol.numerics.inference import Effects, holm
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError
 from tacit_protocol.privacy.guarantee import Guarantee

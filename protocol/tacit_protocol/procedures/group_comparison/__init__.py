@@ -17,9 +17,7 @@ from scipy.special import ndtri
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn, Table
 from tacit_protocol.features.moments import MEAN, FeatureSums
 from tacit_protocol.messages.study import Owner, Release, Study
-from tacit_protocol.numerics.common_effects import estimated
-from tacit_protocol.numerics.fieller import Effects
-from tacit_protocol.numerics.multiplicity import holm
+from tacit_protocol.numerics.inference import Effects, estimated, holm
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import (
     LayoutError,

@@ -8,7 +8,7 @@ covariance
 
 Strata add up with weights sampling/(sampling + noise), the traces of both terms; the statistic is t' V^-1 t
 of t = sum w H T H', its null a parametric bootstrap as for tables. Effects of two groups and an event, x =
-(a, b, c, d), are Mantel and Haenszel's (:mod:`tacit_protocol.numerics.common_effects`).
+(a, b, c, d), are Mantel and Haenszel's (:mod:`tacit_protocol.numerics.inference`).
 docs/mathematics/stratified.md; levels and coverage: docs/benchmarks/stratified.md.
 """
 
@@ -19,7 +19,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.numerics.common_effects import LEAST, Score, products
+from tacit_protocol.numerics.inference import LEAST, Score, products
 from tacit_protocol.numerics.noisy_tables import (
     PlacedCells,
     SimulatedTest,

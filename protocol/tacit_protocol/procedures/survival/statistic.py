@@ -6,7 +6,7 @@ in i)/2, but in the last. Curves are S(t_i) = prod (1 - d_l/Y'_l), Kaplan and Me
 to fall by isotonic regression, with intervals normal in arcsin sqrt S. The log-rank test, T_g = sum_i (d_gi -
 d_i Y_gi/Y_i), is stratified, its covariance counts the noise, its null is a parametric bootstrap of one
 hazard for all groups. The hazard ratio is the ratio of events per unit exposed, in products of cells of
-*different* groups, so that noise cancels on average (:mod:`tacit_protocol.numerics.common_effects`).
+*different* groups, so that noise cancels on average (:mod:`tacit_protocol.numerics.inference`).
 docs/mathematics/survival.md.
 """
 
@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 from scipy.special import ndtri
 
-from tacit_protocol.numerics.common_effects import LEAST, Estimated, Score
+from tacit_protocol.numerics.inference import LEAST, Estimated, Score
 from tacit_protocol.numerics.noisy_tables import (
     PlacedCells,
     SimulatedTest,
