@@ -39,6 +39,7 @@ from tacit.planning.sizes import SampleSizePlan
 from tacit.results import (
     AnsweredCorrelationResult,
     AssociationResult,
+    CorrelationMatrix,
     CuratedDistanceCorrelationResult,
     DecisionResult,
     DistanceCorrelationResult,
@@ -53,7 +54,6 @@ from tacit.results import (
     SurvivalResult,
     TwoSampleResult,
 )
-from tacit.results.screening import CorrelationMatrix
 
 __all__ = [
     "AnsweredCorrelationResult",

@@ -14,8 +14,13 @@ from scipy.special import ndtr, ndtri
 
 from tacit.database.released import ReleasedDatabase
 from tacit.errors import InputError
-from tacit.results import NoisyCountsResult
-from tacit.results.screening import CorrelationMatrix, ScreeningResult, nearest_correlation, symmetric
+from tacit.results import (
+    CorrelationMatrix,
+    NoisyCountsResult,
+    ScreeningResult,
+    nearest_correlation,
+    symmetric,
+)
 from tacit_protocol.domain import CategoricalColumn, NumericColumn
 from tacit_protocol.features.cell_counts import OTHER
 from tacit_protocol.features.column_histograms import ColumnHistograms
