@@ -472,7 +472,6 @@ class WeightedDatabase(ABC):
         Raises:
             InputError: the function returned something else, or values outside the bounds.
         """
-
         return transformed(self, function, bounds, name)
 
     def to_arrow(self) -> "pyarrow.Table":

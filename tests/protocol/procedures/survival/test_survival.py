@@ -13,7 +13,7 @@ from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColu
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.survival.statistic import (
+from tacit_protocol.procedures.survival import (
     Times,
     at_risk,
     curve,
