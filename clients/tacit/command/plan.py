@@ -153,7 +153,7 @@ def _read_question(
 def _read_parameters(
     parameter: list[str] | None, probability: list[float] | None, group: list[str] | None
 ) -> dict[str, Any]:
-    from tacit.studies.draft_flags import parse_parameter
+    from tacit.studies.draft import parse_parameter
 
     found = dict(parse_parameter(text) for text in parameter or [])
     if probability:

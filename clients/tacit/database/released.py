@@ -11,7 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.database.points import Columns, Floats, PointColumns, Uncertainty, WeightedDatabase, locations_of
-from tacit.database.weights import Histograms, NoiseLaw, NoisyHistograms, Weighting, WeightProblem, columns_of
+from tacit.database.weights import (
+    Histograms,
+    MovingEmbedding,
+    MovingFeatures,
+    MovingFourier,
+    NoiseLaw,
+    NoisyHistograms,
+    ReducedSet,
+    Weighting,
+    WeightProblem,
+    columns_of,
+    fit_reduced_set,
+)
 from tacit.errors import InputError
 from tacit.in_process.samples import ArrayTable, read_samples
 from tacit_protocol.domain import Domain
@@ -40,13 +52,6 @@ from tacit_protocol.procedures.embedding_release.concentration_bounds import (
     sample_spread,
 )
 from tacit_protocol.procedures.embedding_release.plan import POINTS_MAX
-from tacit_protocol.procedures.embedding_release.reduced_set import (
-    MovingEmbedding,
-    MovingFeatures,
-    MovingFourier,
-    ReducedSet,
-    fit_reduced_set,
-)
 from tacit_protocol.procedures.means.private_means import PrivateMeans, estimate_mmd
 from tacit_protocol.verdicts.base import stated
 from tacit_protocol.workers import linear_algebra
