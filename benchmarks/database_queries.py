@@ -40,7 +40,7 @@ from benchmarks.harness import (
     named,
 )
 from tacit.in_process.samples import domain_of
-from tacit.local.database import release_database
+from tacit.local.synthetic import release_database
 from tacit_protocol.domain import EncodedChunk, encode
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier

@@ -18,8 +18,15 @@ from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.strict import ReleaseError, StudyError
 from tacit_protocol.verdicts.base import BaseVerdict
-from tacit_protocol.verdicts.panels import BarsPanel, CurvesPanel, Null, RowsPanel
-from tacit_protocol.verdicts.words import Meaning, Work, plain_meaning
+from tacit_protocol.verdicts.presentation import (
+    BarsPanel,
+    CurvesPanel,
+    Meaning,
+    Null,
+    RowsPanel,
+    Work,
+    plain_meaning,
+)
 
 __all__ = ["ReleaseError", "StudyError"]
 """Errors that this module has from :mod:`tacit_protocol.strict`; the rest of its names are its own."""

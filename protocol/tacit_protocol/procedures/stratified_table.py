@@ -60,8 +60,7 @@ from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_of, effects_table, forest
-from tacit_protocol.verdicts.panels import RowsPanel
-from tacit_protocol.verdicts.words import CHI_SQUARED, Meaning, Work, either, joined
+from tacit_protocol.verdicts.presentation import CHI_SQUARED, Meaning, RowsPanel, Work, either, joined
 
 Report = Callable[[float], None]
 

@@ -58,8 +58,16 @@ from tacit_protocol.procedures.populations import EffectError, Floats, Held, Mea
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable
 from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_of, effects_table, forest, number
-from tacit_protocol.verdicts.panels import CurvesPanel, DrawnCurve, RowsPanel
-from tacit_protocol.verdicts.words import CHI_SQUARED, Meaning, Work, either, names_of
+from tacit_protocol.verdicts.presentation import (
+    CHI_SQUARED,
+    CurvesPanel,
+    DrawnCurve,
+    Meaning,
+    RowsPanel,
+    Work,
+    either,
+    names_of,
+)
 
 Report = Callable[[float], None]
 

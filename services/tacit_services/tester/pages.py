@@ -32,8 +32,7 @@ from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.reporting.svg import Drawing, horizontal, panel_svg, path_of, vertical
 from tacit_protocol.signing import VERDICT_TYPE, open_envelope
 from tacit_protocol.verdicts.effects import effects_of, effects_table
-from tacit_protocol.verdicts.panels import Bar, BarsPanel, CurvesPanel, RowsPanel
-from tacit_protocol.verdicts.words import Meaning
+from tacit_protocol.verdicts.presentation import Bar, BarsPanel, CurvesPanel, Meaning, RowsPanel
 from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_app import DigestPath, json_response
 from tacit_services.shared.http_server import Stopping

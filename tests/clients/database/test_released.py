@@ -13,7 +13,7 @@ from tacit.database.points import combined
 from tacit.database.released import ReleasedDatabase
 from tacit.database.weights import shrinkage
 from tacit.errors import InputError
-from tacit.local.database import release_database
+from tacit.local.synthetic import release_database
 from tacit_protocol.features.mean_embedding import Locations
 
 

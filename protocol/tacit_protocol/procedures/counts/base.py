@@ -50,7 +50,7 @@ from tacit_protocol.procedures.counts.release import (
 from tacit_protocol.procedures.populations import Columns, EffectError, Held, Population, rows_of
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, Renderer, ShownTable, Source
-from tacit_protocol.verdicts.panels import (
+from tacit_protocol.verdicts.presentation import (
     BARS_MAX,
     BarsPanel,
     Floats,

@@ -54,8 +54,15 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.panels import RowsPanel
-from tacit_protocol.verdicts.words import CHI_SQUARED, NEW_CLASS, Meaning, Work, either, names_of
+from tacit_protocol.verdicts.presentation import (
+    CHI_SQUARED,
+    NEW_CLASS,
+    Meaning,
+    RowsPanel,
+    Work,
+    either,
+    names_of,
+)
 
 PAIRED_OWNERS_MAX = 10
 """Most owners that are compared in pairs: beyond 45 pairs, p-values of 1999 replicates say little."""

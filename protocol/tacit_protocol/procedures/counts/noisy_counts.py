@@ -33,8 +33,7 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.populations import Held, Measure, Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.panels import BarsPanel
-from tacit_protocol.verdicts.words import CHI_SQUARED, Meaning, Work, names_of
+from tacit_protocol.verdicts.presentation import CHI_SQUARED, BarsPanel, Meaning, Work, names_of
 
 ROWS_SHOWN = 60
 """Most cells of a table that the command prints."""

@@ -64,7 +64,7 @@ from tacit_protocol.procedures.distance_correlation.statistic import correlation
 from tacit_protocol.procedures.joint_independence.statistic import permuted_feature_statistics
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable, interval_of, stated
-from tacit_protocol.verdicts.words import DISTANCE, PERMUTATION, TWO_PARTIES, Meaning, Work, either
+from tacit_protocol.verdicts.presentation import DISTANCE, PERMUTATION, TWO_PARTIES, Meaning, Work, either
 from tacit_protocol.workers import Workers, workers_of
 
 Floats = npt.NDArray[np.float64]

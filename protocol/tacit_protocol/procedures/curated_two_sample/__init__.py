@@ -86,16 +86,19 @@ from tacit_protocol.procedures.means.max_form import max_null, named_groups
 from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test
 from tacit_protocol.procedures.populations import Difference, Population
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, stated
-from tacit_protocol.verdicts.panels import (
+from tacit_protocol.verdicts.presentation import (
     DRAWN_MAX,
+    KERNEL,
+    PERMUTATION,
     SIMULATED,
     WEIGHTED,
+    Meaning,
     Null,
     RowsPanel,
+    Work,
     from_draws,
     quadratic,
 )
-from tacit_protocol.verdicts.words import KERNEL, PERMUTATION, Meaning, Work
 from tacit_protocol.workers import Workers, workers_of
 
 

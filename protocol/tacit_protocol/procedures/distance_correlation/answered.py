@@ -23,7 +23,7 @@ from tacit_protocol.procedures.distance_correlation.answers import AnswersPlan, 
 from tacit_protocol.procedures.distance_correlation.release import NULL_STREAM
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import Interval, PvalueVerdict, ShownTable, interval_of
-from tacit_protocol.verdicts.panels import Null, Row, RowsPanel, affordable, from_draws
+from tacit_protocol.verdicts.presentation import Null, Row, RowsPanel, affordable, from_draws
 
 SIGNAL_HOPELESS = 6.0
 """Of two equal columns: with less of noncentrality even they are found in less than half of all studies."""

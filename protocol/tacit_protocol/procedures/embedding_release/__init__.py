@@ -61,8 +61,7 @@ from tacit_protocol.procedures.embedding_release.verdict import (
 )
 from tacit_protocol.procedures.populations import Columns, Held, Population, Records
 from tacit_protocol.verdicts.base import BaseVerdict
-from tacit_protocol.verdicts.panels import BarsPanel
-from tacit_protocol.verdicts.words import DATABASE, OWNERS_NAMED_MAX, Meaning, Work, joined
+from tacit_protocol.verdicts.presentation import DATABASE, OWNERS_NAMED_MAX, BarsPanel, Meaning, Work, joined
 
 __all__ = ["CELLS_MAX", "EmbeddingRelease", "EmbeddingReleaseVerdict", "features_of", "plan_of"]
 

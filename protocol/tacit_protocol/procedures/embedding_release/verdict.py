@@ -31,7 +31,7 @@ from tacit_protocol.procedures.embedding_release.release import (
     noisy_shares,
 )
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.panels import COLUMN_BINS_MAX, Bar, BarsPanel, Floats, bar, largest
+from tacit_protocol.verdicts.presentation import COLUMN_BINS_MAX, Bar, BarsPanel, Floats, bar, largest
 
 NEAR = 1e-4
 """Rounding of a scaled whole number is far below this; half-way between two lies far above."""

@@ -74,8 +74,7 @@ from tacit_protocol.procedures.within_owners import (
 )
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.effects import Effect, effects_of, forest
-from tacit_protocol.verdicts.panels import RowsPanel
-from tacit_protocol.verdicts.words import Meaning, Work, either, joined
+from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
 
 
 class ComparedColumn(TestedPart):

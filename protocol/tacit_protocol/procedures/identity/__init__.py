@@ -53,8 +53,20 @@ from tacit_protocol.procedures.identity.release import (
 )
 from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.panels import Null, RowsPanel, affordable, chi_square, from_draws
-from tacit_protocol.verdicts.words import CHI_SQUARED, NEW_CLASS, PRIVIT, Meaning, Work, either, names_of
+from tacit_protocol.verdicts.presentation import (
+    CHI_SQUARED,
+    NEW_CLASS,
+    PRIVIT,
+    Meaning,
+    Null,
+    RowsPanel,
+    Work,
+    affordable,
+    chi_square,
+    either,
+    from_draws,
+    names_of,
+)
 
 STATISTIC = "statistic"
 """Name of the noisy statistic in a release of privit-laplace."""

@@ -83,8 +83,16 @@ from tacit_protocol.procedures.joint_independence.statistic import permuted_stat
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.panels import Critical, Null
-from tacit_protocol.verdicts.words import JOINT, PERMUTATION, Meaning, Work, either, joined
+from tacit_protocol.verdicts.presentation import (
+    JOINT,
+    PERMUTATION,
+    Critical,
+    Meaning,
+    Null,
+    Work,
+    either,
+    joined,
+)
 from tacit_protocol.workers import Workers, workers_of
 
 PERMUTATIONS_DEFAULT = 999

@@ -91,17 +91,21 @@ from tacit_protocol.verdicts.effects import (
     summaries_table,
     told_between,
 )
-from tacit_protocol.verdicts.panels import (
+from tacit_protocol.verdicts.presentation import (
     DRAWN_MAX,
+    KERNEL,
     SIMULATED,
     WEIGHTED,
+    Meaning,
     Null,
     RowsPanel,
+    Work,
     chi_square,
+    either,
     from_draws,
+    names_of,
     quadratic,
 )
-from tacit_protocol.verdicts.words import KERNEL, Meaning, Work, either, names_of
 
 NULL_STREAM = 2
 """Spawn key under the study's seed of simulated null distributions; public choices have another."""

@@ -19,7 +19,7 @@ from tacit_protocol.features.additive import AdditiveFeatures, Coordinate
 from tacit_protocol.numerics.inference import PVALUE_MIN, holm, sidak
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatMatrix, FloatVector, PrivateMeans
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.panels import Critical, Null, chi_square_quantile, largest_of
+from tacit_protocol.verdicts.presentation import Critical, Null, chi_square_quantile, largest_of
 
 
 def additive_variances(features: AdditiveFeatures, means: PrivateMeans) -> FloatMatrix:

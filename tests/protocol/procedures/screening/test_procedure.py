@@ -17,8 +17,7 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation.release import DESIGN_STREAM, public_generator
 from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side
-from tacit_protocol.procedures.screening import Screening, ScreeningVerdict
-from tacit_protocol.procedures.screening.release import PAIRS_MAX, screening_plan
+from tacit_protocol.procedures.screening import PAIRS_MAX, Screening, ScreeningVerdict, screening_plan
 from tacit_protocol.procedures.screening.statistic import (
     false_discovery_values,
     screening_tests,
