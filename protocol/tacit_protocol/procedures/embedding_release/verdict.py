@@ -13,7 +13,7 @@ import numpy as np
 
 from tacit_protocol.domain import CategoricalColumn, Domain
 from tacit_protocol.features.cell_counts import MISSING, OTHER
-from tacit_protocol.features.column_histograms import ColumnCells, ColumnHistograms
+from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramCells
 from tacit_protocol.features.kernels import RandomFourier
 from tacit_protocol.features.mean_embedding import Locations, decode_locations, draw_locations
 from tacit_protocol.features.moments import MEAN
@@ -281,7 +281,7 @@ def _bins(
     return tuple(edges), bars
 
 
-def _gathered(cells: ColumnCells, shares: Floats) -> list[tuple[str, float]]:
+def _gathered(cells: HistogramCells, shares: Floats) -> list[tuple[str, float]]:
     """Return the shares of the values with a cell of their own: the bounds, where others are moved to."""
     column = cells.column
     if isinstance(column, CategoricalColumn):

@@ -17,9 +17,12 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation.release import DESIGN_STREAM, public_generator
 from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side
-from tacit_protocol.procedures.screening import PAIRS_MAX, Screening, ScreeningVerdict, screening_plan
-from tacit_protocol.procedures.screening.statistic import (
+from tacit_protocol.procedures.screening import (
+    PAIRS_MAX,
+    Screening,
+    ScreeningVerdict,
     false_discovery_values,
+    screening_plan,
     screening_tests,
     unbiased_covariance_sqr,
 )
