@@ -31,7 +31,7 @@ from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import account_of, debits_of
 from tacit_services.ledger.entries import Entry
-from tacit_services.tester.app import create_tester
+from tacit_services.tester.__main__ import create_tester
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import PARTIES
 

@@ -50,7 +50,7 @@ from tacit_services.shared.database import create_engine, run_transaction, upgra
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.tester import inboxes, jobs
-from tacit_services.tester.app import create_tester, open_key
+from tacit_services.tester.__main__ import create_tester, open_key
 from tacit_services.tester.jobs import LEASE_S, Leases
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import JOBS, METADATA, RELEASES, STUDIES, VERDICTS

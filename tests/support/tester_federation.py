@@ -13,7 +13,7 @@ from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import VerdictMessage
 from tacit_protocol.signing import VERDICT_TYPE, PrivateKey, issue_token, open_envelope
 from tacit_services.shared.database import create_engine, upgrade
-from tacit_services.tester.app import create_tester
+from tacit_services.tester.__main__ import create_tester
 from tacit_services.tester.settings import TesterSettings
 
 URL = "https://tester.example"
