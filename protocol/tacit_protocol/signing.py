@@ -249,6 +249,7 @@ class Envelope(StrictModel):
             "application/vnd.tacit.sealed-release.v1+json",
             "application/vnd.tacit.receipt.v1+json",
             "application/vnd.tacit.alignment.v1+json",
+            "application/vnd.tacit.catalogue.v1+json",
         ],
         SIGNED,
     ]
