@@ -367,7 +367,7 @@ CURATOR: Mapping[str, Exchange] = _HEALTH | {
         "an owner whose data it asks for, and the operator",
         _study_here("")
         | _public(
-            "plain_words warnings[] study.** verdict.**",
+            "plain_words stated_purpose[][] warnings[] study.** verdict.**",
             "tacit_services.curator.routes:detail",
             "the study, in words too, and the verdict",
         )

@@ -408,7 +408,7 @@ class Participant:
         run_transaction(self.engine, lambda connection: record_verdict(connection, row.digest, envelope))
 
 
-PUBLISH_PAUSE_S = 60.0
+PUBLISH_PAUSE_S = 10.0
 """Pause before a catalogue is offered again that the tester did not take; one that it took is not."""
 
 KNOWN_PAUSE_S = 2.0
