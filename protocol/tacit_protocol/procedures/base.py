@@ -567,9 +567,9 @@ def planned_once(
 
     Check, cost, warnings, sums, noise, verdict and report of a study all rest on its plan. Owners, tester and
     every verifier each work it out for themselves, from the bytes that were signed, as none of them takes
-    another's word for it: once a party and step, since a step reads the study's bytes once and hands the
-    object on. ``plan`` depends on the study alone; what else it is given follows from the study. Errors are
-    kept no longer than they take to be raised.
+    another's word for it: once a party, since :func:`~tacit_protocol.messages.study.read_study` makes one
+    object of the same bytes. ``plan`` depends on the study alone; what else it is given follows from the
+    study. A study that has no plan raises its error each time.
     """
     kept = lru_cache(PLANS_KEPT)(lambda asked: asked.plan(asked.study))
 
