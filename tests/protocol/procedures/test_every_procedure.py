@@ -338,6 +338,7 @@ def test_a_plan_is_worked_out_once_whatever_is_said_of_a_study(form: str) -> Non
         stated(transcript, None)
     finally:
         sys.setprofile(before)
+    assert runs, "mark the function that works the plan out as planned_once"
     assert set(runs.values()) == {1}, runs
 
 
