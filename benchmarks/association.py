@@ -29,10 +29,10 @@ from benchmarks.harness import (
     Counts,
     Floats,
     cells_of,
+    checks_and_powers,
     main,
     question,
     seeds,
-    table,
 )
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.numerics.inference import Effects
@@ -228,46 +228,26 @@ def cells() -> list[Cell]:
 
 def parts(counts: Counts) -> dict[str, str]:
     """Write the page's tables."""
-    checks, found = {}, {}
-    for cell in counts.runs:
-        group, _, name = cell.partition(" ")
-        if group == "power":
-            found[name] = {m: counts.shown(cell, m, ".2f") for m in METHODS} | {
-                f"{kind}: coverage, half width": ", ±".join(
-                    (counts.shown(cell, kind), counts.shown(cell, f"{kind} half", ".2f"))
-                )
-                for kind in KINDS
-            }
-            continue
-        design = name.partition(", ")[2]
+
+    def check(cell: str, design: str) -> dict[str, str]:
         row = {"rejected": counts.shown(cell, question("test", design, LEVEL))}
         for effect in KINDS:
             for rho in (0.0, STRONG):
                 said = counts.shown(cell, f"{effect} {rho:g} said", ".2f")
                 row[f"{effect}, {rho:g}"] = f"{counts.shown(cell, f'{effect} {rho:g}')} ({said})"
             row[f"one {effect} rejected"] = counts.shown(cell, question(f"one {effect}", design, LEVEL))
-        checks[name] = row
-    asked = [(cell, q) for cell, q in counts.answered if q.startswith("test | ")]
-    tail, cell = min(((counts.tail(*one, LEVEL), one[0]) for one in asked), default=(1.0, ""))
-    highest = max((counts.rate(*one) or 0.0 for one in asked), default=0.0)
+        return row
+
+    def power(cell: str) -> dict[str, str]:
+        return {m: counts.shown(cell, m, ".2f") for m in METHODS} | {
+            f"{kind}: coverage, half width": ", ±".join(
+                (counts.shown(cell, kind), counts.shown(cell, f"{kind} half", ".2f"))
+            )
+            for kind in KINDS
+        }
+
     covering = [f"{kind} {rho:g}" for kind in KINDS for rho in (0.0, STRONG)]
-    rates = [(counts.rate(c, q) or 0.0, q, c) for c, q in counts.answered if q in covering]
-    common = max((counts.rate(c, q) or 0.0 for c, q in counts.answered if q.startswith("one ")), default=0.0)
-    lowest = min(rates, default=(0.0, "", ""))
-    return {
-        "runs": counts.runs_of("check"),
-        "power runs": counts.runs_of("power"),
-        "statement": (
-            f"Of {len(asked)} levels of the test the highest is {highest:.3f}; the one furthest above "
-            f"{LEVEL:g} ({cell})\nwould be as large with probability {tail:.2g} were the level exact; times "
-            f"{len(asked)}: {min(1.0, tail * len(asked)):.2g}. "
-            f"Of {len(rates)} coverages of .95 "
-            f"the lowest is\n{lowest[0]:.3f} ({lowest[1]}, {lowest[2].removeprefix('check ')}). "
-            f"Heterogeneity is rejected at most {common:.3f} of the time.\n"
-        ),
-        "checks": table(checks, "design") if checks else "",
-        "powers": table(found, "design") if found else "",
-    }
+    return checks_and_powers(counts, check, power, covering, LEVEL)
 
 
 BENCHMARKS = (Benchmark("association", cells, parts),)

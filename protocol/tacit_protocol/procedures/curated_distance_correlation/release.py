@@ -23,7 +23,7 @@ from tacit_protocol.numerics.distance_covariance import STEPS_MAX, exact_distanc
 from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, rank_max
-from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters
+from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters, planned_once
 from tacit_protocol.procedures.joint_independence.sensitivity import (
     evaluation_error,
     observed_sensitivity,
@@ -327,6 +327,7 @@ class DistancePlan:
         )
 
 
+@planned_once
 def plan_of(study: Study) -> DistancePlan:
     """Read a study; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(CuratedDistanceCorrelationParameters, study)

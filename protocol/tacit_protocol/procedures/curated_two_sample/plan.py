@@ -42,6 +42,7 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     StudyError,
     parse_parameters,
+    planned_once,
     public_seed,
 )
 from tacit_protocol.procedures.curated_two_sample.permuted_means import (
@@ -389,6 +390,7 @@ class CuratedPlan:
         return vectors_hope(self.release, units, next(iter(scales.values())), study.level)
 
 
+@planned_once
 def plan_of(study: Study) -> CuratedPlan:
     """Read a study; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(CuratedTwoSampleParameters, study)

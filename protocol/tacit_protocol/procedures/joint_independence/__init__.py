@@ -46,6 +46,7 @@ from tacit_protocol.procedures.base import (
     Releases,
     StudyError,
     parse_parameters,
+    planned_once,
     public_seed,
     require_shared_columns,
     row_warnings,
@@ -553,6 +554,7 @@ def _by_sender(study: Study, units: Mapping[str, int | None]) -> dict[str, int |
     return {study.curator.name: sum(known) if len(known) == len(counts) else None}
 
 
+@planned_once
 def _plan(study: Study) -> _Plan:
     parameters = parse_parameters(JointIndependenceParameters, study)
     aggregates = _aggregates(parameters, study)
