@@ -49,7 +49,15 @@ from tacit_protocol.procedures.survival.statistic import (
 )
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable
-from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_of, effects_table, forest, number
+from tacit_protocol.verdicts.effects import (
+    Effect,
+    effects_frame,
+    effects_of,
+    effects_table,
+    forest,
+    number,
+    told_between,
+)
 from tacit_protocol.verdicts.panels import CurvesPanel, DrawnCurve, RowsPanel
 from tacit_protocol.verdicts.words import CHI_SQUARED, Meaning, Work, either, names_of
 
@@ -390,8 +398,8 @@ class Survival(CountTest):
             "The groups' times to the event differ, within owners",
             "No difference in the groups' times to the event was shown, within owners",
         )
-        told = "; ".join(f"{e.named}: {e.words}" for e in effects_of(verdict.get("effects", ()))[:2])
-        return Meaning(f"{said.sentence} {told}." if told else said.sentence, said.care)
+        told = ". ".join(told_between(effects_of(verdict.get("effects", ())), ratios=("hazard ratio",)))
+        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
     def works(self, study: Study) -> tuple[Work, ...]:
         """Return the works that the study's method comes from."""
