@@ -393,6 +393,7 @@ RECORDS = {
     "curves": "Curves in numbers",
     "pairs": "Pairs compared, p-values adjusted for all of them",
     "columns": "Columns compared, p-values adjusted for all of them",
+    "within_owners": "The same pairs within owners, p-values adjusted for all of them",
     "locations": "Where the owners differ",
     "cells": "Cells compared, p-values adjusted for all of them",
 }
