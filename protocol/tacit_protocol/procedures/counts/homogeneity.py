@@ -31,8 +31,7 @@ from pydantic import BaseModel, Field
 from scipy.special import ndtri
 
 from tacit_protocol.features.cell_counts import CellGrid
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import (
     NoisyTable,
     NuisanceNull,
@@ -77,8 +76,15 @@ from tacit_protocol.verdicts.effects import (
     forest,
     told_between,
 )
-from tacit_protocol.verdicts.panels import RowsPanel
-from tacit_protocol.verdicts.words import CHI_SQUARED, NEW_CLASS, Meaning, Work, either, names_of
+from tacit_protocol.verdicts.presentation import (
+    CHI_SQUARED,
+    NEW_CLASS,
+    Meaning,
+    RowsPanel,
+    Work,
+    either,
+    names_of,
+)
 
 PAIRED_OWNERS_MAX = 10
 """Most owners that are compared in pairs: beyond 45 pairs, p-values of 1999 replicates say little."""

@@ -30,9 +30,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
-from tacit_protocol.numerics.multiplicity import holm
+from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.numerics.inference import holm
 from tacit_protocol.numerics.noisy_tables import (
     NoisyTable,
     NuisanceNull,
@@ -73,11 +72,17 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.populations import Floats, Population
-from tacit_protocol.procedures.stratified_table import CONTRASTS_MAX
-from tacit_protocol.procedures.stratified_table.statistic import Strata, stratified_test
+from tacit_protocol.procedures.stratified_table import CONTRASTS_MAX, Strata, stratified_test
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of
-from tacit_protocol.verdicts.panels import RowsPanel
-from tacit_protocol.verdicts.words import CHI_SQUARED, NEW_CLASS, Meaning, Work, either, joined
+from tacit_protocol.verdicts.presentation import (
+    CHI_SQUARED,
+    NEW_CLASS,
+    Meaning,
+    RowsPanel,
+    Work,
+    either,
+    joined,
+)
 
 TOLD = 4
 """Most pairs of which the sentence tells what holds within owners."""
