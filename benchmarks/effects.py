@@ -241,7 +241,7 @@ def parts(counts: Counts) -> dict[str, str]:
         "power runs": counts.runs_of("power"),
         "statement": (
             f"Of {count} intervals at .95 the lowest coverage is {lowest[0]:.3f} ({lowest[1]}), with a\n"
-            f"Monte-Carlo error of .007 to .009. The lowest that hold together is {joint[0]:.3f}\n"
+            f"Monte-Carlo error of .007 to .011. The lowest that hold together is {joint[0]:.3f}\n"
             f"({joint[1]}).\n"
         ),
         "level": (
