@@ -144,6 +144,9 @@ def require_every_page(demo: RunningDemo) -> None:
             answer = browser.get(page)
             assert answer.status_code == 200, page
             assert "completed" in answer.text
+            report = browser.get(f"{page}/report")
+            assert report.status_code == 200, page
+            assert "Methods" in report.text
     for who in [
         *(f"{name}, at its agent" for name in (*HOSPITALS, "faisalabad", *REGISTERS)),
         "budapest, at the curator",
