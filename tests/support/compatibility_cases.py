@@ -179,8 +179,14 @@ CASES: dict[str, Case] = {
         "noisy_counts", {"noise": "gaussian", "rho": 0.05, "unlisted": "last"}, columns=COUNTED
     ),
     "homogeneity-laplace": Case("homogeneity", REPLICATES, THREE, ("ward",), delta=0.0),
+    "homogeneity-effects": Case(
+        "homogeneity", {"effects": "shares"} | REPLICATES, THREE, ("ward",), delta=0.0
+    ),
     "homogeneity-gaussian": Case("homogeneity", {"noise": "gaussian"} | REPLICATES, columns=("ward",)),
     "independence_table-laplace": Case("independence_table", REPLICATES, columns=COUNTED, delta=0.0),
+    "independence_table-within-owners": Case(
+        "independence_table", {"within_owners": True} | REPLICATES, columns=COUNTED, delta=0.0
+    ),
     "independence_table-gaussian-three-columns": Case(
         "independence_table",
         {"noise": "gaussian", "cuts": {"age": [50.0]}} | REPLICATES,
