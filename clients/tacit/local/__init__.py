@@ -17,7 +17,7 @@ from tacit.local.counts import (
 )
 from tacit.local.database import release_database
 from tacit.local.distance import distance_correlation, screening
-from tacit.local.groups import association, group_comparison
+from tacit.local.groups import aggregated_test, association, conditional_independence, group_comparison
 from tacit.local.independence import joint_independence
 from tacit.local.randomised import RandomisedColumn, randomise_column
 from tacit.local.two_sample import kernel_two_sample
@@ -37,6 +37,7 @@ from tacit.planning.counts import compare_identity_methods, plan_homogeneity, pl
 from tacit.planning.locations import OptimisedLocations, optimise_locations
 from tacit.planning.sizes import SampleSizePlan
 from tacit.results import (
+    AggregatedTestResult,
     AnsweredCorrelationResult,
     AssociationResult,
     CuratedDistanceCorrelationResult,
@@ -56,6 +57,7 @@ from tacit.results import (
 from tacit.results.screening import CorrelationMatrix
 
 __all__ = [
+    "AggregatedTestResult",
     "AnsweredCorrelationResult",
     "AssociationResult",
     "ChoicePlan",
@@ -83,8 +85,10 @@ __all__ = [
     "StratifiedTableResult",
     "SurvivalResult",
     "TwoSampleResult",
+    "aggregated_test",
     "association",
     "compare_identity_methods",
+    "conditional_independence",
     "copula_sample",
     "distance_correlation",
     "group_comparison",
