@@ -26,7 +26,7 @@ from audited_studies import domain, neighbours, random_rows, rows_at, stacked, s
 from neighbour_search import Rows
 from release_audit import FixedTable, Neighbours, ReleaseCase, release
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
 
 # joint_independence.

@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, nbdtr, xlogy
 
-from tacit_protocol.numerics.multiplicity import PVALUE_MIN
+from tacit_protocol.numerics.inference import PVALUE_MIN
 from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE
 from tacit_protocol.privacy.guarantee import Guarantee, LaplaceEvent, NoisyVector
 from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.permutation_test import rank_max
-from tacit_protocol.verdicts.panels import Critical, Null
+from tacit_protocol.verdicts.presentation import Critical, Null
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

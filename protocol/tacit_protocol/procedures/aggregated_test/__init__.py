@@ -16,11 +16,9 @@ import numpy as np
 from pydantic import BaseModel, Field
 from scipy.special import ndtri
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, ColumnName, Domain, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import CategoricalColumn, Column, ColumnName, Domain, NumericColumn, Table
 from tacit_protocol.features.unit_gram import UnitRows, gather_units
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.laplace_mechanism import laplace_sum_guarantee
@@ -73,8 +71,7 @@ from tacit_protocol.procedures.populations import (
 )
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.panels import Null, Row, RowsPanel
-from tacit_protocol.verdicts.words import Meaning, Work, either
+from tacit_protocol.verdicts.presentation import Meaning, Null, Row, RowsPanel, Work, either
 
 VOTES = "votes"
 """Name of the vector in a release."""
