@@ -249,7 +249,14 @@ KNOWN = ("t", "mann_whitney", "kolmogorov_smirnov")
 
 BLOCK_RUNS, BLOCK_LEVEL_RUNS, GIVEN_RUNS = 100, 200, 200
 
-BLOCK_POWERS = (*POWERS, (1, 1000, 1.0, 0.3), (1, 3000, 0.3, 0.3))
+BLOCK_POWERS = (
+    *POWERS,
+    (4, 1000, 0.5, 0.15),
+    (10, 300, 1.0, 0.2),
+    (1, 1000, 1.0, 0.2),
+    (1, 1000, 3.0, 0.2),
+    (1, 3000, 0.3, 0.2),
+)
 
 BLOCK_METHODS = (*KNOWN, "group_comparison", "within, not private", "naive")
 
@@ -327,7 +334,7 @@ def conditional(name: str, cell: tuple[int, float, str], follows: str, run: int)
 def block_cells() -> list[Cell]:
     """Return the cells of tests by blocks."""
     form = "power {0[0]} x {0[1]}, ε={0[2]:g}, {0[3]} sd, shift {1:g}, effect times {2:g}"
-    found = cells_of(form, BLOCK_RUNS, by_blocks, BLOCK_POWERS, (0.0, 1.0), (1.0,), seeded=True)
+    found = cells_of(form, BLOCK_RUNS, by_blocks, BLOCK_POWERS, (1.0,), (1.0,), seeded=True)
     numbers = [design for design, settings in DESIGNS.items() if not settings[-1].startswith("category")]
     found += cells_of("level {} owners, {}", BLOCK_LEVEL_RUNS, blocks_level, (1, 4), numbers, seeded=True)
     form = "given n={0[0]}, ε={0[1]:g}, {0[2]}, {1}"

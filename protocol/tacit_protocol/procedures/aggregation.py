@@ -191,8 +191,9 @@ class VotesLaw:
         if self.vote.directed:
             lowest, weights = _votes_sum(self.vote.probability, self.blocks)
             # Two ends of every halving, of which there are less than twice the blocks.
-            return np.arange(lowest, lowest + len(weights)), weights, 4 * self.blocks * WEIGHT_MIN
-        counts, probability = np.arange(self.blocks + 1), self.vote.probability
+            sums = np.arange(lowest, lowest + len(weights), dtype=np.float64)
+            return sums, weights, 4 * self.blocks * WEIGHT_MIN
+        counts, probability = np.arange(self.blocks + 1, dtype=np.float64), self.vote.probability
         weights = np.exp(
             gammaln(self.blocks + 1)
             - gammaln(counts + 1)

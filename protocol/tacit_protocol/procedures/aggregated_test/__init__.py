@@ -369,8 +369,8 @@ class TestedEffect(Population):
         rows = {name: draw_rows(self.public, domain, size, rng)[name] for name in names}
         if plan.test.takes == "paired":
             only = Domain(columns=(second,))
-            return rows | with_standard_effect(rows, self.public, only, self.size, rng)
-        levels = getattr(second, "levels", ())
+            return with_standard_effect(rows, self.public, only, self.size, rng)
+        levels: Sequence[str] = getattr(second, "levels", ())
         place = {level: code / (len(levels) - 1) for code, level in enumerate(levels)}
         along = np.array([place.get(str(value), 0.0) for value in rows[second.name]])
         if plan.test.takes == "table":
@@ -383,7 +383,7 @@ class TestedEffect(Population):
 
     def _shares(self, column: Column, values: Any, along: Any, rng: np.random.Generator) -> Any:
         """Return the outcome with its last level's share changed by so much, along the groups."""
-        levels = getattr(column, "levels", ())
+        levels: Sequence[str] = getattr(column, "levels", ())
         last = np.array([str(value) == levels[-1] for value in values])
         share = float(last.mean())
         room = max(1 - share if self.size > 0 else share, 1e-9)
@@ -659,10 +659,11 @@ def _roles(parameters: AggregatedTestParameters, test: BlockTest, domain: Domain
 def _first_two(parameters: AggregatedTestParameters, domain: Domain) -> Roles:
     if len(domain.columns) < 3:
         raise StudyError(f"{parameters.test} takes two columns and, after them, those that are given")
-    for column in domain.columns[:2]:
+    first, second = domain.columns[:2]
+    for column in (first, second):
         if isinstance(column, CategoricalColumn) and len(column.levels) != 2:
             raise StudyError("the first two columns must be numeric, or have two levels")
-    return Roles(*domain.columns[:2])
+    return Roles(first, second)
 
 
 def _grouped(

@@ -316,7 +316,7 @@ AFTER = ("{second} is larger than {first}", "{second} is smaller than {first}")
 SHARE = ("{level} is more frequent in {b} than in {a}", "{level} is less frequent in {b} than in {a}")
 SHARES = ("{level} is more frequent along {second}", "{level} is less frequent along {second}")
 EARLIER = ("the event comes earlier in {b} than in {a}", "the event comes later in {b} than in {a}")
-GIVEN = tuple(f"{words}, the other columns given" for words in TOGETHER)
+GIVEN = (f"{TOGETHER[0]}, the other columns given", f"{TOGETHER[1]}, the other columns given")
 
 MANY = (2, 8)
 
