@@ -202,6 +202,32 @@ CASES: dict[str, Case] = {
         columns=("age", "ward", "sex"),
         epsilon=8.0,
     ),
+    "aggregated_test-direction": Case(
+        "aggregated_test",
+        {"test": "mann_whitney"},
+        columns=("age", "sex"),
+        epsilon=0.3,
+        delta=0.0,
+    ),
+    "aggregated_test-groups": Case(
+        "aggregated_test",
+        {"test": "kruskal_wallis", "block_level": 0.2},
+        THREE,
+        ("score", "ward"),
+        epsilon=0.3,
+        delta=0.0,
+    ),
+    "aggregated_test-given": Case(
+        "aggregated_test",
+        {"test": "conditional_independence", "regression": "linear", "blocks": 10},
+        ONE,
+        ("age", "score", "ward"),
+        epsilon=0.3,
+        delta=0.0,
+    ),
+    "joint_independence-aggregate": Case(
+        "joint_independence", {"method": "aggregate"}, THREE, NUMBERS, epsilon=0.3, delta=0.0
+    ),
     "group_comparison-numbers": Case(
         "group_comparison", {"group": "sex"}, columns=("age", "score", "ward", "sex")
     ),
