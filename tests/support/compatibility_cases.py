@@ -137,6 +137,15 @@ CASES: dict[str, Case] = {
         ONE,
     ),
     "joint_independence-curated": Case("joint_independence", PERMUTATIONS, curated=True, delta=0.0),
+    "joint_independence-table": Case(
+        "joint_independence", {"method": "table", "categories": 3} | PERMUTATIONS, ONE, delta=0.0
+    ),
+    "joint_independence-table-owners": Case(
+        "joint_independence",
+        {"method": "table", "groups": [["age", "score"], ["ward"]]} | PERMUTATIONS,
+        THREE,
+        delta=0.0,
+    ),
     "distance_correlation-sketch": Case(
         "distance_correlation", PERMUTATIONS, APART, ("age", "score", "outcome"), epsilon=10.0, units=2000
     ),

@@ -39,6 +39,7 @@ from tacit.planning.sizes import SampleSizePlan
 from tacit.results import (
     AnsweredCorrelationResult,
     AssociationResult,
+    CellsTableResult,
     CuratedDistanceCorrelationResult,
     DecisionResult,
     DistanceCorrelationResult,
@@ -58,6 +59,7 @@ from tacit.results.screening import CorrelationMatrix
 __all__ = [
     "AnsweredCorrelationResult",
     "AssociationResult",
+    "CellsTableResult",
     "ChoicePlan",
     "CopulaSample",
     "CorrelationMatrix",
