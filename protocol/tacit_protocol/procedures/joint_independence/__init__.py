@@ -24,13 +24,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain.columns import ColumnName
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import ColumnName, PooledTable, Table
 from tacit_protocol.features.kernels import BANDWIDTH_MAX, DistanceKernel, LinearKernel, ProductKernel
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
 from tacit_protocol.features.unit_gram import EvaluatedKernel, KernelMixture, UnitGram, UnitRows, gather_units
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import UNITS_MAX, Study
+from tacit_protocol.messages.study import UNITS_MAX, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.laplace_mechanism import StatisticError, laplace_sum_guarantee
@@ -98,8 +96,17 @@ from tacit_protocol.procedures.quantile_tables.verdict import (
 )
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.panels import Critical, Null, RowsPanel
-from tacit_protocol.verdicts.words import JOINT, PERMUTATION, Meaning, Work, either, joined
+from tacit_protocol.verdicts.presentation import (
+    JOINT,
+    PERMUTATION,
+    Critical,
+    Meaning,
+    Null,
+    RowsPanel,
+    Work,
+    either,
+    joined,
+)
 from tacit_protocol.workers import Workers, workers_of
 
 PERMUTATIONS_DEFAULT = 999

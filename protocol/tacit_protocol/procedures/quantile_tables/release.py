@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, PooledTable, Table
 from tacit_protocol.features.private_cells import (
     QUANTILE_CELLS_MAX,
     ColumnCells,
@@ -22,7 +21,7 @@ from tacit_protocol.features.private_cells import (
     answered_categories,
 )
 from tacit_protocol.features.unit_gram import gather_units
-from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Release
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.exact_sums import grid_bits
 from tacit_protocol.privacy.guarantee import (

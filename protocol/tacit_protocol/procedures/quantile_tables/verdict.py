@@ -4,9 +4,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from tacit_protocol.domain.columns import ColumnName
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.domain import ColumnName
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import SimulatedTest
 from tacit_protocol.procedures.base import (
     HOPELESS,
@@ -26,7 +25,7 @@ from tacit_protocol.procedures.quantile_tables.statistic import (
 )
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import Interval, PvalueVerdict, ShownTable, interval_of
-from tacit_protocol.verdicts.panels import Null, Row, RowsPanel, affordable, from_draws
+from tacit_protocol.verdicts.presentation import Null, Row, RowsPanel, affordable, from_draws
 
 CELLS_CAVEAT = "estimates and intervals are of cells: dependence within a cell is in none of them"
 

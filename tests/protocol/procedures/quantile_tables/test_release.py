@@ -8,7 +8,7 @@ import pytest
 from made_studies import Drawing, made_study, rows_table
 from two_sample_cases import domain_of
 
-from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.domain import PooledTable
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget
