@@ -141,6 +141,13 @@ CURATED_DISTANCE_CORRELATION = {
     "2 groups of 2, with the test": curated(domain(3, "ab"), FOUR, reached=0.85),
 }
 
+CURATED_DISTANCE_CORRELATION |= {
+    "table, 2 numbers": replace(
+        JOINT_INDEPENDENCE["table, 2 numbers"],
+        study=study("curated_distance_correlation", domain(2), TABLE | {"categories": 2}, 1.0, 0.0),
+    ),
+}
+
 
 # distance_correlation and screening: two owners.
 

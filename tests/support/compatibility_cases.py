@@ -163,6 +163,16 @@ CASES: dict[str, Case] = {
         ("age", "score", "outcome"),
         epsilon=10.0,
     ),
+    "curated_distance_correlation-aggregate": Case(
+        "curated_distance_correlation", {"method": "aggregate"}, ONE, NUMBERS, delta=0.0
+    ),
+    "curated_distance_correlation-table": Case(
+        "curated_distance_correlation",
+        {"method": "table", "categories": 3} | PERMUTATIONS,
+        columns=NUMBERS,
+        curated=True,
+        delta=0.0,
+    ),
     "curated_distance_correlation-test": Case(
         "curated_distance_correlation", PERMUTATIONS, ONE, NUMBERS, epsilon=10.0
     ),

@@ -15,10 +15,8 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.joint_independence import (
     JointIndependence,
-    PermutedStatistics,
-    RejectingBlocks,
+    JointSummary,
 )
-from tacit_protocol.procedures.quantile_tables.release import HeldUnits
 
 OWNER = "owner"
 """Name of the one owner."""
@@ -30,9 +28,7 @@ class _Watched(JointIndependence):
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
 
-    def summarise(
-        self, study: Study, table: Table, *_: Any
-    ) -> PermutedStatistics | RejectingBlocks | HeldUnits:
+    def summarise(self, study: Study, table: Table, *_: Any) -> JointSummary:
         return super().summarise(study, table, self._progress)
 
 

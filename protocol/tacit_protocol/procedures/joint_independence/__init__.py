@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain import ColumnName, PooledTable, Table
+from tacit_protocol.domain import ColumnName, Domain, PooledTable, Table
 from tacit_protocol.features.kernels import BANDWIDTH_MAX, DistanceKernel, LinearKernel, ProductKernel
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
 from tacit_protocol.features.unit_gram import EvaluatedKernel, KernelMixture, UnitGram, UnitRows, gather_units
@@ -284,6 +284,10 @@ class RejectingBlocks:
     rejecting: int = field(repr=False)
 
 
+JointSummary = PermutedStatistics | RejectingBlocks | HeldUnits
+"""What is computed exactly, by method."""
+
+
 @dataclass(frozen=True)
 class _Plan:
     """What a study fixes before any data."""
@@ -444,7 +448,7 @@ class JointIndependence(Procedure):
         table: Table,
         progress: Progress | None = None,
         order: np.random.Generator | None = None,
-    ) -> PermutedStatistics | RejectingBlocks | HeldUnits:
+    ) -> JointSummary:
         """Compute the statistics of the data and of its permutations, or test the blocks. None ever leaves.
 
         Of method table one row of every unit is read.
@@ -475,9 +479,7 @@ class JointIndependence(Procedure):
         )
         return PermutedStatistics(rows.units, by_owner, values)
 
-    def privatise(
-        self, study: Study, summary: PermutedStatistics | RejectingBlocks | HeldUnits, noise: NoiseSource
-    ) -> Release:
+    def privatise(self, study: Study, summary: JointSummary, noise: NoiseSource) -> Release:
         """Decide with the noise that ``cost`` states, or add it to the number of blocks, or to a table."""
         plan = _plan(study)
         if isinstance(summary, HeldUnits):
@@ -680,6 +682,16 @@ def _table_plan(
     plan = TablePlan(study.domain, groups, study.budget, parameters.categories, units=units)
     plan.check()
     return plan
+
+
+def as_joint_study(study: Study, parameters: Mapping[str, Any], domain: Domain | None = None) -> Study:
+    """Return the study of joint independence whose blocks or table another procedure's study asks for.
+
+    Parameters that are None are left out; ``domain`` is the study's own by default.
+    """
+    given = {name: value for name, value in parameters.items() if value is not None}
+    own = {"procedure": JointIndependence.name, "parameters": given, "domain": domain or study.domain}
+    return study.model_copy(update=own)
 
 
 def _required(table: TablePlan | None) -> TablePlan:
