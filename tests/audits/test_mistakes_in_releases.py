@@ -242,6 +242,8 @@ MISTAKES: list[tuple[Callable[[Patch], None], str, float]] = [
     (one_cell_for_a_replaced_unit, "joint_independence: table, 2 categories", 1.9),
     (cuts_of_each_column_in_full, "joint_independence: table, 2 numbers", 1.2),
     (half_the_sensitivity_of_cuts, "joint_independence: table, 2 numbers", 1.2),
+    (one_cell_for_a_replaced_unit, "curated_two_sample: table, 1 number", 1.2),
+    (half_the_sensitivity_of_cuts, "curated_two_sample: table, 1 number", 1.1),
     (one_cell_for_a_replaced_unit, "curated_distance_correlation: table, 2 numbers", 1.2),
     (origin_far_from_the_data, "joint_independence: 3 variables, distances", JUST),
     (roots_two_percent_too_small, "curated_distance_correlation: 2 numbers", JUST),

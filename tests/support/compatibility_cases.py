@@ -126,6 +126,19 @@ CASES: dict[str, Case] = {
         curated=True,
         delta=0.0,
     ),
+    "curated_two_sample-aggregate": Case(
+        "curated_two_sample",
+        {"release": "aggregate", "samples": [["north", "west"], ["south"]]},
+        THREE,
+        curated=True,
+        delta=0.0,
+    ),
+    "curated_two_sample-table": Case(
+        "curated_two_sample",
+        {"release": "table", "categories": 2} | PERMUTATIONS,
+        curated=True,
+        delta=0.0,
+    ),
     "joint_independence-gaussian": Case("joint_independence", PERMUTATIONS, ONE, delta=0.0),
     "joint_independence-delta": Case("joint_independence", PERMUTATIONS, ONE),
     "joint_independence-laplacian": Case(

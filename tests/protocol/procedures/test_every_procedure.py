@@ -26,6 +26,7 @@ from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
 from tacit_protocol.procedures.base import ReleaseError, StudyError, canonical, check_release, check_study
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
+from tacit_protocol.procedures.joint_independence.aggregation import REJECTING
 from tacit_protocol.verification import verify_transcript
 
 FORMS = sorted(CASES)
@@ -97,13 +98,14 @@ def misfits(form: str, shift: int = 0) -> set[str]:
     """Return the vectors of a form's releases that are not what its rows give, and noise of their scale.
 
     The mean on points that were drawn from noisy histograms is on other points without the noise, and cells
-    between private cuts are others.
+    between private cuts are others; which blocks reject depends on the units' secret order.
     """
     found = set()
     rows = exact(form, shift=shift)
     for sender, release in played(form)[1].items():
         for name, vector in release.vectors.items():
-            if (name == "mean" and "histograms" in release.vectors) or release.cuts:
+            drawn = name == "mean" and "histograms" in release.vectors
+            if drawn or release.cuts or name == REJECTING:
                 continue
             away = np.subtract(vector.values, rows[sender].vectors[name].values) * 2.0**vector.exponent
             laplace = vector.noise == "laplace"

@@ -245,6 +245,7 @@ class JointIndependenceResult(PvalueVerdict):
     """
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "blocks", "expected", "deviation")
+    if_rejected: ClassVar[str] = "the columns are not jointly independent"
 
     variables: tuple[tuple[str, ...], ...]
     blocks: int
@@ -256,7 +257,7 @@ class JointIndependenceResult(PvalueVerdict):
 
     def summary(self) -> Sequence[str | ShownTable]:
         """Return what the command shows first."""
-        found = "the columns are not jointly independent" if self.reject else "no dependence shown"
+        found = self.if_rejected if self.reject else "no dependence shown"
         return (
             self._finding(found),
             f"  {self.statistic:.4g} of {self.blocks} blocks reject, noise included; {self.expected:.4g} are "

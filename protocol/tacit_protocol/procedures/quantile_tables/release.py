@@ -63,11 +63,10 @@ UNITS_MIN = 20
 
 @dataclass(frozen=True)
 class HeldUnits:
-    """One row of every unit, and each unit's label, (n,), or zeros. They never leave the holder."""
+    """One row of every unit. They never leave the holder."""
 
     rows: UnitRows = field(repr=False)
     units_by_owner: Mapping[str, int]
-    labels: Integers = field(repr=False)
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,6 @@ class TablePlan:
         groups: the variables, each one column or several, by name.
         budget: what the study may cost; delta is not used.
         categories: cells of every number; None chooses by the number of units.
-        labels: how many public labels units have, whose cells are the table's first axis; 1 where none.
         units: units of an average sender, as the study declares them, where several senders must have the
             same cells; None where the sender's own number counts.
     """
@@ -88,7 +86,6 @@ class TablePlan:
     groups: tuple[tuple[str, ...], ...]
     budget: Budget
     categories: int | None = None
-    labels: int = 1
     units: int | None = None
 
     @property
@@ -102,9 +99,8 @@ class TablePlan:
         return tuple(self._of(name, count) for name in self.names)
 
     def shape(self, units: int) -> tuple[int, ...]:
-        """Return the columns' numbers of cells, after the labels' where there are any."""
-        own = tuple(each.cells for each in self.cells(units))
-        return own if self.labels == 1 else (self.labels, *own)
+        """Return the columns' numbers of cells."""
+        return tuple(each.cells for each in self.cells(units))
 
     def _of(self, name: str, count: int) -> ColumnCells:
         column = next(column for column in self.domain.columns if column.name == name)
@@ -113,10 +109,10 @@ class TablePlan:
         return ColumnCells(column, self.domain.categorical.index(column), answered_categories(column), False)
 
     def _default(self, units: int) -> int:
-        axes = len(self.names) + (self.labels > 1)
         for count, most in NOISE_SHARES.items():
-            cells = self.labels * math.prod(self._of(name, count).cells for name in self.names)
-            if cells <= TABLE_CELLS_MAX and self.noise.variance * cells * (axes - 1) <= most * units:
+            cells = math.prod(self._of(name, count).cells for name in self.names)
+            noise = self.noise.variance * cells * (len(self.names) - 1)
+            if cells <= TABLE_CELLS_MAX and noise <= most * units:
                 return count
         return 2
 
@@ -168,7 +164,7 @@ class TablePlan:
         if self.categories is not None and self.categories > QUANTILE_CELLS_MAX:
             raise StudyError(f"parameter categories: at most {QUANTILE_CELLS_MAX}")
         self._counts  # noqa: B018 (raises where epsilon is too small)
-        fewest = self if self.categories else TablePlan(self.domain, self.groups, self.budget, 2, self.labels)
+        fewest = self if self.categories else TablePlan(self.domain, self.groups, self.budget, 2)
         shape = fewest.shape(UNITS_MIN)
         widest = max(math.prod(fewest._of(name, shape[-1]).cells for name in group) for group in self.groups)
         if math.prod(shape) > TABLE_CELLS_MAX or widest > VARIABLE_CELLS_MAX:
@@ -179,24 +175,20 @@ class TablePlan:
 
     # What leaves.
 
-    def read(self, table: Table, order: np.random.Generator, labels: Integers | None = None) -> HeldUnits:
-        """Gather one row of every unit: of several, one drawn in secret, so that no order of units counts.
-
-        ``labels`` (n,) are the units' in the table's order.
-        """
+    def read(self, table: Table, order: np.random.Generator) -> HeldUnits:
+        """Gather one row of every unit: of several, one drawn in secret, so that no order of units counts."""
         gathered = gather_units(list(table.chunks()))
         if gathered.units != table.units:
             raise StudyError("the data changed while they were read")
         sizes = np.diff(gathered.starts)
         rows = gathered.starts[:-1] + (order.random(gathered.units) * sizes).astype(np.int64)
         by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
-        own = np.zeros(gathered.units, dtype=np.int64) if labels is None else labels
-        return HeldUnits(UnitRows(gathered.numeric[rows], gathered.categorical[rows]), by_owner, own)
+        return HeldUnits(UnitRows(gathered.numeric[rows], gathered.categorical[rows]), by_owner)
 
     def release(self, held: HeldUnits, noise: NoiseSource) -> Release:
         """Draw the cuts, then the noise of the table."""
-        units = len(held.labels)
-        cuts, cell = {}, held.labels
+        units = len(held.rows.numeric)
+        cuts, cell = {}, np.zeros(units, dtype=np.int64)
         for own in self.cells(units):
             places: tuple[int, ...] = ()
             if own.bought:

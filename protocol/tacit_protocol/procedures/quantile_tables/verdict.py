@@ -93,12 +93,19 @@ class CellsTableResult(PvalueVerdict):
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "pairs", "labels")
 
+    if_rejected: ClassVar[str] = "the columns are not jointly independent"
+    if_not_rejected: ClassVar[str] = "no dependence shown"
+
     variables: tuple[tuple[str, ...], ...]
     pairs: tuple[PairOfColumns, ...]
     labels: dict[str, dict[str, tuple[str, ...]]]
 
     def __str__(self) -> str:
-        return self._told(self._decided("dependent" if self.reject else "no dependence shown"))
+        return self._told(self._decided(self._found))
+
+    @property
+    def _found(self) -> str:
+        return self.if_rejected if self.reject else self.if_not_rejected
 
     def fields(self) -> dict[str, Any]:
         """Return what the command lists beside the common fields."""
@@ -106,7 +113,6 @@ class CellsTableResult(PvalueVerdict):
 
     def summary(self) -> Sequence[str | ShownTable]:
         """Return what the command shows first."""
-        found = "the columns are not jointly independent" if self.reject else "no dependence shown"
         rows = tuple(
             (
                 f"{pair.first} and {pair.second}",
@@ -116,7 +122,7 @@ class CellsTableResult(PvalueVerdict):
             for pair in self.pairs
         )
         return (
-            self._finding(found),
+            self._finding(self._found),
             f"  {self.method}",
             ShownTable(("Columns", "rank correlation", "Cramér's V"), rows),
         )
@@ -170,7 +176,7 @@ def simulated_test(
     """Test whether the variables are independent at every sender."""
     tables = [plan.table(release) for release in releases]
     cells = iter(plan.cells(releases[0].units))
-    variables = [Variable.of([plan.labels], [plan.labels == 2])] if plan.labels > 1 else []
+    variables = []
     for group in plan.groups:
         own = [next(cells) for _ in group]
         variables.append(Variable.of([each.cells for each in own], [each.ordered for each in own]))
@@ -190,9 +196,8 @@ def estimated_pairs(
         for j, second in enumerate(cells[i + 1 :], start=i + 1):
             if group_of[i] == group_of[j]:
                 continue
-            axes = (i + (plan.labels > 1), j + (plan.labels > 1))
             ordered = (first.ordered, second.ordered)
-            measured = pair_estimates(tables, shape, axes, ordered, 1 - study.level)
+            measured = pair_estimates(tables, shape, (i, j), ordered, 1 - study.level)
             joined = joined or any(len(own) != int(own.max()) + 1 for own in measured.joined)
             fields: dict[str, float | None] = {}
             for name, estimate in (
