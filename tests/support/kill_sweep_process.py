@@ -57,7 +57,7 @@ from tacit_protocol.procedures import discovery
 from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope, seal
 from tacit_protocol.signing.tokens import issue_token
 from tacit_protocol.verification import VerificationError, verify_transcript
-from tacit_services.agent import releases
+from tacit_services.agent import participant, releases
 from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.releases import Releaser
 from tacit_services.agent.schema import FINDINGS, OUTBOX, RECEIVED
@@ -65,6 +65,8 @@ from tacit_services.agent.schema import METADATA as AGENT_TABLES
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
 from tacit_services.agent.tester_client import TesterClient, TesterError
 from tacit_services.curator.tables import METADATA as CURATOR_TABLES
+from tacit_services.ledger.accounts import UnknownAccountError
+from tacit_services.ledger.entries import RESERVATIONS
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared import failpoints
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
@@ -397,6 +399,8 @@ class Sweep:
             wanted = self.wanted(name)
             if held["debits"] != wanted["debits"]:
                 faults.append(f"{len(held['debits'])} debits")
+            if held["reserved"]:
+                faults.append("a reservation is left")
             if held["outbox"] != wanted["outbox"]:
                 faults.append("the outbox does not hold exactly one delivered release")
             faults += [
@@ -621,6 +625,7 @@ def read_party(connection: sa.Connection) -> dict[str, Any]:
         found["received"] = [bytes(package) for package in received]
     return found | {
         "debits": [(entry["data_set"], entry["study"]) for entry in entries],
+        "reserved": len(connection.execute(RESERVATIONS.select()).all()),
         "outbox": [(row.kind, row.outcome) for row in rows],
         "envelopes": [bytes(row.envelope) for row in rows],
         "states": list(connection.execute(sa.select(AGENT_STUDIES.c.state)).scalars()),
@@ -676,6 +681,18 @@ def store_findings_outside(sweep: Sweep) -> None:
     vars(releases)["put_finding"] = lambda *_: None
 
 
+def reserve_outside(sweep: Sweep) -> None:
+    """What a study costs is reserved in a transaction of its own, before the one that approves."""
+    genuine: Any = participant.reserve
+
+    def reserve(_: Any, account: str, study: str, cost: Any, *, at: int) -> None:
+        for engine in sweep.engines.values():
+            with suppress(sa.exc.OperationalError, sa.exc.ProgrammingError, UnknownAccountError):
+                run_transaction(engine, lambda c: genuine(c, account, study, cost, at=at))
+
+    vars(participant)["reserve"] = reserve
+
+
 def let_one_owner_pay(_: Sweep) -> None:
     """The account of one owner alone is debited."""
     patched: Any = Releaser
@@ -698,6 +715,7 @@ PLANTED: dict[str | None, Callable[[Sweep], None]] = {
     "debit-outside": plant_in_agent,
     "send-before-storing": plant_in_agent,
     "finding-outside": store_findings_outside,
+    "reserve-outside": reserve_outside,
     GOES_ON: let_one_owner_pay,
     "never-queued": never_queue,
     "not-recorded": never_record,

@@ -193,7 +193,7 @@ def make_two_round_agent(
     """Put an owner's agent together on an engine that is up to date."""
     uses = Dependencies(engine, client, noise, clock)
     source = write_source(folder, name)
-    return agent_of(name, source, uses, PROCEDURE, "people", COLUMNS[name], CAP, 5.0, by_hand)
+    return agent_of(name, source, uses, PROCEDURE, "people", COLUMNS[name], CAP, 15.0, by_hand)
 
 
 __all__ = ["PROCEDURE", "RECEIVER", "SENDER", "make_two_round_agent", "two_round_study"]

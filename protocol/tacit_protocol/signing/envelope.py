@@ -22,6 +22,7 @@ DECLINE_TYPE = "application/vnd.tacit.decline.v1+json"
 CANCELLATION_TYPE = "application/vnd.tacit.cancellation.v1+json"
 SEALED_RELEASE_TYPE = "application/vnd.tacit.sealed-release.v1+json"
 RECEIPT_TYPE = "application/vnd.tacit.receipt.v1+json"
+ACCEPTANCE_TYPE = "application/vnd.tacit.acceptance.v1+json"
 ALIGNMENT_TYPE = "application/vnd.tacit.alignment.v1+json"
 
 ENVELOPE_BYTES_MAX = 2**20
@@ -60,6 +61,7 @@ class Envelope(StrictModel):
             "application/vnd.tacit.cancellation.v1+json",
             "application/vnd.tacit.sealed-release.v1+json",
             "application/vnd.tacit.receipt.v1+json",
+            "application/vnd.tacit.acceptance.v1+json",
             "application/vnd.tacit.alignment.v1+json",
         ],
         SIGNED,
