@@ -119,6 +119,9 @@ class Procedure(Protocol):
     families: ClassVar[frozenset[Family]]
     """The kinds of mechanism events that a study of it may cost: which shares of an account it may need."""
 
+    methods: ClassVar[Mapping[str, frozenset[Family]]] = {}
+    """The same of each value of its parameter ``method``, where they differ: a policy may name a method."""
+
     Parameters: ClassVar[type[BaseModel]]
     Verdict: ClassVar[type[BaseVerdict]]
 

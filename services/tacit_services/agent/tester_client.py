@@ -306,7 +306,7 @@ class TesterClient:
         self._send("PUT", f"/v1/studies/{digest}/acceptances/{party}", content=envelope)
 
     def acceptance(self, digest: str, owner: str) -> bytes | None:
-        """Return the acceptance, by the receiver of that name, of a study, unchecked, or None while it has not come."""
+        """Return the acceptance of a study by its receiver, unchecked, or None while it has not come."""
         with suppress(_PendingError):
             return self._attempt(
                 "GET", f"/v1/studies/{digest}/acceptances/{owner}", {}, None, self._timeout_s

@@ -12,7 +12,7 @@ Derivations: docs/mathematics/distance-correlation.md.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel
 
@@ -52,6 +52,7 @@ from tacit_protocol.procedures.distance_correlation.answers import (
     answers_plan,
     own_units,
     relay_of_answers,
+    suits_answers,
 )
 from tacit_protocol.procedures.distance_correlation.peer import (
     OwnCovariance,
@@ -68,6 +69,7 @@ from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
     DistanceCorrelationParameters,
     DistanceCorrelationPlan,
+    Method,
     blocks_of,
     both_releases,
     check_either_side,
@@ -179,6 +181,9 @@ class DistanceCorrelation(Procedure):
     name: ClassVar[str] = "distance_correlation"
     title: ClassVar[str] = "Do one owner's columns depend on another's?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+    methods: ClassVar[Mapping[str, frozenset[Family]]] = {
+        method: frozenset(("pure" if method in ANSWERS else "gaussian",)) for method in get_args(Method)
+    }
     Parameters: ClassVar[type[BaseModel]] = DistanceCorrelationParameters
     Verdict: ClassVar[type[BaseVerdict]] = DistanceCorrelationResult
     released: ClassVar[str] = "bounded features of its columns, in sums over public buckets or projected"
@@ -190,13 +195,30 @@ class DistanceCorrelation(Procedure):
         "two",
         rank=5,
         apart=True,
+        pure=True,
         relates=True,
     )
     population: ClassVar[type[Population] | None] = Dependence
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {},
-        *({"n_features": count} for count in (1, 2, 3, 5, 8)),
+        *({"method": "two-round", "categories": count} for count in (2, 3, 4)),
+        {"method": "one-round", "categories": 2},
+        *({"method": "sketch", "n_features": count} for count in (1, 2, 3, 5, 8)),
     )
+
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:
+        """Ask for answers in two rounds where public numbers alone say that they suit; else as ever.
+
+        A sketch's own parameters, peer mode or an earlier release ask for another method.
+        """
+        stated = study.parameters
+        other = {"n_features", "n_projections", "publish"} & set(stated)
+        other |= {"mode"} if stated.get("mode", "tester") != "tester" else set()
+        apart = len(study.owners) == 2 and all(owner.columns for owner in study.owners)
+        if other or not apart or study.curator is not None or study.reusing:
+            return {}
+        first, second = (study.domain_of(owner) for owner in study.owners)
+        return {"method": "two-round"} if suits_answers((first, second), study.budget) else {}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
