@@ -13,18 +13,18 @@ from relay_simulation import RelaySimulation, problem
 from two_round_world import PROCEDURE, make_two_round_agent, two_round_study
 
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.release import (
+from tacit_protocol.messages.study import (
     AcceptanceMessage,
     DeclineMessage,
     NoisyVector,
     Release,
     ReleaseMessage,
+    Study,
+    Transcript,
 )
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import Transcript
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures import discovery
-from tacit_protocol.signing.envelope import ACCEPTANCE_TYPE, DECLINE_TYPE, RELEASE_TYPE, open_envelope, seal
+from tacit_protocol.signing import ACCEPTANCE_TYPE, DECLINE_TYPE, RELEASE_TYPE, open_envelope, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent import views
 from tacit_services.agent.agent import decide
@@ -80,7 +80,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def signed(message: ReleaseMessage, name: str = SENDER, **changes: Any) -> bytes:
-    return seal(encode(message.model_copy(update=changes)), RELEASE_TYPE, key_of(name))
+    return sign_envelope(encode(message.model_copy(update=changes)), RELEASE_TYPE, key_of(name))
 
 
 def test_both_rounds_are_released_verified_and_paid_for_by_each_owner(world: World) -> None:
@@ -94,7 +94,7 @@ def test_both_rounds_are_released_verified_and_paid_for_by_each_owner(world: Wor
 
 
 def forged_by(name: str) -> Callable[[World, ReleaseMessage], bytes]:
-    return lambda _, message: seal(encode(message), RELEASE_TYPE, key_of(name))
+    return lambda _, message: sign_envelope(encode(message), RELEASE_TYPE, key_of(name))
 
 
 def of_another_study(_: World, message: ReleaseMessage) -> bytes:
@@ -320,7 +320,7 @@ def test_what_was_reserved_is_given_back_when_a_study_ends(world: World, end: st
 def accepted_by(name: str, **changes: str) -> Callable[[str], bytes]:
     def forge(study: str) -> bytes:
         message = AcceptanceMessage(study=study, party=RECEIVER).model_copy(update=changes)
-        return seal(encode(message), ACCEPTANCE_TYPE, key_of(name))
+        return sign_envelope(encode(message), ACCEPTANCE_TYPE, key_of(name))
 
     return forge
 
@@ -333,7 +333,7 @@ def accepted_by(name: str, **changes: str) -> Callable[[str], bytes]:
         accepted_by("ada"),
         accepted_by(RECEIVER, study="0" * 64),
         accepted_by(RECEIVER, party=SENDER),
-        lambda study: seal(
+        lambda study: sign_envelope(
             encode(DeclineMessage(study=study, party=RECEIVER)), DECLINE_TYPE, key_of(RECEIVER)
         ),
         lambda _: b"{}",

@@ -10,16 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Table
 from tacit_protocol.messages.encoding import decode, digest
-from tacit_protocol.messages.release import (
+from tacit_protocol.messages.study import (
     AcceptanceMessage,
+    Owner,
     Receipt,
     Release,
     ReleaseMessage,
     SealedRelease,
+    Study,
 )
-from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import (
     Procedure,
@@ -31,7 +32,7 @@ from tacit_protocol.procedures.base import (
     check_study,
     reread,
 )
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.signing import (
     ACCEPTANCE_TYPE,
     RECEIPT_TYPE,
     RELEASE_TYPE,

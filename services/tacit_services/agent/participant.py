@@ -15,18 +15,16 @@ import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import AcceptanceMessage, DeclineMessage, PublicRule
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import VerdictMessage
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.messages.study import AcceptanceMessage, DeclineMessage, PublicRule, Study, VerdictMessage
+from tacit_protocol.signing import (
     ACCEPTANCE_TYPE,
     DECLINE_TYPE,
     VERDICT_TYPE,
     EnvelopeError,
+    PrivateKey,
     open_envelope,
-    seal,
+    sign_envelope,
 )
-from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
 from tacit_services.agent.releases import Dependencies, Mailbox, Releaser, send_time
@@ -205,7 +203,7 @@ class Participant:
         reached(AcceptanceStep.RESERVED)
         if job.receives and job.relay.accepted_first:
             message = encode(AcceptanceMessage(study=job.digest, party=job.sender))
-            envelope = seal(message, ACCEPTANCE_TYPE, self.key)
+            envelope = sign_envelope(message, ACCEPTANCE_TYPE, self.key)
             # At once: when it is said tells when the owner decided, and no data have been looked at.
             put_in_outbox(connection, job.digest, "accept", envelope, at=now, send_at=0)
 
@@ -216,7 +214,7 @@ class Participant:
         self, connection: sa.Connection, digest: str, send_at: int, rule: PublicRule | None = None
     ) -> None:
         message = encode(DeclineMessage(study=digest, party=self.name, rule=rule))
-        envelope = seal(message, DECLINE_TYPE, self.key)
+        envelope = sign_envelope(message, DECLINE_TYPE, self.key)
         put_in_outbox(connection, digest, "decline", envelope, at=self._now(), send_at=send_at)
 
     def _end(

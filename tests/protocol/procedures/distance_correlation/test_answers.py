@@ -19,8 +19,7 @@ from two_sample_cases import domain_of
 
 from tacit_protocol.features import private_cells
 from tacit_protocol.features.private_cells import ColumnCells, cut_losses
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy import randomised_response
 from tacit_protocol.privacy.accounting import charge
 from tacit_protocol.privacy.guarantee import ApproximateEvent, RandomisedAnswers
