@@ -10,7 +10,13 @@ import pytest
 from fault_world import NOW, key_of, sealed
 from peer_world import RECEIVER, SENDER
 from relay_simulation import RelaySimulation, problem
-from two_round_world import PROCEDURE, make_two_round_agent, two_round_study
+from two_round_world import (
+    PROCEDURE,
+    answers_study,
+    make_answers_agent,
+    make_two_round_agent,
+    two_round_study,
+)
 
 from tacit_protocol.messages.encoding import decode, digest, encode
 from tacit_protocol.messages.study import (
@@ -22,7 +28,7 @@ from tacit_protocol.messages.study import (
     Study,
     Transcript,
 )
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.guarantee import Budget, RandomisedAnswers
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing import ACCEPTANCE_TYPE, DECLINE_TYPE, RELEASE_TYPE, open_envelope, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
@@ -448,3 +454,86 @@ def test_a_restarted_owner_sends_the_bytes_that_it_stored_and_no_other_answers(w
     sent = world.network.bodies[f"/v1/studies/{study}/releases/{SENDER}", "PUT"]
     assert sent == {stored}
     assert world.spent(SENDER) == [1_000_000]
+
+
+# The same attacks on randomised answers of the real procedure.
+
+
+class AnswersWorld(World):
+    make = staticmethod(make_answers_agent)
+    new_study = staticmethod(answers_study)
+
+
+@pytest.fixture
+def answering(tmp_path: Path) -> Iterator[AnswersWorld]:
+    world = AnswersWorld(tmp_path)
+    yield world
+    world.close()
+
+
+def more_retained(message: ReleaseMessage) -> Release:
+    """The same answers, said to be kept more often than the study fixes: they would be debiased by less."""
+    return with_answers(message, retention=0.9)
+
+
+def other_cells(message: ReleaseMessage) -> Release:
+    return with_answers(message, codes=3)
+
+
+def an_answer_too_few(message: ReleaseMessage) -> Release:
+    (own,) = message.release.answers.values()
+    return with_answers(message, values=own.values()[1:])
+
+
+def with_answers(message: ReleaseMessage, **changes: Any) -> Release:
+    ((name, own),) = message.release.answers.items()
+    parts = {"values": own.values(), "codes": own.codes, "retention": own.retention} | changes
+    answers = RandomisedAnswers.of(parts["values"], parts["codes"], parts["retention"])
+    return message.release.model_copy(update={"answers": {name: answers}})
+
+
+def test_randomised_answers_are_released_counted_verified_and_paid_for(answering: AnswersWorld) -> None:
+    study = answering.ask()
+    answering.finish()
+    assert answering.spent(SENDER) == answering.spent(RECEIVER) == [2_000_000]
+    found = verify_transcript(answering.transcript(study), key_of("tester").public_hex)
+    assert found.verdict.outcome == "completed"
+    assert len(found.releases[SENDER].answers["dose"].values()) == 60
+    assert answering.message(RECEIVER).received == found.release_digests[SENDER]
+
+
+@pytest.mark.parametrize("change", [more_retained, other_cells, an_answer_too_few])
+def test_answers_of_another_form_end_the_study_before_the_receiver_spends(
+    answering: AnswersWorld, change: Callable[[ReleaseMessage], Release]
+) -> None:
+    study = answering.ask()
+    answering.send()
+    wrong = signed(answering.message(), release=change(answering.message()))
+    assert problem(answering.put(study, wrong)) in {"release-refused", "conflicting-upload"}
+    answering.change = lambda _: wrong
+    answering.receive()
+    assert (answering.state(study), answering.spent(RECEIVER)) == ("refused", [])
+    assert answering.reserved(RECEIVER) == []
+
+
+def test_verifiers_catch_other_answers_than_those_that_were_counted(answering: AnswersWorld) -> None:
+    study = answering.ask()
+    answering.finish()
+    transcript = decode(Transcript, answering.transcript(study), size_bytes_max=2**24)
+    (own,) = answering.message().release.answers.values()
+    flipped = with_answers(answering.message(), values=1 - own.values())
+    other = signed(answering.message(), release=flipped).decode()
+    swapped = transcript.model_copy(update={"releases": {**transcript.releases, SENDER: other}})
+    with pytest.raises(VerificationError, match="answers to another release"):
+        verify_transcript(encode(swapped), key_of("tester").public_hex)
+
+
+def test_stewards_of_answers_read_that_they_are_about_people(answering: AnswersWorld) -> None:
+    study = answering.ask()
+    for name, agent in answering.agents.items():
+        agent.poll(0)
+        row = answering.read(name, lambda c: study_row(c, study))
+        assert row is not None
+        told = str(views.detail(agent, row)["plain_words"])
+        assert "a record of a person" in " ".join(told.split()), name
+        assert "more than a factor of 7.39" in " ".join(told.split()), name

@@ -62,6 +62,17 @@ def test_killed_at_every_step(sweep: Sweep, engine: str) -> None:
     assert wrong == {}, sweep.log.read_text()
 
 
+@pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
+def test_killed_while_randomised_answers_are_made(sweep: Sweep, engine: str) -> None:
+    """The same of the real procedure: its answers are drawn once, and its table is of those."""
+    own = [AgentStep.NOISE_DRAWN, AgentStep.RELEASE_STORED, AgentRelayStep.COMBINED]
+    drawn_again = f"{AgentStep.NOISE_DRAWN}@2"
+    steps = ALL if LONG else [*own, drawn_again] if engine == "sqlite" else [own[0], drawn_again]
+    once = {"kills": 1, "faults": []}
+    wrong = {step: outcome for step in steps if (outcome := sweep.run(step, planted="answers")) != once}
+    assert wrong == {}, sweep.log.read_text()
+
+
 def test_a_second_answer_after_a_crash_would_be_caught(sqlite_sweep: Sweep) -> None:
     """Planted: the first round's is sent before it is stored, and drawn again after the crash."""
     outcome = sqlite_sweep.run(AgentStep.RELEASE_SIGNED.value, planted="send-before-storing")
