@@ -21,6 +21,7 @@ from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
     CurvesPanel,
+    HeatPanel,
     Meaning,
     Null,
     RowsPanel,
@@ -188,6 +189,13 @@ class Procedure(Protocol):
         """Say what a study's sender computes and releases, in the words of a paper's methods."""
         return self.released
 
+    def record_of(self, study: Study, name: str) -> str:  # noqa: ARG002
+        """Say what the owner of that name would release, where it is something about each person; else "".
+
+        Stewards read it. Of two rounds, the relay says it.
+        """
+        return ""
+
     cited: ClassVar[tuple[Work, ...]] = ()
     """The works that its method comes from, whatever a study's parameters."""
 
@@ -204,7 +212,7 @@ class Procedure(Protocol):
         study: Study,  # noqa: ARG002
         verdict: Fields,  # noqa: ARG002
         releases: Releases,  # noqa: ARG002
-    ) -> Sequence[RowsPanel | BarsPanel | CurvesPanel]:
+    ) -> Sequence[RowsPanel | BarsPanel | CurvesPanel | HeatPanel]:
         """Return what is drawn besides the null distribution, the p-value and estimates with intervals."""
         return ()
 

@@ -18,11 +18,20 @@ from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, La
 from tacit_protocol.procedures.base import Fields, Procedure, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.procedures.relay import cost_for
-from tacit_protocol.reporting.charts import ESTIMATES, NullPanel, Panel, PvaluePanel, number, panels_of
+from tacit_protocol.reporting.charts import (
+    ESTIMATES,
+    NullPanel,
+    Panel,
+    PvaluePanel,
+    interval_fields,
+    number,
+    panels_of,
+)
 from tacit_protocol.reporting.svg import height_of, panel_svg, text
 from tacit_protocol.verdicts.effects import effects_of
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
+    HeatPanel,
     Meaning,
     Null,
     Work,
@@ -230,6 +239,8 @@ class _Figure:
 
 def _figure(panel: Panel) -> _Figure:
     svg = Markup(panel_svg(panel))  # noqa: S704
+    if isinstance(panel, HeatPanel):
+        return _Figure(svg, panel.title)
     return _Figure(svg, panel.title, panel.note) if isinstance(panel, BarsPanel) else _Figure(svg)
 
 
@@ -248,10 +259,14 @@ def _chosen(panels: Sequence[Panel]) -> list[Panel]:
     known = any(isinstance(panel, NullPanel) for panel in panels)
     chosen = [panel for panel in panels if not (known and isinstance(panel, PvaluePanel))]
     bars = [panel for panel in chosen if isinstance(panel, BarsPanel)]
-    if not bars:
-        return chosen[:PANELS_MAX]
+    if not bars:  # a table of cells says more than an estimate, which stands in numbers beside it
+        return sorted(chosen, key=_leaves_room)[:PANELS_MAX]
     reached = list(accumulate(height_of(panel) for panel in bars))
     return list(bars[: max(1, sum(height <= BARS_HEIGHT_MAX for height in reached))])
+
+
+def _leaves_room(panel: Panel) -> int:
+    return 0 if isinstance(panel, NullPanel | PvaluePanel) else 1 if isinstance(panel, HeatPanel) else 2
 
 
 def _figures(study: Study, verdict: Mapping[str, Any]) -> _Table:
@@ -265,7 +280,7 @@ def _figures(study: Study, verdict: Mapping[str, Any]) -> _Table:
         rows.append(("noise of all counts within", number(verdict["half_width_all"])))
     for name, words in ESTIMATES_SHOWN.items():
         if (value := verdict.get(name)) is not None:
-            rows.append((words, _with_interval(value, verdict.get("lower"), verdict.get("upper"))))
+            rows.append((words, _with_interval(value, *interval_fields(verdict, name, "lower", "upper"))))
     return _Table("In numbers", rows)
 
 

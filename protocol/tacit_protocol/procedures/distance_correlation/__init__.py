@@ -49,6 +49,7 @@ from tacit_protocol.procedures.distance_correlation.answers import (
     AnswersPlan,
     OwnUnits,
     answers_plan,
+    answers_words,
     own_units,
     relay_of_answers,
     suits_answers,
@@ -93,6 +94,7 @@ from tacit_protocol.verdicts.presentation import (
     DISTANCE,
     TWO_PARTIES,
     WORK_MAX,
+    HeatPanel,
     Meaning,
     Null,
     RowsPanel,
@@ -264,6 +266,25 @@ class DistanceCorrelation(Procedure):
             return (*found, "pnc adds noise to every unit, and sees less than the sketch")
         return found + _sketch_warnings(plan, min(units.values()))
 
+    def record_of(self, study: Study, name: str) -> str:
+        """Say what an owner's answers are, where both owners give them in one round."""
+        answers = _answers(study)
+        if answers is None or not answers.one_round:
+            return ""
+        return answers_words(answers, [owner.name for owner in study.owners].index(name))
+
+    def what_is_released(self, study: Study) -> str:
+        """Name the answers and the table, or the sums."""
+        if (answers := _answers(study)) is None:
+            return self.released
+        if answers.one_round:
+            return "one randomised answer of each unit, to which cell of a column it is in"
+        sender, receiver = (study.owners[place].name for place in (answers.first, 1 - answers.first))
+        return (
+            f"at {sender} one randomised answer of each unit, to which cell of a column it is in, and at "
+            f"{receiver} noisy counts of its own cells beside these answers"
+        )
+
     def summarise(self, study: Study, table: Table) -> OwnSums | OwnUnits:
         """Sum, project or read one owner's units, exactly; the table's columns tell which owner it is.
 
@@ -347,7 +368,7 @@ class DistanceCorrelation(Procedure):
         study: Study,  # noqa: ARG002
         verdict: Fields,
         releases: Releases,  # noqa: ARG002
-    ) -> Sequence[RowsPanel]:
+    ) -> Sequence[RowsPanel | HeatPanel]:
         """Return the debiased table of answers, and its measures."""
         return answered_panels(verdict) if "shares" in verdict else ()
 

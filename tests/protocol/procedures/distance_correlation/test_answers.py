@@ -26,9 +26,13 @@ from tacit_protocol.privacy.guarantee import ApproximateEvent, RandomisedAnswers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import NO_CELL, mixing, retention
 from tacit_protocol.procedures.base import ReleaseError, StudyError, canonical
+from tacit_protocol.procedures.disclosure import Asked
 from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, answers
+from tacit_protocol.procedures.distance_correlation.answered import answered_panels
 from tacit_protocol.procedures.relay import relay_of
+from tacit_protocol.reporting.svg import panel_svg
+from tacit_protocol.verdicts.presentation import HeatPanel, RowsPanel
 
 PROCEDURE = DistanceCorrelation()
 UNITS = 40
@@ -400,3 +404,51 @@ def test_a_verdict_is_the_same_for_everyone_and_sees_equal_columns() -> None:
     ]
     assert verdicts[0] == verdicts[1]
     assert verdicts[0].reject
+
+
+# What stewards and readers are shown.
+
+
+@pytest.mark.parametrize("owner", ["a", "b"])
+def test_either_owner_of_one_round_is_told_that_answers_are_about_people(owner: str) -> None:
+    study = study_of({"method": "one-round"})
+    asked = Asked.of(PROCEDURE, study, PROCEDURE.cost(study), owner)
+    words = asked.plain_words(study, study.owner_named(owner), "people")
+    assert "one randomised answer" in asked.what_leaves
+    assert "It is a record of a person" in words
+    assert "more than a factor of 2.72" in words
+    assert "each answer is random, and is still about a person" in words
+    sketch = study_of({"method": "sketch"}, delta=1e-5)
+    told = Asked.of(PROCEDURE, sketch, PROCEDURE.cost(sketch), owner)
+    assert "No row, no value and no exact figure leaves." in told.plain_words(sketch, None, "people")
+
+
+def test_the_debiased_table_is_drawn_with_what_is_beyond_independence() -> None:
+    verdict = {
+        "shares": [[0.3, 0.1], [0.2, 0.4]],
+        "labels": [["low", "high"], ["<b>", "a long label of many words"]],
+        "columns": ["x", "y"],
+        "correlation": 0.4,
+        "correlation_lower": 0.1,
+        "correlation_upper": 0.6,
+    }
+    heat, measure = answered_panels(verdict)
+    assert isinstance(heat, HeatPanel)
+    assert np.allclose(heat.values, [[0.1, -0.1], [-0.1, 0.1]])
+    drawn = panel_svg(heat)
+    assert drawn.count('class="cell"') == 4
+    assert [f'data-value="{value!r}"' in drawn for row in heat.values for value in row] == [True] * 4
+    assert "&lt;b&gt;" in drawn
+    assert "<b>" not in drawn
+    assert "30.0 %" in drawn
+    assert "low · &lt;b&gt;: 30.0 %, beyond independence 0.1" in drawn
+    assert isinstance(measure, RowsPanel)
+    assert len(answered_panels(verdict | {"correlation": None})) == 1
+
+
+def test_a_wide_table_is_coloured_without_words_in_its_cells() -> None:
+    shares = [[1 / 60] * 20] * 3
+    verdict = {"shares": shares, "labels": [list("abc"), [str(n) for n in range(20)]], "columns": ["x", "y"]}
+    drawn = panel_svg(answered_panels(verdict)[0])
+    assert drawn.count('class="cell"') == 60
+    assert 'class="share"' not in drawn
