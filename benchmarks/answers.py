@@ -163,9 +163,11 @@ def choice_run(law: str, n: int, epsilon: float, number: int) -> Answers:
     return {way: chosen.best == WAYS[way] for way in candidates}
 
 
-def _planned(counts: Counts, law: str, n: int, epsilon: float) -> str:
-    """Return the way that the planner chose; of no stated effect, the default."""
+def _planned(counts: Counts, law: str, n: int, epsilon: float) -> str | None:
+    """Return the way that the planner chose; of no stated effect the default, None where it was not asked."""
     cell = f"choice {law} n={n} ε={epsilon:g}"
+    if law in STATED and not counts.runs[cell]:
+        return None
     return next((way for way in PLANNED if counts.hits.get((cell, way))), "default")
 
 
@@ -286,8 +288,9 @@ def parts(counts: Counts) -> dict[str, str]:
     for law, n, epsilon in POWER:
         cell, head = f"power {law} n={n} ε={epsilon:g}", f"{law}, {n}, {epsilon:g}"
         ways = (*WAYS, "votes", "no privacy")
+        planned = _planned(counts, law, n, epsilon)
         power[head] = {way: counts.shown(cell, way, ".2f") for way in ways} | {
-            "planned": counts.shown(cell, _planned(counts, law, n, epsilon), ".2f"),
+            "planned": "" if planned is None else counts.shown(cell, planned, ".2f"),
             "runs": str(counts.runs[cell]),
         }
         widths[head] = {
