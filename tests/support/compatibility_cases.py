@@ -201,6 +201,13 @@ CASES: dict[str, Case] = {
     ),
     "group_comparison-three-groups": Case("group_comparison", {}, ONE, ("age", "ward")),
     "group_comparison-categories": Case("group_comparison", {"group": "sex"}, THREE, COUNTED),
+    "group_comparison-beside-answers": Case(
+        "group_comparison",
+        {},
+        {"north": ("sex",), "south": ("age", "score", "ward")},
+        ("age", "score", "ward", "sex"),
+        delta=0.0,
+    ),
     "association-numbers-and-categories": Case("association", {}, THREE, ("age", "score", "ward", "sex")),
     "association-one-owner": Case("association", {}, ONE, NUMBERS),
     "survival-groups": Case(

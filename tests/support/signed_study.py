@@ -10,6 +10,7 @@ from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.messages.transcript import Transcript, VerdictMessage
 from tacit_protocol.procedures.base import canonical
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.relay import relay_of
 from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE, seal
 from tacit_protocol.signing.keys import PrivateKey
 
@@ -21,10 +22,16 @@ def signed_transcript(result: Result, **changes: Any) -> bytes:
     keys = {party.name: PrivateKey.generate() for party in parties}
     study = _between(result.source.study, keys, tester, analyst, changes)
     payload = encode(study)
-    messages = {
-        name: encode(ReleaseMessage(study=digest(payload), party=name, release=release))
-        for name, release in result.source.releases.items()
-    }
+    relay = relay_of(procedure_named(study.procedure), study)
+    names = list(result.source.releases)
+    if relay is not None:  # whose receiver names what it received
+        names.sort(key=lambda name: name == relay.receiver.name)
+    messages: dict[str, bytes] = {}
+    for name in names:
+        received = digest(messages[relay.sender.name]) if relay and name == relay.receiver.name else None
+        release = result.source.releases[name]
+        message = ReleaseMessage(study=digest(payload), party=name, release=release, received=received)
+        messages[name] = encode(message)
     verdict = VerdictMessage(
         study=digest(payload),
         outcome="completed",

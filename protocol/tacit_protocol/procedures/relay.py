@@ -28,6 +28,9 @@ from tacit_protocol.procedures.base import (
 from tacit_protocol.signing.envelope import RECEIPT_TYPE, RELEASE_TYPE, SEALED_RELEASE_TYPE, open_envelope
 from tacit_protocol.verdicts.base import BaseVerdict
 
+MATCHED_BY_ORDER = "rows were matched by their order at either owner, which nothing has checked"
+"""What a verdict says where owners of different columns did not compare digests of their units."""
+
 AnswerKind = Literal["release", "sealed release", "receipt"]
 
 

@@ -86,13 +86,10 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     sketched,
 )
 from tacit_protocol.procedures.populations import Dependence, Population
-from tacit_protocol.procedures.relay import Combined, Relay
+from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable, interval_of, stated
 from tacit_protocol.verdicts.panels import WORK_MAX, Null, RowsPanel, from_draws
 from tacit_protocol.verdicts.words import DISTANCE, TWO_PARTIES, Meaning, Work, either, names_of
-
-MATCHED_BY_ORDER = "rows were matched by their order at either owner, which nothing has checked"
-"""What a verdict says where owners did not compare digests of their units."""
 
 
 class DistanceCorrelationResult(PvalueVerdict):

@@ -32,7 +32,6 @@ from tacit_protocol.procedures.base import (
     row_warnings,
     step,
 )
-from tacit_protocol.procedures.distance_correlation import MATCHED_BY_ORDER
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
     NULL_STREAM,
@@ -50,6 +49,7 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     truncation_bound,
 )
 from tacit_protocol.procedures.populations import Dependence, Held, Population
+from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
 from tacit_protocol.procedures.screening.release import ScreeningParameters, ScreeningPlan, screening_plan
 from tacit_protocol.procedures.screening.statistic import (
     ColumnSide,
