@@ -34,7 +34,7 @@ from benchmarks.harness import (
     seeds,
     table,
 )
-from tacit_protocol.numerics.common_effects import Estimated, estimated
+from tacit_protocol.numerics.inference import Estimated, estimated
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 from tacit_protocol.privacy.randomised_response import retention

@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.harness import Answers, Benchmark, Cell, Counts, grid, level_statement, main, question
 from benchmarks.problems import DELTA, LEVEL, PROBLEMS, MemoryTable, SimulatedNoise, study_of
 from tacit.planning.locations import optimise_locations
-from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.domain import PooledTable
 from tacit_protocol.features.choice import FeatureParameters, kernel_features
 from tacit_protocol.numerics.quadratic_forms import survival
 from tacit_protocol.privacy.accounting import gaussian_mu

@@ -11,7 +11,7 @@ import pytest
 from compose_processes import ComposeProcesses
 
 from tacit import Client, StudyDraft
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 
 pytestmark = pytest.mark.long
 

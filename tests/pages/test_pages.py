@@ -18,8 +18,7 @@ from tester_federation import Federation
 from window import FORM, Window
 
 from tacit_protocol.messages.problems import PROBLEMS
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import PrivateKey, issue_token
 from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.shared.pages.sessions import LINK_LIFE_S, SESSION_LIFE_S
 

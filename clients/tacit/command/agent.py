@@ -214,7 +214,7 @@ def certificate(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Print the certificate that a study needs in which this owner receives another's release."""
     from tacit.setup.configuration import read_toml, text_field
     from tacit.setup.keys import load_key
-    from tacit_protocol.signing.sealing import certify
+    from tacit_protocol.signing import certify
 
     found = certify(load_key(config.parent / text_field(read_toml(config), "key_file", config)))
     answer(

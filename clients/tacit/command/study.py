@@ -100,8 +100,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Create a study. What it costs, what leaves and what it could find is shown before anything is sent."""
-    from tacit.studies.draft import draft_text
-    from tacit.studies.draft_flags import draft_from, procedure_or_file, title_of
+    from tacit.studies.draft import draft_from, draft_text, procedure_or_file, title_of
 
     named, file = procedure_or_file(source)
     if named is not None:
@@ -474,7 +473,7 @@ def _follow(client: "Client", digest: str, timeout_s: float, quiet: bool) -> "St
 
 
 def _read(file: Path) -> bytes:
-    from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX
+    from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX
 
     try:
         with file.open("rb") as opened:

@@ -12,10 +12,10 @@ from tacit.in_process.runner import local_study, seed_text
 from tacit.in_process.samples import ArrayTable, Sample
 from tacit.local.inputs import Missing, read_columns
 from tacit.results import Result, result_from
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX, ColumnCells, answered_categories
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Release
 from tacit_protocol.privacy.guarantee import CODES_MAX, EPSILON_UNITS, Budget
 from tacit_protocol.privacy.laplace_mechanism import choice_guarantee
 from tacit_protocol.privacy.noise import OpenDPNoise

@@ -17,11 +17,9 @@ from typing import ClassVar, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import CategoricalColumn, Domain, Table
 from tacit_protocol.features.private_cells import ColumnCells, UnitRows, answered_categories, read_units
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SumPart
 from tacit_protocol.privacy.guarantee import (
     ANSWER_BYTES_MAX,

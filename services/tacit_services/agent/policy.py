@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, ValidationError
 
-from tacit_protocol.domain.columns import Column, Domain, NumericColumn
+from tacit_protocol.domain import Column, Domain, NumericColumn
 from tacit_protocol.messages.encoding import message_error
 from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,

@@ -14,7 +14,7 @@ from curator_answers import MemoryCurator as Curator
 from tacit import CuratorClient
 from tacit.command import connect
 from tacit.setup.configuration import read_own_curator
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 
 Run = Callable[..., tuple[int, str, str]]
 

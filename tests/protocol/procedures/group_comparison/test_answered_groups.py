@@ -12,9 +12,9 @@ import tacit.local
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.runner import in_two_rounds
 from tacit.results import Result
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
-from tacit_protocol.numerics.common_effects import estimated
+from tacit_protocol.numerics.inference import estimated
 from tacit_protocol.privacy.guarantee import ApproximateEvent, LaplaceEvent, RandomisedAnswers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import retention
