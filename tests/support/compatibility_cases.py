@@ -196,6 +196,25 @@ CASES: dict[str, Case] = {
         columns=("age", "ward", "sex"),
         epsilon=8.0,
     ),
+    "independence_table-beside-answers": Case(
+        "independence_table", REPLICATES, {"north": ("sex",), "south": ("ward",)}, ("sex", "ward"), delta=0.0
+    ),
+    "stratified_table-beside-answers": Case(
+        "stratified_table",
+        {"cuts": {"age": [50.0]}, "group": "sex", "outcome": "ward"} | REPLICATES,
+        {"north": ("sex",), "south": ("age", "ward")},
+        ("age", "sex", "ward"),
+        delta=0.0,
+        units=2000,
+    ),
+    "survival-beside-answers": Case(
+        "survival",
+        {"cuts": {"age": [30.0, 50.0, 70.0]}, "event": "sex", "group": "ward"} | REPLICATES,
+        {"north": ("ward",), "south": ("age", "sex")},
+        ("age", "ward", "sex"),
+        delta=0.0,
+        units=2000,
+    ),
     "group_comparison-numbers": Case(
         "group_comparison", {"group": "sex"}, columns=("age", "score", "ward", "sex")
     ),

@@ -109,8 +109,9 @@ def randomise_column(
             that of a level which is not listed.
 
     Returns:
-        The column, which :func:`distance_correlation` takes in the place of ``x``, and
-        :func:`group_comparison` in the place of its group's name.
+        The column, which :func:`distance_correlation` and :func:`independence_table` take in the place of an
+        array, and :func:`group_comparison`, :func:`stratified_table` and :func:`survival` in the place of the
+        group's name.
 
     Raises:
         InputError: the column or the bounds cannot be used; the message says what to change.

@@ -212,7 +212,7 @@ class Beside:
         answers = self.answers_in(sent)
         return Known(
             np.bincount(answers.values(), minlength=self.codes).astype(np.int64),
-            answer.vectors[part.name].mean(1).reshape(self.codes, -1),
+            answer.vectors[part.name].mean(1),
             answers.retention,
             sums_scale(part, self.costs[self.receiver.name]),
         )
@@ -261,7 +261,7 @@ class Beside:
 
 @dataclass(frozen=True)
 class Known:
-    """What everybody knows: exact numbers of answers (k,), and noisy sums (k, m).
+    """What everybody knows: exact numbers of answers (k,), and noisy sums, as the receiver laid them out.
 
     ``kept`` is the answers' retention, ``noise`` the Laplace scale on every sum.
     """
@@ -315,7 +315,7 @@ def beside(study: Study, wanted: str | None = None) -> tuple[Owner, Owner, Categ
         if len(domain.columns) > 1 or not isinstance(column, CategoricalColumn):
             continue
         if wanted in (None, column.name):
-            if not 2 <= answered_categories(column) <= CODES_MAX:
+            if not 2 <= len(column.levels) <= CODES_MAX:
                 raise StudyError(f"a randomised column has 2 to {CODES_MAX} levels")
             return study.owners[place], study.owners[1 - place], column, held[1 - place]
     raise StudyError(

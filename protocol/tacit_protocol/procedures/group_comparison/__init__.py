@@ -522,14 +522,14 @@ class GroupComparison(BesideAnswers):
 
 def _answered_blocks(plan: Beside, known: Known) -> Iterator[AnsweredBlock]:
     """Yield every column's noisy sums by answer, in features' own units."""
-    start = 0
+    start, sums = 0, known.sums.reshape(plan.codes, -1)
     columns: tuple[Column, ...] = (*plan.own.numeric, *plan.own.categorical)
     for column in columns:
         numeric = isinstance(column, NumericColumn)
         weights = np.array([1.0, ANSWERED_SQUARE])
         if isinstance(column, CategoricalColumn):
             weights = np.ones(len(column.levels))
-        own = known.sums[:, start : start + len(weights)] / weights
+        own = sums[:, start : start + len(weights)] / weights
         yield AnsweredBlock(known.answers, own, known.noise / weights, known.kept, numeric)
         start += len(weights)
 
