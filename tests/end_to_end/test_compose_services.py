@@ -61,7 +61,7 @@ def approve_when_it_arrives(services: ComposeProcesses, owner: str, digest: str)
     ends_at = time.monotonic() + ARRIVAL_TIMEOUT_S
     while digest not in services.run_in(f"agent-{owner}", "tacit", "agent", "inbox", "--json"):
         assert time.monotonic() < ends_at, services.log(f"agent-{owner}")
-    services.run_in(f"agent-{owner}", "tacit", "agent", "approve", digest)
+    services.run_in(f"agent-{owner}", "tacit", "agent", "approve", digest, "--yes")
 
 
 @pytest.mark.slow

@@ -68,6 +68,12 @@ def create(
     ] = None,
     *,
     title: Annotated[str | None, typer.Option(help="The question, in a line.")] = None,
+    purpose: Annotated[str | None, typer.Option(help="What the answer is for; stewards read it.")] = None,
+    contact: Annotated[str | None, typer.Option(help="Who answers for the study.")] = None,
+    approval_number: Annotated[
+        str | None, typer.Option(help="An ethics or access committee's number for it.")
+    ] = None,
+    data_use: Annotated[str | None, typer.Option(help="DUO code of the use, such as DUO:0000042.")] = None,
     column: Annotated[list[str] | None, typer.Option(help="name:lower:upper or name=level,level.")] = None,
     owner: Annotated[
         list[str] | None, typer.Option(help="owner/data-set[:units][@key][=column,column].")
@@ -109,6 +115,10 @@ def create(
         procedure, title = named, title or title_of(named)
     flags = {
         "title": title,
+        "purpose": purpose,
+        "contact": contact,
+        "approval_number": approval_number,
+        "data_use": data_use,
         "curator": curator,
         "epsilon": epsilon,
         "delta": delta,

@@ -24,13 +24,17 @@ from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,
     UNITS_MAX,
+    ApprovalNumber,
+    Contact,
     DataSetName,
+    DataUse,
     Digest,
     Level,
     Owner,
     Party,
     PartyName,
     PublicKeyHex,
+    Purpose,
     RespondAfter,
     SealingCertificate,
     Seed,
@@ -341,6 +345,14 @@ class StudyDraft(_DraftModel):
 
     title: Annotated[str, Field(min_length=1, max_length=200)]
     """The question, in a line."""
+    purpose: Purpose | None = None
+    """What the answer is for; owners' policies may require this and the next three."""
+    contact: Contact | None = None
+    """Who answers for the study: a name, an address."""
+    approval_number: ApprovalNumber | None = None
+    """An ethics or access committee's number for it, and whose it is."""
+    data_use: DataUse | None = None
+    """The kind of use, as a code of GA4GH's Data Use Ontology: DUO:0000042 is general research use."""
     procedure: str = "kernel_two_sample"
     """The method that answers it: docs/procedures."""
     parameters: dict[str, Any] = {}
@@ -424,6 +436,10 @@ class StudyDraft(_DraftModel):
         try:
             return Study(
                 title=self.title,
+                purpose=self.purpose,
+                contact=self.contact,
+                approval_number=self.approval_number,
+                data_use=self.data_use,
                 procedure=self.procedure,
                 parameters=self.parameters,
                 domain=Domain(columns=self.columns),

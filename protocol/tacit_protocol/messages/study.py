@@ -10,7 +10,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
@@ -65,6 +65,25 @@ Level = Annotated[float, Field(ge=LEVEL_MIN, lt=0.5)]
 EnvelopeText = Annotated[str, Field(min_length=2, max_length=MESSAGE_BYTES_MAX)]
 """A DSSE envelope's JSON, exactly as it was signed and sent. At most as long as one request's body."""
 
+Purpose = Annotated[str, Field(min_length=1, max_length=1000)]
+Contact = Annotated[str, Field(min_length=1, max_length=200)]
+ApprovalNumber = Annotated[str, Field(min_length=1, max_length=200)]
+DataUse = Annotated[str, Field(pattern=r"^DUO:[0-9]{7}$")]
+"""A term of GA4GH's Data Use Ontology, such as ``DUO:0000042``; :data:`DATA_USES` has words for some."""
+
+DATA_USES = {
+    "DUO:0000004": "no restriction",
+    "DUO:0000006": "health, medical or biomedical research",
+    "DUO:0000007": "research on one disease",
+    "DUO:0000011": "research on population origins or ancestry",
+    "DUO:0000042": "general research use",
+    "DUO:0000043": "clinical care use",
+}
+"""Permissions of the Data Use Ontology in words."""
+
+PurposeField = Literal["purpose", "contact", "approval_number", "data_use"]
+"""A field of a study that says what it is for; owners' policies may require it."""
+
 
 class Party(StrictModel):
     """A party and the Ed25519 public key it is known by."""
@@ -108,10 +127,20 @@ class Study(StrictModel):
     """One question, frozen: procedure, columns, parties, budget, level and deadline."""
 
     egress: ClassVar = ANALYSTS
-    added_fields: ClassVar[frozenset[str]] = frozenset({"unit_rows", "procedure_origin"})
+    added_fields: ClassVar[frozenset[str]] = frozenset(
+        {"unit_rows", "procedure_origin", *get_args(PurposeField)}
+    )
 
     format: Literal["tacit/study/1"] = "tacit/study/1"
     title: Annotated[str, Field(min_length=1, max_length=200)]
+    purpose: Purpose | None = None
+    """What the answer is for. This and the next three fields are the analyst's own words."""
+    contact: Contact | None = None
+    """Who answers for the study: a name, an address."""
+    approval_number: ApprovalNumber | None = None
+    """An ethics committee's or an access committee's number for it, and whose it is."""
+    data_use: DataUse | None = None
+    """The kind of use, as a code of the Data Use Ontology."""
     procedure: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
     procedure_origin: (
         Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100} [A-Za-z0-9.!+_-]{1,50}$")] | None
@@ -203,6 +232,18 @@ class Study(StrictModel):
         if owner.columns is None:
             return self.domain
         return Domain(columns=tuple(c for c in self.domain.columns if c.name in owner.columns))
+
+    @property
+    def stated_purpose(self) -> tuple[tuple[str, str], ...]:
+        """What the study says of its purpose, as pairs of a label and the analyst's words."""
+        use = None if self.data_use is None else DATA_USES.get(self.data_use)
+        said = (
+            ("Purpose", self.purpose),
+            ("Contact", self.contact),
+            ("Approval number", self.approval_number),
+            ("Data use", self.data_use if use is None else f"{self.data_use}, {use}"),
+        )
+        return tuple((label, words) for label, words in said if words is not None)
 
     @property
     def averages_rows(self) -> bool:

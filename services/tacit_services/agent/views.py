@@ -97,6 +97,7 @@ def detail(agent: Participant, row: StudyRow, data_set: str | None = None) -> di
         **summary(agent, row),
         "plain_words": words,
         "warnings": list(warnings),
+        "stated_purpose": [] if study is None else [list(said) for said in study.stated_purpose],
         "study": None if study is None else study.model_dump(mode="json"),
         "verdict": _verdict(agent, row),
     }

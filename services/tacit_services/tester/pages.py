@@ -446,6 +446,7 @@ def _add_studies(site: Site, tester: Tester) -> None:
             summary=summary,
             rules=PUBLIC_RULES,
             study=study.model_dump(mode="json"),
+            stated_purpose=study.stated_purpose,
             question=procedure_named(study.procedure).title,
             is_open=summary["state"] in OPEN,
             revision=revision(summary),

@@ -306,8 +306,10 @@ SHOWN: dict[str, list[str]] = {
         ("curator data-sets", "curator studies", "curator ledger", "curator verify-ledger"), OWNER
     ),
     **dict.fromkeys(("agent status", "agent login", "ledger show", "ledger verify", "data check"), AGENT),
-    **{key: ["DIGEST", *OWNER] for key in ("curator study", "curator approve", "curator decline")},
-    **{f"agent {verb}": ["DIGEST", *AGENT] for verb in ("reuses", "approve", "decline", "result")},
+    **{key: ["DIGEST", *OWNER] for key in ("curator study", "curator decline")},
+    "curator approve": ["DIGEST", "--yes", *OWNER],
+    "agent approve": ["DIGEST", "--yes", *AGENT],
+    **{f"agent {verb}": ["DIGEST", *AGENT] for verb in ("show", "reuses", "decline", "result")},
     "party invite": ["--role", "owner", *NAMED, *TESTER],
     "party revoke": [*NAMED, *TESTER],
     **{key: [*NAMED, *CURATOR] for key in ("curator invite", "curator revoke")},

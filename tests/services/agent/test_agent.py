@@ -189,6 +189,25 @@ def test_a_study_that_was_approved_before_its_bytes_were_looked_at_is_not_paid_f
     assert setup.debits() == []
 
 
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({}, "policy-refused"),
+        ({"purpose": "to plan beds"}, "policy-refused"),
+        ({"purpose": "to plan beds", "data_use": "DUO:0000042"}, "policy-refused"),
+        ({"data_use": "DUO:0000006"}, "policy-refused"),
+        ({"purpose": "to plan beds", "data_use": "DUO:0000006"}, None),
+    ],
+)
+def test_a_policy_may_require_a_purpose_and_a_data_use(
+    make: MakeAgent, said: dict[str, str], problem: str | None
+) -> None:
+    setup = make(policy='required_fields = ["purpose"]\ndata_uses = ["DUO:0000006"]')
+    digest = setup.world.ask(setup.tester, setup.world.study(**said))
+    setup.agent.poll(0)
+    assert setup.row(digest).problem == problem
+
+
 def test_a_policy_that_names_an_analyst_takes_its_key_by_no_other_name(
     make: MakeAgent, tmp_path: Path
 ) -> None:
