@@ -82,6 +82,17 @@ class CategoricalColumn(StrictModel):
 Column = Annotated[NumericColumn | CategoricalColumn, Field(discriminator="kind")]
 
 
+def lies_within(asked: Column, declared: Column) -> bool:
+    """Return whether a column is of the declared kind, with bounds or levels within the declared ones."""
+    if isinstance(asked, NumericColumn):
+        return (
+            isinstance(declared, NumericColumn)
+            and declared.lower <= asked.lower
+            and asked.upper <= declared.upper
+        )
+    return not isinstance(declared, NumericColumn) and set(asked.levels) <= set(declared.levels)
+
+
 class Domain(StrictModel):
     """The columns a study uses, in order, with their public bounds and levels."""
 

@@ -138,6 +138,7 @@ def _hospital(name: str, place: Path) -> OwnerSetup:
             "stratified_table",
         ),
         columns=columns,
+        catalogue=True,
     )
     return OwnerSetup(name, DataSetSetup(DATA_SET, f"{DATA_SET}.csv", HOSPITAL_EPSILON, DELTA), policy)
 
@@ -187,6 +188,7 @@ def _registers(folder: Path) -> list[OwnerSetup]:
             delta_per_study_max=DELTA,
             procedures=("distance_correlation", "embedding_release"),
             columns=columns,
+            catalogue=True,
         )
         # Both studies of the registers have Gaussian noise.
         source = DataSetSetup(

@@ -25,7 +25,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.study import PUBLIC_RULES, Study, VerdictMessage
+from tacit_protocol.messages.study import PUBLIC_RULES, PartyName, Study, VerdictMessage
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, number, panels_of
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
@@ -40,6 +40,7 @@ from tacit_services.shared.pages.formatting import short
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester.catalogue import entries
 from tacit_services.tester.parties import EVERYONE
 from tacit_services.tester.reuse import received
 from tacit_services.tester.routes import VERDICT_RETRY_S, Tester
@@ -381,7 +382,7 @@ def _cells(bar: Bar) -> tuple[str, ...]:
     return found if bar.lower is None or bar.upper is None else (*found, number(bar.lower), number(bar.upper))
 
 
-MENU = (Page("Studies", "/"), Page("Plan", "/plan"))
+MENU = (Page("Studies", "/"), Page("Data sets", "/data-sets"), Page("Plan", "/plan"))
 
 RECORDS = {
     "effects": "Effects, each with its interval",
@@ -432,6 +433,14 @@ def _add_studies(site: Site, tester: Tester) -> None:
         return site.page(
             request, "studies.html", reader, studies=listed["items"], following=listed["next"], state=state
         )
+
+    @site.router.get("/data-sets")
+    def show_data_sets(
+        request: Request, reader: Reader, after: Annotated[PartyName | None, Query()] = None
+    ) -> Response:
+        shown, following = entries(tester.engine, after)
+        published = [entry.model_dump(mode="json") for entry in shown if entry.data_sets]
+        return site.page(request, "data_sets.html", reader, owners=published, following=following)
 
     @site.router.get("/studies/{digest}")
     def show_study(request: Request, digest: DigestPath, reader: Reader) -> Response:

@@ -13,6 +13,7 @@ import respelled
 from agent_fakes import FAKES, NOW, Clock, MakeAgent, World
 
 from tacit_protocol.domain import Domain, NumericColumn, Table
+from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
 from tacit_protocol.messages.study import DeclineMessage, Owner, Party, ReleaseMessage, Study
 from tacit_protocol.privacy.guarantee import Budget
@@ -425,3 +426,31 @@ def test_workers_that_cannot_be_reached_decline_nothing_and_hold_nobody_up(
     setup.agent.work()
     assert setup.row(away).state is State.SENT
     assert [entry["study"] for entry in setup.debits()] == [other, away]
+
+
+def test_nothing_is_published_unless_the_policy_says_so(make: MakeAgent) -> None:
+    setup = make()
+    assert setup.agent.catalogue() == CatalogueMessage(
+        owner="north", tester=setup.world.tester.public_hex, version=int(setup.agent.clock())
+    )
+
+
+def test_what_is_published_is_settings_and_policy_and_no_row(make: MakeAgent) -> None:
+    declared = (
+        'about = "Wards"\nunits = 50\nmeasures = { x = "mmol/l", y = "years" }\n'
+        '[[data_sets.columns]]\nkind = "numeric"\nname = "x"\nlower = 0\nupper = 10\n'
+        '[[data_sets.columns]]\nkind = "numeric"\nname = "y"\nlower = 0\nupper = 99\n'
+    )
+    setup = make(policy='catalogue = true\nrequired_fields = ["purpose"]', data_set=declared)
+    entry = setup.agent.catalogue()
+    assert setup.agent.publish() is False  # this tester knows no catalogue: it is offered again later
+    (published,) = entry.data_sets
+    assert published.units == 50  # what was written; there are 60
+    assert [column.name for column in published.columns] == ["x"]  # the policy does not allow y
+    assert published.other_columns == ("absent",)
+    assert published.measures == {"x": "mmol/l"}
+    assert entry.required_fields == ("purpose",)
+    assert entry.per_study_max == setup.agent.policy.maximum
+    for said, refused in (({}, 1), ({"purpose": "to plan"}, 0)):
+        study = setup.world.study(**said)
+        assert len(entry.refusals(study, study.owners[0])) == refused
