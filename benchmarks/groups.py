@@ -14,9 +14,12 @@ squares by group, each with Laplace noise of a third of epsilon, as if they were
 The page ``aggregated-test`` takes known tests by blocks on the same owners, in pure epsilon, with the
 procedure's default number of blocks; and the generalised covariance measure of two columns that follow a
 third.
+Beside another owner's answers: one owner knows the group, another the outcome of the same units. *answers
+taken for groups* is the interval of who compares answers as if they were the groups.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import ndtr
@@ -36,15 +39,26 @@ from benchmarks.harness import (
     seeds,
     table,
 )
-from tacit_protocol.numerics.inference import estimated
+from tacit_protocol.numerics.inference import Estimated, estimated
 from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.privacy.guarantee import EPSILON_UNITS
+from tacit_protocol.privacy.randomised_response import retention
 from tacit_protocol.procedures.aggregated_test.statistic import TESTS, statistics_of
 from tacit_protocol.procedures.aggregated_test.statistic import Block as TestedBlock
 from tacit_protocol.procedures.aggregation import REJECTIONS, Vote, VotesLaw, block_places
-from tacit_protocol.procedures.group_comparison.release import GroupFeatures, chebyshev
+from tacit_protocol.procedures.group_comparison.release import (
+    ANSWERED_MOVEMENT,
+    ANSWERED_SQUARE,
+    GroupFeatures,
+    chebyshev,
+)
 from tacit_protocol.procedures.group_comparison.statistic import (
+    AnsweredBlock,
     Block,
+    answered_mean_difference,
+    answered_risk_effects,
     compare,
+    compare_answered,
     mean_difference,
     risk_effects,
     variance_ratio,
@@ -69,6 +83,26 @@ numbers and a tenth of the share at every other owner."""
 POWERS = ((4, 1000, 0.5, 0.3), (4, 300, 1.0, 0.5), (10, 300, 1.0, 0.3))
 """Owners, units of each, epsilon, the difference of means in standard deviations."""
 
+BESIDE: dict[str, tuple[int, float, float, float, str]] = {
+    "n=3000, ε=1, normal, .3 sd": (3000, 1.0, 0.5, 0.3, "normal"),
+    "n=3000, ε=1, share .2, normal, .3 sd": (3000, 1.0, 0.2, 0.3, "normal"),
+    "n=10000, ε=.5, normal, .3 sd": (10_000, 0.5, 0.5, 0.3, "normal"),
+    "n=2000, ε=2, share .3, normal, .3 sd": (2000, 2.0, 0.3, 0.3, "normal"),
+    "n=300, ε=1, normal, 1 sd": (300, 1.0, 0.5, 1.0, "normal"),
+    "n=100, ε=.3, normal, 1 sd": (100, 0.3, 0.5, 1.0, "normal"),
+    "n=3000, ε=1, share .2, skewed, .3 sd": (3000, 1.0, 0.2, 0.3, "skewed"),
+    "n=1000, ε=4, share .05, skewed, .3 sd": (1000, 4.0, 0.05, 0.3, "skewed"),
+    "n=3000, ε=1, heavy tails, .3 sd": (3000, 1.0, 0.5, 0.3, "heavy"),
+    "n=3000, ε=1, share .2, five values, .3 sd": (3000, 1.0, 0.2, 0.3, "discrete"),
+    "n=3000, ε=1, category of .3, .1 more": (3000, 1.0, 0.5, 0.1, "category .3"),
+    "n=3000, ε=1, share .2, category of .05, .1 more": (3000, 1.0, 0.2, 0.1, "category .05"),
+    "n=300, ε=1, category of .5, .3 more": (300, 1.0, 0.5, 0.3, "category .5"),
+    "n=1000, ε=4, share .05, category of .1, .2 more": (1000, 4.0, 0.05, 0.2, "category .1"),
+}
+"""Units, epsilon of either owner, share of the second group, effect, distribution."""
+
+BESIDE_RUNS = 2000
+
 METHODS = ("group_comparison", "pooled t", "within, not private", "naive")
 EFFECTS = ("mean difference", "standard deviation ratio", "risk difference", "odds ratio")
 
@@ -87,7 +121,7 @@ def owners_of(
         own = share / 10 if law == "unequal" and place % 2 else share
         group = (rng.random(n) < np.clip(own + 0.2 * off, 0.02, 0.98)).astype(float)
         if law.startswith("category"):
-            risk = float(law.removeprefix("category ")) + 0.4 * off
+            risk = float(law.removeprefix("category ")) + 0.4 * off + effect * group
             found.append(((rng.random(n) < risk).astype(float), group))
             continue
         drawn: dict[str, Callable[[int], Floats]] = {
@@ -189,9 +223,59 @@ def powers(name: str, cell: Sequence[float], shift: float, part: float, run: int
     return answers | {"coverage": bool(held_by or found.lower is None)}
 
 
+def answered_of(
+    rng: np.random.Generator, values: Floats, group: Floats, epsilon: float, *, numeric: bool
+) -> AnsweredBlock:
+    """Return one owner's randomised answers to two groups, and the other's noisy sums by them."""
+    kept = retention(round(epsilon * EPSILON_UNITS), 2)
+    own = group.astype(int)
+    answers = np.where(rng.random(len(own)) < kept, own, rng.integers(0, 2, len(own)))
+    features = (values, 2 * values**2 - 1) if numeric else (1 - values, values)
+    sums = np.stack([np.bincount(answers, each, 2) for each in features], axis=1)
+    scales = np.array([1.0, 1 / ANSWERED_SQUARE] if numeric else [1.0, 1.0]) * ANSWERED_MOVEMENT / epsilon
+    noisy = sums + scales * rng.laplace(0.0, 1.0, sums.shape)
+    return AnsweredBlock(np.bincount(answers, minlength=2), noisy, scales, kept, numeric=numeric)
+
+
+def beside(name: str, design: str, part: float, run: int) -> Answers:
+    """Test one study of a group known to another owner; ``part`` times the effect is there."""
+    rng, null = seeds(name, run)
+    n, epsilon, share, effect, law = BESIDE[design]
+    numeric = not law.startswith("category")
+    ((values, group),) = owners_of(rng, 1, (n, epsilon, share, 0.0, law), part * effect)
+    block = answered_of(rng, values, group, epsilon, numeric=numeric)
+    raw = replace(block, kept=1.0)
+    kind = EFFECTS[0] if numeric else EFFECTS[2]
+
+    def stated(own: AnsweredBlock) -> Estimated:
+        found = answered_mean_difference(own, 1, 0) if numeric else answered_risk_effects(own, 1, 0, 1)[0]
+        return estimated(found, LEVEL, kind, 2 * BOUND if numeric else 1.0)
+
+    def holds(found: Estimated, truth: float) -> bool:
+        low, high = found.lower, found.upper
+        return (low is None or low <= truth) and (high is None or truth <= high)
+
+    found, exact = stated(block), ttest_ind(values[group == 1], values[group == 0], equal_var=False).pvalue
+    answers: dict[str, float] = {
+        question("test", design, LEVEL): compare_answered(block, null).pvalue <= LEVEL,
+        "not private": bool(exact <= LEVEL),
+        "coverage": bool(holds(found, part * effect)),
+        "said": found.lower is not None,
+        "raw": bool(holds(stated(raw), part * effect)),
+    }
+    if not numeric:
+        base = float(law.removeprefix("category "))
+        risk = base + part * effect
+        odds = risk / (1 - risk) / (base / (1 - base))
+        ratio = estimated(answered_risk_effects(block, 1, 0, 1)[1], LEVEL, EFFECTS[3])
+        answers[EFFECTS[3]] = bool(holds(ratio, odds))
+    return answers
+
+
 def cells() -> list[Cell]:
     """Return all cells."""
     found = cells_of("check {} owners, {}", RUNS, checked, (1, 2, 4, 10), DESIGNS, seeded=True)
+    found += cells_of("beside {}, effect times {:g}", BESIDE_RUNS, beside, BESIDE, (0.0, 1.0), seeded=True)
     return found + cells_of(
         "power {0[0]} x {0[1]}, ε={0[2]:g}, {0[3]} sd, shift {1:g}, effect times {2:g}",
         POWER_RUNS,
@@ -205,6 +289,19 @@ def cells() -> list[Cell]:
 
 def parts(counts: Counts) -> dict[str, str]:
     """Write the page's tables."""
+    apart = {}
+    for cell in counts.runs:
+        kind, _, name = cell.partition(" ")
+        if kind == "beside":
+            design = name.partition(", effect times")[0]
+            apart[name] = {
+                "group_comparison": counts.shown(cell, question("test", design, LEVEL)),
+                "Welch's t, not private": counts.shown(cell, "not private"),
+                "interval holds": counts.shown(cell, "coverage"),
+                "stated": counts.shown(cell, "said", ".2f"),
+                "odds ratio holds": counts.shown(cell, EFFECTS[3]),
+                "answers taken for groups": counts.shown(cell, "raw"),
+            }
 
     def check(cell: str, design: str) -> dict[str, str]:
         row = {
@@ -220,7 +317,10 @@ def parts(counts: Counts) -> dict[str, str]:
         powers = {method: counts.shown(cell, method, ".2f") for method in METHODS}
         return powers | {"coverage": counts.shown(cell, "coverage")}
 
-    return checks_and_powers(counts, check, power, EFFECTS, LEVEL)
+    return checks_and_powers(counts, check, power, EFFECTS, LEVEL) | {
+        "beside runs": counts.runs_of("beside"),
+        "beside": table(apart, "design") if apart else "",
+    }
 
 
 KNOWN = ("t", "mann_whitney", "kolmogorov_smirnov")

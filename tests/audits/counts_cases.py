@@ -50,6 +50,20 @@ def counts(
     return ReleaseCase(asked, partial(counted_neighbours, asked, rows), tables=20, reached=0.999, **parts)
 
 
+def beside(procedure: str, parameters: Mapping[str, Any], epsilon: float, **parts: Any) -> ReleaseCase:
+    """The audited owner holds a time, its end and a stratum; another the groups, whose answers are fixed."""
+    columns = (TWO, *((NUMBER,) if "cuts" in parameters else ()), TWO_OTHERS, ONE)
+    names = tuple(column.name for column in columns[1:])
+    asked = study(procedure, columns, parameters, epsilon, 0.0, owners={"groups": ("d",), "others": names})
+
+    def tables(index: int) -> Neighbours:
+        own, rng = asked.domain_of(asked.owners[1]), np.random.default_rng(index)
+        one, other = (rows_at(own, value, 1) for value in (0, 1))
+        return neighbours(own, space_of(own).random(rng, 49), one, other)
+
+    return ReleaseCase(asked, tables, tables=6, reached=0.999, **parts)
+
+
 NOISY_COUNTS = {
     "Laplace": counts("noisy_counts", (ONE, TWO), {}),
     "Gaussian": counts("noisy_counts", (ONE, TWO), GAUSSIAN),
@@ -69,6 +83,7 @@ HOMOGENEITY = {
 INDEPENDENCE_TABLE = {
     "Gaussian, units of 3 rows": counts("independence_table", (ONE, TWO), GAUSSIAN, rows=3),
     "Laplace, epsilon 2": counts("independence_table", (ONE, TWO), {}, 2.0, black_box=True),
+    "beside answers": beside("independence_table", {}, 1.0),
 }
 
 STRATIFIED_TABLE = {
@@ -77,12 +92,14 @@ STRATIFIED_TABLE = {
     "Laplace, folded": counts(
         "stratified_table", (TWO, TWO_OTHERS), {"unlisted": "last"}, 2.0, black_box=True
     ),
+    "beside answers, with a stratum": beside("stratified_table", {"group": "d"}, 1.0),
 }
 
 SURVIVAL = {
     "Laplace, groups": counts("survival", (NUMBER, TWO_OTHERS, TWO), CUT | {"group": "d"}),
     "Gaussian, units of 3 rows": counts("survival", (NUMBER, TWO_OTHERS), CUT | GAUSSIAN, rows=3),
     "Laplace, one curve": counts("survival", (NUMBER, TWO_OTHERS), CUT, 2.0, black_box=True),
+    "beside answers": beside("survival", CUT | {"group": "d", "event": "e"}, 1.0),
 }
 
 

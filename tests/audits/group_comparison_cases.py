@@ -1,8 +1,13 @@
-"""The studies of ``group_comparison`` whose releases are audited, and their worst neighbours."""
+"""The studies of ``group_comparison`` whose releases are audited, and their worst neighbours.
+
+Beside another owner's answers the replaced unit goes from one end of every column to the other.
+"""
 
 from functools import cache, partial
+from typing import Any
 
-from audited_studies import TWO_OWNERS, farthest_units, neighbours, random_rows, study
+import numpy as np
+from audited_studies import TWO_OWNERS, farthest_units, neighbours, random_rows, rows_at, study
 from neighbour_search import Rows
 from release_audit import Neighbours, ReleaseCase
 
@@ -44,9 +49,35 @@ def case(name: str, rows: int = 1, reached: float = 0.995, *, black_box: bool = 
     return ReleaseCase(STUDIES[name], neighbours, reached=reached, black_box=black_box)
 
 
+def beside(*columns: Column, epsilon: float = 1.0, rows: int = 1, **parts: Any) -> ReleaseCase:
+    """The audited owner holds the columns, another the group, whose answers are fixed."""
+    names = tuple(column.name for column in columns)
+    asked = study(
+        "group_comparison", (THREE, *columns), {}, epsilon, owners={"groups": ("g",), "outcomes": names}
+    )
+    return ReleaseCase(asked, partial(ends, asked, rows), **parts)
+
+
+def ends(asked: Study, rows: int, index: int) -> Neighbours:
+    """Units at the two ends of all columns, or of a random corner's diagonal."""
+    own, rng = asked.domain_of(asked.owners[1]), np.random.default_rng(index)
+    one, other = rows_at(own, 0, rows), rows_at(own, 1, rows)
+    if index:
+        one.numeric[:] = rng.integers(0, 2, one.numeric.shape[1])
+        other.numeric[:] = 1 - one.numeric
+    return neighbours(own, random_rows(own, index, 24 + 7 * index), one, other)
+
+
+BESIDE = {
+    "beside answers, a number": beside(AGE, epsilon=4.0, reached=0.999, black_box=True),
+    "beside answers, numbers and categories": beside(AGE, SCORE, WARD, SICK, reached=0.999),
+    "beside answers, a category, units of 3 rows": beside(WARD, rows=3, reached=0.999),
+}
+
 CASES = {
     "a number": case("a number"),
     "numbers and categories": case("numbers and categories"),
     "a number, units of 3 rows": case("a number", 3, 0.9),
     "categories, epsilon 4": case("categories, epsilon 4", black_box=True),
+    **BESIDE,
 }

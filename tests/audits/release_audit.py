@@ -18,9 +18,16 @@ from scipy.special import log_softmax
 
 from tacit_protocol.domain import Domain, EncodedChunk, Table
 from tacit_protocol.messages.study import Release, Study
-from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, LaplaceEvent
+from tacit_protocol.privacy.guarantee import (
+    ApproximateEvent,
+    GaussianEvent,
+    LaplaceEvent,
+    RandomisedAnswers,
+)
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi
+from tacit_protocol.privacy.randomised_response import retention
+from tacit_protocol.procedures.answered_column import BesideAnswers
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.discovery import procedure_named
 
@@ -358,6 +365,14 @@ class DecisionRuns:
 def summarise(study: Study, table: Table) -> Any:
     """Return a procedure's summary, with the units in the same order for every table of a size."""
     procedure: Any = procedure_named(study.procedure)
+    plan = procedure.beside(study) if isinstance(procedure, BesideAnswers) else None
+    if plan is not None and table.domain == plan.own:
+        answers = np.arange(table.units) % plan.codes
+        sent = RandomisedAnswers.of(answers, plan.codes, retention(study.budget.epsilon_micro, plan.codes))
+        received = Release(
+            units=table.units, guarantee=plan.costs[plan.sender.name], answers={plan.column.name: sent}
+        )
+        return procedure.combine(study, received, table).summary
     if "order" not in procedure.summarise.__annotations__:
         return procedure.summarise(study, table)
     return procedure.summarise(study, table, order=np.random.default_rng(0))

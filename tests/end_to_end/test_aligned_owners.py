@@ -55,9 +55,9 @@ class Owners:
         pairs = (("north", "south"), ("south", "north"))
         return [self.align("compare", owner, "--with", str(files[other])) for owner, other in pairs]
 
-    def verdict(self, alignment: str) -> StudyVerdict:
+    def verdict(self, alignment: str, asked: Callable[..., dict[str, Any]] | None = None) -> StudyVerdict:
         with self.federation.analyst_client() as client:
-            digest = client.create_study(StudyDraft.from_dict(draft(alignment)))
+            digest = client.create_study(StudyDraft.from_dict((asked or draft)(alignment)))
             verdict = client.wait_for_verdict(digest, timeout_s=300)
             if verdict.result is not None:
                 client.verify(digest)
@@ -90,8 +90,26 @@ def draft(alignment: str) -> dict[str, Any]:
     }
 
 
+def arms(alignment: str, reuses: str | None = None, epsilon: float = 1.0) -> dict[str, Any]:
+    """North knows who was treated, south the response; or what north said of it is read again."""
+    owners = draft(alignment)["owners"]
+    return draft(alignment) | {
+        "title": "Is the response larger in those who were treated?",
+        "procedure": "group_comparison",
+        "columns": [
+            {"kind": "categorical", "name": "arm", "levels": ["usual", "new"]},
+            {"kind": "numeric", "name": "response", "lower": 0, "upper": 1},
+        ],
+        "owners": [owners[0] | {"columns": ["arm"]} | ({"reuses": reuses} if reuses else {}), owners[1]],
+        "epsilon": epsilon,
+        "delta": 0.0,
+    }
+
+
 def write_owners(folder: Path, *, others: int) -> None:
-    """North: a CSV file with a row for each person. South: a Parquet file in another order, with some twice.
+    """North: a CSV file with a row for each person, treated where the dose is above a half.
+
+    South: a Parquet file in another order, with some twice.
 
     The first ``others`` persons of south are not those of north.
     """
@@ -99,7 +117,8 @@ def write_owners(folder: Path, *, others: int) -> None:
     ids, dose = FIRST_ID + np.arange(UNITS), rng.random(UNITS)
     response = np.clip(dose + 0.1 * rng.standard_normal(UNITS), 0, 1)
     north = rng.permutation(UNITS)
-    lines = ["person,dose", *(f"{ids[i]},{float(dose[i])!r}" for i in north)]
+    treated = np.where(dose > 0.5, "new", "usual")
+    lines = ["person,dose,arm", *(f"{ids[i]},{float(dose[i])!r},{treated[i]}" for i in north)]
     replace(folder / "north.csv", lambda path: path.write_text("\n".join(lines) + "\n"))
     held = np.where(np.arange(UNITS) < others, ids + UNITS, ids)
     south = rng.permutation(np.append(np.arange(UNITS), np.arange(500)))
@@ -127,7 +146,10 @@ def owners(
                 owner,
                 DataSetSetup("people", str(tmp_path / files[owner]), 24.0, 1e-4, unit_column="person"),
                 PolicySetup(
-                    approval="automatic", columns=(column,), epsilon_per_study_max=4.0, procedures=("*",)
+                    approval="automatic",
+                    columns=(column, "arm"),
+                    epsilon_per_study_max=4.0,
+                    procedures=("*",),
                 ),
             )
             for owner, column in COLUMNS.items()
@@ -160,6 +182,27 @@ def test_two_owners_align_are_asked_and_change_their_data(owners: Owners) -> Non
     for code, report in owners.align_both():
         assert (code, report["ok"], "digest" in report) == (1, False, False)
 
+    require_nothing_known_elsewhere(owners)
+
+
+def test_a_group_known_here_is_compared_in_what_is_known_there(owners: Owners) -> None:
+    """Answers go past the tester; a later study reads them again, of which north is asked nothing."""
+    (_, report), _ = owners.align_both()
+    first = owners.verdict(report["digest"], arms)
+    assert first.result is not None
+    assert first.result.reject
+    (effect,) = first.result.effects
+    # In truth the mean is larger by about a half; the interval is half a tenth wide.
+    assert effect.groups == ("new", "usual")
+    assert effect.interval is not None
+    assert abs(effect.estimate - 0.49) < 0.2
+    assert not any("order" in warning for warning in first.result.warnings)
+    assert [owners.debits(owner) for owner in COLUMNS] == [1, 1]
+
+    again = owners.verdict(report["digest"], lambda alignment: arms(alignment, first.digest, 2.0))
+    assert again.result is not None
+    assert again.result.retention == first.result.retention
+    assert [owners.debits(owner) for owner in COLUMNS] == [1, 2]
     require_nothing_known_elsewhere(owners)
 
 

@@ -105,6 +105,8 @@ class Reader:
             self.words[f"INVITATION_{name}"] = printed.splitlines()[1].strip()
         if arguments[:2] == ["study", "create"] and "--dry-run" not in arguments:
             self.words["DIGEST"] = re.findall(r"^Created ([0-9a-f]{64})$", printed, re.MULTILINE)[0]
+        if arguments[:3] == ["data", "align", "compare"]:
+            self.words["ALIGNMENT"] = re.findall(r"\b[0-9a-f]{64}\b", printed)[-1]
         if arguments[:2] == ["ledger", "verify"]:
             self.words["HEAD"] = re.findall(r"\b[0-9a-f]{64}\b", printed)[0]
 
@@ -176,7 +178,9 @@ def test_the_stewards_tutorial_works_line_by_line(reader: Reader) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("page", "services"), [("analyst.md", 3), ("curator.md", 2)])
+@pytest.mark.parametrize(
+    ("page", "services"), [("analyst.md", 3), ("curator.md", 2), ("hospital-and-registry.md", 3)]
+)
 def test_the_tutorial_works_line_by_line(reader: Reader, page: str, services: int) -> None:
     reader.read(text_of(page))
     assert reader.did("verify")
@@ -185,4 +189,5 @@ def test_the_tutorial_works_line_by_line(reader: Reader, page: str, services: in
 
 def test_every_tutorial_is_run() -> None:
     names = {path.name for path in TUTORIALS.glob("*.md")}
-    assert names == {"first-study.md", "steward.md", "analyst.md", "curator.md"}
+    pages = {"first-study.md", "steward.md", "analyst.md", "curator.md", "hospital-and-registry.md"}
+    assert names == pages

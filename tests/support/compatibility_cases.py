@@ -277,11 +277,37 @@ CASES: dict[str, Case] = {
     "joint_independence-aggregate": Case(
         "joint_independence", {"method": "aggregate"}, THREE, NUMBERS, epsilon=0.3, delta=0.0
     ),
+    "independence_table-beside-answers": Case(
+        "independence_table", REPLICATES, {"north": ("sex",), "south": ("ward",)}, ("sex", "ward"), delta=0.0
+    ),
+    "stratified_table-beside-answers": Case(
+        "stratified_table",
+        {"cuts": {"age": [50.0]}, "group": "sex", "outcome": "ward"} | REPLICATES,
+        {"north": ("sex",), "south": ("age", "ward")},
+        ("age", "sex", "ward"),
+        delta=0.0,
+        units=2000,
+    ),
+    "survival-beside-answers": Case(
+        "survival",
+        {"cuts": {"age": [30.0, 50.0, 70.0]}, "event": "sex", "group": "ward"} | REPLICATES,
+        {"north": ("ward",), "south": ("age", "sex")},
+        ("age", "ward", "sex"),
+        delta=0.0,
+        units=2000,
+    ),
     "group_comparison-numbers": Case(
         "group_comparison", {"group": "sex"}, columns=("age", "score", "ward", "sex")
     ),
     "group_comparison-three-groups": Case("group_comparison", {}, ONE, ("age", "ward")),
     "group_comparison-categories": Case("group_comparison", {"group": "sex"}, THREE, COUNTED),
+    "group_comparison-beside-answers": Case(
+        "group_comparison",
+        {},
+        {"north": ("sex",), "south": ("age", "score", "ward")},
+        ("age", "score", "ward", "sex"),
+        delta=0.0,
+    ),
     "association-numbers-and-categories": Case("association", {}, THREE, ("age", "score", "ward", "sex")),
     "association-one-owner": Case("association", {}, ONE, NUMBERS),
     "survival-groups": Case(

@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from tacit.errors import InputError
 from tacit.in_process.runner import CountedTable, local_study, owner_names, run, seed_text
-from tacit.in_process.samples import ArrayTable, Sample, domain_of, drawing
-from tacit.local.inputs import Missing, read_variables, read_with_units
+from tacit.in_process.samples import ArrayTable, Sample, domain_of, drawing, read_samples
+from tacit.local.inputs import Missing, read_columns, read_variables, read_with_units
+from tacit.local.randomised import RandomisedColumn, run_beside
 from tacit.results import (
     DecisionResult,
     HomogeneityResult,
@@ -191,7 +192,9 @@ def independence_table(
 
     Args:
         variables: two or more columns over the same rows, each an array (n,) or a column of pandas, Polars
-            or Arrow; or, without ``bounds``, one table of counts, with an axis for each variable.
+            or Arrow; or, without ``bounds``, one table of counts, with an axis for each variable. Or what
+            :func:`randomise_column` released, and one column, or a table, of another owner, whose ``bounds``
+            are given.
         epsilon: budget to spend, greater than 0.
         delta: budget to spend, in [0, 1); only Gaussian noise uses it.
         noise: "laplace" (pure epsilon) or "gaussian".
@@ -223,6 +226,21 @@ def independence_table(
         >>> result.reject
         True
     """
+    if variables and isinstance(variables[0], RandomisedColumn):
+        if len(variables) != 2:
+            raise InputError("beside a randomised column, pass one column, or a table of several")
+        sample, domain = read_columns(variables[1], "y", bounds, missing)
+        return _beside(
+            IndependenceTableResult,
+            "independence_table",
+            variables[0],
+            (sample, domain),
+            _parameters(noise, rho, cuts, unlisted, n_replicates),
+            given=(delta, units, names),
+            epsilon=epsilon,
+            alpha=alpha,
+            seed=seed,
+        )
     held: tuple[Domain, list[Table]]
     draw = drawing(unit_rows, units)
     if bounds is None:
@@ -250,7 +268,7 @@ def stratified_table(
     *samples: Any,
     epsilon: float,
     delta: float = 0.0,
-    group: str | None = None,
+    group: str | RandomisedColumn | None = None,
     outcome: str | None = None,
     event: str | None = None,
     noise: Noise = "laplace",
@@ -275,7 +293,8 @@ def stratified_table(
             ``bounds``, the counts themselves: arrays (groups, outcomes) or (groups, outcomes, ...).
         epsilon: budget that every owner spends, greater than 0.
         delta: budget that every owner spends, in [0, 1); only Gaussian noise uses it.
-        group: name of the column of the groups; by default the first one.
+        group: name of the column of the groups; by default the first one. Or what :func:`randomise_column`
+            released of them, beside one sample of another owner: effects are of the groups themselves.
         outcome: name of the column that they may differ in; by default the first of the others.
         event: the outcome's level whose risk is compared; by default the last one of two, each of more.
         noise: "laplace" (pure epsilon) or "gaussian".
@@ -307,6 +326,19 @@ def stratified_table(
         >>> result.reject
         True
     """
+    if isinstance(group, RandomisedColumn):
+        return _beside(
+            StratifiedTableResult,
+            "stratified_table",
+            group,
+            _one_sample(samples, bounds, columns),
+            _parameters(noise, rho, cuts, "cells", n_replicates)
+            | {"group": group.column.name, "outcome": outcome, "event": event},
+            given=(delta, units, names),
+            epsilon=epsilon,
+            alpha=alpha,
+            seed=seed,
+        )
     unlisted: Unlisted = "cells" if bounds is not None else "last"
     held = _counted(samples, units) if bounds is None else _read(samples, bounds, columns, units)
     chosen = {"group": group, "outcome": outcome, "event": event}
@@ -332,7 +364,7 @@ def survival(
     bounds: Mapping[str, Sequence[str]],
     epsilon: float,
     delta: float = 0.0,
-    group: str | None = None,
+    group: str | RandomisedColumn | None = None,
     event_level: str | None = None,
     strata: Sequence[str] = (),
     noise: Noise = "laplace",
@@ -359,7 +391,8 @@ def survival(
         epsilon: budget that every owner spends, greater than 0.
         delta: budget that every owner spends, in [0, 1); only Gaussian noise uses it.
         group: name of the column of the groups, which are compared with the first one listed; None for one
-            curve.
+            curve. Or what :func:`randomise_column` released of them, beside one sample of another owner:
+            curves and effects are of the groups themselves.
         event_level: the level that means the event; by default the last one listed.
         strata: further columns that stratify within owners.
         noise: "laplace" (pure epsilon) or "gaussian".
@@ -398,9 +431,22 @@ def survival(
         raise InputError(
             f"the bounds of {time!r} are the first and the last of intervals: leave it out of bounds"
         )
-    columns = [time, event, *([] if group is None else [group]), *strata]
+    named = group.column.name if isinstance(group, RandomisedColumn) else group
+    columns = [time, event, *([group] if isinstance(group, str) else []), *strata]
     known = {time: (edges[0], edges[-1])} | {name: list(levels) for name, levels in bounds.items()}
-    chosen = {"time": time, "event": event, "group": group, "event_level": event_level}
+    chosen = {"time": time, "event": event, "group": named, "event_level": event_level}
+    if isinstance(group, RandomisedColumn):
+        return _beside(
+            SurvivalResult,
+            "survival",
+            group,
+            _one_sample(samples, known, columns),
+            _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates) | chosen,
+            given=(delta, units, names),
+            epsilon=epsilon,
+            alpha=alpha,
+            seed=seed,
+        )
     return _play(
         SurvivalResult,
         "survival",
@@ -413,6 +459,37 @@ def survival(
         seed=seed,
         progress=progress,
     )
+
+
+def _one_sample(samples: Sequence[Any], bounds: Any, columns: Sequence[str] | None) -> tuple[Sample, Domain]:
+    """Read the only sample that stands beside a randomised column."""
+    if len(samples) != 1 or bounds is None:
+        raise InputError("beside a randomised column, pass one sample, and the bounds of its columns")
+    sample = read_samples(samples, columns)[0]
+    return sample, domain_of(bounds, list(sample.columns))
+
+
+def _beside(
+    kind: type[ResultT],
+    name: str,
+    released: RandomisedColumn,
+    held: tuple[Sample, Domain],
+    parameters: Mapping[str, Any],
+    *,
+    given: tuple[float, Any, Any],
+    epsilon: float,
+    alpha: float,
+    seed: int | None,
+) -> ResultT:
+    """Play the second round of a study; ``given`` is delta, units and names, which have no place in it."""
+    if given != (0.0, None, None):
+        raise InputError(
+            "a randomised column stands beside one sample, a row a unit: leave delta, units and names out"
+        )
+    result = run_beside(name, released, *held, parameters, epsilon=epsilon, alpha=alpha, seed=seed)
+    if not isinstance(result, kind):
+        raise TypeError(f"{name} has a result of another type")
+    return result
 
 
 def _play(

@@ -7,8 +7,9 @@ import numpy.typing as npt
 
 from tacit.errors import InputError
 from tacit.in_process.runner import local_study, owner_names, run, seed_text
-from tacit.in_process.samples import ArrayTable, domain_of, drawing
+from tacit.in_process.samples import ArrayTable, domain_of, drawing, read_samples
 from tacit.local.inputs import read_with_units
+from tacit.local.randomised import RandomisedColumn, run_beside
 from tacit.results import AggregatedTestResult, AssociationResult, GroupComparisonResult, Result
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.aggregated_test import TestName
@@ -18,9 +19,9 @@ from tacit_protocol.procedures.discovery import procedure_named
 
 def group_comparison(
     *samples: Any,
-    group: str,
+    group: str | RandomisedColumn,
     epsilon: float,
-    delta: float,
+    delta: float = 0.0,
     bounds: Mapping[str, Any],
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
@@ -33,11 +34,15 @@ def group_comparison(
     Two to eight groups, such as women and men, exist in each of one or more owners; what differs between
     owners neither makes a difference nor hides one. No curator is needed.
 
+    Where another owner knows the group of the same rows, pass what it released of it: effects are then of the
+    groups themselves, their intervals count the randomness of the answers, and no delta is needed.
+
     Args:
-        samples: pandas, Polars or Arrow tables, one for each owner.
-        group: name of the column of the groups; they are compared with the first of its levels.
+        samples: pandas, Polars or Arrow tables, one for each owner; one beside a randomised column.
+        group: name of the column of the groups; they are compared with the first of its levels. Or what
+            :func:`randomise_column` released of them, a row a unit, which costs its owner nothing more.
         epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in (0, 1).
+        delta: budget that every owner spends, in (0, 1); 0 beside a randomised column.
         bounds: what is publicly known: each column's (lower, upper) pair or levels, by name. Never taken from
             the data. Numbers outside count as the bound.
         columns: which columns to compare the groups in; by default all of a table.
@@ -67,6 +72,25 @@ def group_comparison(
         >>> result.reject
         True
     """
+    if isinstance(group, RandomisedColumn):
+        if len(samples) != 1 or delta or units is not None or names is not None:
+            raise InputError(
+                "a randomised group stands beside one sample, a row a unit: leave delta, units and names out"
+            )
+        sample = read_samples(samples, columns)[0]
+        beside = run_beside(
+            "group_comparison",
+            group,
+            sample,
+            domain_of(bounds, list(sample.columns)),
+            {"group": group.column.name},
+            epsilon=epsilon,
+            alpha=alpha,
+            seed=seed,
+        )
+        if not isinstance(beside, GroupComparisonResult):
+            raise TypeError("group_comparison has no result of its own")
+        return beside
     wanted = None if columns is None else [group, *(name for name in columns if name != group)]
     result = _asked(
         "group_comparison",

@@ -1,5 +1,6 @@
 """Randomised columns in one process: of every row a private answer, which any later analysis may use."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -7,16 +8,22 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.samples import ArrayTable
+from tacit.in_process.runner import local_study, seed_text
+from tacit.in_process.samples import ArrayTable, Sample
 from tacit.local.inputs import Missing, read_columns
-from tacit_protocol.domain import CategoricalColumn, NumericColumn
+from tacit.results import Result, result_from
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX, ColumnCells, answered_categories
+from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import Release
 from tacit_protocol.privacy.guarantee import CODES_MAX, EPSILON_UNITS, Budget
 from tacit_protocol.privacy.laplace_mechanism import choice_guarantee
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import NO_CELL, randomise, retention
+from tacit_protocol.procedures.base import check_release
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation.answers import CELLS_FIRST, CUTS_PART, SIGNAL_MIN
+from tacit_protocol.procedures.relay import conclude, relay_of
 from tacit_protocol.strict import StudyError
 
 if TYPE_CHECKING:
@@ -102,7 +109,9 @@ def randomise_column(
             that of a level which is not listed.
 
     Returns:
-        The column, which :func:`distance_correlation` takes in the place of ``x``.
+        The column, which :func:`distance_correlation` and :func:`independence_table` take in the place of an
+        array, and :func:`group_comparison`, :func:`stratified_table` and :func:`survival` in the place of the
+        group's name.
 
     Raises:
         InputError: the column or the bounds cannot be used; the message says what to change.
@@ -163,3 +172,68 @@ def _released(
         cuts={name: cuts} if own.bought else {},
     )
     return RandomisedColumn(own.column, own.labels(cuts), budget.epsilon, release)
+
+
+BESIDE_OWNERS = ("answers-owner", "rows-owner")
+"""Names of who released a randomised column, and of who holds rows of the same units."""
+
+
+def run_beside(
+    procedure: str,
+    released: RandomisedColumn,
+    sample: Sample,
+    domain: Domain,
+    parameters: Mapping[str, Any],
+    *,
+    epsilon: float,
+    alpha: float,
+    seed: int | None,
+) -> Result:
+    """Play the second round of a study, beside a column that was released before; pure epsilon.
+
+    Raises:
+        InputError: the rows are not those of the column.
+        StudyRefusedError: the procedure does not take the study.
+    """
+    name = released.column.name
+    if len(released) != sample.rows:
+        raise InputError(
+            f"the randomised column has {len(released)} rows and the sample {sample.rows}: both must "
+            "describe the same rows, in the same order"
+        )
+    if name in sample.columns:
+        raise InputError(
+            f"the sample has a column {name!r} too, as was randomised: leave it out, or rename it"
+        )
+    column = CategoricalColumn(name=name, levels=released.labels)
+    sent = Release(
+        units=len(released), guarantee=released.release.guarantee, answers=dict(released.release.answers)
+    )
+    study = local_study(
+        procedure,
+        Domain(columns=(column, *domain.columns)),
+        BESIDE_OWNERS,
+        parameters,
+        epsilon=epsilon,
+        delta=0.0,
+        alpha=alpha,
+        seed=seed_text(seed),
+        columns=((name,), tuple(sample.columns)),
+    )
+    earlier = study.owners[0].model_copy(update={"reuses": digest(encode(sent))})
+    study = study.model_copy(update={"owners": (earlier, study.owners[1])})
+    own = procedure_named(procedure)
+    try:
+        own.check(study)
+        relay = relay_of(own, study)
+        if relay is None:
+            raise StudyError(f"{procedure} takes no randomised column")
+        relay.procedure.check_received(study, sent)
+        summary = relay.procedure.combine(study, sent, ArrayTable.of(sample, domain)).summary
+        answer = own.privatise(study, summary, OpenDPNoise())
+        check_release(own, study, answer)
+        releases = dict(zip(BESIDE_OWNERS, (sent, answer), strict=True))
+        verdict = conclude(own, study, releases, dict.fromkeys(BESIDE_OWNERS, len(released)))
+        return result_from(verdict, study, releases=releases)
+    except StudyError as error:
+        raise StudyRefusedError(str(error)) from error

@@ -52,9 +52,11 @@ class Question:
             raise InputError("a public sample needs at least two rows")
         try:
             relay = relay_of(self.procedure, self.study)
-            if relay is not None and relay.sealed:
+            if relay is not None and (relay.sealed or not self.procedure.plans_two_rounds):
                 raise InputError(
                     "in peer mode the receiver alone learns the result: plan mode tester instead"
+                    if relay.sealed
+                    else "studies of two rounds are not planned: try made-up rows with tacit.local"
                 )
             self.procedure.check(self.study)
         except StudyError as error:

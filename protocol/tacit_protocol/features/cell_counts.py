@@ -7,7 +7,7 @@ both bounds hold for the computed counts without any allowance for rounding (doc
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
@@ -51,18 +51,20 @@ class CellsError(StudyError):
 class Axis:
     """One column's cells: a categorical column's categories, or a numeric one's intervals between cuts.
 
-    ``folded``: a value that is not listed, or missing, is counted in the last level's cell.
+    ``folded``: a value that is not listed, or missing, is counted in the last level's cell. ``answered``:
+    cells are another owner's randomised answers, of its listed levels alone.
     """
 
     column: CategoricalColumn | NumericColumn
     place: int
     cuts: tuple[float, ...] = ()
     folded: bool = False
+    answered: bool = False
 
     @property
     def size(self) -> int:
         """Number of cells."""
-        if isinstance(self.column, CategoricalColumn) and not self.folded:
+        if isinstance(self.column, CategoricalColumn) and not (self.folded or self.answered):
             return self.column.categories
         return self.listed
 
@@ -75,6 +77,8 @@ class Axis:
     def labels(self) -> tuple[str, ...]:
         """One label a cell; an interval holds its lower end."""
         if isinstance(self.column, CategoricalColumn):
+            if self.answered:
+                return self.column.levels
             if self.folded:
                 return (*self.column.levels[:-1], f"{self.column.levels[-1]} {AND_UNLISTED}")
             return (*self.column.levels, OTHER, MISSING)
@@ -111,11 +115,13 @@ class CellGrid:
         cuts: Mapping[str, Sequence[float]] | None = None,
         *,
         folded: bool = False,
+        answered: str | None = None,
     ) -> "CellGrid":
         """Return the cells of the named columns, in that order; by default all of the domain's.
 
         ``cuts`` holds each numeric column's inner edges, increasing, strictly within its bounds.
-        ``folded`` counts values that are not listed, and missing ones, with each column's last level.
+        ``folded`` counts values that are not listed, and missing ones, with each column's last level;
+        ``answered`` names a column whose cells are another owner's answers.
 
         Raises:
             CellsError: a column is unknown or repeated, cuts are missing or do not fit, or there are more
@@ -128,7 +134,8 @@ class CellGrid:
             raise CellsError("cells need distinct columns of the study")
         if not set(cuts) <= {column.name for column in domain.numeric if column.name in names}:
             raise CellsError("cuts are for the numeric columns that are counted")
-        grid = cls(tuple(_axis(domain, known[name], cuts.get(name, ()), folded) for name in names))
+        axes = tuple(_axis(domain, known[name], cuts.get(name, ()), folded) for name in names)
+        grid = cls(tuple(replace(axis, answered=axis.column.name == answered) for axis in axes))
         if grid.size > CELLS_MAX:
             raise CellsError(f"the columns have more than {CELLS_MAX} cells together: use fewer levels")
         return grid
@@ -182,7 +189,8 @@ class CellGrid:
     def axes_named(self, axis: Axis) -> int | None:
         """Return the place of an axis with the same column and cells; None where there is none."""
         for place, own in enumerate(self.axes):
-            if (own.column, own.cuts, own.folded) == (axis.column, axis.cuts, axis.folded):
+            kinds = [(one.column, one.cuts, one.folded, one.answered) for one in (own, axis)]
+            if kinds[0] == kinds[1]:
                 return place
         return None
 

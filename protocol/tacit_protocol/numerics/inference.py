@@ -115,8 +115,9 @@ class Estimated:
 class Score:
     """U = sum of w_s (P_s - theta Q_s): the matrices of P and Q, (k, k), and what cells are expected.
 
-    ``expected`` takes noisy counts (..., S, k) and theta (..., 1) to expected ones, none below 0; the
-    weights are 1/(n + the sum of the noise variances), so that strata of noise alone add nothing.
+    ``expected`` takes noisy counts (..., S, k) and theta (..., 1) to expected ones, none below 0. What a
+    cell's product with itself adds on average, its count and its noise's variance, is taken off. The weights
+    are 1/(n + the sum of the noise variances), so that strata of noise alone add nothing.
     """
 
     top: Floats
@@ -128,7 +129,7 @@ class Score:
         """Return U_s and Var U_s, (..., S) both, at effects theta (..., 1) of counts (..., S, k)."""
         form = self.top - theta[..., None, None] * self.bottom
         weights = 1 / (np.maximum(counts.sum(axis=-1), LEAST) + variances.sum(axis=-1))
-        found = ((counts[..., None, :] @ form)[..., 0, :] * counts).sum(axis=-1)
+        found = _unbiased(form, counts, variances)
         cells = self.expected(counts, theta)
         spread = (cells + variances)[..., None] * np.eye(counts.shape[-1])
         sizes = np.maximum(cells.sum(axis=-1), LEAST)[..., None, None]
@@ -143,11 +144,23 @@ class Score:
         """Return the effect at which all strata's U add up to 0, (...); NaN where there is none."""
         weights = 1 / (np.maximum(counts.sum(axis=-1), LEAST) + variances.sum(axis=-1))
         top, bottom = (
-            (weights * ((counts[..., None, :] @ form)[..., 0, :] * counts).sum(axis=-1)).sum(axis=-1)
-            for form in (self.top, self.bottom)
+            (weights * _unbiased(form, counts, variances)).sum(axis=-1) for form in (self.top, self.bottom)
         )
         value = np.divide(top, bottom, out=np.full_like(top, np.nan), where=bottom > 0)
         return np.asarray(np.maximum(value, 0.0) if self.ratio else np.clip(value, -1.0, 1.0))
+
+    def by_answer(self, inverse: Floats, mixing: Floats) -> "Score":
+        """Return the score of cells by randomised answer, of which ``inverse`` (k, l) makes groups' cells.
+
+        ``mixing`` (l, k) makes cells by answer of groups' own (docs/mathematics/randomised-columns.md).
+        """
+
+        def expected(counts: Floats, theta: Floats) -> Floats:
+            own = counts @ inverse.T
+            return np.maximum(counts + (self.expected(own, theta) - own) @ mixing.T, 0.0)
+
+        top, bottom = (inverse.T @ form @ inverse for form in (self.top, self.bottom))
+        return Score(top, bottom, expected, self.ratio)
 
     def estimate(self, counts: Floats, variances: Floats, level: float) -> Estimated:
         """Estimate what strata (S, k) have in common, with an interval of confidence 1 - level."""
@@ -179,6 +192,13 @@ class Score:
 
         first, last = int(inside[0]), int(inside[-1])
         return Estimated(value, end(first, first - 1), end(last, last + 1))
+
+
+def _unbiased(form: Floats, counts: Floats, variances: Floats) -> Floats:
+    """Return x'F x (...) of counts (..., k), less what cells' products with themselves add on average."""
+    own = np.diagonal(form, axis1=-2, axis2=-1)
+    products = ((counts[..., None, :] @ form)[..., 0, :] * counts).sum(axis=-1)
+    return np.asarray(products - (own * (counts + variances)).sum(axis=-1))
 
 
 def products(cells: int, *pairs: tuple[int, int, float]) -> Floats:

@@ -239,6 +239,8 @@ class Procedure(Protocol):
         """
         return {}
 
+    plans_two_rounds: ClassVar[bool] = False
+    """Whether studies of it that have two rounds in the open can be planned."""
     pairwise: ClassVar[bool] = False
     """Whether its time grows with the square of the number of units."""
 

@@ -41,6 +41,9 @@ from tacit_protocol.signing import (
 )
 from tacit_protocol.verdicts.base import BaseVerdict
 
+MATCHED_BY_ORDER = "rows were matched by their order at either owner, which nothing has checked"
+"""What a verdict says where owners of different columns did not compare digests of their units."""
+
 AnswerKind = Literal["release", "sealed release", "receipt"]
 
 

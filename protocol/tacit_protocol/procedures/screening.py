@@ -51,7 +51,6 @@ from tacit_protocol.procedures.base import (
     row_warnings,
     step,
 )
-from tacit_protocol.procedures.distance_correlation import MATCHED_BY_ORDER
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
     NULL_STREAM,
@@ -78,6 +77,7 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     whitened,
 )
 from tacit_protocol.procedures.populations import Dependence, Held, Population
+from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of, stated
 from tacit_protocol.verdicts.presentation import (

@@ -37,6 +37,7 @@ from tacit_protocol.numerics.noisy_tables import (
     plausible,
     simulated_null,
 )
+from tacit_protocol.privacy.randomised_response import mixing, unmixing
 from tacit_protocol.procedures.base import (
     Fields,
     Progress,
@@ -201,20 +202,27 @@ SCORES: dict[str, Score] = {
 """Effects of tables of two groups and an event, (S, 4): the first group's events and others, the second's."""
 
 
-def fourfold(counts: Floats, variances: Floats, pair: tuple[int, int], event: int) -> tuple[Floats, Floats]:
+def fourfold(counts: Floats, variances: Floats, pair: Sequence[int], event: int) -> tuple[Floats, Floats]:
     """Return tables (..., S, 4) of two groups (rows) and one level (column), and noise variances (S, 4).
 
     Args:
         counts: (..., S, R, C), noisy.
         variances: (S,), of the noise on each cell.
-        pair: the two rows.
+        pair: the two rows, or more, whose events and others then follow each other likewise.
         event: the column.
     """
     rows = counts[..., list(pair), :]
     events = rows[..., event]
     found = np.stack([events, rows.sum(axis=-1) - events], axis=-1)
-    summed = np.tile([1.0, counts.shape[-1] - 1.0], 2)
-    return found.reshape(*found.shape[:-2], 4), variances[:, None] * summed
+    summed = np.tile([1.0, counts.shape[-1] - 1.0], len(pair))
+    return found.reshape(*found.shape[:-2], 2 * len(pair)), variances[:, None] * summed
+
+
+def by_answer(kind: str, groups: int, kept: float, pair: tuple[int, int]) -> Score:
+    """Return an effect's score of two groups from (..., S, 2 ``groups``) events and others of each answer."""
+    inverse: Floats = np.kron(unmixing(groups, kept)[list(pair)], np.eye(2)).astype(np.float64)
+    mixed: Floats = np.kron(mixing(groups, kept)[:, list(pair)], np.eye(2)).astype(np.float64)
+    return SCORES[kind].by_answer(inverse, mixed)
 
 
 def heterogeneity(owners: Sequence[Strata], replicates: int, seed: np.random.SeedSequence) -> float | None:
@@ -443,15 +451,27 @@ class Layout:
         return [(place, event) for place in groups for event in self.events][:EFFECTS_MAX]
 
     def effects(
-        self, counts: Floats, variances: Floats, kinds: Sequence[str], level: float, owner: str | None = None
+        self,
+        counts: Floats,
+        variances: Floats,
+        kinds: Sequence[str],
+        level: float,
+        owner: str | None = None,
+        *,
+        kept: float | None = None,
     ) -> list[Effect]:
-        """Return the effects of noisy strata (S, R, C) with noise variances (S,)."""
-        found = []
+        """Return the effects of noisy strata (S, R, C) with noise variances (S,).
+
+        ``kept`` is the retention of answers where rows are another owner's.
+        """
+        found, groups = [], len(self.group.levels)
         comparisons = self.comparisons if owner is None else self.comparisons[: EFFECTS_MAX // 2]
         for place, event in comparisons:
-            tables, noise = fourfold(counts, variances, (place, 0), event)
+            rows = (place, 0) if kept is None else range(groups)
+            tables, noise = fourfold(counts, variances, rows, event)
             for kind in kinds:
-                estimated = SCORES[kind].estimate(tables, noise, level)
+                score = SCORES[kind] if kept is None else by_answer(kind, groups, kept, (place, 0))
+                estimated = score.estimate(tables, noise, level)
                 found.append(
                     Effect(
                         column=self.outcome.name,
@@ -475,6 +495,8 @@ class StratifiedTable(CountTest):
     title: ClassVar[str] = "Do groups differ in an outcome, within every owner?"
     Parameters: ClassVar[type[BaseModel]] = StratifiedTableParameters
     Verdict: ClassVar[type[BaseVerdict]] = StratifiedTableResult
+    RelayedVerdict: ClassVar[type[BaseVerdict]] = StratifiedTableResult
+    takes_answers: ClassVar[bool] = True
     cited: ClassVar[tuple[Work, ...]] = (MANTEL, CHI_SQUARED)
     simulated: ClassVar[str] = "tables that are independent within strata"
     question: ClassVar[Question | None] = Question(
@@ -494,6 +516,7 @@ class StratifiedTable(CountTest):
         if len(plan.grid.axes) < 2:
             raise StudyError("a stratified table has a group and an outcome: two columns or more")
         layout = Layout(study, plan.grid.shape)
+        self.require_group(study, layout.group.name)
         strata, groups, levels = layout.cells.shape
         contrasts = (groups - 1) * (levels - 1)
         if contrasts > CONTRASTS_MAX:
@@ -545,7 +568,8 @@ class StratifiedTable(CountTest):
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan, parameters = self.plan(study), self.parameters(study)
         layout = Layout(study, plan.grid.shape)
-        tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
+        tables, known = self.read(study, releases)
+        kept = None if known is None else known.kept
         owners = {name: layout.strata(table) for name, table in tables.items()}
         simulating = step(progress, "simulating the null", 0.0, 0.7)
         test = self.test(study, list(tables.values()), parameters.replicates, simulating)
@@ -560,16 +584,20 @@ class StratifiedTable(CountTest):
                     np.concatenate([own.variances for own in owners.values()]),
                     tuple(SCORES),
                     study.level,
+                    kept=kept,
                 )
             ),
             effects_by_owner=tuple(
                 effect
                 for name, own in owners.items()
+                if known is None
                 for effect in layout.effects(
                     own.counts, own.variances, ("risk difference", "odds ratio"), study.level, name
                 )
             ),
-            heterogeneity_pvalue=heterogeneity(
+            heterogeneity_pvalue=None
+            if known is not None  # ratios of answers differ where strata differ
+            else heterogeneity(
                 list(owners.values()), parameters.replicates, public_seed(study, HETEROGENEITY_STREAM)
             ),
         )

@@ -36,6 +36,7 @@ from tacit_protocol.numerics.noisy_tables import (
     plausible,
     simulated_null,
 )
+from tacit_protocol.privacy.randomised_response import unmixing
 from tacit_protocol.procedures.base import (
     Fields,
     Progress,
@@ -204,15 +205,20 @@ def log_rank_test(
     )
 
 
-def hazard_ratio(counts: Floats, variances: Floats, pair: tuple[int, int], level: float) -> Estimated:
-    """Estimate the hazard ratio of one group to another, common to strata (S, G, m, 2), with an interval."""
-    own = counts[:, list(pair)]
-    strata, _, m, _ = own.shape
-    flat = own.reshape(strata, 4 * m)
+def hazard_ratio(
+    counts: Floats, variances: Floats, pair: tuple[int, int], level: float, *, kept: float | None = None
+) -> Estimated:
+    """Estimate the hazard ratio of one group to another, common to strata (S, G, m, 2), with an interval.
+
+    ``kept`` is the retention of answers where groups are another owner's.
+    """
+    groups, m = counts.shape[1:3]
+    own = counts[:, list(pair)] if kept is None else counts
+    strata, flat = len(own), own.reshape(len(own), -1)
     sizes = np.maximum(flat.sum(axis=-1), LEAST)
     smooth = onto_simplex(flat / sizes[:, None]) * sizes[:, None]
     risk = at_risk(smooth.reshape(own.shape)).sum(axis=1)
-    floor = np.sqrt(4 * np.arange(m, 0, -1) * variances[:, None]) + LEAST
+    floor = np.sqrt(2 * own.shape[1] * np.arange(m, 0, -1) * variances[:, None]) + LEAST
     weight = sizes[:, None] / np.maximum(risk, floor)
     # What is exposed in interval i: all of later ones, half of its own; to the end, who is followed to it.
     top, bottom = np.zeros((2, strata, 2, m, 2, 2, m, 2))
@@ -223,8 +229,11 @@ def hazard_ratio(counts: Floats, variances: Floats, pair: tuple[int, int], level
         bottom[:, 1, :, 0, 0, :, kind] = weight[:, :, None] * held
     forms = [form.reshape(strata, 4 * m, 4 * m) for form in (top, bottom)]
     forms = [form + np.swapaxes(form, -1, -2) for form in forms]
+    if kept is not None:
+        inverse = np.kron(unmixing(groups, kept)[list(pair)], np.eye(2 * m))
+        forms = [inverse.T @ form @ inverse for form in forms]
     score = Score(forms[0], forms[1], lambda counts, _: np.broadcast_to(smooth, counts.shape), ratio=True)
-    return score.estimate(flat, np.repeat(variances[:, None], 4 * m, axis=1), level)
+    return score.estimate(flat, np.repeat(variances[:, None], flat.shape[1], axis=1), level)
 
 
 @dataclass(frozen=True)
@@ -255,13 +264,26 @@ def curve(counts: Floats) -> Floats:
 
 
 def curves(
-    owners: Sequence[Times], edges: Floats, level: float, seed: np.random.SeedSequence
+    owners: Sequence[Times],
+    edges: Floats,
+    level: float,
+    seed: np.random.SeedSequence,
+    *,
+    kept: float | None = None,
 ) -> list[CurveEstimate]:
-    """Estimate every group's curve, of all strata together; ``edges`` (m + 1,) are the intervals' ends."""
+    """Estimate every group's curve, of all strata together; ``edges`` (m + 1,) are the intervals' ends.
+
+    ``kept`` is the retention of answers where groups are another owner's: curves are of the groups.
+    """
     added = sum(own.counts.sum(axis=0) for own in owners)
     rng = np.random.default_rng(seed)
     drawn = sum(own.draw(own.projected, rng, DRAWS).sum(axis=1) for own in owners)
     like = sum(own.projected[own.cells].sum(axis=0) * own.table.units for own in owners)
+    if kept is not None:
+        inverse = unmixing(len(added), kept)
+        added, drawn, like = (
+            np.einsum("ga,...amd->...gmd", inverse, counts) for counts in (added, drawn, like)
+        )
     z, found = float(-ndtri(level / 2)), []
     for group in range(added.shape[0]):
         own, centre, simulated = curve(added[group]), curve(like[group]), curve(drawn[:, group])
@@ -611,6 +633,8 @@ class Survival(CountTest):
     title: ClassVar[str] = "How long until the event, and do groups differ in it?"
     Parameters: ClassVar[type[BaseModel]] = SurvivalParameters
     Verdict: ClassVar[type[BaseVerdict]] = SurvivalResult
+    RelayedVerdict: ClassVar[type[BaseVerdict]] = SurvivalResult
+    takes_answers: ClassVar[bool] = True
     population: ClassVar[type[Population] | None] = HazardRatio
     simulated: ClassVar[str] = "groups with one hazard"
     question: ClassVar[Question | None] = Question(
@@ -624,6 +648,7 @@ class Survival(CountTest):
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
         super().check(study)
+        self.require_group(study, Layout(study).group)
         strata, groups, m, _ = Layout(study).cells.shape
         if groups > GROUPS_MAX or m > INTERVALS_MAX:
             raise StudyError(f"at most {GROUPS_MAX} groups and {INTERVALS_MAX} intervals of time")
@@ -701,14 +726,15 @@ class Survival(CountTest):
     ) -> SurvivalResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan, parameters, layout = self.plan(study), self.parameters(study), Layout(study)
-        tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
+        tables, known = self.read(study, releases)
+        kept = None if known is None else known.kept
         owners = {name: layout.of(table) for name, table in tables.items()}
         held, test = list(owners.values()), None
         if layout.group is not None:
             simulating = step(progress, "simulating the null", 0.0, 0.7)
             test = self.test(study, list(tables.values()), parameters.replicates, simulating)
         step(progress, "drawing curves")(0.7)
-        found = curves(held, layout.edges, study.level, public_seed(study, CURVES_STREAM))
+        found = curves(held, layout.edges, study.level, public_seed(study, CURVES_STREAM), kept=kept)
         strata, groups, m, _ = layout.cells.shape
         what = f"stratified log-rank test of {groups} groups and curves" if test else "curves"
         return SurvivalResult(
@@ -719,10 +745,11 @@ class Survival(CountTest):
             reject=test is not None and test.pvalue <= study.level,
             **self.shown(study, tables),
             curves=tuple(_stated(layout, place, one) for place, one in enumerate(found)),
-            effects=_effects(layout, held, found, study.level),
+            effects=_effects(layout, held, found, study.level, kept),
             effects_by_owner=tuple(
                 effect
                 for name, own in owners.items()
+                if known is None
                 for effect in _hazard_ratios(layout, [own], study.level, name)
             ),
         )
@@ -749,23 +776,31 @@ def _stated(layout: Layout, place: int, found: CurveEstimate) -> SurvivalCurve:
 
 
 def _hazard_ratios(
-    layout: Layout, owners: Sequence[Times], level: float, owner: str | None = None
+    layout: Layout,
+    owners: Sequence[Times],
+    level: float,
+    owner: str | None = None,
+    kept: float | None = None,
 ) -> list[Effect]:
     counts = np.concatenate([own.counts for own in owners])
     variances = np.concatenate([own.variances for own in owners])
     found = []
     for place in range(1, len(layout.groups)):
-        ratio = hazard_ratio(counts, variances, (place, 0), level)
+        ratio = hazard_ratio(counts, variances, (place, 0), level, kept=kept)
         ends = (ratio.value, ratio.lower, ratio.upper)
         found.append(_effect(layout, place, "hazard ratio", ends, owner))
     return found
 
 
 def _effects(
-    layout: Layout, owners: Sequence[Times], found: Sequence[CurveEstimate], level: float
+    layout: Layout,
+    owners: Sequence[Times],
+    found: Sequence[CurveEstimate],
+    level: float,
+    kept: float | None,
 ) -> tuple[Effect, ...]:
     """Return hazard ratios, and differences of restricted means of groups, whose units are different."""
-    effects = _hazard_ratios(layout, owners, level)
+    effects = _hazard_ratios(layout, owners, level, kept=kept)
     first = found[0].restricted_mean
     for place, other in enumerate(found[1:], 1):
         value = other.restricted_mean[0] - first[0]

@@ -29,10 +29,11 @@ from tacit_protocol.numerics.noisy_tables import (
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.answered_column import Beside, BesideAnswers, Known, OwnCodes, OwnSums
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
-    Procedure,
+    Progress,
     Releases,
     StudyError,
     common_fields,
@@ -45,7 +46,9 @@ from tacit_protocol.procedures.counts.release import (
     CountPlan,
     count_plan,
     counted_part,
+    counting,
     grid_of,
+    plan_beside,
 )
 from tacit_protocol.procedures.populations import Columns, EffectError, Held, Population, rows_of
 from tacit_protocol.strict import StrictModel
@@ -209,7 +212,7 @@ class CountTestParameters(CountParameters):
     )
 
 
-class CountProcedure(Procedure):
+class CountProcedure(BesideAnswers):
     """Every owner releases one table of noisy counts; what is made of the tables is each procedure's own."""
 
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
@@ -217,6 +220,9 @@ class CountProcedure(Procedure):
     Parameters: ClassVar[type[BaseModel]] = CountParameters
     released: ClassVar[str] = "the number of units in each public cell"
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({"noise": "laplace"}, {"noise": "gaussian"})
+
+    takes_answers: ClassVar[bool] = False
+    """Whether one of its columns may be another owner's, of which that one released randomised answers."""
 
     def parameters(self, study: Study) -> CountParameters:
         """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
@@ -228,47 +234,104 @@ class CountProcedure(Procedure):
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
-        require_shared_columns(study)
+        if self.beside(study) is None:
+            require_shared_columns(study)
         if study.curator is not None:
             raise StudyError("owners send their own releases here; leave the curator out")
         self.plan(study)
 
+    def require_group(self, study: Study, name: str | None) -> None:
+        """Raise StudyError where it is not the group's owner who would release answers."""
+        if (beside := self.beside(study)) is not None and name != beside.column.name:
+            raise StudyError(
+                f"{beside.sender.name} would release answers of {beside.column.name}, which is not the "
+                "group: list the group's owner first, who holds no other column"
+            )
+
+    def beside(self, study: Study) -> Beside | None:
+        """Return what a study fixes one of whose columns is another owner's; None of any other."""
+        return plan_beside(study, self.parameters(study)) if self.takes_answers else None
+
+    def verdict_type(self, study: Study) -> type[BaseVerdict]:  # noqa: ARG002
+        """Return the type of a study's verdict: the same in two rounds."""
+        return self.Verdict
+
+    def conclude_beside(
+        self, plan: Beside, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> BaseVerdict:
+        """Compute the verdict from the answers and the counts beside them."""
+        return self.assemble(plan.study, releases, progress)
+
+    def read(
+        self, study: Study, releases: Mapping[str, Release]
+    ) -> tuple[dict[str, NoisyTable], Known | None]:
+        """Return the noisy tables by who counted, and what is known of the answers beside them, if any.
+
+        Raises ReleaseError where releases do not fit the study, or each other.
+        """
+        plan, beside = self.plan(study), self.beside(study)
+        known = None if beside is None else beside.known(releases)
+        return {owner.name: plan.read_owner(owner, releases) for owner in counting(study)}, known
+
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, or rho of it, in one release."""
+        if (beside := self.beside(study)) is not None:
+            return beside.costs[beside.sender.name]
         return self.plan(study).guarantee
 
     def numbers_released(self, study: Study) -> int:
-        """Return how many noisy numbers one owner sends: one a cell."""
+        """Return how many noisy numbers one owner sends: one a cell; of answers, at most."""
+        if (beside := self.beside(study)) is not None:
+            return beside.numbers_sent()
         return self.plan(study).grid.size
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where the noise on a cell exceeds the count that an average cell has."""
+        if (beside := self.beside(study)) is not None and (hopeless := beside.warnings(units)):
+            return hopeless
         return noise_warnings(self.plan(study), units)
 
-    def summarise(self, study: Study, table: Table) -> CellCounts:
-        """Count one owner's units exactly. The counts never leave the owner."""
+    def summarise(self, study: Study, table: Table) -> CellCounts | OwnCodes | OwnSums:
+        """Count one owner's units, or read the sender's levels, exactly. They never leave the owner."""
+        if (beside := self.beside(study)) is not None:
+            return beside.read(table)
         return self.plan(study).summarise(table)
 
-    def privatise(self, study: Study, summary: CellCounts, noise: NoiseSource) -> Release:
-        """Add the noise that ``cost`` states."""
+    def privatise(
+        self, study: Study, summary: CellCounts | OwnCodes | OwnSums, noise: NoiseSource
+    ) -> Release:
+        """Add the noise that ``cost`` states, or draw answers."""
+        if isinstance(summary, OwnCodes | OwnSums):
+            return self._plan_beside(study).release(summary, noise)
         return self.plan(study).privatise(summary, noise)
 
     def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
-        self.plan(study).check(release)
+        """Raise ReleaseError where the release has not the shape and the noise that the study fixes.
+
+        In two rounds it is the receiver's: the counts by answer.
+        """
+        if (beside := self.beside(study)) is not None:
+            beside.check_sums(release)
+        else:
+            self.plan(study).check(release)
 
     def check_reread(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where an earlier release, read again, has not this study's cells."""
-        self.plan(study).read(release)
+        """Raise ReleaseError where an earlier release, read again, has not this study's cells, or answers."""
+        if (beside := self.beside(study)) is not None:
+            beside.check_answers(release)
+        else:
+            self.plan(study).read(release)
 
     def reread(
         self,
         study: Study,
-        owner: Owner,  # noqa: ARG002 (every owner's release is read alike)
+        owner: Owner,  # noqa: ARG002 (of two rounds none but the sender's is read again)
         source: Study,
         release: Release,
     ) -> Release:
-        """Return the same cells of an earlier release, or sums of them: a finer table's margins."""
+        """Return the same cells of an earlier release, or sums of a finer table's; or a sender's answers."""
+        if (beside := self.beside(study)) is not None:
+            return beside.reread(source, release)
         return self.plan(study).reread(source, release)
 
 
@@ -318,12 +381,21 @@ class CountTest(CountProcedure):
 
     def shown(self, study: Study, tables: Mapping[str, NoisyTable]) -> dict[str, Any]:
         """Return the fields of a verdict that every test on the owners' tables states alike."""
-        grid, units = self.plan(study).grid, {name: table.units for name, table in tables.items()}
+        grid, beside = self.plan(study).grid, self.beside(study)
+        units = {name: table.units for name, table in tables.items()}
+        caveats: tuple[str, ...] = ()
+        if beside is not None:
+            units = {owner.name: table.units for owner in study.owners for table in tables.values()}
+            caveats = (
+                f"counts are by randomised answer of {beside.sender.name}: effects, curves and strengths are "
+                f"of {beside.column.name} itself",
+                *beside.caveats,
+            )
         return common_fields(study, units) | {
             "columns": grid.names,
             "shape": grid.shape,
             "counts": shown_counts(tables),
-            "warnings": self.warnings(study, units) + self.caveats(study) + reuse_warnings(study),
+            "warnings": self.warnings(study, units) + self.caveats(study) + caveats + reuse_warnings(study),
         }
 
 
@@ -402,11 +474,11 @@ def tables_of(plan: CountPlan, study: Study, verdict: Fields, releases: Releases
     None where neither has them, or where it is not known what noise an earlier release has.
     """
     if releases:
-        return [plan.read_owner(owner, releases) for owner in study.owners]
+        return [plan.read_owner(owner, releases) for owner in counting(study)]
     counts = verdict.get("counts")
     if counts is None or study.reusing:
         return None
-    return [_table(plan, counts[owner.name], verdict["units"][owner.name]) for owner in study.owners]
+    return [_table(plan, counts[owner.name], verdict["units"][owner.name]) for owner in counting(study)]
 
 
 def _table(plan: CountPlan, counts: Sequence[float], units: int) -> NoisyTable:

@@ -45,6 +45,8 @@ from tacit_protocol.numerics.noisy_tables import (
     sum_cells_of,
     total_variation,
 )
+from tacit_protocol.numerics.randomised_tables import AnsweredTable, table_estimates
+from tacit_protocol.procedures.answered_column import Known
 from tacit_protocol.procedures.base import (
     Fields,
     Progress,
@@ -496,6 +498,8 @@ class IndependenceTable(CountTest):
     title: ClassVar[str] = "Are these categories independent of each other?"
     Parameters: ClassVar[type[BaseModel]] = IndependenceTableParameters
     Verdict: ClassVar[type[BaseVerdict]] = IndependenceTableResult
+    RelayedVerdict: ClassVar[type[BaseVerdict]] = IndependenceTableResult
+    takes_answers: ClassVar[bool] = True
     cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED, NEW_CLASS)
     simulated: ClassVar[str] = "tables of independent columns"
     added: ClassVar[bool] = True
@@ -596,12 +600,18 @@ class IndependenceTable(CountTest):
     ) -> IndependenceTableResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan, parameters = self.plan(study), self.parameters(study)
-        tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
+        tables, known = self.read(study, releases)
         table = add_tables(list(tables.values()))
         simulating = step(progress, "simulating the null", 0.0, 0.5)
         test = self.test(study, [table], parameters.replicates, simulating)
-        pairs = _pairs(study, plan, table, test, replicates=parameters.replicates, progress=progress)
-        within, misled = _within_owners(study, plan, list(tables.values()), pairs, parameters)
+        pairs = _pairs(
+            study, plan, table, test, replicates=parameters.replicates, known=known, progress=progress
+        )
+        within, misled = (
+            ((), ())
+            if known is not None
+            else _within_owners(study, plan, list(tables.values()), pairs, parameters)
+        )
         units = {name: own.units for name, own in tables.items()}
         only = pairs[0] if len(pairs) == 1 else None
         return IndependenceTableResult(
@@ -626,6 +636,7 @@ def _pairs(
     overall: TableTest,
     *,
     replicates: int,
+    known: Known | None,
     progress: Progress | None,
 ) -> tuple[ColumnsCompared, ...]:
     shape, names = plan.grid.shape, plan.grid.names
@@ -643,7 +654,7 @@ def _pairs(
     measured, found = step(progress, "measuring association", 0.9), []
     for done, (test, seed) in enumerate(zip(tests, seeds, strict=True)):
         measured(done / len(tests))
-        strength = _association(study, plan, table, (test.first, test.second), seed)
+        strength = _association(study, plan, table, (test.first, test.second), seed, known=known)
         found.append(
             ColumnsCompared(
                 first=names[test.first],
@@ -725,9 +736,29 @@ def _told_within(pair: ComparedPair, alone: bool) -> str:
 
 
 def _association(
-    study: Study, plan: CountPlan, table: NoisyTable, pair: tuple[int, int], seed: np.random.SeedSequence
+    study: Study,
+    plan: CountPlan,
+    table: NoisyTable,
+    pair: tuple[int, int],
+    seed: np.random.SeedSequence,
+    *,
+    known: Known | None,
 ) -> Association:
     margin, shape = margin_table(table, plan.grid.shape, pair)
+    answered = next((place for place, axis in enumerate(pair) if plan.grid.axes[axis].answered), None)
+    if known is not None and answered is not None:
+        counts = margin.counts.reshape(shape)
+        own = AnsweredTable(
+            counts=counts if answered == 0 else counts.T,
+            rows=known.answers,
+            kept=(known.kept, 1.0),
+            ordered=(False, False),
+            noise=math.sqrt(margin.noise_variance / 2),
+        )
+        strength = table_estimates(own, 1 - study.level).cramers_v
+        if strength is None:  # a column's cells are lost in the noise
+            return Association(0.0, 0.0, 1.0)
+        return Association(strength.value, strength.lower, strength.upper)
     first, second = (plan.grid.axes[axis].listed for axis in pair)
     return cramers_v(margin, (shape[0], shape[1]), (first, second), study.level, seed)
 

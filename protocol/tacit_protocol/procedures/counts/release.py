@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationError
 
-from tacit_protocol.domain import ColumnName, Table
+from tacit_protocol.domain import ColumnName, EncodedChunk, Table
 from tacit_protocol.features.cell_counts import CellCounts, CellGrid, sum_cells
+from tacit_protocol.features.private_cells import UnitRows
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.accounting import fits, gaussian_mu
@@ -47,8 +48,11 @@ from tacit_protocol.privacy.noise import (
     laplace_multiplier,
     laplace_scale,
 )
+from tacit_protocol.procedures.answered_column import Beside, apart, beside
 from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, planned_once
 from tacit_protocol.strict import StrictModel
+
+Integers = npt.NDArray[np.int64]
 
 COUNTS = "counts"
 """Name of the vector in a release."""
@@ -283,7 +287,50 @@ def count_plan(study: Study, parameters: CountParameters) -> CountPlan:
 
 def grid_of(study: Study, parameters: CellParameters) -> CellGrid:
     """Return the cells of a study. Raises StudyError where its columns have none such."""
-    return CellGrid.of(study.domain, cuts=parameters.cuts, folded=parameters.unlisted == "last")
+    answered = beside(study)[2].name if apart(study) else None
+    return CellGrid.of(
+        study.domain, cuts=parameters.cuts, folded=parameters.unlisted == "last", answered=answered
+    )
+
+
+@dataclass(frozen=True)
+class CellsByAnswer:
+    """Counts of a receiver's own cells by the sender's answers, in the order of the study's cells."""
+
+    grid: CellGrid
+    own: CellGrid
+
+    def part(self, units: int, answers: Integers | None = None, rows: UnitRows | None = None) -> SumPart:
+        """Return the counts, with their L1 sensitivity; zeros where no rows are given."""
+        bits, index = grid_bits(units, products=False), np.zeros(units, dtype=np.int64)
+        counts = np.zeros(self.grid.size, dtype=np.int64)
+        if answers is not None and rows is not None:
+            chunk, own = EncodedChunk(rows.numeric, rows.categorical, None, units), iter(self.own.axes)
+            for axis in self.grid.axes:
+                index = index * axis.size + (answers if axis.answered else next(own).codes(chunk))
+            counts += np.bincount(index, minlength=self.grid.size)
+        return SumPart(COUNTS, counts << bits, -bits, L2_SENSITIVITY, 1.0, l1=L1_SENSITIVITY)
+
+
+def plan_beside(study: Study, parameters: CountParameters) -> Beside | None:
+    """Return what a study fixes one of whose columns is another owner's; None where all hold all columns.
+
+    Raises:
+        StudyError: the study cannot be run as written.
+    """
+    if not apart(study):
+        return None
+    if parameters.noise != "laplace":
+        raise StudyError("beside another owner's answers noise is Laplace; leave noise and rho out")
+    sender, receiver, column, own = beside(study)
+    folded = parameters.unlisted == "last"
+    sums = CellsByAnswer(grid_of(study, parameters), CellGrid.of(own, cuts=parameters.cuts, folded=folded))
+    return Beside(study, sender, receiver, column, own, sums)
+
+
+def counting(study: Study) -> tuple[Owner, ...]:
+    """Return the owners that count: all, or who counts beside another's answers."""
+    return (beside(study)[1],) if apart(study) else study.owners
 
 
 def counted_part(study: Study) -> CellParameters:

@@ -88,7 +88,7 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     sketched,
 )
 from tacit_protocol.procedures.populations import Dependence, Population
-from tacit_protocol.procedures.relay import Combined, Relay
+from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable, interval_of, stated
 from tacit_protocol.verdicts.presentation import (
     DISTANCE,
@@ -103,9 +103,6 @@ from tacit_protocol.verdicts.presentation import (
     from_draws,
     names_of,
 )
-
-MATCHED_BY_ORDER = "rows were matched by their order at either owner, which nothing has checked"
-"""What a verdict says where owners did not compare digests of their units."""
 
 
 class DistanceCorrelationResult(PvalueVerdict):
@@ -191,6 +188,7 @@ class DistanceCorrelation(Procedure):
 
     name: ClassVar[str] = "distance_correlation"
     title: ClassVar[str] = "Do one owner's columns depend on another's?"
+    plans_two_rounds: ClassVar[bool] = True
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     methods: ClassVar[Mapping[str, frozenset[Family]]] = {
         method: frozenset(("pure" if method in ANSWERS else "gaussian",)) for method in get_args(Method)

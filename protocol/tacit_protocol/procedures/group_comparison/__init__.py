@@ -3,12 +3,15 @@
 Every owner releases sums of bounded features over the units of each group, in one joint Gaussian release.
 The tester asks of every column whether groups differ *within* owners, so that what differs between owners
 neither makes a difference nor hides one; and by how much, in the column's own units.
+
+Where one owner holds the group and another the outcomes of the same units, the first releases one randomised
+answer a unit, the other noisy sums by answer: effects are of groups, with the answers' noise taken out.
 Derivations: docs/mathematics/group-comparison.md.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel
@@ -28,27 +31,37 @@ from tacit_protocol.privacy.gaussian_mechanism import (
 )
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.answered_column import Beside, BesideAnswers, Known, OwnCodes, OwnSums
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
-    Procedure,
     Progress,
     Question,
     ReleaseError,
     Releases,
     StudyError,
+    common_fields,
+    decided,
+    public_seed,
     require_shared_columns,
     reuse_warnings,
 )
 from tacit_protocol.procedures.group_comparison.release import (
+    ANSWERED_SQUARE,
     SQUARES,
     GroupComparisonParameters,
     Plan,
+    plan_beside,
     plan_of,
 )
 from tacit_protocol.procedures.group_comparison.statistic import (
+    AnsweredBlock,
     Block,
+    Compared,
+    answered_mean_difference,
+    answered_risk_effects,
     compare,
+    compare_answered,
     mean_difference,
     risk_effects,
     variance_ratio,
@@ -72,7 +85,7 @@ from tacit_protocol.procedures.within_owners import (
     WithinOwnersVerdict,
     smallest,
 )
-from tacit_protocol.verdicts.base import BaseVerdict
+from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
 from tacit_protocol.verdicts.effects import Effect, effects_of, forest
 from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
 
@@ -90,6 +103,10 @@ class ComparedColumn(TestedPart):
     def named(self) -> str:
         """The column's name."""
         return self.column
+
+
+NULL_STREAM = 5
+"""Spawn key, under the study's seed, of the simulated null distributions of sums by answer."""
 
 
 class GroupComparisonResult(WithinOwnersVerdict):
@@ -123,6 +140,32 @@ class GroupComparisonResult(WithinOwnersVerdict):
     def __str__(self) -> str:
         decision = "the groups differ within owners" if self.reject else "no difference shown"
         return self._told("; ".join([self._decided(decision), *told(self.effects, self.columns)]))
+
+
+class AnsweredGroupsResult(GroupComparisonResult):
+    """Whether groups that one owner knows differ in what another owner knows of the same units, by how much.
+
+    Groups are compared with the first one listed; a unit of no listed group counts as one of each in equal
+    parts. Effects are of the groups themselves: the randomness of the answers is taken out, and intervals
+    count it with sampling and noise.
+
+    Attributes:
+        retention: the probability that an answer is the unit's own group and not drawn blindly.
+        aligned: whether either owner checked, before it spent anything, that both hold the same units.
+    """
+
+    found: ClassVar[tuple[str, str]] = ("the groups DIFFER", "no difference between the groups shown")
+
+    retention: float
+    aligned: bool
+
+    def __str__(self) -> str:
+        decision = "the groups differ" if self.reject else "no difference shown"
+        return self._told("; ".join([self._decided(decision), *told(self.effects, self.columns)]))
+
+    def details(self) -> Sequence[str | ShownTable]:
+        """Return nothing more: no owner has effects of its own."""
+        return ()
 
 
 def told(effects: Sequence[Effect], columns: Sequence[ComparedColumn]) -> list[str]:
@@ -209,14 +252,15 @@ class GroupShift(Difference):
         return rows | found | {plan.group.name: group}
 
 
-class GroupComparison(Procedure):
+class GroupComparison(BesideAnswers):
     """See the module. Registered as ``group_comparison``."""
 
     name: ClassVar[str] = "group_comparison"
     title: ClassVar[str] = "Do groups differ in numbers and categories, within every owner?"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     Parameters: ClassVar[type[BaseModel]] = GroupComparisonParameters
     Verdict: ClassVar[type[BaseVerdict]] = GroupComparisonResult
+    RelayedVerdict: ClassVar[type[BaseVerdict]] = AnsweredGroupsResult
     released: ClassVar[str] = "sums of bounded features over its units of each group"
     question: ClassVar[Question | None] = Question(
         "Do groups (men and women, cases and controls) differ in numbers, within every owner?",
@@ -228,21 +272,29 @@ class GroupComparison(Procedure):
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
+        if self.beside(study) is not None:
+            return
         require_shared_columns(study)
         if study.curator is not None:
             raise StudyError("owners send their own releases here; leave the curator out")
         plan_of(study)
 
     def cost(self, study: Study) -> Guarantee:
-        """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
+        """Return what each owner spends: the whole budget in one joint Gaussian release, or epsilon alone."""
+        if (plan := self.beside(study)) is not None:
+            return plan.costs[plan.sender.name]
         return plan_of(study).guarantee
 
     def numbers_released(self, study: Study) -> int:
-        """Return how many noisy numbers one owner sends."""
+        """Return how many noisy numbers one owner sends; of answers, at most."""
+        if (plan := self.beside(study)) is not None:
+            return plan.numbers_sent()
         return plan_of(study).release.numbers
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where noise drowns groups at these numbers of units."""
+        if (beside := self.beside(study)) is not None:
+            return beside.warnings(units)
         if not units:
             return ()
         plan = plan_of(study)
@@ -261,12 +313,18 @@ class GroupComparison(Procedure):
             return ()
         return (f"noise hides the size of an average group at {', '.join(drowned)}; {advice}",)
 
-    def summarise(self, study: Study, table: Table) -> FeatureSums:
-        """Sum the units' features, exactly. The sums never leave the owner."""
+    def summarise(self, study: Study, table: Table) -> FeatureSums | OwnCodes | OwnSums:
+        """Sum the units' features, or read the sender's groups, exactly. They never leave the owner."""
+        if (plan := self.beside(study)) is not None:
+            return plan.read(table)
         return plan_of(study).release.sum(table)
 
-    def privatise(self, study: Study, summary: FeatureSums, noise: NoiseSource) -> Release:
-        """Add the noise that ``cost`` states, jointly, to the sums."""
+    def privatise(
+        self, study: Study, summary: FeatureSums | OwnCodes | OwnSums, noise: NoiseSource
+    ) -> Release:
+        """Add the noise that ``cost`` states, jointly, to the sums; or draw answers."""
+        if isinstance(summary, OwnCodes | OwnSums):
+            return self._plan_beside(study).release(summary, noise)
         plan = plan_of(study)
         try:
             vectors = release_sums(plan.release.parts(summary.units, summary), plan.guarantee, noise)
@@ -275,7 +333,13 @@ class GroupComparison(Procedure):
         return Release(units=summary.units, guarantee=plan.guarantee, vectors=vectors)
 
     def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        """Raise ReleaseError where the release has not the shape and the noise that the study fixes.
+
+        In two rounds it is the receiver's: the sums by answer.
+        """
+        if (beside := self.beside(study)) is not None:
+            beside.check_sums(release)
+            return
         plan = plan_of(study)
         try:
             check_layout(
@@ -286,12 +350,14 @@ class GroupComparison(Procedure):
         except ValueError as error:
             raise ReleaseError(str(error)) from None
 
-    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
-        """Return a release as it is, where it was made for the same columns, groups and budget.
+    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:
+        """Return a release as it is, where it was made for the same columns, groups and budget; or answers.
 
         Raises:
             StudyError: it was not; says which of them to make the same.
         """
+        if (plan := self.beside(study)) is not None and owner.name == plan.sender.name:
+            return plan.reread(source, release)
         if source.procedure != self.name:
             raise StudyError(f"{self.name} reads releases of {self.name}, no others")
         if source.domain != study.domain:
@@ -306,6 +372,12 @@ class GroupComparison(Procedure):
 
     def asks(self, study: Study) -> tuple[str, ...]:
         """Say who is compared in what."""
+        if (beside := self.beside(study)) is not None:
+            outcomes = joined([column.name for column in beside.own.columns], 6)
+            return (
+                f"compares {outcomes} of {beside.receiver.name} between {beside.column.name}, of which "
+                f"{beside.sender.name} releases randomised answers",
+            )
         plan = plan_of(study)
         outcomes = joined([column.name for column in plan.outcomes], 6)
         return (f"compares {outcomes} between {plan.group.name}, within owners",)
@@ -314,11 +386,12 @@ class GroupComparison(Procedure):
         """Say what a verdict means, in sentences."""
         columns = [ComparedColumn.model_validate(own, strict=False) for own in verdict.get("columns", ())]
         found = joined([own.column for own in columns if own.reject] or ["some column"], 6)
+        within = "" if self.beside(study) is not None else ", within owners"
         said = either(
             study,
             verdict,
-            f"The groups differ in {found}, within owners",
-            "No difference between the groups, within owners, was shown: they may be alike",
+            f"The groups differ in {found}{within}",
+            f"No difference between the groups{within}{within and ','} was shown: they may be alike",
         )
         words = "; ".join(told(effects_of(verdict.get("effects", ())), columns))
         return Meaning(
@@ -338,36 +411,98 @@ class GroupComparison(Procedure):
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> GroupComparisonResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
+        if (beside := self.beside(study)) is not None:
+            return self.conclude_beside(beside, releases, progress)
         plan, names = plan_of(study), [owner.name for owner in study.owners]
         blocks = list(_blocks(plan, [releases[name] for name in names]))
         tests = [compare(own) for own in blocks]
         if progress is not None:
             progress(0.5, "estimating effects")
+        return GroupComparisonResult(
+            method=_method(plan, len(names)),
+            **self._stated(
+                study,
+                releases,
+                (plan.outcomes, tests),
+                lambda place: _comparisons(plan, plan.outcomes[place], blocks[place]),
+            ),
+        )
+
+    # A group that another owner holds.
+
+    def beside(self, study: Study) -> Beside | None:
+        """Return what a study fixes whose group another owner holds; None where all hold all columns."""
+        return plan_beside(study)
+
+    def verdict_type(self, study: Study) -> type[BaseVerdict]:
+        """Return the type of a study's verdict."""
+        return self.Verdict if self.beside(study) is None else self.RelayedVerdict
+
+    def what_is_released(self, study: Study) -> str:
+        """Say what a study's senders compute and release, in the words of a paper's methods."""
+        if (plan := self.beside(study)) is None:
+            return self.released
+        return (
+            f"at {plan.sender.name} one randomised answer of every unit to which group it is in, at "
+            f"{plan.receiver.name} sums of bounded features over the units of each answer"
+        )
+
+    def conclude_beside(
+        self, plan: Beside, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> AnsweredGroupsResult:
+        """Compute the verdict from the answers and the sums beside them."""
+        study, known = plan.study, plan.known(releases)
+        outcomes: tuple[Column, ...] = (*plan.own.numeric, *plan.own.categorical)
+        blocks = list(_answered_blocks(plan, known))
+        tests = [
+            compare_answered(own, public_seed(study, NULL_STREAM, place)) for place, own in enumerate(blocks)
+        ]
+        if progress is not None:
+            progress(0.5, "estimating effects")
+        return AnsweredGroupsResult(
+            method=(
+                f"score test beside randomised answers of {plan.sender.name} to {plan.codes} groups, noise "
+                f"counted, in {len(outcomes)} column{'' if len(outcomes) == 1 else 's'}, Holm's correction"
+                + ("" if study.alignment is None else ", aligned units")
+            ),
+            **self._stated(
+                study,
+                releases,
+                (outcomes, tests),
+                lambda place: _answered_comparisons(plan, outcomes[place], blocks[place]),
+            ),
+            retention=known.kept,
+            aligned=study.alignment is not None,
+        )
+
+    def _stated(
+        self,
+        study: Study,
+        releases: Mapping[str, Release],
+        tested: tuple[Sequence[Column], Sequence[Compared]],
+        comparisons_of: Callable[[int], Iterable[Comparison]],
+    ) -> dict[str, Any]:
+        """Return a verdict's fields: of the columns and their tests, and of each one's comparisons."""
+        (outcomes, tests), units = tested, {o.name: releases[o.name].units for o in study.owners}
+        beside = self.beside(study)
+        caveats = () if beside is None else beside.caveats
         pvalues = np.array([test.pvalue for test in tests])
         adjusted = holm(pvalues)
         order = np.argsort(pvalues, kind="stable")
         comparisons: list[Comparison] = []
         common: dict[int, float | None] = {}
         for place in order:
-            own = list(_comparisons(plan, plan.outcomes[place], blocks[place]))
+            own = list(comparisons_of(int(place)))
             common[int(place)] = smallest([c.effects[c.difference].heterogeneity() for c in own])
             comparisons += own[: STATED_MAX - len(comparisons)]
         best = int(order[0])
-        alone = comparisons[: BY_OWNER_MAX // len(names)]
-        return GroupComparisonResult(
-            method=_method(plan, len(names)),
-            statistic=tests[best].statistic,
-            pvalue=float(adjusted[best]),
-            reject=bool(adjusted[best] <= study.level),
-            level=study.level,
-            units={name: releases[name].units for name in names},
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
-            warnings=(
-                *self.warnings(study, {name: releases[name].units for name in names}),
-                *reuse_warnings(study),
-            ),
-            columns=tuple(
+        # Of one effect at two owners none is an owner's.
+        alone = [] if beside else comparisons[: BY_OWNER_MAX // len(units)]
+        return {
+            **decided(study, tests[best].statistic, float(adjusted[best])),
+            **common_fields(study, units),
+            "warnings": (*self.warnings(study, units), *caveats, *reuse_warnings(study)),
+            "columns": tuple(
                 ComparedColumn(
                     column=column.name,
                     statistic=test.statistic,
@@ -375,18 +510,45 @@ class GroupComparison(Procedure):
                     reject=bool(pvalue <= study.level),
                     heterogeneity_pvalue=common[place],
                 )
-                for place, (column, test, pvalue) in enumerate(
-                    zip(plan.outcomes, tests, adjusted, strict=True)
-                )
+                for place, (column, test, pvalue) in enumerate(zip(outcomes, tests, adjusted, strict=True))
             ),
-            effects=tuple(c.stated(kind, study.level) for c in comparisons for kind in c.effects),
-            effects_by_owner=tuple(
+            "effects": tuple(c.stated(kind, study.level) for c in comparisons for kind in c.effects),
+            "effects_by_owner": tuple(
                 c.stated(c.difference, study.level, name, place)
                 for c in alone
-                for place, name in enumerate(names)
+                for place, name in enumerate(units)
             ),
-            heterogeneity_pvalue=smallest(list(common.values())),
-        )
+            "heterogeneity_pvalue": smallest(list(common.values())),
+        }
+
+
+def _answered_blocks(plan: Beside, known: Known) -> Iterator[AnsweredBlock]:
+    """Yield every column's noisy sums by answer, in features' own units."""
+    start, sums = 0, known.sums.reshape(plan.codes, -1)
+    columns: tuple[Column, ...] = (*plan.own.numeric, *plan.own.categorical)
+    for column in columns:
+        numeric = isinstance(column, NumericColumn)
+        weights = np.array([1.0, ANSWERED_SQUARE])
+        if isinstance(column, CategoricalColumn):
+            weights = np.ones(len(column.levels))
+        own = sums[:, start : start + len(weights)] / weights
+        yield AnsweredBlock(known.answers, own, known.noise / weights, known.kept, numeric)
+        start += len(weights)
+
+
+def _answered_comparisons(plan: Beside, column: Column, block: AnsweredBlock) -> Iterator[Comparison]:
+    """Yield a column's comparisons of every group with the first."""
+    names = plan.column.levels
+    for first in range(1, len(names)):
+        groups = (names[first], names[0])
+        if isinstance(column, NumericColumn):
+            difference = answered_mean_difference(block, first, 0)
+            yield Comparison(column, groups, None, {"mean difference": difference})
+            continue
+        for level in _events(column):
+            difference, odds = answered_risk_effects(block, first, 0, level)
+            effects = {"risk difference": difference, "odds ratio": odds}
+            yield Comparison(column, groups, column.levels[level], effects)
 
 
 def _blocks(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Block]]:
@@ -425,8 +587,7 @@ def _comparisons(plan: Plan, column: Column, blocks: Sequence[Block]) -> Iterato
     for first in range(1, len(names)):
         groups = (names[first], names[0])
         if isinstance(column, CategoricalColumn):
-            levels = range(1, 2) if len(column.levels) == 2 else range(len(column.levels))
-            for level in levels:
+            for level in _events(column):
                 difference, odds = risk_effects(blocks, first, 0, level)
                 effects = {"risk difference": difference, "odds ratio": odds}
                 yield Comparison(column, groups, column.levels[level], effects)
@@ -436,6 +597,11 @@ def _comparisons(plan: Plan, column: Column, blocks: Sequence[Block]) -> Iterato
                 "standard deviation ratio": variance_ratio(blocks, first, 0),
             }
             yield Comparison(column, groups, None, effects)
+
+
+def _events(column: CategoricalColumn) -> range:
+    """Return the places of the levels whose shares are compared: of two, the last one."""
+    return range(1, 2) if len(column.levels) == 2 else range(len(column.levels))
 
 
 def _method(plan: Plan, owners: int) -> str:

@@ -13,6 +13,11 @@ hull, whose diameter is that of its corners. Of a numeric part, movement and len
 a curvature bound covers the gaps; of indicators they are 2 and 1.
 
 T1^2 = (1 + T2)/2 and T2^2 = (1 + T4)/2: variances of means and of squares come from the same sums.
+
+**Where another owner holds the group** and released randomised answers, T1 and T2/4 of a number, and the
+indicators, are summed by *answer*. Answers are fixed, so that a replaced unit moves one block alone, and
+counts of answers are public. In L1 a number moves by |t - t'| (1 + |t + t'|/2) <= (2 - s)(1 + s/2) = 2 -
+s^2/2 <= 2, s = |t + t'|: T2 costs nothing. Indicators move by 2: columns by 2 each, in pure epsilon.
 docs/mathematics/group-comparison.md.
 """
 
@@ -26,9 +31,12 @@ from pydantic import Field
 from tacit_protocol.domain import CategoricalColumn, Column, ColumnName, NumericColumn
 from tacit_protocol.features.base import FloatMatrix, Rows
 from tacit_protocol.features.moments import MomentRelease, MomentShares
+from tacit_protocol.features.private_cells import UnitRows
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, gaussian_guarantee
+from tacit_protocol.privacy.exact_sums import FEATURE_ERROR_STEPS, grid_bits, sums_by_group, whole_steps
+from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart, gaussian_guarantee
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.procedures.answered_column import Beside, apart, beside
 from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
 from tacit_protocol.strict import StrictModel
 
@@ -201,3 +209,80 @@ def plan_of(study: Study) -> Plan:
         raise StudyError(str(error)) from None
     release = MomentRelease(features, MomentShares(1.0, 0.0))
     return Plan(group, (*numeric, *(c for _, c in others)), features, release, guarantee)
+
+
+ANSWERED_SQUARE = 0.25
+"""Weight of T2 in sums by answer: the largest that leaves a number's movement at 2."""
+
+ANSWERED_MOVEMENT = 2.0
+"""How far, in L1, one unit moves the sums of one column."""
+
+ANSWERED_OUTCOMES_MAX = 20
+"""Most columns that are compared by answer: each has its part of epsilon."""
+
+
+@dataclass(frozen=True)
+class AnsweredSums:
+    """Sums by answer of T1 and T2/4 of numbers, then of the indicators of every category's listed levels."""
+
+    groups: int
+    numeric: int
+    levels: tuple[int, ...]
+
+    @property
+    def width(self) -> int:
+        """Numbers of each answer."""
+        return 2 * self.numeric + sum(self.levels)
+
+    def part(
+        self,
+        units: int,
+        answers: npt.NDArray[np.int64] | None = None,
+        rows: UnitRows | None = None,
+    ) -> SumPart:
+        """Return the sums, answer after answer, with their L1 sensitivity; zeros where no rows are given."""
+        bits = grid_bits(units, products=False)
+        sums = np.zeros((self.groups, self.width))
+        if answers is not None and rows is not None:
+            for start in range(0, units, BLOCK_UNITS):
+                own = slice(start, start + BLOCK_UNITS)
+                steps = self._steps(UnitRows(rows.numeric[own], rows.categorical[own]), bits)
+                sums += sums_by_group(steps, answers[own], self.groups)
+        # Each of two neighbours lies half a step and a float's error from its ideal, in either feature.
+        rounding = 2 * 2 * (0.5 + FEATURE_ERROR_STEPS) * self.numeric * 2.0**-bits
+        moved = ANSWERED_MOVEMENT * (self.numeric + len(self.levels)) + rounding
+        l1 = float(np.nextafter(moved, np.inf))
+        return SumPart("sums", sums.ravel().astype(np.int64), -bits, l1, 1.0, l1=l1)
+
+    def _steps(self, rows: UnitRows, bits: int) -> Floats:
+        t = np.clip(2 * rows.numeric - 1, -1.0, 1.0)
+        found = [whole_steps(np.stack([t, ANSWERED_SQUARE * (2 * t * t - 1)], axis=-1), bits)]
+        found = [found[0].reshape(len(t), 2 * self.numeric)]
+        for codes, levels in zip(rows.categorical.T, self.levels, strict=True):
+            found.append(2.0**bits * (codes[:, None] == np.arange(levels)))
+        return np.concatenate(found, axis=1)
+
+
+BLOCK_UNITS = 1 << 16
+"""Units summed at once."""
+
+
+def plan_beside(study: Study) -> Beside | None:
+    """Return what a study fixes whose group another owner holds; None where every owner holds all columns.
+
+    Raises StudyError where it cannot be run as written.
+    """
+    if not apart(study):
+        return None
+    sender, receiver, group, own = beside(study, parse_parameters(GroupComparisonParameters, study).group)
+    levels = tuple(len(column.levels) for column in own.categorical)
+    if not 2 <= len(group.levels) <= GROUPS_MAX:
+        raise StudyError(f"the column of the groups needs two to {GROUPS_MAX} levels")
+    if len(own.columns) > ANSWERED_OUTCOMES_MAX:
+        raise StudyError(f"groups of another owner are compared in at most {ANSWERED_OUTCOMES_MAX} columns")
+    if min(levels, default=2) < 2:
+        raise StudyError("a categorical column that is compared needs two levels or more")
+    if (len(group.levels) - 1) * (max(levels, default=2) - 1) > CONTRASTS_MAX:
+        raise StudyError(f"at most {CONTRASTS_MAX} contrasts of groups and levels: use fewer levels")
+    sums = AnsweredSums(len(group.levels), len(own.numeric), levels)
+    return Beside(study, sender, receiver, group, own, sums)

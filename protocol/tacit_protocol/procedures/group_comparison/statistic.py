@@ -17,6 +17,10 @@ Effects are roots of U(theta) = sum of w (P - theta Q), P and Q products of two 
 
 V_a a group's sum of squares about its mean, E and F its units with a level and with others. Var U is a
 polynomial of degree 2 in theta, and the interval is Fieller's (1954), {theta: U^2 <= z^2 Var U}.
+
+Where another owner holds the group, sums are by its randomised answers, whose numbers N_a are exact. Given
+them the null hypothesis is tested as it is, with u = 0, and its law is simulated with the noise. Effects are
+those of groups: sums times the inverse of the answers' known mixing, in the same products.
 docs/mathematics/group-comparison.md; levels and coverage: docs/benchmarks/groups.md.
 """
 
@@ -29,6 +33,7 @@ import numpy.typing as npt
 from scipy.special import chdtrc
 
 from tacit_protocol.numerics.inference import Effects, Number, effects_of_numbers
+from tacit_protocol.privacy.randomised_response import unmixing
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
 
 Floats = npt.NDArray[np.float64]
@@ -254,3 +259,135 @@ def risk_effects(blocks: Sequence[Block], first: int, second: int, level: int) -
     )
     odds = of(e * h, f * g, [(h, 0.0), (0.0, -g), (0.0, -f), (e, 0.0)])
     return difference, odds
+
+
+ANSWERED_WEIGHTS = (0.8, 0.2)
+"""Of T1 and T2 in a column's weighted Bonferroni correction, where sums are by answer."""
+
+ANSWERED_DRAWS = 9999
+"""Simulated null statistics: p-values down to 1e-4."""
+
+
+@dataclass(frozen=True)
+class AnsweredBlock:
+    """Exact numbers of answers (k,), and noisy sums by answer (k, width) with Laplace scales (width,).
+
+    Of a numeric column the sums are of T1 and T2, of a categorical one the units with each listed level.
+    """
+
+    sizes: npt.NDArray[np.int64]
+    sums: Floats
+    scales: Floats
+    kept: float
+    numeric: bool
+
+    @property
+    def variances(self) -> Floats:
+        """The noise's variances, (width,)."""
+        return 2 * self.scales**2
+
+    @property
+    def units(self) -> int:
+        """Number of units."""
+        return int(self.sizes.sum())
+
+
+def compare_answered(block: AnsweredBlock, seed: np.random.SeedSequence) -> Compared:
+    """Test whether a column goes with the answers; of its law the variance alone is estimated."""
+    if block.numeric:
+        parts = [(weight, row[None]) for weight, row in zip(ANSWERED_WEIGHTS, np.eye(2), strict=True)]
+    else:
+        parts = [(1.0, contrasts(block.sums.shape[1]))]
+    rng, found = np.random.default_rng(seed), []
+    for weight, rows in parts:
+        statistic, pvalue = _answered_score(block, rows, rng)
+        found.append((min(1.0, pvalue / weight), -statistic))
+    pvalue, negative = min(found)
+    return Compared(-negative, pvalue)
+
+
+def _answered_score(block: AnsweredBlock, rows: Floats, rng: np.random.Generator) -> tuple[float, float]:
+    """Return t' V^-1 t of the features' combinations ``rows`` (r, width), and its simulated p-value.
+
+    Given the answers, units are exchangeable under the null hypothesis: C = S - q S_+ has mean 0 and the
+    covariance n/(n - 1) n P v, whatever the column's law is, and the noise of S passes as it is.
+    """
+    n, count = block.units, len(block.sizes)
+    shares = block.sizes / n
+    centring = np.eye(count) - np.outer(shares, np.ones(count))
+    mean = np.clip(block.sums.sum(axis=0) / n, -1.0, 1.0)
+    own = Block(n, shares, block.sums, 0.0, block.variances, numeric=block.numeric)
+    unit = _unit_covariance(own, mean, float(n), rows) + RARE_UNITS / n * np.eye(len(rows))
+    between = n * n / (n - 1) * (np.diag(shares) - np.outer(shares, shares))
+    # One answer that nobody gave, or the last one, follows from the others.
+    free = np.flatnonzero(block.sizes > 0)[1:]
+    if not len(free):
+        return 0.0, 1.0
+    sampled = np.kron(between[np.ix_(free, free)], unit)
+    noise = np.kron((centring @ centring.T)[np.ix_(free, free)], (rows * block.variances) @ rows.T)
+    total = (centring @ block.sums @ rows.T)[free].ravel()
+    whole = np.linalg.cholesky(sampled + noise)
+    statistic = float(np.sum(np.linalg.solve(whole, total) ** 2))
+    drawn = rng.standard_normal((ANSWERED_DRAWS, len(total))) @ np.linalg.cholesky(sampled).T
+    added = rng.laplace(0.0, 1.0, (ANSWERED_DRAWS, *block.sums.shape)) * block.scales
+    drawn += (centring @ added @ rows.T)[:, free].reshape(ANSWERED_DRAWS, -1)
+    simulated = np.sum(np.linalg.solve(whole, drawn.T) ** 2, axis=0)
+    return statistic, float((1 + np.sum(simulated >= statistic)) / (ANSWERED_DRAWS + 1))
+
+
+def _debiased(
+    first: Floats, second: Floats, covariance: Floats, kept: float, pair: tuple[int, int]
+) -> Floats:
+    """Return two groups' own sums of two kinds, (4,), and the covariance of their errors, (5, 4) together.
+
+    ``first`` and ``second`` are (k,) by answer, ``covariance`` (2k, 2k) of one after the other: in it every
+    answer counts RARE_UNITS more units, like those of all answers together, for a rare value missed.
+    """
+    count = len(first)
+    inverse = unmixing(count, kept)[list(pair)]
+    places = np.zeros((4, 2 * count))
+    places[0::2, :count] = inverse
+    places[1::2, count:] = inverse
+    sums = places @ np.concatenate([first, second])
+    return np.vstack([sums, places @ covariance @ places.T])
+
+
+def _quadratic(
+    top: float, bottom: float, up: Sequence[float], down: Sequence[float], covariance: Floats
+) -> Effects:
+    """Return an effect top/bottom of four numbers whose gradients in both are ``up`` and ``down``."""
+    u, d = np.array(up), np.array(down)
+    variance = (float(u @ covariance @ u), -2 * float(u @ covariance @ d), float(d @ covariance @ d))
+    return Effects.single(top, bottom, variance)
+
+
+def answered_mean_difference(block: AnsweredBlock, first: int, second: int) -> Effects:
+    """Return the difference of two groups' means of T1, by the inverse of the answers' mixing."""
+    n, sizes, sums = block.units, block.sizes.astype(np.float64), block.sums[:, 0]
+    least = np.minimum(sums**2 / np.maximum(sizes, 1.0), sizes)
+    squares = np.clip((sizes + block.sums[:, 1]) / 2, least, sizes)
+    whole = np.concatenate([sums, sizes])
+    squares, seen, units = (own + RARE_UNITS * own.sum() / n for own in (squares, sums, sizes))
+    each = np.block([[np.diag(squares), np.diag(seen)], [np.diag(seen), np.diag(units)]])
+    covariance = each - np.outer(whole, whole) / n
+    covariance[range(len(sizes)), range(len(sizes))] += block.variances[0]
+    found = _debiased(sums, sizes, covariance, block.kept, (first, second))
+    (s, a, t, b), errors = found[0], found[1:]
+    return _quadratic(s * b - t * a, a * b, (b, -t, -a, s), (0.0, b, 0.0, a), errors)
+
+
+def answered_risk_effects(
+    block: AnsweredBlock, first: int, second: int, level: int
+) -> tuple[Effects, Effects]:
+    """Return the difference of two groups' shares of a level among the listed ones, and their odds ratio."""
+    events, rest = block.sums[:, level], np.delete(block.sums, level, axis=1).sum(axis=1)
+    whole = np.maximum(np.concatenate([events, rest]), 0.0)
+    rare = RARE_UNITS / block.units * np.repeat(whole.reshape(2, -1).sum(axis=1), len(events))
+    covariance = np.diag(whole + rare) - np.outer(whole, whole) / block.units
+    others = block.variances.sum() - block.variances[level]
+    covariance += np.diag(np.repeat([block.variances[level], others], len(events)))
+    found = _debiased(events, rest, covariance, block.kept, (first, second))
+    (e, f, g, h), errors = found[0], found[1:]
+    a, b = e + f, g + h
+    difference = _quadratic(e * h - f * g, a * b, (h, -g, -f, e), (b, b, a, a), errors)
+    return difference, _quadratic(e * h, f * g, (h, 0.0, 0.0, e), (0.0, g, f, 0.0), errors)
