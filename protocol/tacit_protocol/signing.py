@@ -211,6 +211,7 @@ SEALED_RELEASE_TYPE = "application/vnd.tacit.sealed-release.v1+json"
 RECEIPT_TYPE = "application/vnd.tacit.receipt.v1+json"
 ACCEPTANCE_TYPE = "application/vnd.tacit.acceptance.v1+json"
 ALIGNMENT_TYPE = "application/vnd.tacit.alignment.v1+json"
+CATALOGUE_TYPE = "application/vnd.tacit.catalogue.v1+json"
 
 ENVELOPE_BYTES_MAX = 2**20
 """Largest envelope: one request's body. Its payload has at most three quarters of that."""
@@ -250,6 +251,7 @@ class Envelope(StrictModel):
             "application/vnd.tacit.receipt.v1+json",
             "application/vnd.tacit.acceptance.v1+json",
             "application/vnd.tacit.alignment.v1+json",
+            "application/vnd.tacit.catalogue.v1+json",
         ],
         SIGNED,
     ]

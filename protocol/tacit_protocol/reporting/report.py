@@ -31,9 +31,11 @@ from tacit_protocol.reporting.svg import height_of, panel_svg, text
 from tacit_protocol.verdicts.effects import effects_of
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
+    CurvesPanel,
     HeatPanel,
     Meaning,
     Null,
+    RowsPanel,
     Work,
     joined,
     plain_meaning,
@@ -239,9 +241,11 @@ class _Figure:
 
 def _figure(panel: Panel) -> _Figure:
     svg = Markup(panel_svg(panel))  # noqa: S704
-    if isinstance(panel, HeatPanel):
-        return _Figure(svg, panel.title)
-    return _Figure(svg, panel.title, panel.note) if isinstance(panel, BarsPanel) else _Figure(svg)
+    if isinstance(panel, BarsPanel):
+        return _Figure(svg, panel.title, panel.note)
+    return (
+        _Figure(svg, panel.title) if isinstance(panel, RowsPanel | CurvesPanel | HeatPanel) else _Figure(svg)
+    )
 
 
 @dataclass(frozen=True)
@@ -255,18 +259,16 @@ class _Table:
 
 
 def _chosen(panels: Sequence[Panel]) -> list[Panel]:
-    """Choose what fits the page: the null distribution rather than the p-value, then effects, or bars."""
-    known = any(isinstance(panel, NullPanel) for panel in panels)
-    chosen = [panel for panel in panels if not (known and isinstance(panel, PvaluePanel))]
-    bars = [panel for panel in chosen if isinstance(panel, BarsPanel)]
-    if not bars:  # a table of cells says more than an estimate, which stands in numbers beside it
-        return sorted(chosen, key=_leaves_room)[:PANELS_MAX]
+    """Choose what fits the page: an effect, then the null distribution or else the p-value; or bars."""
+    bars = [panel for panel in panels if isinstance(panel, BarsPanel)]
+    if not bars:
+        tests = [panel for panel in panels if isinstance(panel, NullPanel | PvaluePanel)][:1]
+        effects = [panel for panel in panels if not isinstance(panel, NullPanel | PvaluePanel)]
+        # A table of cells says more than an estimate, which stands in numbers beside it.
+        effects.sort(key=lambda panel: not isinstance(panel, HeatPanel))
+        return [*effects[: PANELS_MAX - len(tests)], *tests]
     reached = list(accumulate(height_of(panel) for panel in bars))
     return list(bars[: max(1, sum(height <= BARS_HEIGHT_MAX for height in reached))])
-
-
-def _leaves_room(panel: Panel) -> int:
-    return 0 if isinstance(panel, NullPanel | PvaluePanel) else 1 if isinstance(panel, HeatPanel) else 2
 
 
 def _figures(study: Study, verdict: Mapping[str, Any]) -> _Table:
@@ -330,6 +332,8 @@ def _label(record: Mapping[str, Any]) -> str:
         return f"{record['column']} – {record['outcome']}"
     if "first" in record:
         return f"{record['first']} – {record['second']}"
+    if "column" in record:
+        return str(record["column"])
     return " and ".join(str(column) for column in record.get("columns", ()))
 
 

@@ -248,6 +248,11 @@ class HeatPanel:
     shown: tuple[tuple[float, ...], ...]
 
 
+@dataclass(frozen=True)
+class RatiosPanel(RowsPanel):
+    """Natural logarithms of ratios with intervals, around 0; the axis and all words say the ratios."""
+
+
 Floats = npt.NDArray[np.float64]
 
 BARS_MAX = 20
