@@ -28,6 +28,7 @@ from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import NoisyVector, Release, Study, read_study
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
+from tacit_protocol.procedures.aggregation import REJECTING
 from tacit_protocol.procedures.base import (
     ReleaseError,
     StudyError,
