@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 from compatibility_cases import BOUNDS, CASES, FIXTURES, Case, rows_of, stated
 from made_studies import Drawing
-from tacit_protocol.procedures.joint_independence.aggregation import REJECTING
 
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.studies.draft import HOPELESS
