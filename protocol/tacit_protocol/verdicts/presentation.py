@@ -231,10 +231,6 @@ class RowsPanel:
     """Values at which a line is drawn, besides 0."""
 
 
-class RatiosPanel(RowsPanel):
-    """Natural logarithms of ratios with intervals, around 0; the axis and all words say the ratios."""
-
-
 @dataclass(frozen=True)
 class HeatPanel:
     """A table as coloured cells, of which those above 0 have one colour and those below another.
@@ -250,6 +246,11 @@ class HeatPanel:
     columns: tuple[str, ...]
     values: tuple[tuple[float, ...], ...]
     shown: tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True)
+class RatiosPanel(RowsPanel):
+    """Natural logarithms of ratios with intervals, around 0; the axis and all words say the ratios."""
 
 
 Floats = npt.NDArray[np.float64]
