@@ -29,6 +29,7 @@ from benchmarks.harness import (
     Counts,
     Floats,
     cells_of,
+    checks_and_powers,
     level_statement,
     main,
     question,
@@ -204,15 +205,8 @@ def cells() -> list[Cell]:
 
 def parts(counts: Counts) -> dict[str, str]:
     """Write the page's tables."""
-    checks, found = {}, {}
-    for cell in counts.runs:
-        kind, _, name = cell.partition(" ")
-        if kind == "power":
-            found[name] = {m: counts.shown(cell, m, ".2f") for m in METHODS} | {
-                "coverage": counts.shown(cell, "coverage")
-            }
-            continue
-        design = name.partition(", ")[2]
+
+    def check(cell: str, design: str) -> dict[str, str]:
         row = {
             "rejected": counts.shown(cell, question("test", design, LEVEL)),
             "one effect rejected": counts.shown(cell, question("one effect", design, LEVEL)),
@@ -220,28 +214,13 @@ def parts(counts: Counts) -> dict[str, str]:
         for effect in EFFECTS:
             said = counts.shown(cell, f"{effect} said", ".2f")
             row[effect] = f"{counts.shown(cell, effect)} ({said})" if said else ""
-        checks[name] = row
-    asked = [(cell, q) for cell, q in counts.answered if q.startswith("test | ")]
-    tail, cell = min(((counts.tail(*one, LEVEL), one[0]) for one in asked), default=(1.0, ""))
-    highest = max((counts.rate(*one) or 0.0 for one in asked), default=0.0)
-    rates = [(counts.rate(c, q) or 0.0, q, c) for c, q in counts.answered if q in EFFECTS]
-    common = max(
-        (counts.rate(c, q) or 0.0 for c, q in counts.answered if q.startswith("one effect")), default=0.0
-    )
-    lowest = min(rates, default=(0.0, "", ""))
-    return {
-        "runs": counts.runs_of("check"),
-        "power runs": counts.runs_of("power"),
-        "statement": (
-            f"Of {len(asked)} levels of the test the highest is {highest:.3f}; the one furthest above "
-            f"{LEVEL:g} ({cell})\nwould be as large with probability {tail:.2g} were the level exact; times "
-            f"{len(asked)}: {min(1.0, tail * len(asked)):.2g}. The lowest coverage of .95 is\n"
-            f"{lowest[0]:.3f} ({lowest[1]}, {lowest[2].removeprefix('check ')}). Heterogeneity "
-            f"is rejected at most {common:.3f} of the time where there is none.\n"
-        ),
-        "checks": table(checks, "design") if checks else "",
-        "powers": table(found, "design") if found else "",
-    }
+        return row
+
+    def power(cell: str) -> dict[str, str]:
+        powers = {method: counts.shown(cell, method, ".2f") for method in METHODS}
+        return powers | {"coverage": counts.shown(cell, "coverage")}
+
+    return checks_and_powers(counts, check, power, EFFECTS, LEVEL)
 
 
 KNOWN = ("t", "mann_whitney", "kolmogorov_smirnov")

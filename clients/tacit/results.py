@@ -39,6 +39,7 @@ from tacit_protocol.procedures.joint_independence import JointIndependenceResult
 from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
 from tacit_protocol.procedures.kernel_two_sample.statistic import LocationComparison
 from tacit_protocol.procedures.means.max_form import Comparison
+from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.procedures.screening import ScreenedColumn, ScreeningVerdict
 from tacit_protocol.procedures.stratified_table import StratifiedTableResult
 from tacit_protocol.procedures.survival import SurvivalCurve, SurvivalResult
@@ -58,6 +59,7 @@ __all__ = [
     "AggregatedTestResult",
     "AnsweredCorrelationResult",
     "AssociationResult",
+    "CellsTableResult",
     "Comparison",
     "CuratedDistanceCorrelationResult",
     "DatabaseResult",

@@ -136,6 +136,34 @@ JOINT_INDEPENDENCE = {
     ),
 }
 
+TABLE: dict[str, Any] = {"method": "table"}
+
+
+def cut_neighbours(asked: Study, units: int, rows: int, index: int) -> Neighbours:
+    """All units but one lie just above the lowest place for cuts; that one goes from one end to the other.
+
+    Nearly every list of cuts then gains one in its loss, and the lowest one loses one.
+    """
+    grid = 128
+    others = rows_at(asked.domain, 0, units - 1)
+    others.numeric[:] = (1 + (index + 0.5) / 4) / grid
+    return neighbours(asked.domain, others, rows_at(asked.domain, 0, rows), rows_at(asked.domain, 1, rows))
+
+
+def tabled(
+    columns: Any, parameters: Mapping[str, Any], epsilon: float = 1.0, rows: int = 1, **parts: Any
+) -> ReleaseCase:
+    asked = study("joint_independence", columns, TABLE | parameters, epsilon, 0.0)
+    return ReleaseCase(asked, partial(cut_neighbours, asked, 30, rows), tables=3, adaptive=True, **parts)
+
+
+JOINT_INDEPENDENCE |= {
+    "table, 2 categories": tabled(domain(0, "ab", "abc"), {}, 4.0, reached=0.999, black_box=True),
+    "table, 2 numbers": tabled(domain(2), {"categories": 2}, reached=0.95),
+    "table, 2 numbers, 3 cells, units of 4 rows": tabled(domain(2), {"categories": 3}, rows=4, reached=0.6),
+    "table, 3 numbers and a category": tabled(domain(3, "ab"), {}, reached=0.95),
+}
+
 
 # curated_distance_correlation.
 
@@ -172,6 +200,13 @@ CURATED_DISTANCE_CORRELATION = {
     "2 numbers, with the test": curated(domain(2), {}, reached=0.99),
     "2 categories, with the test": curated(domain(0, "ab", "ab"), {"test_share": 0.7}, reached=0.85),
     "2 groups of 2, with the test": curated(domain(3, "ab"), FOUR, reached=0.85),
+}
+
+CURATED_DISTANCE_CORRELATION |= {
+    "table, 2 numbers": replace(
+        JOINT_INDEPENDENCE["table, 2 numbers"],
+        study=study("curated_distance_correlation", domain(2), TABLE | {"categories": 2}, 1.0, 0.0),
+    ),
 }
 
 
