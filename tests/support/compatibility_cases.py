@@ -186,6 +186,23 @@ CASES: dict[str, Case] = {
         curated=True,
         delta=0.0,
     ),
+    "distance_correlation-two-round": Case(
+        "distance_correlation", {"method": "two-round"} | PERMUTATIONS, APART, ("age", "score", "outcome")
+    ),
+    "distance_correlation-two-round-categories": Case(
+        "distance_correlation",
+        {"method": "two-round", "receiver": "north", "cuts": "even", "categories": 5} | PERMUTATIONS,
+        {"north": ("age",), "south": ("ward",)},
+        ("age", "ward"),
+        delta=0.0,
+    ),
+    "distance_correlation-one-round": Case(
+        "distance_correlation",
+        {"method": "one-round", "categories": 2} | PERMUTATIONS,
+        {"north": ("age",), "south": ("outcome",)},
+        ("age", "outcome"),
+        delta=0.0,
+    ),
     "curated_distance_correlation-test": Case(
         "curated_distance_correlation", PERMUTATIONS, ONE, NUMBERS, epsilon=10.0
     ),

@@ -36,12 +36,11 @@ from tacit.results import (
 from tacit_protocol.domain import Domain, Table
 from tacit_protocol.messages.alignment import KEY_BYTES, AlignmentError, UnitHashes, UnitKey, canonical_id
 from tacit_protocol.messages.study import Release, Study, UnitRows
-from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release, parse_parameters
-from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults
 from tacit_protocol.procedures.distance_correlation.answered import answered_verdict, answers_warnings
-from tacit_protocol.procedures.distance_correlation.answers import answers_plan, own_units, suits_answers
+from tacit_protocol.procedures.distance_correlation.answers import answers_plan, own_units
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters
 from tacit_protocol.procedures.relay import conclude, relay_of
 from tacit_protocol.signing import PrivateKey, certify
@@ -493,16 +492,13 @@ def distance_correlation(
     if mode == "peer":
         parameters = {"receiver": CORRELATION_OWNERS[1]} | parameters
         method = "pnc" if method == "auto" else method
-    if method == "auto":
-        of_sketch = n_features is not None or n_projections is not None
-        method = "sketch" if of_sketch else chosen_method(held.variables, epsilon, delta)
     procedure = procedure_named("distance_correlation")
     study = local_study(
         procedure.name,
         held.variables.domain,
         CORRELATION_OWNERS,
         {
-            "method": method,
+            "method": None if method == "auto" else method,
             "mode": mode,
             "categories": categories,
             "n_projections": n_projections,
@@ -518,6 +514,7 @@ def distance_correlation(
         aligned=held.aligned,
         unit_rows=unit_rows,
     )
+    study = with_new_defaults(study)
     if mode == "peer":
         study = with_receiver(study, str(parameters["receiver"]))
         with by_argument_names():
@@ -571,18 +568,6 @@ def _beside_answers(
     if not isinstance(result, AnsweredCorrelationResult):
         raise TypeError("distance_correlation has a result of another type")
     return result
-
-
-def chosen_method(read: Variables, epsilon: float, delta: float) -> CorrelationMethod:
-    """Return the method that "auto" stands for: of public numbers alone."""
-    first, second = (
-        Domain(columns=tuple(c for c in read.domain.columns if c.name in group)) for group in read.groups
-    )
-    try:
-        suits = suits_answers((first, second), Budget.of(epsilon, delta))
-    except (ArithmeticError, ValueError):
-        return "sketch"  # the study says what is wrong with the budget
-    return "two-round" if suits else "sketch"
 
 
 SCREENING_OWNERS = ("columns-owner", "outcome-owner")

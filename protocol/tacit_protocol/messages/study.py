@@ -506,6 +506,18 @@ class Receipt(StrictModel):
     """Digest of the sender's statement."""
 
 
+class AcceptanceMessage(StrictModel):
+    """The payload that a receiver signs before the sender spends: its own round is approved and reserved.
+
+    It is signed before any data are read, and follows from the study, the owner's policy and the sums of what
+    its ledger has spent and reserved: from nothing that neighbouring data sets differ in.
+    """
+
+    format: Annotated[Literal["tacit/acceptance/1"], BOUND] = "tacit/acceptance/1"
+    study: Annotated[Digest, BOUND]
+    party: Annotated[PartyName, BOUND]
+
+
 def padded(message: ReleaseMessage) -> bytes:
     """Encode a release to a size that its number of numbers fixes, so that a ciphertext's says no more.
 

@@ -22,6 +22,7 @@ from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
     CurvesPanel,
+    HeatPanel,
     Meaning,
     Null,
     RowsPanel,
@@ -124,6 +125,9 @@ class Procedure(Protocol):
     families: ClassVar[frozenset[Family]]
     """The kinds of mechanism events that a study of it may cost: which shares of an account it may need."""
 
+    methods: ClassVar[Mapping[str, frozenset[Family]]] = {}
+    """The same of each value of its parameter ``method``, where they differ: a policy may name a method."""
+
     Parameters: ClassVar[type[BaseModel]]
     Verdict: ClassVar[type[BaseVerdict]]
 
@@ -186,6 +190,13 @@ class Procedure(Protocol):
         """Say what a study's sender computes and releases, in the words of a paper's methods."""
         return self.released
 
+    def record_of(self, study: Study, name: str) -> str:  # noqa: ARG002
+        """Say what the owner of that name would release, where it is something about each person; else "".
+
+        Stewards read it. Of two rounds, the relay says it.
+        """
+        return ""
+
     cited: ClassVar[tuple[Work, ...]] = ()
     """The works that its method comes from, whatever a study's parameters."""
 
@@ -202,7 +213,7 @@ class Procedure(Protocol):
         study: Study,  # noqa: ARG002
         verdict: Fields,  # noqa: ARG002
         releases: Releases,  # noqa: ARG002
-    ) -> Sequence[RowsPanel | BarsPanel | CurvesPanel]:
+    ) -> Sequence[RowsPanel | BarsPanel | CurvesPanel | HeatPanel]:
         """Return what is drawn besides the null distribution, the p-value and estimates with intervals."""
         return ()
 

@@ -14,6 +14,7 @@ from tacit_protocol.verdicts.presentation import (
     BarsPanel,
     CurvesPanel,
     DrawnCurve,
+    HeatPanel,
     Null,
     RatiosPanel,
     Row,
@@ -51,7 +52,7 @@ class PvaluePanel:
     level: float
 
 
-Panel = NullPanel | PvaluePanel | RowsPanel | BarsPanel | CurvesPanel
+Panel = NullPanel | PvaluePanel | RowsPanel | BarsPanel | CurvesPanel | HeatPanel
 
 
 def panels_of(study: Study, verdict: Mapping[str, Any], releases: Mapping[str, Release]) -> tuple[Panel, ...]:
@@ -99,10 +100,18 @@ def _effects(verdict: Mapping[str, Any]) -> list[Panel]:
 
 
 def _row(label: str, source: Mapping[str, Any], name: str, lower: str, upper: str) -> Row | None:
-    value, low, high = (source.get(field) for field in (name, lower, upper))
+    value = source.get(name)
+    low, high = interval_fields(source, name, lower, upper)
     if value is None or low is None or high is None:
         return None
     return Row(label, float(value), float(low), float(high), bool(source.get("reject")))
+
+
+def interval_fields(source: Mapping[str, Any], name: str, lower: str, upper: str) -> tuple[Any, Any]:
+    """Return an estimate's interval: in fields of its own where a verdict states several estimates."""
+    own = (f"{name}_lower", f"{name}_upper")
+    first, last = own if own[0] in source else (lower, upper)
+    return source.get(first), source.get(last)
 
 
 def _label(pair: Mapping[str, Any]) -> str:
@@ -121,7 +130,7 @@ PVALUE_DRAWN_MIN = 1e-30
 
 Point = tuple[float, float]
 Range = tuple[float, float]
-Kind = Literal["null", "pvalue", "rows", "bars", "histogram", "curves"]
+Kind = Literal["null", "pvalue", "rows", "bars", "histogram", "curves", "heat"]
 Look = Literal["bar", "dot", "fill"]
 
 
@@ -180,6 +189,7 @@ class Chart:
         items: one a line, or one a bin between ``edges``, and after those one beside the axis each.
         edges: of a histogram's bins.
         curves: with their intervals, each named.
+        heat: a table of cells, one item each, row by row.
         data: the numbers it is of, by name.
         ratios: whether the lower axis is logarithmic, and says ratios.
     """
@@ -196,6 +206,7 @@ class Chart:
     items: tuple[Item, ...] = ()
     edges: tuple[float, ...] = ()
     curves: tuple[DrawnCurve, ...] = ()
+    heat: HeatPanel | None = None
     data: Mapping[str, float] = field(default_factory=dict)
     ratios: bool = False
 
@@ -223,6 +234,8 @@ def chart_of(panel: Panel) -> Chart:
             return _bars(panel)
         case CurvesPanel():
             return _curves(panel)
+        case HeatPanel():
+            return _heat(panel)
 
 
 def _null(panel: NullPanel) -> Chart:
@@ -307,6 +320,23 @@ def _curves(panel: CurvesPanel) -> Chart:
     words = f"{panel.title}. " + " ".join(curve_words(curve) for curve in panel.curves)
     x = (panel.curves[0].x[0], panel.curves[0].x[-1])
     return Chart("curves", panel.title, words, panel.unit, x, curves=panel.curves)
+
+
+def _heat(panel: HeatPanel) -> Chart:
+    """Return a chart whose lower axis is the colours': from the most below 0 to as much above it."""
+    items = tuple(
+        Item(f"{row} · {column}: {percent(shown)} %, beyond independence", value, None, None, "fill")
+        for row, values, own in zip(panel.rows, panel.values, panel.shown, strict=True)
+        for column, value, shown in zip(panel.columns, values, own, strict=True)
+    )
+    largest = max(abs(item.value) for item in items) or 1.0
+    words = f"{panel.title}. {panel.unit}. " + "; ".join(item.words for item in items)
+    return Chart("heat", panel.title, words, panel.unit, (-largest, largest), items=items, heat=panel)
+
+
+def percent(share: float) -> str:
+    """Write a share as a percentage with a digit after the point; nothing is written as minus nothing."""
+    return f"{round(100 * share, 1) + 0.0:.1f}"
 
 
 def curve_words(curve: DrawnCurve) -> str:

@@ -126,6 +126,11 @@ class Job:
         return self.relay is None or self.relay.spends(self.sender)
 
     @property
+    def waits(self) -> bool:
+        """Whether what is approved now is debited later, when another owner's word or release has come."""
+        return self.relay is not None and self.spends and (self.receives or self.relay.accepted_first)
+
+    @property
     def automatic(self) -> bool:
         """Whether the study runs without a steward's word."""
         return all(part.rules.approval == "automatic" for part in self.parts)

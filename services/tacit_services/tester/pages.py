@@ -27,12 +27,12 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import PUBLIC_RULES, PartyName, Study, VerdictMessage
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
-from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, number, panels_of
+from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, number, panels_of, percent
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.reporting.svg import Drawing, horizontal, panel_svg, path_of, vertical
 from tacit_protocol.signing import VERDICT_TYPE, open_envelope
 from tacit_protocol.verdicts.effects import Summary, effects_of, effects_table, summaries_table
-from tacit_protocol.verdicts.presentation import Bar, BarsPanel, CurvesPanel, Meaning, RowsPanel
+from tacit_protocol.verdicts.presentation import Bar, BarsPanel, CurvesPanel, HeatPanel, Meaning, RowsPanel
 from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_app import DigestPath, json_response
 from tacit_services.shared.http_server import Stopping
@@ -361,6 +361,9 @@ class VerdictViews:
         return VerdictView(meaning_of(study, result), tuple(_chart(panel) for panel in panels), report)
 
 
+SHARES_NOTE = "Shares are estimated without bias from noisy answers, so that some may lie below 0."
+
+
 def _chart(panel: Panel) -> Chart:
     svg = Markup(panel_svg(panel))  # noqa: S704 (made there, with every word of others escaped)
     match panel:
@@ -371,6 +374,11 @@ def _chart(panel: Panel) -> Chart:
             return Chart("The p-value and the level", svg)
         case RowsPanel() | CurvesPanel():
             return Chart(panel.title, svg)
+        case HeatPanel():
+            headings = (" \\ ".join(panel.of), *panel.columns)
+            rows = zip(panel.rows, panel.shown, strict=True)
+            cells = tuple((label, *(f"{percent(share)} %" for share in own)) for label, own in rows)
+            return Chart(panel.title, svg, SHARES_NOTE, headings, cells)
         case BarsPanel():
             bounded = any(bar.lower is not None for bar in panel.bars)
             headings = ("", panel.unit, "from", "to") if bounded else ("", panel.unit)
