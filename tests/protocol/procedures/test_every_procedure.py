@@ -27,6 +27,7 @@ from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import NoisyVector, Release, Study, read_study
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
+from tacit_protocol.procedures.aggregated_test import VOTES
 from tacit_protocol.procedures.base import ReleaseError, StudyError, canonical, check_study, planned_once
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.procedures.joint_independence import REJECTING
@@ -128,7 +129,7 @@ def misfits(form: str, shift: int = 0) -> set[str]:
             continue
         for name, vector in release.vectors.items():
             drawn = name == "mean" and "histograms" in release.vectors
-            if drawn or release.cuts or name == REJECTING:
+            if drawn or release.cuts or name in {REJECTING, VOTES}:
                 continue
             away = np.subtract(vector.values, rows[sender].vectors[name].values) * 2.0**vector.exponent
             laplace = vector.noise == "laplace"
