@@ -45,6 +45,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "independence_table": {"n": 500, "cells": (2, 2), "replicates": 999},
     "stratified_table": {"n": 500, "cells": (2, 2), "replicates": 999},
     "group_comparison": {"n": 800, "bounds": AGE | {"arm": ["a", "b"]}, "group": "arm"},
+    "aggregated_test": {"n": 400, "bounds": AGE | {"arm": ["a", "b"]}, "test": "t"},
     "association": {"n": 800, "bounds": AGE | {"score": (0, 1)}, "effect": 0.3},
     "survival": {
         "n": 600,
