@@ -27,6 +27,7 @@ from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import NoisyVector, Release, Study, read_study
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
+from tacit_protocol.procedures.aggregation import REJECTING
 from tacit_protocol.procedures.base import (
     ReleaseError,
     StudyError,
@@ -36,7 +37,6 @@ from tacit_protocol.procedures.base import (
     planned_once,
 )
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
-from tacit_protocol.procedures.joint_independence.aggregation import REJECTING
 from tacit_protocol.verification import verify_transcript
 
 FORMS = sorted(CASES)

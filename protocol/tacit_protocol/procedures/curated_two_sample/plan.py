@@ -38,6 +38,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, decision_xi, rank_max
+from tacit_protocol.procedures.aggregation import BLOCKS_MAX
 from tacit_protocol.procedures.base import (
     PublicRuleError,
     ReleaseError,
@@ -66,7 +67,6 @@ from tacit_protocol.procedures.curated_two_sample.release import (
     require_equal,
 )
 from tacit_protocol.procedures.joint_independence import as_joint_study
-from tacit_protocol.procedures.joint_independence.aggregation import BLOCKS_MAX
 from tacit_protocol.procedures.kernel_two_sample.statistic import (
     DETECTABLE_MAX,
     POWER,
