@@ -151,7 +151,7 @@ class CuratedTwoSampleResult(TwoSampleResult):
     absent_fields: ClassVar[bool] = True
 
 
-BY_PERMUTATION = ("permutation", "aggregate")
+BY_PERMUTATION = ("permutation", "aggregate", "auto")
 """Releases of permutation tests."""
 
 KEPT_FOR_HISTORY = (
@@ -228,7 +228,7 @@ class CuratedTwoSample(Procedure):
         """Return what a study's verdict is: a test, or a decision alone."""
         joint = joint_study(study)
         if joint is not None:
-            tables = joint.parameters["method"] == "table"
+            tables = issubclass(JOINT.verdict_type(joint), CellsTableResult)
             return CuratedTwoSampleTable if tables else CuratedTwoSampleBlocks
         release = parse_parameters(CuratedTwoSampleParameters, study).release
         return CuratedTwoSampleDecision if release == "permutation" else CuratedTwoSampleResult

@@ -95,9 +95,13 @@ STATISTIC_FEATURES_MAX = 1000
 """Most coordinates behind the private statistic, which needs their second moment; default features leave out
 pairs of columns above it."""
 
-Form = Literal["max", "mmd", "noise-aware", "paired", "ridge", "permutation", "aggregate", "table"]
+Form = Literal["max", "mmd", "noise-aware", "paired", "ridge", "permutation", "aggregate", "table", "auto"]
 Vectors = CuratedAdditiveRelease | CuratedMomentRelease | PairedRelease | RidgeRelease
 Permuted = PermutedFeatures | PermutedKernel
+
+
+JOINT_RELEASES = ("aggregate", "table", "auto")
+"""Releases that are joint independence's."""
 
 
 class ChoiceError(StudyError):
@@ -109,12 +113,12 @@ class CuratedChoice(FeatureParameters):
 
     added_fields: ClassVar[frozenset[str]] = FeatureParameters.added_fields | {"blocks", "categories"}
 
-    release: Literal["mean-covariance", "statistic", "permutation", "aggregate", "table"] = Field(
+    release: Literal["mean-covariance", "statistic", "permutation", "aggregate", "table", "auto"] = Field(
         "mean-covariance",
         description=(
             "What leaves the curator: noisy means and covariances; one decision; one number (weak, kept for "
             "history); the noisy number of blocks of units that reject; or a noisy table of the sample and "
-            "the columns' cells. The last two are joint_independence's, and pure."
+            "the columns' cells. The last two are joint_independence's, and pure; auto is one of them."
         ),
     )
     blocks: Annotated[int, Field(ge=1, le=BLOCKS_MAX)] | None = Field(
@@ -155,10 +159,10 @@ class CuratedChoice(FeatureParameters):
 
 def form_of(choice: CuratedChoice) -> Form:
     """Return the form of the test. Raises ChoiceError where choices exclude or ignore each other."""
-    if choice.release in ("aggregate", "table"):
+    if choice.release in JOINT_RELEASES:
         if choice.features != "auto":
             raise ChoiceError(f"release '{choice.release}' has no features: leave parameter features out")
-        joint: Form = "table" if choice.release == "table" else "aggregate"
+        joint = cast(Form, choice.release)
         _refuse_idle_parameters(choice, joint)
         return joint
     if choice.release == "permutation":
@@ -196,7 +200,7 @@ def _means_form(choice: CuratedChoice) -> Form:
 
 def _refuse_idle_parameters(choice: CuratedChoice, form: Form) -> None:
     acting = acting_parameters(choice.features, choice)
-    if form in ("aggregate", "table"):
+    if form in JOINT_RELEASES:
         acting = dict.fromkeys(acting, False)
     if choice.features == "kernel":
         acting |= {"kernel": True, "bandwidth": True, "category_similarity": True}
@@ -207,9 +211,9 @@ def _refuse_idle_parameters(choice: CuratedChoice, form: Form) -> None:
         "mean_share": form in ("mmd", "noise-aware"),
         "regularisation": form in ("ridge", "paired"),
         "replicates": form == "noise-aware",
-        "permutations": form in ("permutation", "table"),
-        "blocks": form == "aggregate",
-        "categories": form == "table",
+        "permutations": form in ("permutation", "table", "auto"),
+        "blocks": form in ("aggregate", "auto"),
+        "categories": form in ("table", "auto"),
     }
     name = idle_parameter(choice, acting)
     if name is not None:
@@ -278,6 +282,7 @@ def method_of(choice: CuratedChoice, form: Form) -> str:
         "permutation": f"private decision of {choice.permutations} permutations",
         "aggregate": "blocks that reject",
         "table": "table of cells",
+        "auto": "blocks or cells",
     }
     features = {
         "auto": "column-wise and pairwise features",
@@ -425,7 +430,7 @@ def joint_study(study: Study) -> Study | None:
     The sample, which is public, is the last column of its domain.
     """
     parameters = parse_parameters(CuratedTwoSampleParameters, study)
-    if form_of(parameters) not in ("aggregate", "table"):
+    if form_of(parameters) not in JOINT_RELEASES:
         return None
     samples_of(study, parameters)
     names = [column.name for column in study.domain.columns]
