@@ -39,7 +39,6 @@ from tacit_protocol.procedures.base import (
     StudyError,
     common_fields,
     decided,
-    parse_parameters,
     public_seed,
     require_shared_columns,
     step,
@@ -54,6 +53,7 @@ from tacit_protocol.procedures.curated_two_sample.plan import (
     Permuted,
     joint_study,
     method_of,
+    parameters_of,
     plan_of,
     with_samples,
 )
@@ -230,7 +230,7 @@ class CuratedTwoSample(Procedure):
         if joint is not None:
             tables = issubclass(JOINT.verdict_type(joint), CellsTableResult)
             return CuratedTwoSampleTable if tables else CuratedTwoSampleBlocks
-        release = parse_parameters(CuratedTwoSampleParameters, study).release
+        release = parameters_of(study).release
         return CuratedTwoSampleDecision if release == "permutation" else CuratedTwoSampleResult
 
     def cost(self, study: Study) -> Guarantee:

@@ -118,7 +118,8 @@ class CuratedChoice(FeatureParameters):
         description=(
             "What leaves the curator: noisy means and covariances; one decision; one number (weak, kept for "
             "history); the noisy number of blocks of units that reject; or a noisy table of the sample and "
-            "the columns' cells. The last two are joint_independence's, and pure; auto is one of them."
+            "the columns' cells. The last two are joint_independence's, and pure; auto is one of them, or one "
+            "decision of several columns."
         ),
     )
     blocks: Annotated[int, Field(ge=1, le=BLOCKS_MAX)] | None = Field(
@@ -424,12 +425,24 @@ SAMPLE = "sample"
 """Name of the column that says which sample a unit is in."""
 
 
+def parameters_of(study: Study) -> CuratedTwoSampleParameters:
+    """Read a study's parameters; of several columns ``auto`` is the private decision of the whole kernel.
+
+    Of one column it is joint independence's; and so where the study says how many blocks or categories.
+    """
+    asked = parse_parameters(CuratedTwoSampleParameters, study)
+    named = asked.blocks or asked.categories or asked.features != "auto"
+    if asked.release != "auto" or named or len(study.domain.columns) == 1:
+        return asked
+    return asked.model_copy(update={"release": "permutation", "features": "kernel"})
+
+
 def joint_study(study: Study) -> Study | None:
     """Return the study of joint independence that one by blocks or a table asks for; None of other releases.
 
     The sample, which is public, is the last column of its domain.
     """
-    parameters = parse_parameters(CuratedTwoSampleParameters, study)
+    parameters = parameters_of(study)
     if form_of(parameters) not in JOINT_RELEASES:
         return None
     samples_of(study, parameters)
@@ -471,7 +484,7 @@ class OfSample:
 
 def with_samples(study: Study, joint: Study, table: PooledTable) -> PooledTable:
     """Return the owners' tables with the column of their samples."""
-    samples = samples_of(study, parse_parameters(CuratedTwoSampleParameters, study))
+    samples = samples_of(study, parameters_of(study))
     parts = {
         name: OfSample(table.parts[name], joint.domain, place)
         for place, names in enumerate(samples)
@@ -482,7 +495,7 @@ def with_samples(study: Study, joint: Study, table: PooledTable) -> PooledTable:
 
 def plan_of(study: Study) -> CuratedPlan:
     """Read a study; raises StudyError where it cannot be run as written."""
-    parameters = parse_parameters(CuratedTwoSampleParameters, study)
+    parameters = parameters_of(study)
     samples = samples_of(study, parameters)
     seed = public_seed(study, LOCATIONS_STREAM)
     rng = np.random.default_rng(seed)
