@@ -21,6 +21,7 @@ from tacit.atomic_write import written_whole
 from tacit.database.released import ReleasedDatabase, databases_of, only_database
 from tacit.errors import InputError, PlottingError, VerificationFailedError
 from tacit_protocol.messages.study import Release, Study, VerdictMessage
+from tacit_protocol.procedures.aggregated_test import AggregatedTestResult
 from tacit_protocol.procedures.association import AssociationResult
 from tacit_protocol.procedures.counts.base import NoisyTables
 from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "AggregatedTestResult",
     "AnsweredCorrelationResult",
     "AssociationResult",
     "CellsTableResult",

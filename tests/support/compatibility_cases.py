@@ -211,8 +211,14 @@ CASES: dict[str, Case] = {
         "noisy_counts", {"noise": "gaussian", "rho": 0.05, "unlisted": "last"}, columns=COUNTED
     ),
     "homogeneity-laplace": Case("homogeneity", REPLICATES, THREE, ("ward",), delta=0.0),
+    "homogeneity-effects": Case(
+        "homogeneity", {"effects": "shares"} | REPLICATES, THREE, ("ward",), delta=0.0
+    ),
     "homogeneity-gaussian": Case("homogeneity", {"noise": "gaussian"} | REPLICATES, columns=("ward",)),
     "independence_table-laplace": Case("independence_table", REPLICATES, columns=COUNTED, delta=0.0),
+    "independence_table-within-owners": Case(
+        "independence_table", {"within_owners": True} | REPLICATES, columns=COUNTED, delta=0.0
+    ),
     "independence_table-gaussian-three-columns": Case(
         "independence_table",
         {"noise": "gaussian", "cuts": {"age": [50.0]}} | REPLICATES,
@@ -227,6 +233,32 @@ CASES: dict[str, Case] = {
         {"noise": "gaussian", "cuts": {"age": [50.0]}, "group": "ward", "outcome": "sex"} | REPLICATES,
         columns=("age", "ward", "sex"),
         epsilon=8.0,
+    ),
+    "aggregated_test-direction": Case(
+        "aggregated_test",
+        {"test": "mann_whitney"},
+        columns=("age", "sex"),
+        epsilon=0.3,
+        delta=0.0,
+    ),
+    "aggregated_test-groups": Case(
+        "aggregated_test",
+        {"test": "kruskal_wallis", "block_level": 0.2},
+        THREE,
+        ("score", "ward"),
+        epsilon=0.3,
+        delta=0.0,
+    ),
+    "aggregated_test-given": Case(
+        "aggregated_test",
+        {"test": "conditional_independence", "regression": "linear", "blocks": 10},
+        ONE,
+        ("age", "score", "ward"),
+        epsilon=0.3,
+        delta=0.0,
+    ),
+    "joint_independence-aggregate": Case(
+        "joint_independence", {"method": "aggregate"}, THREE, NUMBERS, epsilon=0.3, delta=0.0
     ),
     "group_comparison-numbers": Case(
         "group_comparison", {"group": "sex"}, columns=("age", "score", "ward", "sex")

@@ -24,9 +24,9 @@ from tacit_protocol.numerics.distance_covariance import STEPS_MAX, exact_distanc
 from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, rank_max
-from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters
+from tacit_protocol.procedures.aggregation import BLOCKS_MAX
+from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters, planned_once
 from tacit_protocol.procedures.joint_independence import as_joint_study
-from tacit_protocol.procedures.joint_independence.aggregation import BLOCKS_MAX
 from tacit_protocol.procedures.joint_independence.sensitivity import (
     evaluation_error,
     observed_sensitivity,
@@ -369,6 +369,7 @@ def joint_study(study: Study) -> Study | None:
     return as_joint_study(study, chosen)
 
 
+@planned_once
 def plan_of(study: Study) -> DistancePlan:
     """Read a study; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(CuratedDistanceCorrelationParameters, study)

@@ -38,11 +38,13 @@ from tacit_protocol.privacy.gaussian_mechanism import (
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, decision_xi, rank_max
+from tacit_protocol.procedures.aggregation import BLOCKS_MAX
 from tacit_protocol.procedures.base import (
     PublicRuleError,
     ReleaseError,
     StudyError,
     parse_parameters,
+    planned_once,
     public_seed,
 )
 from tacit_protocol.procedures.curated_two_sample.permuted_means import (
@@ -65,7 +67,6 @@ from tacit_protocol.procedures.curated_two_sample.release import (
     require_equal,
 )
 from tacit_protocol.procedures.joint_independence import as_joint_study
-from tacit_protocol.procedures.joint_independence.aggregation import BLOCKS_MAX
 from tacit_protocol.procedures.kernel_two_sample.statistic import (
     DETECTABLE_MAX,
     POWER,
@@ -118,7 +119,7 @@ class CuratedChoice(FeatureParameters):
         description=(
             "What leaves the curator: noisy means and covariances; one decision; one number (weak, kept for "
             "history); the noisy number of blocks of units that reject; or a noisy table of the sample and "
-            "the columns' cells. The last two are joint_independence's, and pure; auto is one of them, or one "
+            "the columns' cells. The last two are joint_independence's, and pure; auto is one of them, or a "
             "decision of several columns."
         ),
     )
@@ -493,6 +494,7 @@ def with_samples(study: Study, joint: Study, table: PooledTable) -> PooledTable:
     return PooledTable(joint.domain, {owner.name: parts[owner.name] for owner in study.owners})
 
 
+@planned_once
 def plan_of(study: Study) -> CuratedPlan:
     """Read a study; raises StudyError where it cannot be run as written."""
     parameters = parameters_of(study)

@@ -39,6 +39,17 @@ from tacit_protocol.privacy.permutation_test import (
     permutation_decision,
     rank_max,
 )
+from tacit_protocol.procedures.aggregation import (
+    BLOCK_LEVEL,
+    BLOCK_PERMUTATIONS,
+    BLOCK_UNITS_MIN,
+    BLOCKS_MAX,
+    REJECTIONS,
+    VotesLaw,
+    block_places,
+    drawn_law,
+    sum_of_votes,
+)
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
@@ -51,6 +62,7 @@ from tacit_protocol.procedures.base import (
     Releases,
     StudyError,
     parse_parameters,
+    planned_once,
     public_seed,
     require_shared_columns,
     row_warnings,
@@ -61,30 +73,18 @@ from tacit_protocol.procedures.joint_independence.additive_noise import (
     GraphError,
     require_graph,
 )
-from tacit_protocol.procedures.joint_independence.aggregation import (
-    BLOCK_LEVEL,
-    BLOCK_PERMUTATIONS,
-    BLOCK_UNITS_MIN,
-    BLOCKS_MAX,
-    REJECTING,
-    CountLaw,
-    block_places,
-    blocks_of,
-    has_the_noise,
-    rejects,
-    release_count,
-    released_count,
-    squared_statistic,
-    squared_statistics,
-    sum_of_counts,
-)
 from tacit_protocol.procedures.joint_independence.sensitivity import (
     evaluation_error,
     observed_sensitivity,
     permuted_sensitivity,
     statistic_max,
 )
-from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics, units_max
+from tacit_protocol.procedures.joint_independence.statistic import (
+    permuted_statistics,
+    squared_statistic,
+    squared_statistics,
+    units_max,
+)
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.procedures.quantile_tables.release import UNITS_MIN, HeldUnits, TablePlan
 from tacit_protocol.procedures.quantile_tables.verdict import (
@@ -99,7 +99,6 @@ from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerd
 from tacit_protocol.verdicts.presentation import (
     JOINT,
     PERMUTATION,
-    Critical,
     Meaning,
     Null,
     RowsPanel,
@@ -108,6 +107,9 @@ from tacit_protocol.verdicts.presentation import (
     joined,
 )
 from tacit_protocol.workers import Workers, workers_of
+
+REJECTING = "rejecting_blocks"
+"""Name of the vector in a release by aggregation."""
 
 PERMUTATIONS_DEFAULT = 999
 PERMUTATIONS_MIN, PERMUTATIONS_MAX = 99, 9999
@@ -136,9 +138,6 @@ GRAPH_BLOCK_UNITS_MIN = 40
 
 PERMUTATIONS_STREAM, BLOCKS_STREAM = 3, 4
 """Spawn keys under the study's seed of the permutations, of all units and of each block's."""
-
-DRAWN_POINTS = 200
-"""Points of the null distribution's curve."""
 
 AGGREGATE_EPSILON_MAX = 1.0
 """Largest epsilon at which auto takes aggregation where no table can be, or a kernel is named."""
@@ -327,14 +326,11 @@ class _Plan:
 
     def blocks(self, units: int) -> int:
         """Return in how many blocks a sender's units are tested."""
-        return blocks_of(units, self.guarantee.budget.epsilon, self.parameters.blocks, self.units_min)
+        return REJECTIONS.blocks(units, self.guarantee.budget.epsilon, self.parameters.blocks, self.units_min)
 
-    def law(self, units: Sequence[int]) -> CountLaw:
+    def law(self, units: Sequence[int]) -> VotesLaw:
         """Return the null law of the sum of senders' counts, of so many units each."""
-        blocks = [self.blocks(count) for count in units]
-        grids = [released_count(count, self.guarantee) for count in blocks]
-        scale, step = max(grid.scale for grid in grids), max(2.0**-grid.bits for grid in grids)
-        return CountLaw(sum(blocks), len(blocks), scale, step)
+        return REJECTIONS.law([self.blocks(count) for count in units], self.guarantee)
 
 
 class JointIndependence(Procedure):
@@ -494,7 +490,7 @@ class JointIndependence(Procedure):
             return _required(plan.table).release(summary, noise)
         if isinstance(summary, RejectingBlocks):
             try:
-                count = release_count(summary.rejecting, summary.blocks, plan.guarantee, noise)
+                count = REJECTIONS.release(summary.rejecting, summary.blocks, plan.guarantee, noise)
             except StatisticError as error:
                 raise StudyError(str(error)) from None
             return Release(
@@ -533,7 +529,7 @@ class JointIndependence(Procedure):
             return
         if set(release.vectors) != {REJECTING} or release.decision is not None:
             raise ReleaseError("the release must hold a number of blocks and nothing else")
-        if not has_the_noise(release.vectors[REJECTING], plan.blocks(release.units), plan.guarantee):
+        if not REJECTIONS.fits(release.vectors[REJECTING], plan.blocks(release.units), plan.guarantee):
             raise ReleaseError("the number of blocks has not the grid and the noise that the study fixes")
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
@@ -597,12 +593,8 @@ class JointIndependence(Procedure):
         if not plan.aggregates:
             return None
         law = plan.law([count or 0 for count in _by_sender(study, verdict["units"]).values()])
-        critical = law.critical(study.level)
-        reach = max(5 * law.deviation, abs(float(verdict["statistic"]) - law.mean), critical - law.mean)
-        edges = np.linspace(law.mean - 5 * law.deviation, law.mean + 1.05 * reach, DRAWN_POINTS + 1)
-        density = -np.diff([law.tail(edge) for edge in edges]) / np.diff(edges)
         words = "a binomial number of rejecting blocks, with the noise"
-        return Null(words, (edges[1:] + edges[:-1]) / 2, np.maximum(density, 0.0), (Critical(critical),))
+        return drawn_law(law, study.level, float(verdict["statistic"]), words)
 
 
 def _found(plan: _Plan, study: Study, sent: Mapping[str, Release]) -> dict[str, Any]:
@@ -613,7 +605,7 @@ def _found(plan: _Plan, study: Study, sent: Mapping[str, Release]) -> dict[str, 
             raise ReleaseError("the release must hold a decision and nothing else")
         return {"reject": release.decision}
     law = plan.law([release.units for release in sent.values()])
-    statistic = sum_of_counts([release.vectors[REJECTING] for release in sent.values()])
+    statistic = sum_of_votes([release.vectors[REJECTING] for release in sent.values()])
     pvalue = law.tail(statistic)
     return {
         "statistic": statistic,
@@ -634,6 +626,7 @@ def _by_sender(study: Study, units: Mapping[str, int | None]) -> dict[str, int |
     return {study.curator.name: sum(known) if len(known) == len(counts) else None}
 
 
+@planned_once
 def _plan(study: Study) -> _Plan:
     asked = parse_parameters(JointIndependenceParameters, study)
     names = [column.name for column in study.domain.columns]
@@ -790,13 +783,14 @@ def _rejecting_blocks(
         tested = rows.reordered(np.arange(rows.units)[place])
         seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(BLOCKS_STREAM, block))
         if plan.parameters.graph is None:
-            squares = squared_statistics(_block_grams(plan, study, tested), seed, workers)
+            grams = _block_grams(plan, study, tested)
+            squares = squared_statistics(grams, BLOCK_PERMUTATIONS, seed, workers)
         else:
             model = AdditiveNoise.of(plan.parameters.graph, *_names(study))
             made = model.replicates(tested, BLOCK_PERMUTATIONS, np.random.default_rng(seed))
             read = [model.residuals(tested), *made]
             squares = np.array([squared_statistic(_block_grams(plan, study, each)) for each in read])
-        rejecting += rejects(squares, lots[block])
+        rejecting += REJECTIONS.of(squares, lots[block])
         if report is not None:
             report((block + 1) / blocks)
     return rejecting
