@@ -161,6 +161,7 @@ def asked(
         delta=0.0 if procedure == "joint_independence" else 1e-5,
         alpha=LEVEL,
         seed=seed_text(number),
+        curated=procedure == "curated_two_sample",
     )
     declared = [
         owner.model_copy(update={"units": len(own)}) for owner, own in zip(study.owners, values, strict=True)
@@ -173,11 +174,20 @@ def asked(
 WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "permutation": ("joint_independence", {"permutations": PERMUTATIONS}),
     "votes": ("joint_independence", {"method": "aggregate"}),
+    "votes, distances": ("joint_independence", {"method": "aggregate", "kernel": "distance"}),
     "table": ("joint_independence", {"method": "table", "permutations": PERMUTATIONS}),
-    "table, 2 cells": (
-        "joint_independence",
-        {"method": "table", "permutations": PERMUTATIONS, "categories": 2},
-    ),
+    "auto": ("joint_independence", {"method": "auto", "permutations": PERMUTATIONS}),
+}
+
+SHIFTS = ((1, 150, 1.0), (1, 500, 0.3), (3, 300, 1.0), (3, 1000, 0.3), (10, 500, 1.0), (10, 1000, 0.3))
+"""Columns, units of either sample, epsilon: the first column is larger by half a standard deviation."""
+
+SAMPLE_WAYS: dict[str, dict[str, Any]] = {
+    "means": {},
+    "permutation": {"release": "permutation", "features": "kernel", "permutations": PERMUTATIONS},
+    "votes": {"release": "aggregate"},
+    "table": {"release": "table", "permutations": PERMUTATIONS},
+    "auto": {"release": "auto", "permutations": PERMUTATIONS},
 }
 
 
@@ -188,7 +198,7 @@ def power_run(law: str, n: int, epsilon: float, number: int) -> Answers:
     found: dict[str, float] = {}
     named = groups(law)
     for way, (procedure, chosen) in WAYS.items():
-        if "table" in way and law.endswith("10"):
+        if way == "table" and law.endswith("10"):
             continue
         own = dict(chosen)
         if named is not None:
@@ -198,6 +208,19 @@ def power_run(law: str, n: int, epsilon: float, number: int) -> Answers:
         if way == "table":
             found |= held(law, result)
     return found
+
+
+def shift_run(d: int, n: int, epsilon: float, number: int) -> Answers:
+    """Compare two samples at a curator in every way."""
+    rng = np.random.default_rng([n, round(1000 * epsilon), d, number])
+    first, second = normal(n, d, rng) / 8 + 0.5, normal(n, d, rng) / 8 + 0.5
+    second[:, 0] += 0.5 / 8
+    values = [np.clip(first, 0, 1), np.clip(second, 0, 1)]
+    return {
+        way: asked("curated_two_sample", values, epsilon, number, rng, dict(chosen)).reject
+        for way, chosen in SAMPLE_WAYS.items()
+        if way != "table" or d <= 5
+    }
 
 
 @functools.cache
@@ -268,6 +291,10 @@ def cells() -> list[Cell]:
         Cell(f"power {law} n={n} ε={epsilon:g}", POWER_RUNS, functools.partial(power_run, law, n, epsilon))
         for law, n, epsilon in POWER
     ]
+    made += [
+        Cell(f"shift d={d} n={n} ε={epsilon:g}", POWER_RUNS, functools.partial(shift_run, d, n, epsilon))
+        for d, n, epsilon in SHIFTS
+    ]
     return made + [
         Cell(
             f"level {kind} d={d} n={n} ε={epsilon:g}",
@@ -280,7 +307,12 @@ def cells() -> list[Cell]:
 
 def parts(counts: Counts) -> dict[str, str]:
     """Write the tables of the page."""
-    power, widths, levels = {}, {}, {}
+    power, widths, levels, shifts = {}, {}, {}, {}
+    for d, n, epsilon in SHIFTS:
+        cell = f"shift d={d} n={n} ε={epsilon:g}"
+        shifts[f"{d}, {n}, {epsilon:g}"] = {way: counts.shown(cell, way, ".2f") for way in SAMPLE_WAYS} | {
+            "runs": str(counts.runs[cell])
+        }
     for law, n, epsilon in POWER:
         cell, head = f"power {law} n={n} ε={epsilon:g}", f"{law}, {n}, {epsilon:g}"
         power[head] = {way: counts.shown(cell, way, ".2f") for way in WAYS} | {"runs": str(counts.runs[cell])}
@@ -296,6 +328,7 @@ def parts(counts: Counts) -> dict[str, str]:
         } | {"runs": str(counts.runs[cell])}
     return {
         "power": table(power, "law, units, ε"),
+        "shifts": table(shifts, "columns, units a sample, ε"),
         "level": level_statement(counts) + table(levels, "columns, how many, units, ε"),
         "coverage": table({head: row for head, row in widths.items() if any(row.values())}, "law, units, ε"),
     }

@@ -83,6 +83,12 @@ class Aligned:
     digest: str
 
 
+def declaring(study: Study, tables: Sequence[Table]) -> Study:
+    """Return a local study that declares its owners' numbers of units, by which ``auto`` chooses."""
+    owners = (o.model_copy(update={"units": t.units}) for o, t in zip(study.owners, tables, strict=True))
+    return study.model_copy(update={"owners": tuple(owners)})
+
+
 def run(
     procedure: Procedure,
     study: Study,

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from tacit.in_process.runner import local_study, run, seed_text
+from tacit.in_process.runner import declaring, local_study, run, seed_text
 from tacit.in_process.samples import ArrayTable, drawing
 from tacit.local.inputs import Missing, by_argument_names, read_variables
 from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult
@@ -82,7 +82,7 @@ def joint_independence(
             noisy number of those that reject, for epsilon alone, with a p-value; of three variables or more
             it finds more where epsilon is small. "table" releases a noisy table of the columns' cells between
             private quantiles, for epsilon alone: a p-value, and correlations with intervals; ``categories``
-            says how many cells. "auto" chooses by the number of variables and epsilon.
+            says how many cells. "auto" chooses by the columns, epsilon and the number of rows.
         parameters: further parameters of the procedure, such as ``category_similarity``, or ``graph``, each
             child's parents by name: are the graph's noises independent?
 
@@ -122,6 +122,8 @@ def joint_independence(
         seed=seed_text(seed),
     )
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
+    if method == "auto":
+        study = declaring(study, [table])
     with by_argument_names():
         result = run(procedure, study, [table], OpenDPNoise())
     if not isinstance(result, DecisionResult | JointIndependenceResult | CellsTableResult):

@@ -7,7 +7,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import Setting, local_study, owner_names, run, seed_text, two_sample_procedure
+from tacit.in_process.runner import (
+    Setting,
+    declaring,
+    local_study,
+    owner_names,
+    run,
+    seed_text,
+    two_sample_procedure,
+)
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
 from tacit.local.inputs import read_with_units
 from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult, TwoSampleResult
@@ -58,7 +66,7 @@ Features = Literal["auto", "columns", "me", "scf", "kernel"]
 Calibration = Literal["tight", "paper"]
 Null = Literal["auto", "noise-aware", "weighted", "asymptotic"]
 Statistic = Literal["auto", "noise-aware", "mmd", "max"]
-Release = Literal["mean-covariance", "statistic", "permutation", "aggregate", "table"]
+Release = Literal["mean-covariance", "statistic", "permutation", "aggregate", "table", "auto"]
 
 DEFAULTS = {"features": "auto", "statistic": "auto", "null": "auto", "calibration": "tight"}
 
@@ -80,7 +88,7 @@ def kernel_two_sample(
     epsilon: float,
     delta: float,
     setting: Literal["curator"],
-    release: Literal["aggregate", "table"],
+    release: Literal["aggregate", "table", "auto"],
     **arguments: Any,
 ) -> JointIndependenceResult | CellsTableResult: ...
 
@@ -209,6 +217,8 @@ def kernel_two_sample(
     )
     study = with_new_defaults(study)
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
+    if release == "auto":
+        study = declaring(study, tables)
     result = run(procedure, study, tables, OpenDPNoise())
     if not isinstance(result, TwoSampleResult | DecisionResult | JointIndependenceResult | CellsTableResult):
         raise TypeError(f"{study.procedure} has no result of its own")

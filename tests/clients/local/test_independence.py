@@ -9,10 +9,12 @@ import pytest
 
 from tacit.errors import InputError
 from tacit.local import (
+    CellsTableResult,
     DecisionResult,
     distance_correlation,
     independence_table,
     joint_independence,
+    kernel_two_sample,
     screening,
 )
 
@@ -99,3 +101,34 @@ def test_every_test_of_dependence_takes_one_row_a_unit(name: str) -> None:
     ):
         with pytest.raises(InputError, match=message):
             TESTS[name](**({"unit_rows": "one"} | chosen))
+
+
+def test_a_table_and_auto_have_a_p_value_and_estimates() -> None:
+    """At 800 rows auto takes the table; dependence so strong is missed with probability below 1e-9."""
+    rng = np.random.default_rng(0)
+    x = rng.random(800)
+    for method in ("table", "auto"):
+        result = joint_independence(
+            x, x + 0.1 * rng.random(800), epsilon=1, bounds=(0, 1.1), method=method, seed=1
+        )
+        assert isinstance(result, CellsTableResult)
+        assert result.reject
+        statistic, pvalue = result
+        assert statistic > 0
+        assert pvalue <= 0.05
+        (pair,) = result.pairs
+        assert pair.correlation_interval is not None
+        assert pair.correlation_interval[0] > 0.3
+        assert "rank correlation" in result.to_svg()
+
+
+def test_blocks_and_tables_serve_one_party_of_two_sides_and_of_two_samples() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random(800)
+    for method in ("aggregate", "table"):
+        found = distance_correlation(x, x, epsilon=2, bounds=(0, 1), mode="curator", method=method, seed=1)
+        assert found.pvalue < 0.05
+        compared = kernel_two_sample(
+            x, x**3, epsilon=2, delta=0, bounds=(0, 1), setting="curator", release=method, seed=1
+        )
+        assert compared.pvalue < 0.05

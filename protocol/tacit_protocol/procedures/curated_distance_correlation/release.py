@@ -226,12 +226,12 @@ class CuratedDistanceCorrelationParameters(StrictModel):
 
     added_fields: ClassVar[frozenset[str]] = frozenset({"method", "blocks", "categories"})
 
-    method: Literal["permutation", "aggregate", "table"] = Field(
+    method: Literal["permutation", "aggregate", "table", "auto"] = Field(
         "permutation",
         description=(
             "Three noisy roots and a private decision on all units; or, as joint_independence has them, the "
             "noisy number of blocks of units that reject, with a p-value, or a noisy table of cells between "
-            "private quantiles, with a p-value and estimates of the cells."
+            "private quantiles, with a p-value and estimates of the cells; auto takes one of these two."
         ),
     )
     blocks: Annotated[int, Field(ge=1, le=BLOCKS_MAX)] | None = Field(

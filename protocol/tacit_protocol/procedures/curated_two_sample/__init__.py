@@ -39,7 +39,6 @@ from tacit_protocol.procedures.base import (
     StudyError,
     common_fields,
     decided,
-    parse_parameters,
     public_seed,
     require_shared_columns,
     step,
@@ -54,6 +53,7 @@ from tacit_protocol.procedures.curated_two_sample.plan import (
     Permuted,
     joint_study,
     method_of,
+    parameters_of,
     plan_of,
     with_samples,
 )
@@ -151,7 +151,7 @@ class CuratedTwoSampleResult(TwoSampleResult):
     absent_fields: ClassVar[bool] = True
 
 
-BY_PERMUTATION = ("permutation", "aggregate")
+BY_PERMUTATION = ("permutation", "aggregate", "auto")
 """Releases of permutation tests."""
 
 KEPT_FOR_HISTORY = (
@@ -228,9 +228,9 @@ class CuratedTwoSample(Procedure):
         """Return what a study's verdict is: a test, or a decision alone."""
         joint = joint_study(study)
         if joint is not None:
-            tables = joint.parameters["method"] == "table"
+            tables = issubclass(JOINT.verdict_type(joint), CellsTableResult)
             return CuratedTwoSampleTable if tables else CuratedTwoSampleBlocks
-        release = parse_parameters(CuratedTwoSampleParameters, study).release
+        release = parameters_of(study).release
         return CuratedTwoSampleDecision if release == "permutation" else CuratedTwoSampleResult
 
     def cost(self, study: Study) -> Guarantee:

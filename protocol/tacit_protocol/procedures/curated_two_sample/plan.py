@@ -96,9 +96,13 @@ STATISTIC_FEATURES_MAX = 1000
 """Most coordinates behind the private statistic, which needs their second moment; default features leave out
 pairs of columns above it."""
 
-Form = Literal["max", "mmd", "noise-aware", "paired", "ridge", "permutation", "aggregate", "table"]
+Form = Literal["max", "mmd", "noise-aware", "paired", "ridge", "permutation", "aggregate", "table", "auto"]
 Vectors = CuratedAdditiveRelease | CuratedMomentRelease | PairedRelease | RidgeRelease
 Permuted = PermutedFeatures | PermutedKernel
+
+
+JOINT_RELEASES = ("aggregate", "table", "auto")
+"""Releases that are joint independence's."""
 
 
 class ChoiceError(StudyError):
@@ -110,12 +114,13 @@ class CuratedChoice(FeatureParameters):
 
     added_fields: ClassVar[frozenset[str]] = FeatureParameters.added_fields | {"blocks", "categories"}
 
-    release: Literal["mean-covariance", "statistic", "permutation", "aggregate", "table"] = Field(
+    release: Literal["mean-covariance", "statistic", "permutation", "aggregate", "table", "auto"] = Field(
         "mean-covariance",
         description=(
             "What leaves the curator: noisy means and covariances; one decision; one number (weak, kept for "
             "history); the noisy number of blocks of units that reject; or a noisy table of the sample and "
-            "the columns' cells. The last two are joint_independence's, and pure."
+            "the columns' cells. The last two are joint_independence's, and pure; auto is one of them, or a "
+            "decision of several columns."
         ),
     )
     blocks: Annotated[int, Field(ge=1, le=BLOCKS_MAX)] | None = Field(
@@ -156,10 +161,10 @@ class CuratedChoice(FeatureParameters):
 
 def form_of(choice: CuratedChoice) -> Form:
     """Return the form of the test. Raises ChoiceError where choices exclude or ignore each other."""
-    if choice.release in ("aggregate", "table"):
+    if choice.release in JOINT_RELEASES:
         if choice.features != "auto":
             raise ChoiceError(f"release '{choice.release}' has no features: leave parameter features out")
-        joint: Form = "table" if choice.release == "table" else "aggregate"
+        joint = cast(Form, choice.release)
         _refuse_idle_parameters(choice, joint)
         return joint
     if choice.release == "permutation":
@@ -197,7 +202,7 @@ def _means_form(choice: CuratedChoice) -> Form:
 
 def _refuse_idle_parameters(choice: CuratedChoice, form: Form) -> None:
     acting = acting_parameters(choice.features, choice)
-    if form in ("aggregate", "table"):
+    if form in JOINT_RELEASES:
         acting = dict.fromkeys(acting, False)
     if choice.features == "kernel":
         acting |= {"kernel": True, "bandwidth": True, "category_similarity": True}
@@ -208,9 +213,9 @@ def _refuse_idle_parameters(choice: CuratedChoice, form: Form) -> None:
         "mean_share": form in ("mmd", "noise-aware"),
         "regularisation": form in ("ridge", "paired"),
         "replicates": form == "noise-aware",
-        "permutations": form in ("permutation", "table"),
-        "blocks": form == "aggregate",
-        "categories": form == "table",
+        "permutations": form in ("permutation", "table", "auto"),
+        "blocks": form in ("aggregate", "auto"),
+        "categories": form in ("table", "auto"),
     }
     name = idle_parameter(choice, acting)
     if name is not None:
@@ -279,6 +284,7 @@ def method_of(choice: CuratedChoice, form: Form) -> str:
         "permutation": f"private decision of {choice.permutations} permutations",
         "aggregate": "blocks that reject",
         "table": "table of cells",
+        "auto": "blocks or cells",
     }
     features = {
         "auto": "column-wise and pairwise features",
@@ -420,13 +426,25 @@ SAMPLE = "sample"
 """Name of the column that says which sample a unit is in."""
 
 
+def parameters_of(study: Study) -> CuratedTwoSampleParameters:
+    """Read a study's parameters; of several columns ``auto`` is the private decision of the whole kernel.
+
+    Of one column it is joint independence's; and so where the study says how many blocks or categories.
+    """
+    asked = parse_parameters(CuratedTwoSampleParameters, study)
+    named = asked.blocks or asked.categories or asked.features != "auto"
+    if asked.release != "auto" or named or len(study.domain.columns) == 1:
+        return asked
+    return asked.model_copy(update={"release": "permutation", "features": "kernel"})
+
+
 def joint_study(study: Study) -> Study | None:
     """Return the study of joint independence that one by blocks or a table asks for; None of other releases.
 
     The sample, which is public, is the last column of its domain.
     """
-    parameters = parse_parameters(CuratedTwoSampleParameters, study)
-    if form_of(parameters) not in ("aggregate", "table"):
+    parameters = parameters_of(study)
+    if form_of(parameters) not in JOINT_RELEASES:
         return None
     samples_of(study, parameters)
     names = [column.name for column in study.domain.columns]
@@ -467,7 +485,7 @@ class OfSample:
 
 def with_samples(study: Study, joint: Study, table: PooledTable) -> PooledTable:
     """Return the owners' tables with the column of their samples."""
-    samples = samples_of(study, parse_parameters(CuratedTwoSampleParameters, study))
+    samples = samples_of(study, parameters_of(study))
     parts = {
         name: OfSample(table.parts[name], joint.domain, place)
         for place, names in enumerate(samples)
@@ -479,7 +497,7 @@ def with_samples(study: Study, joint: Study, table: PooledTable) -> PooledTable:
 @planned_once
 def plan_of(study: Study) -> CuratedPlan:
     """Read a study; raises StudyError where it cannot be run as written."""
-    parameters = parse_parameters(CuratedTwoSampleParameters, study)
+    parameters = parameters_of(study)
     samples = samples_of(study, parameters)
     seed = public_seed(study, LOCATIONS_STREAM)
     rng = np.random.default_rng(seed)

@@ -17,7 +17,7 @@ quantiles: pure epsilon, a p-value and estimates with intervals; several owners 
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -140,7 +140,14 @@ PERMUTATIONS_STREAM, BLOCKS_STREAM = 3, 4
 """Spawn keys under the study's seed of the permutations, of all units and of each block's."""
 
 AGGREGATE_EPSILON_MAX = 1.0
-"""Largest epsilon at which auto takes aggregation, of three variables or more (docs/benchmarks)."""
+"""Largest epsilon at which auto takes aggregation where no table can be, or a kernel is named."""
+
+AUTO_NOISE, AUTO_UNITS = 4.0, 1000
+"""How much more variance than n auto lets a table of two cells a column have, with so many units: weak
+dependence of many is what tables see, strong dependence of few what blocks do (docs/benchmarks)."""
+
+KERNEL_BY_DEFAULT = ("gaussian", None, 0.0)
+"""Kernel, bandwidth and category_similarity where a study names none."""
 
 TABLE_RELEASED = (
     "private quantiles of every numeric column, and noisy counts of the units in the cells between them and "
@@ -621,10 +628,19 @@ def _by_sender(study: Study, units: Mapping[str, int | None]) -> dict[str, int |
 
 @planned_once
 def _plan(study: Study) -> _Plan:
-    parameters = parse_parameters(JointIndependenceParameters, study)
-    aggregates = _aggregates(parameters, study)
-    tabulates = _tabulates(parameters, study)
-    if not (aggregates or tabulates) and rank_max(study.level, parameters.permutations + 1) < 1:
+    asked = parse_parameters(JointIndependenceParameters, study)
+    names = [column.name for column in study.domain.columns]
+    groups = asked.groups if asked.groups is not None else tuple((name,) for name in names)
+    if not 2 <= len(groups) <= VARIABLES_MAX:
+        raise StudyError(f"the test takes 2 to {VARIABLES_MAX} variables; put columns together in groups")
+    grouped = [name for group in groups for name in group]
+    if len(set(grouped)) != len(grouped):
+        raise StudyError("parameter groups: a column may be in one group only")
+    if set(grouped) != set(names):
+        raise StudyError("parameter groups: the groups together must name the study's columns, all of them")
+    parameters = _chosen(asked, study, groups) if asked.method == "auto" else asked
+    aggregates = parameters.method == "aggregate"
+    if parameters.method == "permutation" and rank_max(study.level, parameters.permutations + 1) < 1:
         raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
     without_width = parameters.kernel in ("distance", "linear")
     if without_width and (parameters.bandwidth or parameters.category_similarity):
@@ -633,18 +649,9 @@ def _plan(study: Study) -> _Plan:
         )
     if not aggregates and (parameters.blocks or parameters.graph):
         raise StudyError("parameters blocks and graph are of method aggregate; leave them out")
-    names = [column.name for column in study.domain.columns]
-    groups = parameters.groups if parameters.groups is not None else tuple((name,) for name in names)
-    if not 2 <= len(groups) <= VARIABLES_MAX:
-        raise StudyError(f"the test takes 2 to {VARIABLES_MAX} variables; put columns together in groups")
-    grouped = [name for group in groups for name in group]
-    if len(set(grouped)) != len(grouped):
-        raise StudyError("parameter groups: a column may be in one group only")
-    if set(grouped) != set(names):
-        raise StudyError("parameter groups: the groups together must name the study's columns, all of them")
     if parameters.graph is not None:
         _check_graph(parameters, study)
-    if tabulates:
+    if parameters.method == "table":
         table = _table_plan(parameters, study, groups)
         return _Plan(parameters, groups, study.averages_rows, False, table.guarantee, table)
     if parameters.categories is not None:
@@ -653,17 +660,49 @@ def _plan(study: Study) -> _Plan:
     return _Plan(parameters, groups, study.averages_rows, aggregates, guarantee)
 
 
-def _tabulates(parameters: JointIndependenceParameters, study: Study) -> bool:  # noqa: ARG001
-    """Say whether the method is a table of cells, from the study alone."""
-    return parameters.method == "table"
+def _chosen(
+    asked: JointIndependenceParameters, study: Study, groups: tuple[tuple[str, ...], ...]
+) -> JointIndependenceParameters:
+    """Return what auto stands for: a function of the study alone, units as far as it declares them.
+
+    A table where its noise is no more than all else, or up to AUTO_NOISE times that with AUTO_UNITS or more;
+    otherwise blocks, tested with distances. Whoever names a kernel asks for one: blocks where several owners
+    have no curator, or of three variables and more at small epsilon, else permutations.
+    """
+    several = study.curator is None and len(study.owners) > 1
+    blocks = asked.model_copy(update={"method": "aggregate"})
+    if asked.graph is not None or asked.blocks is not None:
+        return blocks
+    if (asked.kernel, asked.bandwidth, asked.category_similarity) != KERNEL_BY_DEFAULT:
+        small = len(groups) >= 3 and study.budget.epsilon <= AGGREGATE_EPSILON_MAX
+        return blocks if several or small else asked.model_copy(update={"method": "permutation"})
+    table = asked.model_copy(update={"method": "table"})
+    try:
+        plan = _table_plan(table, study, groups)
+    except StudyError:
+        plan = None
+    if plan is not None:
+        declared = [count for count in _by_sender(study, _declared(study)).values() if count is not None]
+        if len(declared) < len(study.senders):
+            return table
+        units = sum(declared) / len(declared)
+        share = (
+            plan.noise.variance * math.prod(replace(plan, categories=2).shape(0)) / units
+            if units
+            else math.inf
+        )
+        if share <= 1 or (share <= AUTO_NOISE and units >= AUTO_UNITS) or asked.categories is not None:
+            return table
+    elif not several and study.budget.epsilon > AGGREGATE_EPSILON_MAX:
+        return asked.model_copy(update={"method": "permutation"})
+    return blocks.model_copy(update={"kernel": "distance"})
 
 
 def _table_plan(
     parameters: JointIndependenceParameters, study: Study, groups: tuple[tuple[str, ...], ...]
 ) -> TablePlan:
     """Return what a table fixes; raises StudyError where the study's columns make none."""
-    kernels = (parameters.kernel, parameters.bandwidth, parameters.category_similarity)
-    if kernels != ("gaussian", None, 0.0):
+    if (parameters.kernel, parameters.bandwidth, parameters.category_similarity) != KERNEL_BY_DEFAULT:
         raise StudyError(
             "method table has no kernel: leave kernel, bandwidth and category_similarity out, or ask for "
             "method permutation or aggregate"
@@ -696,16 +735,6 @@ def _required(table: TablePlan | None) -> TablePlan:
 
 def _declared(study: Study) -> dict[str, int | None]:
     return {owner.name: owner.units for owner in study.owners}
-
-
-def _aggregates(parameters: JointIndependenceParameters, study: Study) -> bool:
-    """Say whether the method is aggregation, from the study alone."""
-    if parameters.method != "auto":
-        return parameters.method == "aggregate"
-    if parameters.graph is not None or (study.curator is None and len(study.owners) > 1):
-        return True
-    variables = len(parameters.groups or study.domain.columns)
-    return variables >= 3 and study.budget.epsilon <= AGGREGATE_EPSILON_MAX
 
 
 def _check_graph(parameters: JointIndependenceParameters, study: Study) -> None:

@@ -12,7 +12,11 @@ from two_sample_cases import study_of as owners_study
 from tacit_protocol.domain import Domain, PooledTable
 from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.procedures.base import StudyError
-from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample, CuratedTwoSampleTable
+from tacit_protocol.procedures.curated_two_sample import (
+    CuratedTwoSample,
+    CuratedTwoSampleDecision,
+    CuratedTwoSampleTable,
+)
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 PROCEDURE = CuratedTwoSample()
@@ -187,3 +191,14 @@ def test_a_table_says_of_every_column_how_it_depends_on_the_sample() -> None:
     assert second is not None
     assert second[0] < 0.1
     assert PROCEDURE.panels(study, verdict.model_dump(mode="json"), {})
+
+
+def test_auto_is_a_decision_of_several_columns_and_a_p_value_of_one() -> None:
+    one = study_of(domain_of(1), {"release": "auto"}, delta=0.0)
+    assert PROCEDURE.verdict_type(one) is CuratedTwoSampleTable
+    several = study_of(NUMERIC, {"release": "auto"}, delta=0.0)
+    PROCEDURE.check(several)
+    assert PROCEDURE.verdict_type(several) is CuratedTwoSampleDecision
+    table = pool(NUMERIC, uniform(NUMERIC, 20, 1), uniform(NUMERIC, 21, 2))
+    release = release_of(PROCEDURE, several, table, SeededNoise(1))
+    assert isinstance(PROCEDURE.assemble(several, {"curator": release}), CuratedTwoSampleDecision)

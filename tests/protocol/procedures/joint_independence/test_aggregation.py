@@ -21,7 +21,11 @@ from tacit_protocol.procedures.aggregation import (
     laplace_sum_tail,
 )
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release
-from tacit_protocol.procedures.joint_independence import JointIndependence, JointIndependenceResult
+from tacit_protocol.procedures.joint_independence import (
+    JointIndependence,
+    JointIndependenceDecision,
+    JointIndependenceResult,
+)
 
 Floats = np.typing.NDArray[np.float64]
 
@@ -247,11 +251,27 @@ def test_auto_looks_at_public_numbers_alone() -> None:
         PROCEDURE.check(study)
         return PROCEDURE.verdict_type(study) is JointIndependenceResult
 
-    assert aggregates(epsilon=0.1, numeric=3)
-    assert not aggregates(epsilon=0.1)
-    assert aggregates(epsilon=5.0, owners=2)
-    assert not aggregates(epsilon=5.0, numeric=3)
-    assert not aggregates(epsilon=5.0, owners=2, curated=True)
+    assert aggregates(epsilon=0.3, units=300), "a table of so few units is mostly noise"
+    assert not aggregates(epsilon=0.3, units=1000)
+    assert not aggregates(epsilon=1.0, units=300)
+    assert aggregates(epsilon=0.3, units=1000, numeric=5)
+    assert not aggregates(epsilon=1.0, units=300, owners=2)
+    assert not aggregates(epsilon=1.0), "units that nobody declares are taken to be many"
+    assert aggregates(epsilon=1.0, units=1000, numeric=20), "so many columns make no table"
+    permuted = study_of(20, {"method": "auto"}, epsilon=5.0)
+    assert PROCEDURE.verdict_type(permuted) is JointIndependenceDecision
+
+
+def test_auto_takes_a_kernel_that_is_named() -> None:
+    def verdict(numeric: int, epsilon: float, **given: Any) -> type:
+        study = study_of(numeric, {"method": "auto", "bandwidth": 0.2}, epsilon=epsilon, **given)
+        PROCEDURE.check(study)
+        return PROCEDURE.verdict_type(study)
+
+    assert verdict(3, 0.1) is JointIndependenceResult
+    assert verdict(2, 0.1) is JointIndependenceDecision
+    assert verdict(2, 5.0, owners=2) is JointIndependenceResult
+    assert verdict(3, 5.0) is JointIndependenceDecision
 
 
 def test_new_studies_of_several_agents_state_the_one_method_they_can_answer() -> None:
