@@ -56,6 +56,7 @@ from tacit_protocol.procedures.base import (
     common_fields,
     decided,
     parse_parameters,
+    planned_once,
     require_shared_columns,
 )
 from tacit_protocol.procedures.populations import (
@@ -616,6 +617,7 @@ def _row(label: str, votes: float, law: VotesLaw, level: float) -> Row:
     return Row(label, mean, mean - half, mean + half, abs(mean) > half)
 
 
+@planned_once
 def plan_of(study: Study) -> _Plan:
     """Return what a study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(AggregatedTestParameters, study)

@@ -346,6 +346,7 @@ class DistancePlan:
         )
 
 
+@planned_once
 def joint_study(study: Study) -> Study | None:
     """Return the study of joint independence whose blocks or table a study asks for; None of permutations.
 
