@@ -13,7 +13,7 @@ the same laws (``tacit.planning.simulation.SimulatedNoise``).
 import functools
 import math
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -61,6 +61,9 @@ POWER = (
 )
 POWER_RUNS = 100
 
+PLANNED = ("default", "two rounds, 2 cells", "two rounds, 3 cells")
+"""The ways between which the planner chooses: the second and third of them."""
+
 WAYS: dict[str, dict[str, Any]] = {
     "default": {},
     "two rounds, 2 cells": {"method": "two-round", "categories": 2},
@@ -68,6 +71,16 @@ WAYS: dict[str, dict[str, Any]] = {
     "one round": {"method": "one-round"},
     "sketch": {"method": "sketch", "delta": DELTA},
 }
+
+STATED: dict[str, tuple[float, Literal["linear", "quadratic"]]] = {
+    "linear": (0.91, "linear"),
+    "quadratic": (0.95, "quadratic"),
+    "correlation .3": (0.3, "linear"),
+    "log-normal": (0.5, "linear"),
+}
+"""What an analyst states who plans: the law's correlation, or that of its square. A circle is neither."""
+
+PLANNED_RUNS = 200
 
 VOTES, VOTE_LEVEL, VOTE_PERMUTATIONS = 10, 0.2, 19
 PUBLIC_UNITS_MAX, PUBLIC_PERMUTATIONS = 5000, 39
@@ -127,6 +140,35 @@ def power_run(law: str, n: int, epsilon: float, number: int) -> Answers:
     if n <= PUBLIC_UNITS_MAX:
         found["no privacy"] = _permuted(x, y, PUBLIC_PERMUTATIONS, rng) <= LEVEL
     return found
+
+
+def choice_run(law: str, n: int, epsilon: float, number: int) -> Answers:
+    """Let the planner choose, told the effect and no row: which of the ways it takes."""
+    size, shape = STATED[law]
+    candidates = [way for way in PLANNED if way != "default"]
+    chosen = tacit.local.plan_choice(
+        n,
+        epsilon=epsilon,
+        delta=0.0,
+        procedure="distance_correlation",
+        columns=["x", "y"],
+        bounds=(0, 1),
+        effect=size,
+        shape=shape,
+        permutations=PERMUTATIONS,
+        candidates=[WAYS[way] for way in candidates],
+        runs=PLANNED_RUNS,
+        seed=number + 1,
+    )
+    return {way: chosen.best == WAYS[way] for way in candidates}
+
+
+def _planned(counts: Counts, law: str, n: int, epsilon: float) -> str | None:
+    """Return the way that the planner chose; of no stated effect the default, None where it was not asked."""
+    cell = f"choice {law} n={n} ε={epsilon:g}"
+    if law in STATED and not counts.runs[cell]:
+        return None
+    return next((way for way in PLANNED if counts.hits.get((cell, way))), "default")
 
 
 def _covered(law: str, result: AnsweredCorrelationResult) -> Answers:
@@ -229,6 +271,11 @@ def cells() -> list[Cell]:
         Cell(f"power {law} n={n} ε={epsilon:g}", POWER_RUNS, functools.partial(power_run, law, n, epsilon))
         for law, n, epsilon in POWER
     ]
+    made += [
+        Cell(f"choice {law} n={n} ε={epsilon:g}", 1, functools.partial(choice_run, law, n, epsilon))
+        for law, n, epsilon in POWER
+        if law in STATED
+    ]
     return made + [
         Cell(f"level {kind} n={n} ε={epsilon:g}", LEVEL_RUNS, functools.partial(level_run, kind, n, epsilon))
         for kind, n, epsilon in NULLS
@@ -241,7 +288,11 @@ def parts(counts: Counts) -> dict[str, str]:
     for law, n, epsilon in POWER:
         cell, head = f"power {law} n={n} ε={epsilon:g}", f"{law}, {n}, {epsilon:g}"
         ways = (*WAYS, "votes", "no privacy")
-        power[head] = {way: counts.shown(cell, way, ".2f") for way in ways} | {"runs": str(counts.runs[cell])}
+        planned = _planned(counts, law, n, epsilon)
+        power[head] = {way: counts.shown(cell, way, ".2f") for way in ways} | {
+            "planned": "" if planned is None else counts.shown(cell, planned, ".2f"),
+            "runs": str(counts.runs[cell]),
+        }
         widths[head] = {
             f"{name}, {what}": counts.shown(cell, f"{name} {what}", ".2f")
             for name in ("distance correlation", "Cramér's V", "rank correlation")

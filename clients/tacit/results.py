@@ -21,6 +21,7 @@ from tacit.atomic_write import written_whole
 from tacit.database.released import ReleasedDatabase, databases_of, only_database
 from tacit.errors import InputError, PlottingError, VerificationFailedError
 from tacit_protocol.messages.study import Release, Study, VerdictMessage
+from tacit_protocol.procedures.aggregated_test import AggregatedTestResult
 from tacit_protocol.procedures.association import AssociationResult
 from tacit_protocol.procedures.counts.base import NoisyTables
 from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
@@ -38,14 +39,16 @@ from tacit_protocol.procedures.joint_independence import JointIndependenceResult
 from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
 from tacit_protocol.procedures.kernel_two_sample.statistic import LocationComparison
 from tacit_protocol.procedures.means.max_form import Comparison
+from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.procedures.screening import ScreenedColumn, ScreeningVerdict
 from tacit_protocol.procedures.stratified_table import StratifiedTableResult
 from tacit_protocol.procedures.survival import SurvivalCurve, SurvivalResult
-from tacit_protocol.reporting.charts import Chart, Panel, chart_of, panels_of, short
+from tacit_protocol.reporting.charts import Chart, Panel, chart_of, panels_of, percent, short
 from tacit_protocol.reporting.report import Reported, report_html
 from tacit_protocol.reporting.svg import COLOURS, stacked_documents, stacked_svg
 from tacit_protocol.terminal import printable
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, ProcedureResult, Source
+from tacit_protocol.verdicts.presentation import HeatPanel
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,8 +57,10 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "AggregatedTestResult",
     "AnsweredCorrelationResult",
     "AssociationResult",
+    "CellsTableResult",
     "Comparison",
     "CuratedDistanceCorrelationResult",
     "DatabaseResult",
@@ -155,6 +160,9 @@ LINE_HEIGHT = 0.25
 
 STANDS_OUT, USUAL = "tab:red", "tab:blue"
 
+HEAT_ALPHA, HEAT_WRITTEN_MAX = 0.6, 8
+"""How strong the colours of cells are under what is written in them, and most columns with numbers."""
+
 
 def figure_of(panels: Sequence[Panel]) -> "Figure":
     """Return one figure with every panel below the last.
@@ -168,12 +176,18 @@ def figure_of(panels: Sequence[Panel]) -> "Figure":
     except ImportError as error:
         raise PlottingError("plot() needs matplotlib: pip install matplotlib; or use to_svg()") from error
     charts = [chart_of(panel) for panel in panels]
-    heights = [HEIGHTS.get(chart.kind, 1.3 + LINE_HEIGHT * len(chart.items)) for chart in charts]
+    lines = [len(chart.items if chart.heat is None else chart.heat.rows) for chart in charts]
+    heights = [
+        HEIGHTS.get(chart.kind, 1.3 + LINE_HEIGHT * own) for chart, own in zip(charts, lines, strict=True)
+    ]
     with mpl.rc_context({"text.parse_math": False}):  # a name is no formula
         figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
         all_axes = figure.subplots(len(charts), squeeze=False, height_ratios=heights)
         for chart, axes in zip(charts, all_axes[:, 0], strict=True):
-            _draw(chart, axes)
+            if chart.heat is None:
+                _draw(chart, axes)
+            else:
+                _draw_heat(chart, chart.heat, axes)
     return figure
 
 
@@ -215,6 +229,21 @@ def _draw(chart: Chart, axes: "Axes") -> None:
         axes.set_yticks(range(len(chart.items)), [printable(short(item.label)) for item in chart.items])
     if chart.items:
         axes.set_ylim(len(chart.items) - 0.5, -0.5)
+
+
+def _draw_heat(chart: Chart, heat: HeatPanel, axes: "Axes") -> None:
+    """Draw a table as coloured cells with their shares, where there is room."""
+    low, high = chart.x
+    axes.set_title(printable(chart.title), fontsize="small")
+    axes.imshow(heat.values, cmap="RdBu", vmin=low, vmax=high, aspect="auto", alpha=HEAT_ALPHA)
+    axes.set_xticks(range(len(heat.columns)), [printable(short(label)) for label in heat.columns])
+    axes.set_yticks(range(len(heat.rows)), [printable(short(label)) for label in heat.rows])
+    axes.tick_params(labelsize="x-small")
+    axes.set_ylabel(printable(short(heat.of[0])), fontsize="small")
+    axes.set_xlabel(f"{printable(short(heat.of[1]))}: {chart.unit}", fontsize="small")
+    for row, shares in enumerate(heat.shown if len(heat.columns) <= HEAT_WRITTEN_MAX else ()):
+        for column, share in enumerate(shares):
+            axes.text(column, row, f"{percent(share)} %", ha="center", va="center", fontsize="x-small")
 
 
 def _draw_histogram(chart: Chart, axes: "Axes") -> None:

@@ -209,6 +209,7 @@ DECLINE_TYPE = "application/vnd.tacit.decline.v1+json"
 CANCELLATION_TYPE = "application/vnd.tacit.cancellation.v1+json"
 SEALED_RELEASE_TYPE = "application/vnd.tacit.sealed-release.v1+json"
 RECEIPT_TYPE = "application/vnd.tacit.receipt.v1+json"
+ACCEPTANCE_TYPE = "application/vnd.tacit.acceptance.v1+json"
 ALIGNMENT_TYPE = "application/vnd.tacit.alignment.v1+json"
 CATALOGUE_TYPE = "application/vnd.tacit.catalogue.v1+json"
 
@@ -248,6 +249,7 @@ class Envelope(StrictModel):
             "application/vnd.tacit.cancellation.v1+json",
             "application/vnd.tacit.sealed-release.v1+json",
             "application/vnd.tacit.receipt.v1+json",
+            "application/vnd.tacit.acceptance.v1+json",
             "application/vnd.tacit.alignment.v1+json",
             "application/vnd.tacit.catalogue.v1+json",
         ],

@@ -1,6 +1,8 @@
 """A tester and owners who attack the release in the open that one owner's second round begins with."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -8,22 +10,56 @@ import pytest
 from fault_world import NOW, key_of, sealed
 from peer_world import RECEIVER, SENDER
 from relay_simulation import RelaySimulation, problem
-from two_round_world import PROCEDURE, make_two_round_agent, two_round_study
+from two_round_world import (
+    PROCEDURE,
+    answers_study,
+    make_answers_agent,
+    make_two_round_agent,
+    two_round_study,
+)
 
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.study import NoisyVector, Release, ReleaseMessage, Transcript
+from tacit_protocol.messages.study import (
+    AcceptanceMessage,
+    DeclineMessage,
+    NoisyVector,
+    Release,
+    ReleaseMessage,
+    Study,
+    Transcript,
+)
+from tacit_protocol.privacy.guarantee import Budget, RandomisedAnswers
 from tacit_protocol.procedures import discovery
-from tacit_protocol.signing import RELEASE_TYPE, open_envelope, sign_envelope
+from tacit_protocol.signing import ACCEPTANCE_TYPE, DECLINE_TYPE, RELEASE_TYPE, open_envelope, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent import views
+from tacit_services.agent.agent import decide
 from tacit_services.agent.schema import OUTBOX, RECEIVED, STUDIES
 from tacit_services.agent.studies import study_row
+from tacit_services.agent.tester_client import TesterRefusedError
 from tacit_services.ledger.accounts import debits_of
+from tacit_services.ledger.entries import RESERVATIONS
+from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester.tables import ACCEPTANCES
 
 
 class World(RelaySimulation):
     make = staticmethod(make_two_round_agent)
     new_study = staticmethod(two_round_study)
+
+    def reserved(self, name: str) -> list[str]:
+        """Return the studies that an owner has reserved something for."""
+        return [row.study for row in self.rows(name, RESERVATIONS)]
+
+    def outbox(self, name: str) -> list[tuple[str, str]]:
+        """Return what an owner sends: kind and outcome."""
+        return [(row.kind, row.outcome) for row in self.rows(name, OUTBOX)]
+
+    def send_alone(self) -> None:
+        """Let the sender do what it can while the receiver does nothing."""
+        self.agents[SENDER].poll(0)
+        with suppress(TesterRefusedError):
+            self.agents[SENDER].work()
 
     def spent(self, name: str) -> list[int]:
         """Return what an owner was debited, each time, in micro-epsilon."""
@@ -234,6 +270,148 @@ def test_a_column_released_before_is_read_again_and_costs_its_owner_nothing(worl
     assert world.message(RECEIVER).received == found.release_digests[SENDER] == digest(payload)
 
 
+def dear_study(**changes: Any) -> Study:
+    """Return a study that costs the receiver twelve of its twenty; two of them are too much."""
+    return two_round_study(budget=Budget.of("12", "0"), **changes)
+
+
+def test_nothing_is_spent_before_the_receiver_has_accepted(world: World) -> None:
+    study = world.ask()
+    world.send_alone()
+    assert (world.spent(SENDER), world.outbox(SENDER), world.reserved(SENDER)) == ([], [], [study])
+    world.accept()
+    assert (world.outbox(RECEIVER), world.reserved(RECEIVER)) == ([("accept", "delivered")], [study])
+    world.finish()
+    assert (world.reserved(SENDER), world.reserved(RECEIVER)) == ([], [])
+    assert (world.spent(SENDER), world.spent(RECEIVER)) == ([1_000_000], [2_000_000])
+    assert world.outbox(RECEIVER) == [("release", "delivered")]
+
+
+def test_a_receiver_without_enough_left_declines_before_the_sender_spends(world: World) -> None:
+    first = world.ask(dear_study(title="The first"))
+    world.accept()
+    second = world.ask(dear_study(title="The second"))
+    world.finish()
+    states = {row.digest: (row.state, row.problem) for row in world.rows(RECEIVER, STUDIES)}
+    assert states == {first: ("sent", None), second: ("refused", "budget-exceeded")}
+    assert (world.spent(SENDER), world.spent(RECEIVER)) == ([6_000_000], [12_000_000])
+    senders = {row.digest: (row.state, row.problem) for row in world.rows(SENDER, STUDIES)}
+    assert senders == {first: ("sent", None), second: ("refused", "study-closed")}
+    assert world.call("GET", f"/v1/studies/{second}/verdict", "ada").json() is not None
+
+
+@pytest.mark.parametrize("end", ["expiry", "cancellation", "decline", "the other's decline"])
+def test_what_was_reserved_is_given_back_when_a_study_ends(world: World, end: str) -> None:
+    """And the next study, which found no room before, finds it."""
+    study = world.ask(dear_study(title="The first"))
+    world.accept()
+    world.agents[SENDER].poll(0)
+    assert world.reserved(SENDER) == world.reserved(RECEIVER) == [study]
+    if end == "expiry":
+        world.now = dear_study().deadline + 1
+    elif end == "cancellation":
+        world.cancel(study)
+    else:
+        world.agents[RECEIVER if end == "decline" else SENDER].decline(study, None)
+    for name in (RECEIVER, SENDER, RECEIVER):
+        with suppress(TesterRefusedError):
+            world.agents[name].work()
+    assert (world.reserved(SENDER), world.reserved(RECEIVER)) == ([], [])
+    assert (world.spent(SENDER), world.spent(RECEIVER)) == ([], [])
+    world.ask(dear_study(title="The second", deadline=int(world.now) + 10**6))
+    world.finish()
+    assert world.spent(RECEIVER) == [12_000_000]
+
+
+def accepted_by(name: str, **changes: str) -> Callable[[str], bytes]:
+    def forge(study: str) -> bytes:
+        message = AcceptanceMessage(study=study, party=RECEIVER).model_copy(update=changes)
+        return sign_envelope(encode(message), ACCEPTANCE_TYPE, key_of(name))
+
+    return forge
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        accepted_by("tester"),
+        accepted_by(SENDER),
+        accepted_by("ada"),
+        accepted_by(RECEIVER, study="0" * 64),
+        accepted_by(RECEIVER, party=SENDER),
+        lambda study: sign_envelope(
+            encode(DeclineMessage(study=study, party=RECEIVER)), DECLINE_TYPE, key_of(RECEIVER)
+        ),
+        lambda _: b"{}",
+    ],
+)
+def test_a_forged_acceptance_is_not_taken_and_nothing_is_spent(
+    world: World, forge: Callable[[str], bytes]
+) -> None:
+    """By the tester, who makes the sender wait for ever at worst; nor does an honest tester store one."""
+    study = world.ask()
+    forged = forge(study)
+    answer = world.call("PUT", f"/v1/studies/{study}/acceptances/{RECEIVER}", RECEIVER, forged)
+    assert answer.status_code >= 400
+    assert world.rows("tester", ACCEPTANCES) == []
+    client = world.agents[SENDER]._client
+    genuine = client.acceptance
+    client.acceptance = lambda *_: forged  # type: ignore[method-assign]
+    world.send_alone()
+    assert (world.spent(SENDER), world.rows(SENDER, RECEIVED)) == ([], [])
+    client.acceptance = genuine  # type: ignore[method-assign]
+    world.finish()
+    assert world.spent(SENDER) == [1_000_000]
+
+
+def test_an_acceptance_of_another_study_is_not_taken(world: World) -> None:
+    first = world.ask(two_round_study(title="The first"))
+    world.accept()
+    replayed = bytes(world.rows("tester", ACCEPTANCES)[0].envelope)
+    study = world.ask(two_round_study(title="The second"))
+    answer = world.call("PUT", f"/v1/studies/{study}/acceptances/{RECEIVER}", RECEIVER, replayed)
+    assert problem(answer) == "release-refused"
+    world.agents[SENDER]._client.acceptance = lambda *_: replayed  # type: ignore[method-assign]
+    world.send_alone()
+    assert [row.study for row in world.rows(SENDER, RECEIVED)] == [first]
+    assert len(world.spent(SENDER)) == 1
+
+
+def test_an_acceptance_is_its_receivers_to_give_and_its_senders_to_read(world: World) -> None:
+    study = world.ask()
+    path = f"/v1/studies/{study}/acceptances/{RECEIVER}"
+    assert problem(world.call("GET", path, SENDER)) == "release-pending"
+    world.accept()
+    own = bytes(world.rows(RECEIVER, OUTBOX)[0].envelope)
+    assert world.call("PUT", path, RECEIVER, own).status_code == 200  # the same bytes again
+    assert world.call("GET", path, SENDER).content == own
+    for caller in (RECEIVER, "west"):
+        assert problem(world.call("GET", path, caller)) == "forbidden"
+    assert problem(world.call("PUT", path, "west", own)) == "forbidden"
+
+
+def test_a_steward_is_told_that_too_little_is_left_and_the_study_waits_on(
+    tmp_path: Path, world: World
+) -> None:
+    world.make = partial(make_two_round_agent, by_hand=True)  # type: ignore[assignment]
+    for name in world.parties:
+        world.restart_agent(name)
+    first, second = (world.ask(dear_study(title=title)) for title in ("The first", "The second"))
+    receiver = world.agents[RECEIVER]
+    receiver.poll(0)
+    assert (world.reserved(RECEIVER), world.outbox(RECEIVER)) == ([], [])
+    decide(receiver, first, partial(receiver.approve, first))
+    with pytest.raises(ProblemError) as refused:
+        decide(receiver, second, partial(receiver.approve, second))
+    assert refused.value.problem.slug == "budget-exceeded"
+    states = {row.digest: row.state for row in world.rows(RECEIVER, STUDIES)}
+    assert states == {first: "approved", second: "waiting-for-approval"}
+    assert world.reserved(RECEIVER) == [first]
+    receiver.decline(first, None)
+    decide(receiver, second, partial(receiver.approve, second))
+    assert world.reserved(RECEIVER) == [second]
+
+
 @pytest.mark.parametrize("what", ["release", "study"])
 def test_an_earlier_column_that_the_tester_exchanges_is_not_taken(world: World, what: str) -> None:
     earlier = world.ask(two_round_study(title="Earlier"))
@@ -265,8 +443,9 @@ def test_a_second_round_is_of_its_own_study_and_is_not_read_again(world: World) 
 
 def test_a_restarted_owner_sends_the_bytes_that_it_stored_and_no_other_answers(world: World) -> None:
     study = world.ask()
+    world.accept()
     world.agents[SENDER].poll(0)
-    world.agents[SENDER].confirm()
+    world.agents[SENDER].collect()
     world.agents[SENDER].run_approved()
     stored = world.package()
     world.restart_agent(SENDER)
@@ -275,3 +454,86 @@ def test_a_restarted_owner_sends_the_bytes_that_it_stored_and_no_other_answers(w
     sent = world.network.bodies[f"/v1/studies/{study}/releases/{SENDER}", "PUT"]
     assert sent == {stored}
     assert world.spent(SENDER) == [1_000_000]
+
+
+# The same attacks on randomised answers of the real procedure.
+
+
+class AnswersWorld(World):
+    make = staticmethod(make_answers_agent)
+    new_study = staticmethod(answers_study)
+
+
+@pytest.fixture
+def answering(tmp_path: Path) -> Iterator[AnswersWorld]:
+    world = AnswersWorld(tmp_path)
+    yield world
+    world.close()
+
+
+def more_retained(message: ReleaseMessage) -> Release:
+    """The same answers, said to be kept more often than the study fixes: they would be debiased by less."""
+    return with_answers(message, retention=0.9)
+
+
+def other_cells(message: ReleaseMessage) -> Release:
+    return with_answers(message, codes=3)
+
+
+def an_answer_too_few(message: ReleaseMessage) -> Release:
+    (own,) = message.release.answers.values()
+    return with_answers(message, values=own.values()[1:])
+
+
+def with_answers(message: ReleaseMessage, **changes: Any) -> Release:
+    ((name, own),) = message.release.answers.items()
+    parts = {"values": own.values(), "codes": own.codes, "retention": own.retention} | changes
+    answers = RandomisedAnswers.of(parts["values"], parts["codes"], parts["retention"])
+    return message.release.model_copy(update={"answers": {name: answers}})
+
+
+def test_randomised_answers_are_released_counted_verified_and_paid_for(answering: AnswersWorld) -> None:
+    study = answering.ask()
+    answering.finish()
+    assert answering.spent(SENDER) == answering.spent(RECEIVER) == [2_000_000]
+    found = verify_transcript(answering.transcript(study), key_of("tester").public_hex)
+    assert found.verdict.outcome == "completed"
+    assert len(found.releases[SENDER].answers["dose"].values()) == 60
+    assert answering.message(RECEIVER).received == found.release_digests[SENDER]
+
+
+@pytest.mark.parametrize("change", [more_retained, other_cells, an_answer_too_few])
+def test_answers_of_another_form_end_the_study_before_the_receiver_spends(
+    answering: AnswersWorld, change: Callable[[ReleaseMessage], Release]
+) -> None:
+    study = answering.ask()
+    answering.send()
+    wrong = signed(answering.message(), release=change(answering.message()))
+    assert problem(answering.put(study, wrong)) in {"release-refused", "conflicting-upload"}
+    answering.change = lambda _: wrong
+    answering.receive()
+    assert (answering.state(study), answering.spent(RECEIVER)) == ("refused", [])
+    assert answering.reserved(RECEIVER) == []
+
+
+def test_verifiers_catch_other_answers_than_those_that_were_counted(answering: AnswersWorld) -> None:
+    study = answering.ask()
+    answering.finish()
+    transcript = decode(Transcript, answering.transcript(study), size_bytes_max=2**24)
+    (own,) = answering.message().release.answers.values()
+    flipped = with_answers(answering.message(), values=1 - own.values())
+    other = signed(answering.message(), release=flipped).decode()
+    swapped = transcript.model_copy(update={"releases": {**transcript.releases, SENDER: other}})
+    with pytest.raises(VerificationError, match="answers to another release"):
+        verify_transcript(encode(swapped), key_of("tester").public_hex)
+
+
+def test_stewards_of_answers_read_that_they_are_about_people(answering: AnswersWorld) -> None:
+    study = answering.ask()
+    for name, agent in answering.agents.items():
+        agent.poll(0)
+        row = answering.read(name, lambda c: study_row(c, study))
+        assert row is not None
+        told = str(views.detail(agent, row)["plain_words"])
+        assert "a record of a person" in " ".join(told.split()), name
+        assert "more than a factor of 7.39" in " ".join(told.split()), name

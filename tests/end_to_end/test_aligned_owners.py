@@ -125,7 +125,7 @@ def owners(
         [
             OwnerSetup(
                 owner,
-                DataSetSetup("people", str(tmp_path / files[owner]), 12.0, 1e-4, unit_column="person"),
+                DataSetSetup("people", str(tmp_path / files[owner]), 24.0, 1e-4, unit_column="person"),
                 PolicySetup(
                     approval="automatic", columns=(column,), epsilon_per_study_max=4.0, procedures=("*",)
                 ),

@@ -132,6 +132,10 @@ def run_studies(federation: LocalFederation) -> None:
             "distance_correlation",
             {"columns": both, "owners": split, "parameters": peer(publish=False)},
         ),
+        "answers in two rounds": (
+            "distance_correlation",
+            {"columns": both, "owners": [owners[0] | {"columns": ["x"]}, owners[1] | {"columns": ["y"]}]},
+        ),
         "a cancellation": ("noisy_counts", {"columns": [GROUP], "owners": owners, "respond_after_s": 600}),
     }
     with federation.analyst_client() as client:

@@ -20,6 +20,7 @@ import pytest
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit_protocol.procedures.base import StudyError, require_origin
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent.policy import Policy
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "add-a-procedure.md"
@@ -210,8 +211,26 @@ def test_another_version_is_refused_by_everyone_who_checks() -> None:
 def test_everything_in_a_policy_is_what_is_built_in() -> None:
     rules: dict[str, Any] = {"epsilon_per_study_max": 1.0, "delta_per_study_max": 0.0, "analysts": ("*",)}
     everything, named = Policy(**rules), Policy(**rules, procedures=("*", "sign_test"))
-    brought = {"sign_test": SimpleNamespace(origin="sign-test 1.0.2", families=frozenset({"gaussian"}))}
+    brought = {
+        "sign_test": SimpleNamespace(origin="sign-test 1.0.2", families=frozenset({"gaussian"}), methods={})
+    }
     assert everything.allows("identity", None)
     assert not everything.allows("sign_test", "sign-test 1.0.2")
     assert named.allows("sign_test", "sign-test 1.0.2")
     assert everything.families(brought) == frozenset({"pure"})
+
+
+def test_a_policy_that_names_a_method_allows_it_alone_and_gives_its_noise_the_whole_account() -> None:
+    rules: dict[str, Any] = {"epsilon_per_study_max": 1.0, "delta_per_study_max": 1e-6, "analysts": ("*",)}
+    whole = Policy(**rules, procedures=("distance_correlation",))
+    sketch = Policy(**rules, procedures=("distance_correlation:sketch", "kernel_two_sample"))
+    answers = Policy(**rules, procedures=("distance_correlation:two-round", "distance_correlation:one-round"))
+    for method in ("two-round", "one-round", "sketch", "pnc"):
+        assert whole.allows("distance_correlation", None, method)
+        assert sketch.allows("distance_correlation", None, method) == (method == "sketch")
+        assert answers.allows("distance_correlation", None, method) == method.endswith("round")
+    assert not answers.allows("distance_correlation", None)
+    assert not answers.allows("distance_correlation", "elsewhere 1.0", None)
+    assert whole.families(PROCEDURES) == {"pure", "gaussian"}
+    assert sketch.families(PROCEDURES) == {"gaussian"}
+    assert answers.families(PROCEDURES) == {"pure"}

@@ -45,7 +45,7 @@ class FakeParameters(StrictModel):
     """None."""
 
 
-class FakeSum:
+class FakeSum(Procedure):
     """Releases the sum of the first numeric column with Laplace noise: enough to be spent and sent."""
 
     origin: str | None = None

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from tacit_protocol.messages.alignment import AlignmentMessage
 from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.study import (
+    AcceptanceMessage,
     CancellationMessage,
     DeclineMessage,
     Receipt,
@@ -25,6 +26,7 @@ from tacit_protocol.messages.study import (
     VerdictMessage,
 )
 from tacit_protocol.signing import (
+    ACCEPTANCE_TYPE,
     ALIGNMENT_TYPE,
     CANCELLATION_TYPE,
     CATALOGUE_TYPE,
@@ -48,6 +50,7 @@ PAYLOADS: Mapping[str, type[BaseModel]] = {
     RELEASE_TYPE: ReleaseMessage,
     SEALED_RELEASE_TYPE: SealedRelease,
     RECEIPT_TYPE: Receipt,
+    ACCEPTANCE_TYPE: AcceptanceMessage,
     DECLINE_TYPE: DeclineMessage,
     CANCELLATION_TYPE: CancellationMessage,
     VERDICT_TYPE: VerdictMessage,
@@ -61,6 +64,7 @@ SENDERS: Mapping[str, str] = {
     RELEASE_TYPE: "an agent or a curator, to the tester; the tester, in the transcript",
     SEALED_RELEASE_TYPE: "an agent, to the tester; the tester, to the receiver and in the transcript",
     RECEIPT_TYPE: "the agent that received a sealed release, to the tester",
+    ACCEPTANCE_TYPE: "the agent of a second round, to the tester; the tester, to the agent of the first",
     DECLINE_TYPE: "an agent or a curator, to the tester",
     CANCELLATION_TYPE: "the analyst, to the tester",
     VERDICT_TYPE: "the tester, to every enrolled party",
@@ -226,6 +230,10 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
     "PUT /v1/studies/{digest}/releases/{owner}": Exchange("the sender", _STORED, {**ENVELOPE, **PACKAGE}),
     "GET /v1/studies/{digest}/sealed/{owner}": Exchange("the receiver that the study names alone", PACKAGE),
     "PUT /v1/studies/{digest}/declines/{owner}": Exchange("the sender", _STORED, ENVELOPE),
+    "PUT /v1/studies/{digest}/acceptances/{owner}": Exchange("the receiver", _STORED, ENVELOPE),
+    "GET /v1/studies/{digest}/acceptances/{owner}": Exchange(
+        "the sender that the study names alone", ENVELOPE
+    ),
     "PUT /v1/studies/{digest}/cancellation": Exchange("the analyst", _STORED, ENVELOPE),
     "GET /v1/studies/{digest}/verdict": Exchange(_EVERYONE, ENVELOPE),
     "GET /v1/studies/{digest}/transcript": Exchange(_EVERYONE, TRANSCRIPT),
@@ -411,6 +419,8 @@ REQUESTS: Mapping[str, str] = {
     "PUT /v1/studies/{digest}/releases/{owner}": "an envelope: release, or receipt; or a sealed package",
     "PUT /v1/studies/{digest}/declines/{owner}": "an envelope: decline",
     "PUT /v1/catalogue/{owner}": "an envelope: catalogue, empty unless the policy publishes one",
+    "PUT /v1/studies/{digest}/acceptances/{owner}": "an envelope: acceptance",
+    "GET /v1/studies/{digest}/acceptances/{owner}": "nothing",
     "GET /v1/studies/{digest}/sealed/{owner}": "nothing",
     "GET /v1/studies/{digest}/verdict": "nothing",
 }

@@ -12,7 +12,8 @@ agent      an owner's agent, and another owner who is never killed
 peer       both agents of peer mode in one process, each with a database of its own, which die together:
            whichever of them comes to the step. ``publish`` plants no mistake: the receiver releases a
            private covariance
-two rounds the same of a study whose first round is in the open: both release, and both pay
+two rounds the same of a study whose first round is in the open: both release, and both pay. ``answers``
+           plants no mistake: the procedure is distance_correlation by randomised answers
 reuse      nobody: the study only reads earlier releases again, and the tester does everything by itself
 curator    a curator with the data of two owners. One of them decides by hand: its yes is given again and
            again until it has been recorded, as a person would who gets no answer
@@ -55,18 +56,19 @@ from tacit_protocol.messages.study import Owner, ReleaseMessage, SealedPackage, 
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing import RELEASE_TYPE, issue_token, open_envelope, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
-from tacit_services.agent import releases
-from tacit_services.agent.participant import AlreadyDecidedError
+from tacit_services.agent import participant, releases
+from tacit_services.agent.participant import AlreadyDecidedError, Participant
 from tacit_services.agent.releases import Releaser
 from tacit_services.agent.schema import FINDINGS, OUTBOX, RECEIVED
 from tacit_services.agent.schema import METADATA as AGENT_TABLES
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
 from tacit_services.agent.tester_client import TesterClient, TesterError
 from tacit_services.curator.tables import METADATA as CURATOR_TABLES
+from tacit_services.ledger.entries import RESERVATIONS
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared import failpoints
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
-from tacit_services.shared.failpoints import TesterRelayStep, TesterStep
+from tacit_services.shared.failpoints import AcceptanceStep, TesterRelayStep, TesterStep
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.tester import studies
@@ -395,6 +397,8 @@ class Sweep:
             wanted = self.wanted(name)
             if held["debits"] != wanted["debits"]:
                 faults.append(f"{len(held['debits'])} debits")
+            if held["reserved"]:
+                faults.append("a reservation is left")
             if held["outbox"] != wanted["outbox"]:
                 faults.append("the outbox does not hold exactly one delivered release")
             faults += [
@@ -473,13 +477,23 @@ class TwoRoundSweep(PeerSweep):
 
     def __init__(self, folder: Path, party_url: str, tester_url: str) -> None:
         super().__init__(folder, party_url, tester_url)
-        self.studies = {False: sealed(two_round_world.two_round_study())}
+        self.studies = {
+            False: sealed(two_round_world.two_round_study()),
+            True: sealed(two_round_world.answers_study()),
+        }
+        self.answers = False
+
+    def run(self, plan: list[str], planted: str | None) -> dict[str, Any]:
+        self.answers = planted == "answers"
+        self.study, self.envelope = self.studies[self.answers]
+        return Sweep.run(self, plan, None if self.answers else planted)
 
     def make_study(self) -> Study:
         return two_round_world.two_round_study()
 
     def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
-        make = two_round_world.make_two_round_agent
+        world = two_round_world
+        make = world.make_answers_agent if self.answers else world.make_two_round_agent
         return {name: self.make_party(make, name, noise) for name in self.parties}
 
     def wanted(self, name: str) -> dict[str, Any]:
@@ -619,6 +633,7 @@ def read_party(connection: sa.Connection) -> dict[str, Any]:
         found["received"] = [bytes(package) for package in received]
     return found | {
         "debits": [(entry["data_set"], entry["study"]) for entry in entries],
+        "reserved": len(connection.execute(RESERVATIONS.select()).all()),
         "outbox": [(row.kind, row.outcome) for row in rows],
         "envelopes": [bytes(row.envelope) for row in rows],
         "states": list(connection.execute(sa.select(AGENT_STUDIES.c.state)).scalars()),
@@ -674,6 +689,27 @@ def store_findings_outside(sweep: Sweep) -> None:
     vars(releases)["put_finding"] = lambda *_: None
 
 
+def reserve_outside(_: Sweep) -> None:
+    """What a study costs is reserved in a transaction of its own, before the one that approves."""
+    genuine, reserve = Participant._decide, participant.reserve
+    patched: Any = Participant
+
+    def decide(self: Any, item: Any, envelope: bytes) -> None:
+        job = self.intake.accept(item.digest, self.intake.authenticate(item.digest, envelope), self._now())
+        try:
+            for part in job.parts:
+                run_transaction(
+                    self.engine, lambda c, a=part.account: reserve(c, a, job.digest, job.cost, at=self._now())
+                )
+        except sa.exc.IntegrityError:
+            raise TesterError("reserved before") from None  # what the loop goes on after
+        failpoints.reached(AcceptanceStep.RESERVED)
+        genuine(self, item, envelope)
+
+    patched._decide = decide
+    vars(participant)["reserve"] = lambda *_, **__: None
+
+
 def let_one_owner_pay(_: Sweep) -> None:
     """The account of one owner alone is debited."""
     patched: Any = Releaser
@@ -696,6 +732,7 @@ PLANTED: dict[str | None, Callable[[Sweep], None]] = {
     "debit-outside": plant_in_agent,
     "send-before-storing": plant_in_agent,
     "finding-outside": store_findings_outside,
+    "reserve-outside": reserve_outside,
     GOES_ON: let_one_owner_pay,
     "never-queued": never_queue,
     "not-recorded": never_record,

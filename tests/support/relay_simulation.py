@@ -71,8 +71,14 @@ class RelaySimulation(Simulation):
         assert response.status_code == 201, response.text
         return name
 
+    def accept(self) -> None:
+        """Let the receiver take the study in, and say that it accepts."""
+        self.agents[RECEIVER].poll(0)
+        self.agents[RECEIVER].deliver()
+
     def send(self) -> None:
-        """Let the sender answer."""
+        """Let the receiver accept, and the sender answer."""
+        self.accept()
         self.agents[SENDER].poll(0)
         self.agents[SENDER].work()
 

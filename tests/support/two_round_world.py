@@ -18,8 +18,9 @@ from tacit_protocol.domain import Domain, NumericColumn, Table
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent, NoisyVector
-from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError
+from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
 from tacit_protocol.procedures.relay import Combined, Relay
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
@@ -191,7 +192,29 @@ def make_two_round_agent(
     """Put an owner's agent together on an engine that is up to date."""
     uses = Dependencies(engine, client, noise, clock)
     source = write_source(folder, name)
-    return agent_of(name, source, uses, PROCEDURE, "people", COLUMNS[name], CAP, 5.0, by_hand)
+    return agent_of(name, source, uses, PROCEDURE, "people", COLUMNS[name], CAP, 15.0, by_hand)
 
 
-__all__ = ["PROCEDURE", "RECEIVER", "SENDER", "make_two_round_agent", "two_round_study"]
+def answers_study(**changes: Any) -> Study:
+    """Return a study by randomised answers, of the real procedure, between the same owners."""
+    parameters = {"method": "two-round", "categories": 2, "permutations": 99}
+    fields: dict[str, Any] = {"procedure": DistanceCorrelation.name, "parameters": parameters}
+    return two_round_study(**{**fields, **changes})
+
+
+def make_answers_agent(folder: Path, name: str, **uses: Any) -> Agent:
+    """Put an owner's agent together that answers it, with noise of the operating system."""
+    engine, client, clock = uses["engine"], uses["client"], uses["clock"]
+    source, own = write_source(folder, name), Dependencies(engine, client, OpenDPNoise(), clock)
+    return agent_of(name, source, own, DistanceCorrelation(), "people", COLUMNS[name], CAP, 15.0)
+
+
+__all__ = [
+    "PROCEDURE",
+    "RECEIVER",
+    "SENDER",
+    "answers_study",
+    "make_answers_agent",
+    "make_two_round_agent",
+    "two_round_study",
+]

@@ -40,6 +40,7 @@ from tacit_protocol.messages.study import (
     Party,
     Study,
     VerdictMessage,
+    read_study,
 )
 from tacit_protocol.signing import (
     CANCELLATION_TYPE,
@@ -267,7 +268,7 @@ class TesterCalls:
         answer = yield from ask(HttpRequest("GET", _study_path(digest) + "/envelope"))
         try:
             payload = open_envelope(answer.body, STUDY_TYPE, peek_key_id(answer.body))
-            found = decode(Study, payload)
+            found = read_study(payload)
         except (SignatureError, MessageError) as error:
             raise VerificationFailedError(f"the tester's copy of the study is not valid: {error}") from error
         if digest_of(payload) != digest or found.analyst.key != peek_key_id(answer.body):

@@ -51,7 +51,8 @@ class Question:
         if self.public is not None and self.public.rows < 2:
             raise InputError("a public sample needs at least two rows")
         try:
-            if relay_of(self.procedure, self.study) is not None:
+            relay = relay_of(self.procedure, self.study)
+            if relay is not None and relay.sealed:
                 raise InputError(
                     "in peer mode the receiver alone learns the result: plan mode tester instead"
                 )

@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -266,6 +267,22 @@ class Study(StrictModel):
         return tuple(owner for owner in self.owners if owner.reuses is None)
 
 
+STUDIES_KEPT = 16
+"""Studies that a process keeps as it read them last: each at most as long as one request's body."""
+
+
+@lru_cache(STUDIES_KEPT)
+def read_study(payload: bytes) -> Study:
+    """Read a study strictly: the same object for the same bytes, so that what it fixes is worked out once.
+
+    Signatures are checked before, each time.
+
+    Raises:
+        MessageError: the bytes are not a study.
+    """
+    return decode(Study, payload)
+
+
 class CancellationMessage(StrictModel):
     """The payload that a study's analyst signs to withdraw it."""
 
@@ -487,6 +504,18 @@ class Receipt(StrictModel):
     """Number of the receiver's own privacy units. Public."""
     received: Annotated[Digest, STATEMENT]
     """Digest of the sender's statement."""
+
+
+class AcceptanceMessage(StrictModel):
+    """The payload that a receiver signs before the sender spends: its own round is approved and reserved.
+
+    It is signed before any data are read, and follows from the study, the owner's policy and the sums of what
+    its ledger has spent and reserved: from nothing that neighbouring data sets differ in.
+    """
+
+    format: Annotated[Literal["tacit/acceptance/1"], BOUND] = "tacit/acceptance/1"
+    study: Annotated[Digest, BOUND]
+    party: Annotated[PartyName, BOUND]
 
 
 def padded(message: ReleaseMessage) -> bytes:

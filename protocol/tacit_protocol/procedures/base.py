@@ -4,7 +4,8 @@ import json
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from functools import lru_cache, wraps
+from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
@@ -21,6 +22,7 @@ from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
     CurvesPanel,
+    HeatPanel,
     Meaning,
     Null,
     RowsPanel,
@@ -123,6 +125,9 @@ class Procedure(Protocol):
     families: ClassVar[frozenset[Family]]
     """The kinds of mechanism events that a study of it may cost: which shares of an account it may need."""
 
+    methods: ClassVar[Mapping[str, frozenset[Family]]] = {}
+    """The same of each value of its parameter ``method``, where they differ: a policy may name a method."""
+
     Parameters: ClassVar[type[BaseModel]]
     Verdict: ClassVar[type[BaseVerdict]]
 
@@ -185,6 +190,13 @@ class Procedure(Protocol):
         """Say what a study's sender computes and releases, in the words of a paper's methods."""
         return self.released
 
+    def record_of(self, study: Study, name: str) -> str:  # noqa: ARG002
+        """Say what the owner of that name would release, where it is something about each person; else "".
+
+        Stewards read it. Of two rounds, the relay says it.
+        """
+        return ""
+
     cited: ClassVar[tuple[Work, ...]] = ()
     """The works that its method comes from, whatever a study's parameters."""
 
@@ -201,7 +213,7 @@ class Procedure(Protocol):
         study: Study,  # noqa: ARG002
         verdict: Fields,  # noqa: ARG002
         releases: Releases,  # noqa: ARG002
-    ) -> Sequence[RowsPanel | BarsPanel | CurvesPanel]:
+    ) -> Sequence[RowsPanel | BarsPanel | CurvesPanel | HeatPanel]:
         """Return what is drawn besides the null distribution, the p-value and estimates with intervals."""
         return ()
 
@@ -536,6 +548,48 @@ def step(
 ) -> Callable[[float], None]:
     """Return what reports the part done of one step, which takes the progress from ``start`` to ``end``."""
     return lambda part: None if progress is None else progress(start + (end - start) * part, words)
+
+
+PLANS_KEPT = 16
+"""Plans of one kind that a process keeps: those of the studies that it looked at last."""
+
+PlanT = TypeVar("PlanT")
+Further = ParamSpec("Further")
+
+
+class _Asked:
+    """A study that is asked for its plan: equal to itself alone, so that no content is compared."""
+
+    def __init__(self, study: Study, further: Callable[[Study], Any]) -> None:
+        self.study = study
+        self.plan = further
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and other.study is self.study
+
+    def __hash__(self) -> int:
+        return id(self.study)
+
+
+def planned_once(
+    plan: Callable[Concatenate[Study, Further], PlanT],
+) -> Callable[Concatenate[Study, Further], PlanT]:
+    """Work out what a study fixes once, and hand it on to whoever asks about the same study again.
+
+    Check, cost, warnings, sums, noise, verdict and report of a study all rest on its plan. Owners, tester and
+    every verifier each work it out for themselves, from the bytes that were signed, as none of them takes
+    another's word for it: once a party, since :func:`~tacit_protocol.messages.study.read_study` makes one
+    object of the same bytes. ``plan`` depends on the study alone; what else it is given follows from the
+    study. A study that has no plan raises its error each time.
+    """
+    kept = lru_cache(PLANS_KEPT)(lambda asked: asked.plan(asked.study))
+
+    @wraps(plan)
+    def asked_once(study: Study, /, *args: Further.args, **options: Further.kwargs) -> PlanT:
+        found: PlanT = kept(_Asked(study, lambda study: plan(study, *args, **options)))
+        return found
+
+    return asked_once
 
 
 ParametersT = TypeVar("ParametersT", bound=BaseModel)

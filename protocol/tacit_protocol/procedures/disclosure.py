@@ -120,12 +120,14 @@ class Asked:
     """What a study asks of one who answers: what it costs, and its part where releases are relayed.
 
     ``numbers_released`` counts noisy numbers, ``candidates`` the public ones of which one would be named.
+    ``record`` says what would leave where that is something about each person.
     """
 
     cost: Guarantee
     numbers_released: int
     part: RelayPart | None
     candidates: int
+    record: str = ""
 
     @classmethod
     def of(cls, procedure: Procedure, study: Study, cost: Guarantee, name: str) -> "Asked":
@@ -140,7 +142,8 @@ class Asked:
             spending = [owner.name for owner in study.owners if relay.spends(owner.name)]
             part = RelayPart(relay, name, {owner: cost_for(procedure, study, owner) for owner in spending})
         numbers = numbers_released_by(procedure, study, name)
-        return cls(cost, numbers, part, candidates_of(procedure, study))
+        record = procedure.record_of(study, name) if relay is None else ""
+        return cls(cost, numbers, part, candidates_of(procedure, study), record)
 
     @property
     def spends(self) -> bool:
@@ -154,7 +157,7 @@ class Asked:
             return RECEIPT
         if self.part is not None and self.part.leaves_a_record:
             return self.part.relay.sends
-        return _what_leaves(self.numbers_released, self.cost, self.candidates)
+        return self.record or _what_leaves(self.numbers_released, self.cost, self.candidates)
 
     def plain_words(self, study: Study, owner: Owner | None, data_set: str) -> str:
         """Return a few sentences about ``data_set``: of one owner, or, where it is None, of all columns."""
@@ -167,6 +170,7 @@ class Asked:
             self.numbers_released,
             part=self.part,
             candidates=self.candidates,
+            record=self.record,
         )
 
 
@@ -179,10 +183,12 @@ def plain_words(
     *,
     part: RelayPart | None = None,
     candidates: int = 0,
+    record: str = "",
 ) -> str:
     """Return a few sentences: what is asked of which columns, what would leave, what it costs, what stays.
 
-    ``candidates`` says of how many public ones the release would name one; 0 where it names none.
+    ``candidates`` says of how many public ones the release would name one; 0 where it names none. ``record``
+    says what would leave where that is something about each person.
     """
     unit = (
         "One unit of privacy is one row."
@@ -208,14 +214,15 @@ def plain_words(
         "sent if they have changed since."
         if study.alignment is not None
         else "",
-        f"What would leave: {_what_leaves(numbers_released, cost, candidates)}, and the number of units."
+        f"What would leave: {record or _what_leaves(numbers_released, cost, candidates)}, and the number of "
+        "units."
         if part is None
         else part.what_leaves(_what_leaves(numbers_released, cost, candidates)),
         f"The curator {study.curator.name} computes it from all owners' rows together."
         if study.curator is not None
         else "",
         "No row, no value and no exact figure leaves."
-        if part is None or not part.leaves_a_record
+        if not (record or (part is not None and part.leaves_a_record))
         else "No exact row, value or figure leaves; each answer is random, and is still about a person.",
         f"It spends {_amounts(cost)} of the data set's budget, once, and this cannot be taken back."
         if part is None or part.relay.spends(part.name)

@@ -12,7 +12,15 @@ from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from tacit_protocol.domain import Table
 from tacit_protocol.messages.encoding import decode, digest
-from tacit_protocol.messages.study import Owner, Receipt, Release, ReleaseMessage, SealedRelease, Study
+from tacit_protocol.messages.study import (
+    AcceptanceMessage,
+    Owner,
+    Receipt,
+    Release,
+    ReleaseMessage,
+    SealedRelease,
+    Study,
+)
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import (
     Procedure,
@@ -24,7 +32,13 @@ from tacit_protocol.procedures.base import (
     check_study,
     reread,
 )
-from tacit_protocol.signing import RECEIPT_TYPE, RELEASE_TYPE, SEALED_RELEASE_TYPE, open_envelope
+from tacit_protocol.signing import (
+    ACCEPTANCE_TYPE,
+    RECEIPT_TYPE,
+    RELEASE_TYPE,
+    SEALED_RELEASE_TYPE,
+    open_envelope,
+)
 from tacit_protocol.verdicts.base import BaseVerdict
 
 AnswerKind = Literal["release", "sealed release", "receipt"]
@@ -71,9 +85,32 @@ class Relay:
             return "sealed release" if self.sealed else "release"
         return "release" if self.publishes else "receipt"
 
+    @property
+    def accepted_first(self) -> bool:
+        """Whether the sender spends once the receiver has accepted, who then has its own cost reserved.
+
+        Not where the receiver spends nothing, nor where the sender has released before.
+        """
+        return self.publishes and self.sender.reuses is None
+
     def spends(self, name: str) -> bool:
         """Whether the owner of that name spends the study's budget: whoever releases something."""
         return self.kind_of(name) != "receipt"
+
+
+def check_acceptance(relay: Relay | None, study: str, envelope: bytes) -> None:
+    """Check that an envelope is the acceptance, by a study's receiver, of the study of that digest.
+
+    Raises:
+        EnvelopeError: it is of another kind, or the signature is not the receiver's.
+        MessageError: the payload is malformed.
+        ReleaseError: it accepts another study, or this one asks for none.
+    """
+    if relay is None or not relay.accepted_first:
+        raise ReleaseError("the study asks for no acceptance")
+    message = decode(AcceptanceMessage, open_envelope(envelope, ACCEPTANCE_TYPE, relay.receiver.key))
+    if (message.study, message.party) != (study, relay.receiver.name):
+        raise ReleaseError("it accepts another study, or for another owner")
 
 
 @runtime_checkable

@@ -10,7 +10,16 @@ import numpy as np
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.verdicts.presentation import Bar, BarsPanel, CurvesPanel, DrawnCurve, Null, Row, RowsPanel
+from tacit_protocol.verdicts.presentation import (
+    BarsPanel,
+    CurvesPanel,
+    DrawnCurve,
+    HeatPanel,
+    Null,
+    RatiosPanel,
+    Row,
+    RowsPanel,
+)
 
 ROWS_MAX = 20
 """Most rows of one panel; its title says how many there are."""
@@ -43,27 +52,26 @@ class PvaluePanel:
     level: float
 
 
-Panel = NullPanel | PvaluePanel | RowsPanel | BarsPanel | CurvesPanel
+Panel = NullPanel | PvaluePanel | RowsPanel | BarsPanel | CurvesPanel | HeatPanel
 
 
 def panels_of(study: Study, verdict: Mapping[str, Any], releases: Mapping[str, Release]) -> tuple[Panel, ...]:
-    """Return what can be drawn of a completed study's verdict; nothing for a decision alone.
+    """Return what can be drawn of a completed study's verdict, effects first; nothing for a decision alone.
 
     Args:
         study: the study.
         verdict: what its procedure reports, as plain values.
         releases: by owner as the study reads them; empty where they are not at hand.
     """
-    found: list[Panel] = []
     procedure = PROCEDURES.get(study.procedure)
+    own = () if procedure is None else _or_none(lambda: procedure.panels(study, verdict, releases)) or ()
+    estimates = _effects(verdict)
+    found: list[Panel] = [*own, *estimates] if verdict.get("effects") else [*estimates, *own]
     if verdict.get("pvalue") is not None:
         null = None if procedure is None else _or_none(lambda: procedure.null(study, verdict, releases))
         if null is not None and math.isfinite(float(verdict["statistic"])):
             found.append(NullPanel(null, float(verdict["statistic"])))
         found.append(PvaluePanel(float(verdict["pvalue"]), study.level))
-    found += _effects(verdict)
-    if procedure is not None:
-        found += _or_none(lambda: procedure.panels(study, verdict, releases)) or ()
     return tuple(found)
 
 
@@ -92,10 +100,18 @@ def _effects(verdict: Mapping[str, Any]) -> list[Panel]:
 
 
 def _row(label: str, source: Mapping[str, Any], name: str, lower: str, upper: str) -> Row | None:
-    value, low, high = (source.get(field) for field in (name, lower, upper))
+    value = source.get(name)
+    low, high = interval_fields(source, name, lower, upper)
     if value is None or low is None or high is None:
         return None
     return Row(label, float(value), float(low), float(high), bool(source.get("reject")))
+
+
+def interval_fields(source: Mapping[str, Any], name: str, lower: str, upper: str) -> tuple[Any, Any]:
+    """Return an estimate's interval: in fields of its own where a verdict states several estimates."""
+    own = (f"{name}_lower", f"{name}_upper")
+    first, last = own if own[0] in source else (lower, upper)
+    return source.get(first), source.get(last)
 
 
 def _label(pair: Mapping[str, Any]) -> str:
@@ -114,7 +130,7 @@ PVALUE_DRAWN_MIN = 1e-30
 
 Point = tuple[float, float]
 Range = tuple[float, float]
-Kind = Literal["null", "pvalue", "rows", "bars", "histogram", "curves"]
+Kind = Literal["null", "pvalue", "rows", "bars", "histogram", "curves", "heat"]
 Look = Literal["bar", "dot", "fill"]
 
 
@@ -130,7 +146,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Item:
-    """A value with its interval where it has one: a bar from 0, or a dot. ``words`` say it."""
+    """A value with its interval where it has one: a bar from 0, or a dot. ``words`` say it.
+
+    Of a ``ratio``, value and interval are its logarithms.
+    """
 
     label: str
     value: float
@@ -138,6 +157,7 @@ class Item:
     upper: float | None
     look: Look
     stands_out: bool = False
+    ratio: bool = False
 
     @property
     def interval(self) -> Range | None:
@@ -147,10 +167,9 @@ class Item:
     @property
     def words(self) -> str:
         """Label, value and interval."""
-        found = f"{self.label} {number(self.value)}"
-        return (
-            found if self.interval is None else f"{found}, interval {' to '.join(map(number, self.interval))}"
-        )
+        values = (self.value, *(self.interval or ()))
+        value, *ends = (number(math.exp(each) if self.ratio else each) for each in values)
+        return f"{self.label} {value}" + (f", interval {' to '.join(ends)}" if ends else "")
 
 
 @dataclass(frozen=True)
@@ -170,7 +189,9 @@ class Chart:
         items: one a line, or one a bin between ``edges``, and after those one beside the axis each.
         edges: of a histogram's bins.
         curves: with their intervals, each named.
+        heat: a table of cells, one item each, row by row.
         data: the numbers it is of, by name.
+        ratios: whether the lower axis is logarithmic, and says ratios.
     """
 
     kind: Kind
@@ -185,11 +206,15 @@ class Chart:
     items: tuple[Item, ...] = ()
     edges: tuple[float, ...] = ()
     curves: tuple[DrawnCurve, ...] = ()
+    heat: HeatPanel | None = None
     data: Mapping[str, float] = field(default_factory=dict)
+    ratios: bool = False
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
         """Values along the lower axis, and how they are written."""
+        if self.ratios:
+            return ratio_ticks(*self.x)
         if self.kind != "pvalue":
             return ticks_of(*self.x)
         decades = round(-self.x[0])
@@ -209,6 +234,8 @@ def chart_of(panel: Panel) -> Chart:
             return _bars(panel)
         case CurvesPanel():
             return _curves(panel)
+        case HeatPanel():
+            return _heat(panel)
 
 
 def _null(panel: NullPanel) -> Chart:
@@ -256,17 +283,29 @@ def _pvalue(panel: PvaluePanel) -> Chart:
 
 
 def _rows(panel: RowsPanel) -> Chart:
-    items = tuple(_item(row, "bar" if row.lower is None else "dot", row.stands_out) for row in panel.rows)
+    items = tuple(
+        Item(
+            row.label,
+            row.value,
+            row.lower,
+            row.upper,
+            "bar" if row.lower is None else "dot",
+            row.stands_out,
+            ratio=isinstance(panel, RatiosPanel),
+        )
+        for row in panel.rows
+    )
     low, high = _ends(items, *panel.guides)
     margin = 0.05 * (high - low or 1.0)
     rules = (Rule(0.0), *(Rule(guide, dashed=bool(guide)) for guide in panel.guides))
     words = f"{panel.title}: " + "; ".join(item.words for item in items)
     x = (low - margin, high + margin)
-    return Chart("rows", panel.title, words, panel.unit, x, rules=rules, items=items)
+    ratios = isinstance(panel, RatiosPanel)
+    return Chart("rows", panel.title, words, panel.unit, x, rules=rules, items=items, ratios=ratios)
 
 
 def _bars(panel: BarsPanel) -> Chart:
-    items = tuple(_item(bar, "fill") for bar in panel.bars)
+    items = tuple(Item(bar.label, bar.value, bar.lower, bar.upper, "fill") for bar in panel.bars)
     low, high = _ends(items)
     margin = 0.04 * (high - low)
     ends = (low - margin if low < 0 else 0.0, high + margin)
@@ -283,6 +322,23 @@ def _curves(panel: CurvesPanel) -> Chart:
     return Chart("curves", panel.title, words, panel.unit, x, curves=panel.curves)
 
 
+def _heat(panel: HeatPanel) -> Chart:
+    """Return a chart whose lower axis is the colours': from the most below 0 to as much above it."""
+    items = tuple(
+        Item(f"{row} · {column}: {percent(shown)} %, beyond independence", value, None, None, "fill")
+        for row, values, own in zip(panel.rows, panel.values, panel.shown, strict=True)
+        for column, value, shown in zip(panel.columns, values, own, strict=True)
+    )
+    largest = max(abs(item.value) for item in items) or 1.0
+    words = f"{panel.title}. {panel.unit}. " + "; ".join(item.words for item in items)
+    return Chart("heat", panel.title, words, panel.unit, (-largest, largest), items=items, heat=panel)
+
+
+def percent(share: float) -> str:
+    """Write a share as a percentage with a digit after the point; nothing is written as minus nothing."""
+    return f"{round(100 * share, 1) + 0.0:.1f}"
+
+
 def curve_words(curve: DrawnCurve) -> str:
     """Say where a curve is in the middle and at its end."""
     said = []
@@ -290,10 +346,6 @@ def curve_words(curve: DrawnCurve) -> str:
         interval = f"{number(curve.lower[place])} to {number(curve.upper[place])}"
         said.append(f"{number(curve.y[place])} at {number(curve.x[place])}, interval {interval}")
     return f"{curve.label}: {'; '.join(said)}."
-
-
-def _item(of: Row | Bar, look: Look, stands_out: bool = False) -> Item:
-    return Item(of.label, of.value, of.lower, of.upper, look, stands_out)
 
 
 def _ends(items: tuple[Item, ...], *others: float) -> Range:
@@ -311,6 +363,23 @@ def ticks_of(low: float, high: float) -> list[tuple[float, str]]:
     step = round_step((high - low) / TICKS)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [(i * step, f"{i * step:.6g}") for i in range(first, last + 1)]
+
+
+RATIOS = ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+"""Leading digits of the ratios that an axis says, from few to many."""
+
+
+def ratio_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Return logarithms of round ratios from exp(``low``) to exp(``high``), and how they are written."""
+    decades = range(math.floor(low / math.log(10)), math.ceil(high / math.log(10)) + 1)
+    for digits in RATIOS:
+        ratios = [digit * 10.0**decade for decade in decades for digit in digits]
+        found = [ratio for ratio in ratios if low <= math.log(ratio) <= high]
+        if len(found) > TICKS // 2:
+            break
+    else:
+        found = [ratio for ratio, _ in ticks_of(math.exp(low), math.exp(high))]
+    return [(math.log(ratio), f"{ratio:.6g}") for ratio in found]
 
 
 def round_step(step: float) -> float:

@@ -18,13 +18,24 @@ from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, La
 from tacit_protocol.procedures.base import Fields, Procedure, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.procedures.relay import cost_for
-from tacit_protocol.reporting.charts import ESTIMATES, NullPanel, Panel, PvaluePanel, number, panels_of
+from tacit_protocol.reporting.charts import (
+    ESTIMATES,
+    NullPanel,
+    Panel,
+    PvaluePanel,
+    interval_fields,
+    number,
+    panels_of,
+)
 from tacit_protocol.reporting.svg import height_of, panel_svg, text
 from tacit_protocol.verdicts.effects import effects_of
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
+    CurvesPanel,
+    HeatPanel,
     Meaning,
     Null,
+    RowsPanel,
     Work,
     joined,
     plain_meaning,
@@ -230,7 +241,11 @@ class _Figure:
 
 def _figure(panel: Panel) -> _Figure:
     svg = Markup(panel_svg(panel))  # noqa: S704
-    return _Figure(svg, panel.title, panel.note) if isinstance(panel, BarsPanel) else _Figure(svg)
+    if isinstance(panel, BarsPanel):
+        return _Figure(svg, panel.title, panel.note)
+    if isinstance(panel, RowsPanel | CurvesPanel | HeatPanel):
+        return _Figure(svg, panel.title)
+    return _Figure(svg)
 
 
 @dataclass(frozen=True)
@@ -244,12 +259,14 @@ class _Table:
 
 
 def _chosen(panels: Sequence[Panel]) -> list[Panel]:
-    """Choose what fits the page: the null distribution rather than the p-value, then effects, or bars."""
-    known = any(isinstance(panel, NullPanel) for panel in panels)
-    chosen = [panel for panel in panels if not (known and isinstance(panel, PvaluePanel))]
-    bars = [panel for panel in chosen if isinstance(panel, BarsPanel)]
+    """Choose what fits the page: an effect, then the null distribution or else the p-value; or bars."""
+    bars = [panel for panel in panels if isinstance(panel, BarsPanel)]
     if not bars:
-        return chosen[:PANELS_MAX]
+        tests = [panel for panel in panels if isinstance(panel, NullPanel | PvaluePanel)][:1]
+        effects = [panel for panel in panels if not isinstance(panel, NullPanel | PvaluePanel)]
+        # A table of cells says more than an estimate, which stands in numbers beside it.
+        effects = sorted(effects, key=lambda panel: not isinstance(panel, HeatPanel))
+        return [*effects[: PANELS_MAX - len(tests)], *tests]
     reached = list(accumulate(height_of(panel) for panel in bars))
     return list(bars[: max(1, sum(height <= BARS_HEIGHT_MAX for height in reached))])
 
@@ -265,7 +282,7 @@ def _figures(study: Study, verdict: Mapping[str, Any]) -> _Table:
         rows.append(("noise of all counts within", number(verdict["half_width_all"])))
     for name, words in ESTIMATES_SHOWN.items():
         if (value := verdict.get(name)) is not None:
-            rows.append((words, _with_interval(value, verdict.get("lower"), verdict.get("upper"))))
+            rows.append((words, _with_interval(value, *interval_fields(verdict, name, "lower", "upper"))))
     return _Table("In numbers", rows)
 
 
@@ -315,6 +332,8 @@ def _label(record: Mapping[str, Any]) -> str:
         return f"{record['column']} – {record['outcome']}"
     if "first" in record:
         return f"{record['first']} – {record['second']}"
+    if "column" in record:
+        return str(record["column"])
     return " and ".join(str(column) for column in record.get("columns", ()))
 
 

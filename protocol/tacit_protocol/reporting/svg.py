@@ -7,8 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from tacit_protocol.reporting.charts import Chart, Item, Panel, Rule, chart_of, curve_words, short, ticks_of
-from tacit_protocol.verdicts.presentation import LABELS_WIDTH, ROW_HEIGHT, BarsPanel, CurvesPanel
+from tacit_protocol.reporting.charts import (
+    Chart,
+    Item,
+    Panel,
+    Rule,
+    chart_of,
+    curve_words,
+    percent,
+    short,
+    ticks_of,
+)
+from tacit_protocol.verdicts.presentation import LABELS_WIDTH, ROW_HEIGHT, BarsPanel, CurvesPanel, HeatPanel
 
 WIDTH, HEIGHT = 440, 220
 """Size of a drawing's coordinates; what shows it scales it."""
@@ -77,6 +87,9 @@ class Drawing:
 
 INK, SOFT, ACCENT, BAD, WARN = "#1b1f24", "#57606a", "#0b57a4", "#b3261e", "#8a5a00"
 
+DASHES = ("", "7 3", "2 3", "9 3 2 3")
+"""Of curves beside each other, for those who do not see colours."""
+
 COLOURS = (ACCENT, BAD, WARN, "#1a7f37", "#8250df", "#bf3989", INK, SOFT)
 """Of curves beside each other."""
 
@@ -100,13 +113,14 @@ def drawing(
     )
 
 
-def bottom_axis(x: Axis, down: float) -> list[str]:
-    """Draw an axis along the bottom, with its ticks; each says its value and its place."""
+def bottom_axis(x: Axis, down: float, ticks: Sequence[tuple[float, str]] | None = None) -> list[str]:
+    """Draw an axis along the bottom, with its ticks or those given; each says its value and its place."""
+    marked = x.ticks() if ticks is None else [Tick(x.at(value), value, words) for value, words in ticks]
     found = [f'<path class="axis" d="M{x.start},{down}H{x.end}" fill="none" stroke="{SOFT}"/>']
     found += [
         f'<text class="x-tick" data-value="{tick.value}" data-at="{tick.at}" x="{tick.at}" y="{down + 16}" '
         f'text-anchor="middle">{tick.text}</text>'
-        for tick in x.ticks()
+        for tick in marked
     ]
     return found
 
@@ -153,6 +167,18 @@ GAP = 10
 """Between a histogram and the bars of single values beside it."""
 
 
+CELL_HEIGHT = 34
+"""Of a heat map: room for a share and, below it, what it is beyond independence."""
+
+CELL_WRITTEN_MIN = 34
+"""Narrower cells are coloured alone; their numbers are read where the pointer rests."""
+
+HEAT_TOP, HEAT_FOOT = 44, 30
+"""Room for the columns' labels above a heat map, and for words below it."""
+
+HEAT_OPACITY = 0.55
+"""Of the strongest colour: what is written on it keeps a contrast of 5 to 1."""
+
 HEADING = 20
 """Room for a title above a panel."""
 
@@ -169,15 +195,19 @@ def panel_svg(panel: Panel) -> str:
             height, parts = float(HEIGHT), _histogram(chart)
         case "curves":
             height, parts = float(HEIGHT), _curves(chart)
+        case "heat":
+            height, parts = _heat_height(panel), _heat(chart)
         case "rows" | "bars":
             height, parts = _foot(chart.items) + BELOW, _lying(chart)
     data = " ".join(f'data-{name}="{value!r}"' for name, value in chart.data.items())
-    title = chart.title if isinstance(panel, BarsPanel | CurvesPanel) else ""
+    title = chart.title if isinstance(panel, BarsPanel | CurvesPanel | HeatPanel) else ""
     return drawing(chart.kind, height, chart.words, parts, data, title=title)
 
 
-def height_of(panel: BarsPanel | CurvesPanel) -> float:
+def height_of(panel: BarsPanel | CurvesPanel | HeatPanel) -> float:
     """Return how high a panel is drawn, in a drawing's coordinates."""
+    if isinstance(panel, HeatPanel):
+        return _heat_height(panel)
     if isinstance(panel, CurvesPanel) or panel.edges:
         return float(HEIGHT)
     return float(_foot(panel.bars) + BELOW)
@@ -233,7 +263,7 @@ def _lying(chart: Chart) -> list[str]:
     labelled = chart.kind == "bars" or len(chart.items) > 1
     x = horizontal(*chart.x, LABELS_WIDTH if labelled else LEFT)
     foot = _foot(chart.items)
-    parts = bottom_axis(x, foot)
+    parts = bottom_axis(x, foot, chart.ticks)
     parts += [_rule(rule, x.at(rule.at), 8, foot) for rule in chart.rules]
     for place, item in enumerate(chart.items):
         down = 16 + ROW_HEIGHT * place
@@ -300,7 +330,9 @@ def _curves(chart: Chart) -> list[str]:
     parts = bottom_axis(x, BOTTOM)
     parts += [written("y-tick", LEFT - 5, tick.at + 4, tick.text, anchor="end") for tick in y.ticks()]
     for place, curve in enumerate(chart.curves):
-        colour = COLOURS[place % len(COLOURS)]
+        colour, named = COLOURS[place % len(COLOURS)], f"nth-{place % len(DASHES) + 1}"
+        dashes = f'stroke-dasharray="{DASHES[place % len(DASHES)]}"'
+        down = BOTTOM - 8 - 14 * place
         line, low, high = (
             [(x.at(a), y.at(b)) for a, b in zip(curve.x, values, strict=True)]
             for values in (curve.y, curve.lower, curve.upper)
@@ -308,12 +340,76 @@ def _curves(chart: Chart) -> list[str]:
         values = " ".join(f"{value:g}" for value in curve.y)
         parts.append(
             f'<g class="row" data-values="{values}"><title>{text(curve_words(curve))}</title>'
-            f'<polygon class="interval" points="{path_of([*high, *low[::-1]])}" fill="{colour}" '
-            f'opacity="0.15"/><polyline class="curve" points="{path_of(line)}" fill="none" '
-            f'stroke="{colour}" stroke-width="2"/></g>'
+            f'<polygon class="interval {named}" points="{path_of([*high, *low[::-1]])}" fill="{colour}" '
+            f'opacity="0.15"/><polyline class="curve {named}" points="{path_of(line)}" fill="none" '
+            f'stroke="{colour}" stroke-width="2" {dashes}/></g>'
         )
-        parts.append(written("named", LEFT + 8, BOTTOM - 8 - 14 * place, curve.label, colour, anchor="start"))
+        parts.append(
+            f'<path class="curve {named}" d="M{LEFT + 8},{down - 4}h24" fill="none" stroke="{colour}" '
+            f'stroke-width="2" {dashes}/>'
+        )
+        parts.append(written("named", LEFT + 38, down, curve.label, colour, anchor="start"))
     return [*parts, middle(BOTTOM + 34, chart.unit)]
+
+
+def _heat_height(panel: Panel) -> float:
+    rows = len(panel.rows) if isinstance(panel, HeatPanel) else 0
+    return float(HEAT_TOP + CELL_HEIGHT * rows + HEAT_FOOT)
+
+
+def _heat(chart: Chart) -> list[str]:
+    """Draw a table as coloured cells, its columns' labels above them and its rows' at the left."""
+    panel = chart.heat
+    if panel is None:
+        return []
+    width = (RIGHT - LABELS_WIDTH) / len(panel.columns)
+    parts = [
+        written("axis-name", (LABELS_WIDTH + RIGHT) / 2, 12, short(panel.of[1])),
+        written("axis-name", LABELS_WIDTH - 8, HEAT_TOP - 8, short(panel.of[0]), anchor="end"),
+    ]
+    for place, label in enumerate(panel.columns):
+        lines = _two_lines(label, int(width / LETTER)) if width >= CELL_WRITTEN_MIN else []
+        middle_at = LABELS_WIDTH + width * (place + 0.5)
+        first = HEAT_TOP - 5 - 12 * (len(lines) - 1)
+        parts += [
+            written("column-label", middle_at, first + 12 * line, own) for line, own in enumerate(lines)
+        ]
+    for place, label in enumerate(panel.rows):
+        centre = HEAT_TOP + CELL_HEIGHT * (place + 0.5) + 4
+        parts.append(written("row-label", LABELS_WIDTH - 8, centre, short(label), anchor="end"))
+    for place, item in enumerate(chart.items):
+        row, column = divmod(place, len(panel.columns))
+        at, down = LABELS_WIDTH + width * column, float(HEAT_TOP + CELL_HEIGHT * row)
+        opacity = HEAT_OPACITY * abs(item.value) / chart.x[1]
+        words = (f"{percent(panel.shown[row][column])} %", f"({item.value:+.1%})".replace("%", ""))
+        parts.append(
+            _group(item, _cell(ACCENT if item.value >= 0 else BAD, opacity, words, (at, down, width)))
+        )
+    foot = HEAT_TOP + CELL_HEIGHT * len(panel.rows) + 20
+    return [*parts, written("unit", WIDTH / 2, foot, chart.unit)]
+
+
+def _cell(colour: str, opacity: float, words: tuple[str, str], place: tuple[float, float, float]) -> str:
+    """Draw a cell at a left side and a top, so wide, and write in it what has room."""
+    left, top, width = place
+    drawn = (
+        f'<rect class="cell" x="{left:g}" y="{top:g}" width="{width - 1:g}" height="{CELL_HEIGHT - 1}" '
+        f'fill="{colour}" fill-opacity="{opacity:.3f}" stroke="{SOFT}" stroke-opacity="0.3"/>'
+    )
+    if width < CELL_WRITTEN_MIN:
+        return drawn
+    at, (share, beyond) = left + width / 2, words
+    return drawn + written("share", at, top + 14, share, INK) + written("beyond", at, top + 27, beyond, INK)
+
+
+def _two_lines(label: str, letters: int) -> list[str]:
+    """Break a label that is too long at the space nearest to its middle; cut what is too long still."""
+    lines = [label]
+    if len(label) > letters and " " in label:
+        places = [place for place, letter in enumerate(label) if letter == " "]
+        at = min(places, key=lambda place: abs(place - len(label) / 2))
+        lines = [label[:at], label[at + 1 :]]
+    return [line if len(line) <= letters else f"{line[: letters - 1]}…" for line in lines]
 
 
 def _standing(item: Item, left: float, right: float, y: Axis) -> str:
@@ -353,7 +449,7 @@ def stacked_svg(panels: Sequence[Panel]) -> str:
 
 def _headed(panel: Panel) -> str:
     """Return a panel under its title, where nothing in it says what it is of."""
-    if not isinstance(panel, BarsPanel | CurvesPanel):
+    if not isinstance(panel, BarsPanel | CurvesPanel | HeatPanel):
         return panel_svg(panel)
     height, drawn = height_of(panel) + HEADING, panel_svg(panel)
     size = f'width="{WIDTH}" height="{height:g}" viewBox="0 0 {WIDTH} {height:g}"'

@@ -231,6 +231,27 @@ class RowsPanel:
     """Values at which a line is drawn, besides 0."""
 
 
+class RatiosPanel(RowsPanel):
+    """Natural logarithms of ratios with intervals, around 0; the axis and all words say the ratios."""
+
+
+@dataclass(frozen=True)
+class HeatPanel:
+    """A table as coloured cells, of which those above 0 have one colour and those below another.
+
+    ``rows`` and ``columns`` are its labels, and of what; ``values`` (rows, columns) colour a cell, and
+    ``shown`` stand in it. ``unit`` says what both are.
+    """
+
+    title: str
+    unit: str
+    of: tuple[str, str]
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    values: tuple[tuple[float, ...], ...]
+    shown: tuple[tuple[float, ...], ...]
+
+
 Floats = npt.NDArray[np.float64]
 
 BARS_MAX = 20

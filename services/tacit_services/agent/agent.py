@@ -1,6 +1,7 @@
 """One owner's agent: the owner's settings and policy, and the decisions of its steward."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import sqlalchemy as sa
@@ -12,7 +13,7 @@ from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.signing import CATALOGUE_TYPE, PrivateKey, certify, sign_envelope
 from tacit_services.agent.alignment import unit_key_of
-from tacit_services.agent.intake import Intake, Procedures
+from tacit_services.agent.intake import Intake, Procedures, StudyRefusedError
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies
@@ -20,7 +21,7 @@ from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import StudyRow, expire, move, study_row
 from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
-from tacit_services.ledger.accounts import set_caps
+from tacit_services.ledger.accounts import BudgetExceededError, set_caps
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.problem_responses import ProblemError
 
@@ -102,12 +103,22 @@ class Agent(Participant):
     def approve(self, digest: str) -> None:
         """Let a study run, as the steward decided.
 
+        Where it waits for another owner, its cost is reserved in the same transaction.
+
         Raises:
             AlreadyDecidedError: it is not waiting, or its deadline has passed.
+            BudgetExceededError: its cost is to be reserved, and there is too little left; it waits on.
         """
+        row, job = read_from(self.engine, study_row, digest), None
+        if row is not None:
+            with suppress(StudyRefusedError):  # what is refused by now is declined when it is run
+                job = self.job_of(row)
 
         def approve(connection: sa.Connection) -> bool:
             expire(connection, self._now())
+            row = study_row(connection, digest)
+            if row is not None and row.state is State.WAITING and job is not None:
+                self._keep_cost(connection, job)
             return move(connection, digest, before=[State.WAITING], after=State.APPROVED, at=self._now())
 
         if not run_transaction(self.engine, approve):
@@ -154,7 +165,7 @@ def decide(agent: Agent, digest: str, decision: Callable[[], None]) -> StudyRow:
     """Carry a decision out; returns what the study is then.
 
     Raises:
-        ProblemError: ``unknown-study``, ``study-expired`` or ``already-decided``.
+        ProblemError: ``unknown-study``, ``study-expired``, ``already-decided`` or ``budget-exceeded``.
     """
     require_row(agent, digest)
     try:
@@ -162,4 +173,6 @@ def decide(agent: Agent, digest: str, decision: Callable[[], None]) -> StudyRow:
     except AlreadyDecidedError:
         expired = require_row(agent, digest).state is State.EXPIRED
         raise ProblemError("study-expired" if expired else "already-decided") from None
+    except BudgetExceededError:
+        raise ProblemError("budget-exceeded") from None
     return require_row(agent, digest)

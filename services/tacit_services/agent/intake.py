@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from tacit_protocol.domain import PooledTable
 from tacit_protocol.messages.alignment import UnitKey
-from tacit_protocol.messages.encoding import MessageError, decode, digest
-from tacit_protocol.messages.study import Owner, PublicRule, Study
+from tacit_protocol.messages.encoding import MessageError, digest
+from tacit_protocol.messages.study import Owner, PublicRule, Study, read_study
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import (
     Procedure,
@@ -126,6 +126,11 @@ class Job:
         return self.relay is None or self.relay.spends(self.sender)
 
     @property
+    def waits(self) -> bool:
+        """Whether what is approved now is debited later, when another owner's word or release has come."""
+        return self.relay is not None and self.spends and (self.receives or self.relay.accepted_first)
+
+    @property
     def automatic(self) -> bool:
         """Whether the study runs without a steward's word."""
         return all(part.rules.approval == "automatic" for part in self.parts)
@@ -228,7 +233,7 @@ class StudyIntake(ABC):
         if digest(payload) != study_digest:
             refuse("digest-mismatch", "the study's bytes are not those that its digest names")
         try:
-            study = decode(Study, payload)
+            study = read_study(payload)
         except MessageError as error:
             refuse("malformed-message", str(error))
         if study.analyst.key != key:

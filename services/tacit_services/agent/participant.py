@@ -9,14 +9,15 @@ that never wait for it: when they speak says nothing about data, and answers wai
 import random
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.study import DeclineMessage, PublicRule, Study, VerdictMessage
+from tacit_protocol.messages.study import AcceptanceMessage, DeclineMessage, PublicRule, Study, VerdictMessage
 from tacit_protocol.signing import (
+    ACCEPTANCE_TYPE,
     DECLINE_TYPE,
     VERDICT_TYPE,
     EnvelopeError,
@@ -48,8 +49,9 @@ from tacit_services.agent.tester_client import (
     TesterRefusedError,
     TesterUnavailableError,
 )
+from tacit_services.ledger.accounts import BudgetExceededError, give_back, reserve
 from tacit_services.shared.database import DatabaseError, read_from, run_transaction
-from tacit_services.shared.failpoints import AgentStep, reached
+from tacit_services.shared.failpoints import AcceptanceStep, AgentStep, reached
 from tacit_services.shared.logging import describe_exception
 
 log = structlog.get_logger()
@@ -174,11 +176,36 @@ class Participant:
             insert_study(connection, row)
             if job is not None:
                 self._record_job(connection, job, now)
-            if state is State.REFUSED:
+            if job is not None and row.state is State.APPROVED:
+                self._keep_cost(connection, job)
+            if row.state is State.REFUSED:
                 self._put_decline(connection, item.digest, send_time(now, respond_after_s, self.clock()))
 
-        run_transaction(self.engine, store)
+        try:
+            run_transaction(self.engine, store)
+        except BudgetExceededError as error:
+            job, row = None, replace(row, state=State.REFUSED, problem="budget-exceeded", reason=str(error))
+            run_transaction(self.engine, store)
+        state, problem, reason = row.state, row.problem, row.reason
         log.info("study_taken_in", study=item.digest, state=state.value, problem=problem, reason=reason)
+
+    def _keep_cost(self, connection: sa.Connection, job: Job) -> None:
+        """Reserve what a study costs that is approved now and debited later; write the acceptance of one.
+
+        Raises:
+            BudgetExceededError: an account has too little left.
+        """
+        if not job.waits or job.relay is None:
+            return
+        now = self._now()
+        for part in job.parts:
+            reserve(connection, part.account, job.digest, job.cost, at=now)
+        reached(AcceptanceStep.RESERVED)
+        if job.receives and job.relay.accepted_first:
+            message = encode(AcceptanceMessage(study=job.digest, party=job.sender))
+            envelope = sign_envelope(message, ACCEPTANCE_TYPE, self.key)
+            # At once: when it is said tells when the owner decided, and no data have been looked at.
+            put_in_outbox(connection, job.digest, "accept", envelope, at=now, send_at=0)
 
     def _record_job(self, connection: sa.Connection, job: Job, now: int) -> None:
         """Record what else is to be known of a study that may be run."""
@@ -216,6 +243,7 @@ class Participant:
             connection, digest, before=undecided, after=state, at=now, problem=problem, reason=reason
         ):
             return False
+        give_back(connection, [digest])
         decided_at = now if state is State.DECLINED else row.changed_at
         send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
         self._put_decline(connection, digest, send_at, rule)
@@ -262,7 +290,7 @@ class Participant:
         return len(self._confirmed) > before
 
     def collect(self) -> bool:
-        """Fetch what other owners sealed to this one for approved studies; returns whether anything came.
+        """Fetch what other owners sent for this one's approved studies; returns whether anything came.
 
         Raises:
             TesterUnavailableError: the tester could not be asked about some; the others have been.
@@ -271,10 +299,13 @@ class Participant:
 
         def fetch(row: StudyRow) -> None:
             job = self.job_of(row)
-            if job.relay is not None and job.receives and self._mailbox.fetch(job, job.relay):
+            if job.relay is None or (not job.waits and not job.receives):
+                return
+            fetch = self._mailbox.fetch if job.receives else self._mailbox.fetch_acceptance
+            if fetch(job, job.relay):
                 came.append(row.digest)
 
-        self._ask_about_approved(fetch, "the other owner's release will not come")
+        self._ask_about_approved(fetch, "what was to come of the other owner will not come")
         return bool(came)
 
     def _ask_about_approved(self, ask: Callable[[StudyRow], None], refused: str) -> None:
@@ -315,7 +346,9 @@ class Participant:
             raise unavailable
 
     def _deliver_one(self, row: OutboxRow) -> None:
-        put = self._client.put_decline if row.kind == "decline" else self._client.put_release
+        put = {"decline": self._client.put_decline, "accept": self._client.put_acceptance}.get(
+            row.kind, self._client.put_release
+        )
         reached(AgentStep.BEFORE_SEND)
         try:
             put(row.study, self.name, row.envelope)
@@ -337,8 +370,8 @@ class Participant:
     def _close(self, row: OutboxRow, outcome: str) -> None:
         def close(connection: sa.Connection) -> None:
             now = self._now()
-            close_outbox(connection, row.study, now, outcome)
-            if row.kind == "decline":
+            close_outbox(connection, row.study, row.kind, now, outcome)
+            if row.kind in {"decline", "accept"}:
                 return
             before = [State.RELEASED, State.SENT]
             if outcome == DELIVERED:
@@ -356,12 +389,16 @@ class Participant:
 
     def _run(self, row: StudyRow) -> None:
         try:
-            job, received = self.job_of(row), None
+            job, received, accepted_at = self.job_of(row), None, None
             if job.relay is not None and job.receives:
                 received = self._mailbox.open(job, job.relay)
                 if received is None:
                     return  # it has not come yet
-            units = self._releaser.release(job, received)
+            elif job.waits:
+                accepted_at = self._mailbox.accepted_at(job)
+                if accepted_at is None:
+                    return  # nothing is spent before the receiver has accepted
+            units = self._releaser.release(job, received, waited_until=accepted_at or 0)
             if units is not None:
                 self.units.update(units)
         except StudyRefusedError as error:

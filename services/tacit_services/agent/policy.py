@@ -79,8 +79,13 @@ class Rules(StrictModel):
 
         Where no study may spend delta, all that can run is pure.
         """
-        allowed = {name for name, one in procedures.items() if self.allows(name, one.origin)}
-        found = frozenset(family for name in allowed for family in procedures[name].families)
+        found = frozenset(
+            family
+            for name, one in procedures.items()
+            for method, families in ((None, one.families), *one.methods.items())
+            if self.allows(name, one.origin, method)
+            for family in families
+        )
         if self.maximum.delta_pico == 0:
             return frozenset(("pure",))
         return found or FAMILIES
@@ -116,14 +121,18 @@ class Rules(StrictModel):
         if units < self.units_min:
             raise PolicyRefusedError("the data set has fewer units than the policy asks for")
 
-    def allows(self, procedure: str, origin: str | None) -> bool:
-        """Whether a procedure may run: by its name, or by "*", which stands for built-in ones alone."""
-        return procedure in self.procedures or (ANY in self.procedures and origin is None)
+    def allows(self, procedure: str, origin: str | None, method: object = None) -> bool:
+        """Whether a procedure may run: by its name, or by "*", which stands for built-in ones alone.
+
+        One of its methods may by both names, as in ``distance_correlation:sketch``.
+        """
+        named = {procedure, f"{procedure}:{method}"} & set(self.procedures)
+        return bool(named) or (ANY in self.procedures and origin is None)
 
     def require_study(self, study: Study, owner: Owner, data_set: DeclaredDataSet) -> None:
         """Raise PolicyRefusedError where procedure, purpose, columns, bounds or unit are not allowed."""
-        if not self.allows(study.procedure, study.procedure_origin):
-            raise PolicyRefusedError("the policy does not list this procedure")
+        if not self.allows(study.procedure, study.procedure_origin, study.parameters.get("method")):
+            raise PolicyRefusedError("the policy does not list this procedure, or not with this method")
         if study.respond_after_s < self.respond_after_s_min:
             raise PolicyRefusedError("the study asks for answers sooner than the policy sends them")
         if any(getattr(study, name) is None for name in self.required_fields):

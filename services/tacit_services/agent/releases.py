@@ -10,10 +10,12 @@ the first of these moments by which it is ready, counted from the decision to ru
 
 Ready within r, it says nothing by its time. A later one tells its moment and no more.
 
-A release for another owner's second round is sealed to it, or in the open. What was fetched is kept as it
-came; what is sealed is opened in memory alone. The tester that carries it is not trusted: what it could have
-changed is asked for again; what the sender signed and is wrong all the same ends the study here. All this is
-looked at when it comes and again before data are read, so that nothing is spent on what does not hold.
+A release for another owner's second round is sealed to it, or in the open. It is made once that owner, who
+has its own cost reserved, has accepted: the signed acceptance is kept before anything is spent. What was
+fetched is kept as it came; what is sealed is opened in memory alone. The tester that carries it is not
+trusted: what it could have changed is asked for again; what the sender signed and is wrong all the same ends
+the study here. All this is looked at when it comes and again before data are read, so that nothing is spent
+on what does not hold.
 """
 
 from collections.abc import Callable
@@ -38,7 +40,14 @@ from tacit_protocol.messages.study import (
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Adapts, ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.relay import Relay, check_answer, check_own_release, read_again, read_answer
+from tacit_protocol.procedures.relay import (
+    Relay,
+    check_acceptance,
+    check_answer,
+    check_own_release,
+    read_again,
+    read_answer,
+)
 from tacit_protocol.signing import (
     RECEIPT_TYPE,
     RELEASE_TYPE,
@@ -62,7 +71,7 @@ from tacit_services.ledger.accounts import BudgetExceededError, LedgerConflictEr
 from tacit_services.ledger.entries import Entry
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, read_from, run_transaction
-from tacit_services.shared.failpoints import AgentRelayStep, AgentStep, reached
+from tacit_services.shared.failpoints import AcceptanceStep, AgentRelayStep, AgentStep, reached
 from tacit_services.shared.logging import describe_exception
 
 DOUBLINGS = 6
@@ -237,7 +246,9 @@ def _context(job: Job, relay: Relay) -> SealContext:
 
 @dataclass
 class Mailbox:
-    """Other owners' releases for this one's second round: fetched from the tester, kept, opened.
+    """What other owners sign for this one's studies: fetched from the tester, kept, opened.
+
+    To a receiver the sender's release comes, to a sender the receiver's acceptance.
 
     ``key`` opens what is sealed; ``read`` reads the earlier study of a release that is read again.
     """
@@ -268,15 +279,45 @@ class Mailbox:
             log.warning("sealed_not_taken", study=job.digest, reason=str(error))
             return False
 
-        def store(connection: sa.Connection) -> None:
-            if connection.execute(RECEIVED.select().where(RECEIVED.c.study == job.digest)).first() is None:
-                row = {"study": job.digest, "package": package, "source": source, "received_at": handed.at}
-                connection.execute(RECEIVED.insert().values(**row))
-
-        run_transaction(self.uses.engine, store)
+        self._keep(job.digest, handed)
         reached(AgentRelayStep.SEALED_STORED)
         log.info("sealed_received", study=job.digest, sender=relay.sender.name)
         return True
+
+    def fetch_acceptance(self, job: Job, relay: Relay) -> bool:
+        """Fetch the receiver's acceptance unless it is kept; returns whether it has come now.
+
+        Raises:
+            TesterError: the tester could not be asked, or says that none will come.
+        """
+        if self._kept(job.digest) is not None:
+            return False
+        envelope = self.uses.client.acceptance(job.digest, relay.receiver.name)
+        if envelope is None:
+            return False
+        reached(AcceptanceStep.FETCHED)
+        try:
+            check_acceptance(relay, job.digest, envelope)
+        except (EnvelopeError, MessageError, ReleaseError) as error:
+            log.warning("acceptance_not_taken", study=job.digest, reason=str(error))
+            return False
+        self._keep(job.digest, Handed(envelope, None, int(self.uses.clock())))
+        reached(AcceptanceStep.KEPT)
+        log.info("accepted", study=job.digest, receiver=relay.receiver.name)
+        return True
+
+    def accepted_at(self, job: Job) -> int | None:
+        """Return when the receiver's acceptance came, Unix seconds; None while it has not."""
+        kept = self._kept(job.digest)
+        return None if kept is None else int(kept.received_at)
+
+    def _keep(self, study: str, handed: Handed) -> None:
+        def store(connection: sa.Connection) -> None:
+            if connection.execute(RECEIVED.select().where(RECEIVED.c.study == study)).first() is None:
+                row = {"package": handed.package, "source": handed.source, "received_at": handed.at}
+                connection.execute(RECEIVED.insert().values(study=study, **row))
+
+        run_transaction(self.uses.engine, store)
 
     def open(self, job: Job, relay: Relay) -> Received | None:
         """Open what is kept for a study, in memory; None while nothing has come.
@@ -298,7 +339,7 @@ class Mailbox:
             return open_package(job, relay, handed.package, self.key, handed.at)
         return open_release(job, relay, handed, self.read)
 
-    def _kept(self, digest: str) -> sa.Row[tuple[object, ...]] | None:
+    def _kept(self, digest: str) -> sa.Row[Any] | None:
         query = RECEIVED.select().where(RECEIVED.c.study == digest)
         return read_from(self.uses.engine, lambda connection: connection.execute(query).one_or_none())
 
@@ -315,10 +356,13 @@ class Releaser:
     intake: StudyIntake
     uses: Dependencies
 
-    def release(self, job: Job, received: Received | None = None) -> dict[str, int] | None:
+    def release(
+        self, job: Job, received: Received | None = None, *, waited_until: int = 0
+    ) -> dict[str, int] | None:
         """Spend the study's budget and store its release; with another owner's, what was found with it.
 
-        Returns the number of units of each account, or None if the study is no longer approved.
+        ``waited_until`` is when what this owner waited for has come, in Unix seconds. Returns the number of
+        units of each account, or None if the study is no longer approved.
 
         Raises:
             StudyRefusedError: the data cannot be read or is too small, or an account has too little left.
@@ -330,7 +374,8 @@ class Releaser:
         reached(AgentStep.DATA_SUMMARISED if received is None else AgentRelayStep.COMBINED)
         try:
             entries = run_transaction(
-                self.uses.engine, lambda connection: self._spend(connection, job, summary, received)
+                self.uses.engine,
+                lambda connection: self._spend(connection, job, summary, received, waited_until),
             )
         except BudgetExceededError as error:
             raise StudyRefusedError("budget-exceeded", str(error)) from None
@@ -387,7 +432,12 @@ class Releaser:
             raise StudyRefusedError("data-unreadable", reason) from None
 
     def _spend(
-        self, connection: sa.Connection, job: Job, summary: Any, received: Received | None = None
+        self,
+        connection: sa.Connection,
+        job: Job,
+        summary: Any,
+        received: Received | None = None,
+        waited_until: int = 0,
     ) -> list[Entry] | None:
         now = int(self.uses.clock())
         if now >= job.study.deadline:
@@ -407,7 +457,7 @@ class Releaser:
             envelope = self._acknowledge(job, received)
         reached(AgentStep.RELEASE_SIGNED)
         # What was to be waited for says nothing about the data here: the schedule begins once it has come.
-        since = row.changed_at if received is None else max(row.changed_at, received.at)
+        since = max(row.changed_at, waited_until if received is None else received.at)
         send_at = send_time(since, job.study.respond_after_s, self.uses.clock())
         # Round two has a schedule of its own: what could not be answered any more is not released.
         rounds_s = job.study.respond_after_s if job.sends_on else 0

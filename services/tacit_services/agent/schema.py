@@ -11,7 +11,8 @@ The life of a row of ``agent_studies``::
 
 A study that was released, refused or declined has exactly one row in ``agent_outbox``: the bytes that are
 sent, the same ones however often. The row is written in the transaction that decides, and never changed but
-for its bookkeeping.
+for its bookkeeping. Before that, a study that was approved as the second round of two has one with this
+owner's acceptance, which the answer takes the place of.
 
 A row of ``agent_alignments`` says that a data set was found to hold the same units as another owner's. It is
 written by ``tacit data align compare``, read for every study that names its digest, deleted by ``forget``.
@@ -97,8 +98,9 @@ RECEIVED = sa.Table(
     sa.Column("received_at", sa.BigInteger, nullable=False),
     sa.Column("source", sa.LargeBinary),
 )
-"""Another owner's release as it came: a sealed one is opened in memory alone. ``source`` is the envelope of
-the earlier study that it was made for, where it is read again."""
+"""What another owner signed for a study, as it came. At a receiver the release: a sealed one is opened in
+memory alone, and ``source`` is the envelope of the earlier study that it was made for, where it is read
+again. At a sender the receiver's acceptance."""
 
 FINDINGS = sa.Table(
     "agent_findings",

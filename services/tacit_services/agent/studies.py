@@ -12,9 +12,11 @@ from pydantic import BaseModel
 
 from tacit_protocol.messages.encoding import encode
 from tacit_services.agent.schema import FINDINGS, OUTBOX, REASON_LENGTH, STUDIES, State
+from tacit_services.ledger.accounts import give_back
 
-Kind = Literal["release", "receipt", "decline"]
-"""A receipt is a release that says nothing: that another owner's has arrived."""
+Kind = Literal["release", "receipt", "decline", "accept"]
+"""A receipt is a release that says nothing: that another owner's has arrived. To accept is no answer: one
+follows."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,10 @@ def move(
 
 
 def expire(connection: sa.Connection, now: int) -> int:
-    """Close the studies that nobody decided before their deadline; returns how many."""
+    """Close the studies that nobody decided before their deadline, and give back what was reserved for them.
+
+    Returns how many were closed.
+    """
     undecided = [State.WAITING.value, State.APPROVED.value]
     expired = connection.execute(
         STUDIES.update()
@@ -112,6 +117,8 @@ def expire(connection: sa.Connection, now: int) -> int:
             reason="the deadline passed; nothing was spent",
         )
     )
+    if expired.rowcount:
+        give_back(connection, sa.select(STUDIES.c.digest).where(STUDIES.c.state == State.EXPIRED.value))
     return int(expired.rowcount)
 
 
@@ -147,7 +154,11 @@ def record_verdict(connection: sa.Connection, digest: str, envelope: bytes) -> N
 def put_in_outbox(
     connection: sa.Connection, study: str, kind: Kind, envelope: bytes, *, at: int, send_at: int
 ) -> None:
-    """Store what is sent for a study from ``send_at`` on. Once only: a second one breaks the table's key."""
+    """Store what is sent for a study from ``send_at`` on, in the place of its acceptance if there is one.
+
+    Once only: a second answer breaks the table's key.
+    """
+    connection.execute(OUTBOX.delete().where(OUTBOX.c.study == study, OUTBOX.c.kind == "accept"))
     row = {"study": study, "kind": kind, "envelope": envelope, "created_at": at, "send_at": send_at}
     connection.execute(OUTBOX.insert().values(**row))
 
@@ -160,18 +171,19 @@ def due_outbox(connection: sa.Connection, now: int) -> list[OutboxRow]:
 
 
 def reopen_outbox(connection: sa.Connection, study: str) -> bool:
-    """Offer again what was closed, the same bytes; returns whether there was anything."""
+    """Offer an answer again that was closed, the same bytes; returns whether there was any."""
     reopened = connection.execute(
         OUTBOX.update()
-        .where(OUTBOX.c.study == study, OUTBOX.c.closed_at.is_not(None))
+        .where(OUTBOX.c.study == study, OUTBOX.c.kind != "accept", OUTBOX.c.closed_at.is_not(None))
         .values(closed_at=None, outcome=None)
     )
     return reopened.rowcount == 1
 
 
-def close_outbox(connection: sa.Connection, study: str, at: int, outcome: str) -> None:
-    """Note that nothing more will be sent for a study, and why."""
-    connection.execute(OUTBOX.update().where(OUTBOX.c.study == study).values(closed_at=at, outcome=outcome))
+def close_outbox(connection: sa.Connection, study: str, kind: Kind, at: int, outcome: str) -> None:
+    """Note that what is of this kind will not be sent again for a study, and why."""
+    sent = (OUTBOX.c.study == study, OUTBOX.c.kind == kind)
+    connection.execute(OUTBOX.update().where(*sent).values(closed_at=at, outcome=outcome))
 
 
 def put_finding(connection: sa.Connection, study: str, finding: BaseModel, at: int) -> None:

@@ -300,6 +300,18 @@ class TesterClient:
             return self._attempt("GET", f"/v1/studies/{digest}/sealed/{sender}", {}, None, self._timeout_s)
         return None
 
+    def put_acceptance(self, digest: str, party: str, envelope: bytes) -> None:
+        """Upload the acceptance of a second round; returns once the tester holds exactly these bytes."""
+        self._send("PUT", f"/v1/studies/{digest}/acceptances/{party}", content=envelope)
+
+    def acceptance(self, digest: str, owner: str) -> bytes | None:
+        """Return the acceptance of a study by its receiver, unchecked, or None while it has not come."""
+        with suppress(_PendingError):
+            return self._attempt(
+                "GET", f"/v1/studies/{digest}/acceptances/{owner}", {}, None, self._timeout_s
+            )
+        return None
+
     def put_decline(self, digest: str, party: str, envelope: bytes) -> None:
         """Upload a decline; returns once the tester holds exactly these bytes."""
         self._send("PUT", f"/v1/studies/{digest}/declines/{party}", content=envelope)

@@ -5,6 +5,9 @@ spent of each is a sum of integers. A debit adds the study's charges, compares, 
 account's version is still the one it read (``UPDATE ... WHERE version = :seen``): reading a sum and then
 inserting an entry would overspend on every engine below serializable isolation.
 
+A study that is approved now and debited later, as it waits for another owner, has its cost *reserved*: nobody
+else may take it, and its own debit takes it up. A reservation spends nothing and is given back.
+
 The shares are fixed by the first debit. Until then any division may be set, and the first study itself, which
 was chosen before anything was released, may be given room beyond the division that stands. Afterwards shares
 may shrink; they grow only where the cap covers the high-water marks of all of them, which is what the account
@@ -12,7 +15,8 @@ has promised. The theorem is in docs/mathematics/privacy.md.
 """
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Literal
 
 import sqlalchemy as sa
@@ -28,7 +32,16 @@ from tacit_protocol.privacy.accounting import (
     gaussian_epsilon_micro,
 )
 from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_MAX, EPSILON_UNITS, Guarantee
-from tacit_services.ledger.entries import ACCOUNTS, AMOUNTS, ENTRIES, FIRST_HASH, KINDS, Entry, entry_of
+from tacit_services.ledger.entries import (
+    ACCOUNTS,
+    AMOUNTS,
+    ENTRIES,
+    FIRST_HASH,
+    KINDS,
+    RESERVATIONS,
+    Entry,
+    entry_of,
+)
 
 
 class LedgerError(Exception):
@@ -66,6 +79,8 @@ PICO = APPROXIMATE_UNITS // DELTA_UNITS
 """Units of the approximate share in a pico-delta."""
 
 
+NOTHING = Amounts()
+
 WHOLE_GAUSSIAN = "all that is left of the Gaussian share"
 
 
@@ -74,6 +89,7 @@ class Account:
     """What an account may spend, has spent and has promised of each share, and how many entries it has.
 
     ``promised`` holds the high-water marks of the shares since the first debit; all are 0 before it.
+    ``reserved`` is what approved studies will take.
     """
 
     data_set: str
@@ -85,6 +101,12 @@ class Account:
     debits: int
     version: int
     head_hash: str
+    reserved: Amounts = NOTHING
+
+    @property
+    def taken(self) -> Amounts:
+        """What nobody else may take: spent, or reserved."""
+        return self.spent + self.reserved
 
     def row(self) -> dict[str, object]:
         """Return the account as a row of the table."""
@@ -111,8 +133,9 @@ class Standing:
 
     The Gaussian share is an epsilon at ``gaussian_delta_pico``. What is left of it is the largest epsilon of
     one Gaussian study at that delta: small studies take less than their epsilons suggest, as mu squared adds
-    up and not epsilon. ``promised_micro`` is the epsilon that everything ever released is private at, with
-    the cap's delta. None: no finite epsilon describes it, as a cap's delta was lowered afterwards.
+    up and not epsilon. What is reserved is not left, and not spent. ``promised_micro`` is the epsilon that
+    everything ever released is private at, with the cap's delta. None: no finite epsilon describes it, as a
+    cap's delta was lowered afterwards.
     """
 
     epsilon_cap_micro: int
@@ -185,7 +208,7 @@ def _new_share(account: Account, cap: Cap, division: Division) -> Amounts:
     """Return the shares of a changed cap, beside what was promised."""
     wanted = division.shares_of(cap)
     if not account.debits:
-        return wanted
+        return cap.shares_holding(wanted, account.reserved) or wanted
     if division.stated:
         if cap.covers(wanted.joined(account.promised)):
             return wanted
@@ -229,6 +252,8 @@ def debit(connection: sa.Connection, data_set: str, study: str, guarantee: Guara
         BudgetExceededError: the study would take more of a share than is left.
         LedgerConflictError: another transaction wrote the account meanwhile; run the transaction again.
     """
+    own = (RESERVATIONS.c.data_set == data_set, RESERVATIONS.c.study == study)
+    connection.execute(RESERVATIONS.delete().where(*own))
     account = account_of(connection, data_set)
     debited = sa.select(ENTRIES.c.sequence).where(ENTRIES.c.data_set == data_set, ENTRIES.c.study == study)
     if connection.execute(debited).first() is not None:
@@ -259,6 +284,34 @@ def debit(connection: sa.Connection, data_set: str, study: str, guarantee: Guara
     return entry
 
 
+def reserve(connection: sa.Connection, data_set: str, study: str, guarantee: Guarantee, *, at: int) -> None:
+    """Keep what a study will cost a data set's account until it is debited, or given back.
+
+    Where nothing has been debited yet, the shares make room as they do for a debit.
+
+    Raises:
+        UnknownAccountError: there is no such account.
+        BudgetExceededError: the study would take more of a share than is left.
+        LedgerConflictError: another transaction wrote the account meanwhile; run the transaction again.
+    """
+    account = account_of(connection, data_set)
+    placed = _place(account, guarantee)
+    if placed is None:
+        raise BudgetExceededError(
+            "the study would pass what is left of the data set's cap; nothing was reserved"
+        )
+    share, charged = placed
+    if share != account.share:
+        _change(connection, replace(account, share=share), at)
+    row = {"data_set": data_set, "study": study, "at": at, **asdict(charged)}
+    connection.execute(RESERVATIONS.insert().values(**row))
+
+
+def give_back(connection: sa.Connection, studies: Sequence[str] | sa.Select[tuple[str]]) -> None:
+    """Give back whatever is reserved for studies that have ended."""
+    connection.execute(RESERVATIONS.delete().where(RESERVATIONS.c.study.in_(studies)))
+
+
 def _place(account: Account, guarantee: Guarantee) -> tuple[Amounts, Amounts] | None:
     """Return the shares with which a study fits the account, and what it takes; None where it does not fit.
 
@@ -266,13 +319,14 @@ def _place(account: Account, guarantee: Guarantee) -> tuple[Amounts, Amounts] | 
     room, as far as the owner has not stated them.
     """
     charged = charge(guarantee.events)
-    if (account.spent + charged).within(account.share):
+    if (account.taken + charged).within(account.share):
         return account.share, charged
     if charged.pure_pico:
         converted = charge(guarantee.events, pure_as_gaussian=True)
-        if (account.spent + converted).within(account.share):
+        if (account.taken + converted).within(account.share):
             return account.share, converted
-    room = None if account.debits else account.cap.shares_holding(account.share, charged)
+    needed = account.reserved + charged
+    room = None if account.debits else account.cap.shares_holding(account.share, needed)
     if room is None or _moves_stated(account, room):
         return None
     return room, charged
@@ -305,7 +359,7 @@ def payment_words(account: Account, guarantee: Guarantee) -> str:
         left = standing(account).pure_left_micro / EPSILON_UNITS
         takes.append(f"epsilon {epsilon:g} of the {left:g} left of the pure share")
     if charged.gaussian_femto:
-        rest = account.share.gaussian_femto - account.spent.gaussian_femto
+        rest = account.share.gaussian_femto - account.taken.gaussian_femto
         part = 100 * charged.gaussian_femto / rest if rest > 0 else math.inf
         takes.append(f"{part:.3g} % of what is left of the Gaussian share" if part < 100 else WHOLE_GAUSSIAN)
     return "takes " + (" and ".join(takes) or "delta alone")
@@ -321,7 +375,11 @@ def account_of(connection: sa.Connection, data_set: str) -> Account:
 
 def all_accounts(connection: sa.Connection) -> dict[str, Account]:
     """Return every account, by its data set."""
-    return {row.data_set: account_in(row) for row in connection.execute(ACCOUNTS.select())}
+    reserved = _reserved(connection)
+    return {
+        row.data_set: account_in(row, reserved.get(row.data_set, NOTHING))
+        for row in connection.execute(ACCOUNTS.select())
+    }
 
 
 def standing_of(connection: sa.Connection, data_set: str) -> Standing:
@@ -331,27 +389,27 @@ def standing_of(connection: sa.Connection, data_set: str) -> Standing:
 
 def standing(account: Account) -> Standing:
     """Return what an account has spent and what it has left, rounded toward more spent and less left."""
-    cap, share, spent = account.cap, account.share, account.spent
+    cap, share, spent, taken = account.cap, account.share, account.spent, account.taken
     gaussian_delta = cap.delta_atto - share.approximate_atto
     return Standing(
         epsilon_cap_micro=cap.epsilon_micro,
         delta_cap_pico=cap.delta_pico,
         pure_share_micro=share.pure_pico // MICRO,
         pure_spent_micro=-(-spent.pure_pico // MICRO),
-        pure_left_micro=max(0, share.pure_pico - spent.pure_pico) // MICRO,
+        pure_left_micro=max(0, share.pure_pico - taken.pure_pico) // MICRO,
         gaussian_delta_pico=max(0, gaussian_delta) // PICO,
         gaussian_share_micro=gaussian_epsilon_micro(share.gaussian_femto, gaussian_delta),
         gaussian_spent_micro=gaussian_epsilon_micro(spent.gaussian_femto, gaussian_delta),
         gaussian_left_micro=_gaussian_left_micro(account, gaussian_delta),
         approximate_share_pico=share.approximate_atto // PICO,
         approximate_spent_pico=-(-spent.approximate_atto // PICO),
-        approximate_left_pico=max(0, share.approximate_atto - spent.approximate_atto) // PICO,
+        approximate_left_pico=max(0, share.approximate_atto - taken.approximate_atto) // PICO,
         promised_micro=cap.epsilon_of(account.promised if account.debits else share),
     )
 
 
 def _gaussian_left_micro(account: Account, delta_atto: int) -> int:
-    left = account.share.gaussian_femto - account.spent.gaussian_femto
+    left = account.share.gaussian_femto - account.taken.gaussian_femto
     least = gaussian_epsilon_micro(left, delta_atto) if left > 0 else 0
     if not least:
         return 0
@@ -370,8 +428,8 @@ def debits_of(connection: sa.Connection, data_set: str) -> list[Entry]:
     return [entry_of(row) for row in rows]
 
 
-def account_in(row: sa.Row[tuple[object, ...]]) -> Account:
-    """Return the account that a row of the table holds."""
+def account_in(row: sa.Row[tuple[object, ...]], reserved: Amounts) -> Account:
+    """Return the account that a row of the table holds, beside which so much is reserved."""
     found = row._mapping
 
     def amounts(kind: str) -> Amounts:
@@ -387,12 +445,26 @@ def account_in(row: sa.Row[tuple[object, ...]]) -> Account:
         debits=row.debits,
         version=row.version,
         head_hash=row.head_hash,
+        reserved=reserved,
     )
+
+
+def _reserved(connection: sa.Connection, *where: sa.ColumnElement[bool]) -> Mapping[str, Amounts]:
+    """Return what is reserved, by data set."""
+    table = RESERVATIONS.c
+    amounts = (
+        sa.func.sum(column) for column in (table.pure_pico, table.gaussian_femto, table.approximate_atto)
+    )
+    query = sa.select(table.data_set, *amounts).where(*where).group_by(table.data_set)
+    return {row[0]: Amounts(*(int(amount) for amount in row[1:])) for row in connection.execute(query)}
 
 
 def _account_row(connection: sa.Connection, data_set: str) -> Account | None:
     row = connection.execute(ACCOUNTS.select().where(ACCOUNTS.c.data_set == data_set)).one_or_none()
-    return None if row is None else account_in(row)
+    if row is None:
+        return None
+    reserved = _reserved(connection, RESERVATIONS.c.data_set == data_set)
+    return account_in(row, reserved.get(data_set, NOTHING))
 
 
 def _change(connection: sa.Connection, account: Account, at: int) -> Account:

@@ -175,3 +175,22 @@ ENTRIES = sa.Table(
     sa.UniqueConstraint("data_set", "study", name="uq_ledger_entries_study"),
 )
 """Entries of form 1 are those of older releases, with ``spent_after_micro``; those of form 2 have amounts."""
+
+RESERVATIONS = sa.Table(
+    "ledger_reservations",
+    METADATA,
+    sa.Column(
+        "data_set",
+        sa.String(NAME_LENGTH),
+        sa.ForeignKey("ledger_accounts.data_set", name="fk_ledger_reservations_account"),
+        primary_key=True,
+    ),
+    sa.Column("study", sa.String(DIGEST_LENGTH), primary_key=True),
+    sa.Column("pure_pico", sa.BigInteger, nullable=False),
+    sa.Column("gaussian_femto", sa.BigInteger, nullable=False),
+    sa.Column("approximate_atto", sa.BigInteger, nullable=False),
+    sa.Column("at", sa.BigInteger, nullable=False),
+)
+"""What an approved study will take of each share, until it is debited or ends: a row is written with the
+approval, and deleted with the debit or with the study's end. Nothing is promised by it: it keeps room, and is
+not among what is hashed."""

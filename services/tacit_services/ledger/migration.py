@@ -80,6 +80,22 @@ def create_studies() -> None:
     )
 
 
+def create_reservations(account_length: int) -> None:
+    """Create the table of what approved studies will take."""
+    op.create_table(
+        "ledger_reservations",
+        sa.Column("data_set", sa.String(account_length), primary_key=True),
+        sa.Column("study", sa.String(64), primary_key=True),
+        *(
+            sa.Column(name, sa.BigInteger, nullable=False)
+            for name in ("pure_pico", "gaussian_femto", "approximate_atto", "at")
+        ),
+        sa.ForeignKeyConstraint(
+            ["data_set"], ["ledger_accounts.data_set"], name="fk_ledger_reservations_account"
+        ),
+    )
+
+
 def add_send_times() -> None:
     """Add when each answer is to be sent; what was stored before is due at once."""
     op.add_column("agent_outbox", sa.Column("send_at", sa.BigInteger, nullable=False, server_default="0"))

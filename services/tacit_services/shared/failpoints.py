@@ -40,6 +40,18 @@ class AgentRelayStep(StrEnum):
     """Inside the transaction that stores the answer."""
 
 
+class AcceptanceStep(StrEnum):
+    """Points of a study whose sender waits for the receiver's acceptance, at both owners and the tester."""
+
+    RESERVED = "agent.reserved"
+    """Inside the transaction that approves: the cost is reserved, the acceptance not yet written."""
+    INSERTED = "tester.acceptance.inserted"
+    SERVED = "tester.acceptance.served"
+    FETCHED = "agent.acceptance-fetched"
+    """At the sender, who has not kept it yet."""
+    KEPT = "agent.acceptance-kept"
+
+
 class CuratorStep(StrEnum):
     """Points of a curator's own work, beside those of an agent's."""
 

@@ -1,6 +1,6 @@
-"""Answers to a study: an owner's release or decline, and the analyst's cancellation.
+"""Answers to a study: an owner's release or decline, a receiver's acceptance, the analyst's cancellation.
 
-All three are idempotent: the same bytes again are answered as the first time, whatever has happened since;
+All of them are idempotent: the same bytes again are answered as the first time, whatever has happened since;
 other bytes never replace what is stored.
 """
 
@@ -24,6 +24,7 @@ from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import (
     OwnAnswer,
     Relay,
+    check_acceptance,
     check_answer,
     read_answer,
     relay_of,
@@ -32,12 +33,20 @@ from tacit_protocol.procedures.relay import (
 from tacit_protocol.signing import CANCELLATION_TYPE, DECLINE_TYPE, open_envelope
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import GroupCommit, read_from, run_transaction
-from tacit_services.shared.failpoints import TesterRelayStep, TesterStep, reached
+from tacit_services.shared.failpoints import AcceptanceStep, TesterRelayStep, TesterStep, reached
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.reuse import reused_by_study
 from tacit_services.tester.studies import Studies
 from tacit_services.tester.study_completion import Signer, end, end_if_answered, release_digests
-from tacit_services.tester.tables import CANCELLATIONS, DECLINES, RELEASES, SEALED, STUDIES, not_here
+from tacit_services.tester.tables import (
+    ACCEPTANCES,
+    CANCELLATIONS,
+    DECLINES,
+    RELEASES,
+    SEALED,
+    STUDIES,
+    not_here,
+)
 
 
 class Taken(Enum):
@@ -224,6 +233,32 @@ def release_for(engine: Engine, studies: Studies, study_digest: str, owner: str,
     return package
 
 
+def acceptance_for(engine: Engine, studies: Studies, study_digest: str, owner: str, caller_key: str) -> bytes:
+    """Return the receiver's acceptance, as it came, to the sender of a study of two rounds.
+
+    Raises:
+        ProblemError: as :func:`release_for`, the sender in the receiver's place.
+    """
+    study = studies.parsed(study_digest)
+    relay = relay_of(procedure_named(study.procedure), study)
+    if relay is None or owner != relay.receiver.name or caller_key != relay.sender.key:
+        raise ProblemError("forbidden", detail="an acceptance is handed to the sender that the study names")
+
+    def read(connection: Connection) -> bytes:
+        row = connection.execute(_ACCEPTED, {"study": study_digest, "owner": owner}).one_or_none()
+        if row is None:
+            raise not_here(connection, study_digest)
+        if row.state != "collecting" or row.declined is not None:
+            raise ProblemError("study-closed")
+        if row.envelope is None:
+            raise ProblemError("release-pending", retry_after_s=RETRY_S)
+        return bytes(row.envelope)
+
+    envelope = read_from(engine, read)
+    reached(AcceptanceStep.SERVED)
+    return envelope
+
+
 def _same_owner(table: sa.Table) -> sa.ColumnElement[bool]:
     return sa.and_(table.c.study == STUDIES.c.digest, table.c.owner == sa.bindparam("owner"))
 
@@ -238,6 +273,14 @@ _SENT = (
     .select_from(STUDIES)
     .outerjoin(RELEASES, _same_owner(RELEASES))
     .outerjoin(SEALED, _same_owner(SEALED))
+    .outerjoin(DECLINES, _same_owner(DECLINES))
+    .where(STUDIES.c.digest == sa.bindparam("study"))
+)
+
+_ACCEPTED = (
+    sa.select(STUDIES.c.state, STUDIES.c.deadline, ACCEPTANCES.c.envelope, DECLINES.c.owner.label("declined"))
+    .select_from(STUDIES)
+    .outerjoin(ACCEPTANCES, ACCEPTANCES.c.study == STUDIES.c.digest)
     .outerjoin(DECLINES, _same_owner(DECLINES))
     .where(STUDIES.c.digest == sa.bindparam("study"))
 )
@@ -296,6 +339,33 @@ class Answers:
         if (message.study, message.party) != (study_digest, owner):
             raise ProblemError("digest-mismatch")
         return self._take(Answer(DECLINES, {"study": study_digest, "owner": owner, "envelope": envelope}))
+
+    def take_acceptance(self, study_digest: str, owner: str, envelope: bytes, caller_key: str) -> Taken:
+        """Take the receiver's acceptance of its second round, while the study still collects."""
+        self._roster_key(study_digest, owner, caller_key)
+        study = self._studies.parsed(study_digest)
+        relay = relay_of(procedure_named(study.procedure), study)
+        try:
+            check_acceptance(relay, study_digest, envelope)
+        except ReleaseError as error:
+            raise ProblemError("release-refused", detail=str(error)) from None
+
+        def work(connection: Connection) -> Taken:
+            row = connection.execute(_ACCEPTED, {"study": study_digest, "owner": owner}).one_or_none()
+            if row is None:
+                raise not_here(connection, study_digest)
+            if is_stored(row.envelope, envelope):
+                return Taken.BEFORE
+            if row.declined is not None:
+                raise ProblemError("already-decided")
+            now = self._now()
+            require_collecting(row, now)
+            values = {"study": study_digest, "envelope": envelope, "received_at": now}
+            connection.execute(ACCEPTANCES.insert().values(**values))
+            reached(AcceptanceStep.INSERTED)
+            return Taken.NOW
+
+        return run_transaction(self._engine, work)
 
     def take_cancellation(self, study_digest: str, envelope: bytes, caller_key: str) -> Taken:
         """Take the analyst's cancellation, while the study still collects."""

@@ -37,6 +37,7 @@ from tacit_services.tester.archive import (
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.tables import (
+    ACCEPTANCES,
     ARCHIVED,
     CANCELLATIONS,
     DECLINES,
@@ -57,7 +58,18 @@ PAGE = 100
 """Studies that are looked for at once."""
 
 # What names another row goes before it.
-_ROWS = (SEALED, REUSES, RELEASES, DECLINES, CANCELLATIONS, JOBS, PROGRESS, VERDICTS, STUDY_OWNERS)
+_ROWS = (
+    SEALED,
+    REUSES,
+    ACCEPTANCES,
+    RELEASES,
+    DECLINES,
+    CANCELLATIONS,
+    JOBS,
+    PROGRESS,
+    VERDICTS,
+    STUDY_OWNERS,
+)
 
 log = structlog.get_logger()
 

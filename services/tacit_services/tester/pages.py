@@ -27,12 +27,12 @@ from starlette.responses import HTMLResponse, Response, StreamingResponse
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import PUBLIC_RULES, PartyName, Study, VerdictMessage
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
-from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, number, panels_of
+from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, number, panels_of, percent
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.reporting.svg import Drawing, horizontal, panel_svg, path_of, vertical
 from tacit_protocol.signing import VERDICT_TYPE, open_envelope
-from tacit_protocol.verdicts.effects import effects_of, effects_table
-from tacit_protocol.verdicts.presentation import Bar, BarsPanel, CurvesPanel, Meaning, RowsPanel
+from tacit_protocol.verdicts.effects import Summary, effects_of, effects_table, summaries_table
+from tacit_protocol.verdicts.presentation import Bar, BarsPanel, CurvesPanel, HeatPanel, Meaning, RowsPanel
 from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_app import DigestPath, json_response
 from tacit_services.shared.http_server import Stopping
@@ -361,6 +361,9 @@ class VerdictViews:
         return VerdictView(meaning_of(study, result), tuple(_chart(panel) for panel in panels), report)
 
 
+SHARES_NOTE = "Shares are estimated without bias from noisy answers, so that some may lie below 0."
+
+
 def _chart(panel: Panel) -> Chart:
     svg = Markup(panel_svg(panel))  # noqa: S704 (made there, with every word of others escaped)
     match panel:
@@ -371,6 +374,11 @@ def _chart(panel: Panel) -> Chart:
             return Chart("The p-value and the level", svg)
         case RowsPanel() | CurvesPanel():
             return Chart(panel.title, svg)
+        case HeatPanel():
+            headings = (" \\ ".join(panel.of), *panel.columns)
+            rows = zip(panel.rows, panel.shown, strict=True)
+            cells = tuple((label, *(f"{percent(share)} %" for share in own)) for label, own in rows)
+            return Chart(panel.title, svg, SHARES_NOTE, headings, cells)
         case BarsPanel():
             bounded = any(bar.lower is not None for bar in panel.bars)
             headings = ("", panel.unit, "from", "to") if bounded else ("", panel.unit)
@@ -387,9 +395,11 @@ MENU = (Page("Studies", "/"), Page("Data sets", "/data-sets"), Page("Plan", "/pl
 RECORDS = {
     "effects": "Effects, each with its interval",
     "effects_by_owner": "Effects of each owner's own units",
+    "summaries": "Each owner's own numbers, with their intervals",
     "curves": "Curves in numbers",
     "pairs": "Pairs compared, p-values adjusted for all of them",
     "columns": "Columns compared, p-values adjusted for all of them",
+    "within_owners": "The same pairs within owners, p-values adjusted for all of them",
     "locations": "Where the owners differ",
     "cells": "Cells compared, p-values adjusted for all of them",
 }
@@ -511,9 +521,11 @@ def _shown(result: dict[str, Any]) -> dict[str, Any]:
     """Sort a verdict's fields into what is shown: facts, tables of records, and the rest."""
     records = {name: result[name] for name in RECORDS if _is_records(result.get(name))}
     special = {*records, *FACTS, "reject", "units", "warnings", "counts"}
-    rest = {
-        name: found for name, found in result.items() if name not in special and found not in (None, [], ())
-    }
+    if "shape" in result:  # of tables of counts: the study says as much
+        special |= {"shape", "columns"}
+    rest = _in_words(
+        {n: found for n, found in result.items() if n not in special and found not in (None, [], ())}
+    )
     return {
         "facts": {name: result[name] for name in FACTS if result.get(name) is not None},
         "records": [
@@ -530,13 +542,26 @@ def _shown(result: dict[str, Any]) -> dict[str, Any]:
 
 def _rows(name: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return records as lines of a table: effects in words, and of curves what is not drawn."""
-    if name.startswith("effects"):
-        shown = effects_table(effects_of(records))
+    if name.startswith("effects") or name == "summaries":
+        shown = (
+            summaries_table([Summary.model_validate(record, strict=False) for record in records])
+            if name == "summaries"
+            else effects_table(effects_of(records))
+        )
         return [dict(zip(shown.headings, row, strict=True)) for row in shown.rows]
     if name == "curves":
         kept = ("median", "restricted_mean")
         return [{"group": r["group"]} | {n: _with_ends(r, n) for n in kept} for r in records]
-    return records
+    return [_in_words(record) for record in records]
+
+
+def _in_words(fields: dict[str, Any]) -> dict[str, Any]:
+    """Order fields, which signed texts sort by name: what it is of, then numbers; ends are one interval."""
+    ordered = sorted(fields, key=lambda name: not isinstance(fields[name], str | list | dict))
+    found = {name: fields[name] for name in ordered}
+    if isinstance(found.get("lower"), float) and isinstance(found.get("upper"), float):
+        found["interval"] = f"{number(found.pop('lower'))} to {number(found.pop('upper'))}"
+    return found
 
 
 def _with_ends(record: dict[str, Any], name: str) -> str:

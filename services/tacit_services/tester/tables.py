@@ -83,6 +83,14 @@ DECLINES = sa.Table(
     sa.Column("received_at", sa.BigInteger, nullable=False),
 )
 
+ACCEPTANCES = sa.Table(
+    "acceptances",
+    METADATA,
+    _study(),
+    sa.Column("envelope", sa.LargeBinary, nullable=False),
+    sa.Column("received_at", sa.BigInteger, nullable=False),
+)
+
 CANCELLATIONS = sa.Table(
     "cancellations",
     METADATA,

@@ -131,3 +131,13 @@ def test_a_level_that_no_permutation_reaches_is_said_where_no_units_are_declared
     fields = {"owners": APART, "columns": [AGE, SCORE, GRADE], "delta": 1e-5, "level": 0.001}
     ready = prepared(draft_of(None, "distance_correlation", parameters={"permutations": 99}, **fields))
     assert any("nothing can be rejected at this level" in warning for warning in ready.warnings)
+
+
+def test_a_new_study_between_owners_of_different_columns_states_answers_in_two_rounds() -> None:
+    fields = {"owners": APART, "columns": [AGE, SCORE, GRADE], "delta": 0.0}
+    ready = prepared(draft_of(None, "distance_correlation", **fields))
+    assert ready.study.parameters["method"] == "two-round"
+    sketch = prepared(
+        draft_of(None, "distance_correlation", parameters={"n_features": 2}, **fields | {"delta": 1e-5})
+    )
+    assert sketch.study.parameters["method"] == "sketch"

@@ -10,13 +10,15 @@ from typing import Any
 import httpx
 import pytest
 import respelled
-from agent_fakes import FAKES, NOW, Clock, MakeAgent, World
+from agent_fakes import FAKES, NOW, AttackedAgent, Clock, MakeAgent, World
 
 from tacit_protocol.domain import Domain, NumericColumn, Table
 from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
 from tacit_protocol.messages.study import DeclineMessage, Owner, Party, ReleaseMessage, Study
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.procedures.kernel_two_sample import release as kernel_release
 from tacit_protocol.signing import DECLINE_TYPE, RELEASE_TYPE, STUDY_TYPE, open_envelope, sign_envelope
 from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.agent import AlreadyDecidedError
@@ -42,6 +44,26 @@ def test_a_study_is_released_once_and_sent(make: MakeAgent) -> None:
     assert (entry["study"], entry["epsilon_micro"], entry["data_set"]) == (asked, 500_000, "patients")
     assert setup.agent.units == {"patients": 60}
     assert setup.opened == ["patients"]
+
+
+def test_an_agent_works_a_plan_out_once_from_the_first_look_to_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrated, calibrate = [], kernel_release.gaussian_guarantee
+
+    def counted(budget: Budget) -> Guarantee:
+        calibrated.append(budget)
+        return calibrate(budget)
+
+    monkeypatch.setattr(kernel_release, "gaussian_guarantee", counted)
+    setup = AttackedAgent(tmp_path, procedures=PROCEDURES, policy='approval = "by-hand"')
+    asked = setup.world.ask(setup.tester, setup.world.study(procedure="kernel_two_sample"))
+    setup.turn()
+    setup.agent.approve(asked)
+    setup.turn()
+    setup.agent.engine.dispose()
+    assert setup.row(asked).state is State.SENT
+    assert len(calibrated) == 1
 
 
 def test_a_study_for_a_curator_is_not_answered_by_an_owners_agent(make: MakeAgent) -> None:

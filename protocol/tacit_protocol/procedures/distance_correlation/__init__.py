@@ -12,7 +12,7 @@ Derivations: docs/mathematics/distance-correlation.md.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 from pydantic import BaseModel
 
@@ -49,8 +49,10 @@ from tacit_protocol.procedures.distance_correlation.answers import (
     AnswersPlan,
     OwnUnits,
     answers_plan,
+    answers_words,
     own_units,
     relay_of_answers,
+    suits_answers,
 )
 from tacit_protocol.procedures.distance_correlation.peer import (
     OwnCovariance,
@@ -67,6 +69,7 @@ from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
     DistanceCorrelationParameters,
     DistanceCorrelationPlan,
+    Method,
     blocks_of,
     both_releases,
     check_either_side,
@@ -91,6 +94,7 @@ from tacit_protocol.verdicts.presentation import (
     DISTANCE,
     TWO_PARTIES,
     WORK_MAX,
+    HeatPanel,
     Meaning,
     Null,
     RowsPanel,
@@ -188,6 +192,9 @@ class DistanceCorrelation(Procedure):
     name: ClassVar[str] = "distance_correlation"
     title: ClassVar[str] = "Do one owner's columns depend on another's?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+    methods: ClassVar[Mapping[str, frozenset[Family]]] = {
+        method: frozenset(("pure" if method in ANSWERS else "gaussian",)) for method in get_args(Method)
+    }
     Parameters: ClassVar[type[BaseModel]] = DistanceCorrelationParameters
     Verdict: ClassVar[type[BaseVerdict]] = DistanceCorrelationResult
     released: ClassVar[str] = "bounded features of its columns, in sums over public buckets or projected"
@@ -199,13 +206,30 @@ class DistanceCorrelation(Procedure):
         "two",
         rank=5,
         apart=True,
+        pure=True,
         relates=True,
     )
     population: ClassVar[type[Population] | None] = Dependence
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {},
-        *({"n_features": count} for count in (1, 2, 3, 5, 8)),
+        *({"method": "two-round", "categories": count} for count in (2, 3, 4)),
+        {"method": "one-round", "categories": 2},
+        *({"method": "sketch", "n_features": count} for count in (1, 2, 3, 5, 8)),
     )
+
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:
+        """Ask for answers in two rounds where public numbers alone say that they suit; else as ever.
+
+        A sketch's own parameters, peer mode or an earlier release ask for another method.
+        """
+        stated = study.parameters
+        other = {"n_features", "n_projections", "publish"} & set(stated)
+        other |= {"mode"} if stated.get("mode", "tester") != "tester" else set()
+        apart = len(study.owners) == 2 and all(owner.columns for owner in study.owners)
+        if other or not apart or study.curator is not None or study.reusing:
+            return {}
+        first, second = (study.domain_of(owner) for owner in study.owners)
+        return {"method": "two-round"} if suits_answers((first, second), study.budget) else {}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -241,6 +265,25 @@ class DistanceCorrelation(Procedure):
         if plan.projections:
             return (*found, "pnc adds noise to every unit, and sees less than the sketch")
         return found + _sketch_warnings(plan, min(units.values()))
+
+    def record_of(self, study: Study, name: str) -> str:
+        """Say what an owner's answers are, where both owners give them in one round."""
+        answers = _answers(study)
+        if answers is None or not answers.one_round:
+            return ""
+        return answers_words(answers, [owner.name for owner in study.owners].index(name))
+
+    def what_is_released(self, study: Study) -> str:
+        """Name the answers and the table, or the sums."""
+        if (answers := _answers(study)) is None:
+            return self.released
+        if answers.one_round:
+            return "one randomised answer of each unit, to which cell of a column it is in"
+        sender, receiver = (study.owners[place].name for place in (answers.first, 1 - answers.first))
+        return (
+            f"at {sender} one randomised answer of each unit, to which cell of a column it is in, and at "
+            f"{receiver} noisy counts of its own cells beside these answers"
+        )
 
     def summarise(self, study: Study, table: Table) -> OwnSums | OwnUnits:
         """Sum, project or read one owner's units, exactly; the table's columns tell which owner it is.
@@ -325,7 +368,7 @@ class DistanceCorrelation(Procedure):
         study: Study,  # noqa: ARG002
         verdict: Fields,
         releases: Releases,  # noqa: ARG002
-    ) -> Sequence[RowsPanel]:
+    ) -> Sequence[RowsPanel | HeatPanel]:
         """Return the debiased table of answers, and its measures."""
         return answered_panels(verdict) if "shares" in verdict else ()
 

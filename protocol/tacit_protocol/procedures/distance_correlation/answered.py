@@ -23,7 +23,7 @@ from tacit_protocol.procedures.distance_correlation.answers import AnswersPlan, 
 from tacit_protocol.procedures.distance_correlation.release import NULL_STREAM
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import Interval, PvalueVerdict, ShownTable, interval_of
-from tacit_protocol.verdicts.presentation import Null, Row, RowsPanel, affordable, from_draws
+from tacit_protocol.verdicts.presentation import HeatPanel, Null, Row, RowsPanel, affordable, from_draws
 
 SIGNAL_HOPELESS = 6.0
 """Of two equal columns: with less of noncentrality even they are found in less than half of all studies."""
@@ -261,26 +261,25 @@ def answered_null(plan: AnswersPlan, verdict: Fields, releases: Releases) -> Nul
     return from_draws("the statistic of independent columns, simulated with all noise", test.simulated, level)
 
 
-def answered_panels(verdict: Fields) -> Sequence[RowsPanel]:
-    """Return the debiased table as rows: each cell's share beyond that of independent columns."""
-    shares = [list(row) for row in verdict["shares"]]
+def answered_panels(verdict: Fields) -> Sequence[RowsPanel | HeatPanel]:
+    """Return the debiased table as a heat map, and the rank correlation where there is one."""
+    shares = [[float(share) for share in row] for row in verdict["shares"]]
     rows, columns = [sum(row) for row in shares], [sum(column) for column in zip(*shares, strict=True)]
-    cells = [
-        Row(f"{first} · {second}", share - rows[i] * columns[j], None, None, False)
-        for i, (first, row) in enumerate(zip(verdict["labels"][0], shares, strict=True))
-        for j, (second, share) in enumerate(zip(verdict["labels"][1], row, strict=True))
-    ]
-    cells.sort(key=lambda each: -abs(each.value))
-    estimates = [
-        Row(words, float(verdict[name]), verdict[f"{name}_lower"], verdict[f"{name}_upper"], False)
-        for name, words in (("cramers_v", "Cramér's V"), ("correlation", "rank correlation"))
-        if verdict.get(name) is not None
-    ]
-    between = " and ".join(verdict["columns"])
-    found = [RowsPanel("Cells' other measures", "measure", tuple(estimates))] if estimates else []
-    title = f"Units beyond independence, {between}"
-    return (*found, RowsPanel(title, "share of all units", tuple(cells[:CELLS_DRAWN])))
-
-
-CELLS_DRAWN = 20
-"""Most cells that are drawn: those farthest from independence."""
+    beyond = tuple(
+        tuple(share - rows[i] * columns[j] for j, share in enumerate(row)) for i, row in enumerate(shares)
+    )
+    first, second = verdict["columns"]
+    heat = HeatPanel(
+        f"Estimated joint shares of {first} and {second}",
+        "percent of all units (and beyond independence: blue more, red less)",
+        (first, second),
+        tuple(verdict["labels"][0]),
+        tuple(verdict["labels"][1]),
+        beyond,
+        tuple(tuple(row) for row in shares),
+    )
+    if verdict.get("correlation") is None:
+        return (heat,)
+    ends = (verdict["correlation_lower"], verdict["correlation_upper"])
+    row = Row("all", float(verdict["correlation"]), *ends, False)
+    return heat, RowsPanel("rank correlation of the cells", "rank correlation", (row,))
