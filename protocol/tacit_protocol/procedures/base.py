@@ -119,6 +119,10 @@ class Procedure(Protocol):
     families: ClassVar[frozenset[Family]]
     """The kinds of mechanism events that a study of it may cost: which shares of an account it may need."""
 
+    divided_for: ClassVar[frozenset[Family] | None] = None
+    """Those of them that accounts are divided for where an owner states no division: None, all. A procedure
+    whose studies may ask for noise of another kind leaves it out here, so that nobody's share is halved."""
+
     Parameters: ClassVar[type[BaseModel]]
     Verdict: ClassVar[type[BaseVerdict]]
 
@@ -220,6 +224,14 @@ class Procedure(Protocol):
 
         A default may change so: the parameter is one of ``Parameters.added_fields``, and studies from before,
         whose bytes lack it, keep their meaning.
+        """
+        return {}
+
+    def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return parameters that suit these numbers of units, by owner, beyond ``new_defaults``.
+
+        They may ask for another kind of noise than accounts are divided for, so that they are stated where
+        there is no ledger, and by whoever planned a study.
         """
         return {}
 

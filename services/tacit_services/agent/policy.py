@@ -76,7 +76,8 @@ class Rules(StrictModel):
         Where no study may spend delta, all that can run is pure.
         """
         allowed = {name for name, one in procedures.items() if self.allows(name, one.origin)}
-        found = frozenset(family for name in allowed for family in procedures[name].families)
+        divided = [procedures[name].divided_for or procedures[name].families for name in allowed]
+        found = frozenset(family for families in divided for family in families)
         if self.maximum.delta_pico == 0:
             return frozenset(("pure",))
         return found or FAMILIES
