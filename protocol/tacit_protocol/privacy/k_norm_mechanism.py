@@ -183,10 +183,10 @@ class ProductBody:
         rounding = max(part.rounding for part in self.parts)
         return (2 << bits) + math.ceil(ROUNDING_STEPS * rounding)
 
-    @cached_property
+    @property
     def law(self) -> "KNormLaw":
         """The law of the noise."""
-        return KNormLaw.of(self)
+        return _law_of(self)
 
     def affordable(self) -> "ProductBody":
         """Return the body, or one that holds it and from which noise is drawn in fewer tries."""
@@ -262,6 +262,15 @@ class KNormLaw:
         power = self.dimension + 1
         waves = (1 + turned**2) ** (-power / 2) * np.cos(power * np.arctan(turned))
         return np.asarray(waves @ self.weights[kind])
+
+
+LAWS_KEPT = 16
+"""Laws remembered, with their tables of 3000 values a kind: a study's is asked for by every check."""
+
+
+@lru_cache(LAWS_KEPT)
+def _law_of(body: ProductBody) -> KNormLaw:
+    return KNormLaw.of(body)
 
 
 TURNS = np.concatenate([np.linspace(0, 10, 2001), np.geomspace(10, 200, 1001)[1:]])

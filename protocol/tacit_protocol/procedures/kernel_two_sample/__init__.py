@@ -397,6 +397,22 @@ class KernelTwoSample(Procedure):
                 "the earlier mean has not one coordinate with Gaussian noise for each location"
             )
 
+    def asks(self, study: Study) -> tuple[str, ...]:
+        """Say which noise is asked for and why, where it is none on many features."""
+        plan = plan_of(study)
+        if not isinstance(plan.release, FewRelease):
+            return ()
+        why = "there is no delta" if study.budget.delta_pico == 0 else "so few numbers carry less noise so"
+        return (
+            f"releases {plan.release.numbers} numbers, few of each column and none of pairs, in "
+            f"noise of pure epsilon that fits them (k-norm): {why}",
+        )
+
+    def what_is_released(self, study: Study) -> str:
+        """Name few features, or many."""
+        few = isinstance(plan_of(study).release, FewRelease)
+        return "the mean of few bounded features of each column" if few else self.released
+
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         return two_sample_meaning(study, verdict)

@@ -167,6 +167,8 @@ def plan_of(study: Study) -> TwoSamplePlan:
     form = _form(parameters, len(study.owners))
     _refuse_idle_parameters(parameters, form)
     release = _release(study, parameters)
+    if isinstance(release, FewRelease) and release.numbers < 2:
+        raise StudyError("k-norm noise needs two numbers or more: list another level, or another column")
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
     return TwoSamplePlan(parameters, release, form, _guarantee(parameters, study.budget))
