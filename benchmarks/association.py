@@ -34,18 +34,12 @@ from benchmarks.harness import (
     seeds,
     table,
 )
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.numerics.fieller import Effects
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.numerics.inference import Effects
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, noise_scales
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.association.release import HISTOGRAMS, SCORES, Grades, Plan
-from tacit_protocol.procedures.association.statistic import (
-    Block,
-    block,
-    correlation,
-    estimated,
-    independent,
-)
+from tacit_protocol.procedures.association.statistic import Block, block, correlation, estimated, independent
 
 RUNS, POWER_RUNS, LEVEL, DELTA, BOUND, STRONG = 400, 300, 0.05, 1e-5, 4.0, 0.5
 

@@ -28,18 +28,15 @@ import pyarrow.parquet as pq
 
 from benchmarks.harness import peak_mb
 from benchmarks.problems import numeric_domain
-from tacit_protocol.domain.columns import CategoricalColumn, Domain
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import CategoricalColumn, Domain, PooledTable, Table
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Owner, Party, Release, ReleaseMessage, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Adapts, ReleaseError, StudyError, check_release, check_study
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import check_answer, conclude, read_answer
-from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, open_envelope, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, PrivateKey, open_envelope, sign_envelope
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.shared.compute import prepare_to_compute
@@ -432,7 +429,7 @@ class Sender:
         with meter.stage("check and sign"):
             check_release(procedure, self.study, release)
             message = ReleaseMessage(study=digest(self.payload), party=self.name, release=release)
-            return seal(encode(message), RELEASE_TYPE, self.key)
+            return sign_envelope(encode(message), RELEASE_TYPE, self.key)
 
 
 def send(question: Question, point: Point, path: Path, seed: int) -> tuple[Sent, Costs]:
@@ -456,7 +453,7 @@ def send(question: Question, point: Point, path: Path, seed: int) -> tuple[Sent,
             if question.holders == "split"
             else other.privatise(summary, Meter({}))
         )
-    sent = Sent(study, len(seal(payload, STUDY_TYPE, parties.analyst)), envelopes)
+    sent = Sent(study, len(sign_envelope(payload, STUDY_TYPE, parties.analyst)), envelopes)
     return sent, meter.costs | _sizes(sent, senders[0].name)
 
 

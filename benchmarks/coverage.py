@@ -38,10 +38,10 @@ from tacit.database.released import ReleasedDatabase
 from tacit.errors import InputError
 from tacit.in_process.runner import local_study, seed_text, two_sample_procedure
 from tacit.in_process.samples import ArrayTable, Sample
-from tacit.local.database import release_database
 from tacit.local.distance import CORRELATION_OWNERS
+from tacit.local.synthetic import release_database
 from tacit.results import TwoSampleResult
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.moments import sum_features
 from tacit_protocol.messages.study import Study

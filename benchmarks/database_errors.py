@@ -27,9 +27,8 @@ from tacit.database.released import ReleasedDatabase
 from tacit.database.weights import columns_of
 from tacit.errors import InputError
 from tacit.in_process.samples import domain_of
-from tacit.local.database import release_database
-from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk, encode
+from tacit.local.synthetic import release_database
+from tacit_protocol.domain import Domain, EncodedChunk, NumericColumn, encode
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import (
     Locations,

@@ -40,8 +40,8 @@ from benchmarks.harness import (
     named,
 )
 from tacit.in_process.samples import domain_of
-from tacit.local.database import release_database
-from tacit_protocol.domain.table import EncodedChunk, encode
+from tacit.local.synthetic import release_database
+from tacit_protocol.domain import EncodedChunk, encode
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import (

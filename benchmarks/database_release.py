@@ -36,7 +36,7 @@ from benchmarks.harness import (
 )
 from benchmarks.problems import locations_of
 from tacit.database.weights import SHRUNK_RIDGE, Weighting, shrinkage
-from tacit.local.database import release_database
+from tacit.local.synthetic import release_database
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import RIDGES, WhitenedMeanEmbedding

@@ -38,8 +38,7 @@ from benchmarks.servers import (
     tester_command,
 )
 from tacit_protocol.messages.study import Owner
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import PrivateKey, issue_token
 
 CHUNKS = 10**6
 """One-byte chunks of six bytes each."""

@@ -28,8 +28,7 @@ from benchmarks.harness import (
 )
 from benchmarks.problems import LEVEL, PROBLEMS, MemoryTable, SimulatedNoise, study_of
 from benchmarks.two_sample import Asked, verdicts
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 RUNS, ALPHA = 600, 0.05

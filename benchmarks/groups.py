@@ -30,7 +30,7 @@ from benchmarks.harness import (
     seeds,
     table,
 )
-from tacit_protocol.numerics.common_effects import estimated
+from tacit_protocol.numerics.inference import estimated
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.group_comparison.release import GroupFeatures, chebyshev
 from tacit_protocol.procedures.group_comparison.statistic import (

@@ -24,7 +24,7 @@ from benchmarks.harness import PAGES, Answers, Benchmark, Cell, Counts, Floats, 
 from tacit.demo.hospitals import COLUMNS, HOSPITALS
 from tacit.in_process.runner import held_by_senders, local_study, seed_text
 from tacit.in_process.samples import ArrayTable, Sample
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.discovery import procedure_named

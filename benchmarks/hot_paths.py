@@ -25,8 +25,7 @@ import opendp.prelude as dp
 
 from benchmarks.harness import Floats, options
 from benchmarks.problems import MemoryTable, chunk_of, locations_of, numeric_domain
-from tacit_protocol.domain.columns import NumericColumn
-from tacit_protocol.domain.table import EncodedChunk, Table, encode_numeric
+from tacit_protocol.domain import EncodedChunk, NumericColumn, Table, encode_numeric
 from tacit_protocol.features import moments as feature_sums
 from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, default_choice
 from tacit_protocol.features.brownian import BrownianFeatures, random_directions

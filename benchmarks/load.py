@@ -38,7 +38,7 @@ from benchmarks.servers import (
     serving,
     tester_command,
 )
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import issue_token
 from tacit_services.shared.database import create_engine
 
 ROWS = sa.Table(

@@ -30,9 +30,7 @@ from benchmarks.problems import study_of_columns
 from benchmarks.servers import Served, Uploads, enrolled, make_uploads, request_bytes, serving, tester_command
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import OWNERS_MAX, CancellationMessage, Owner
-from tacit_protocol.signing.envelope import CANCELLATION_TYPE, seal
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import CANCELLATION_TYPE, PrivateKey, issue_token, sign_envelope
 
 WAIT_S = 60
 """How long each question waits: the most that a tester allows."""
@@ -235,7 +233,7 @@ class Analyst:
     def cancel(self, studies: list[str]) -> None:
         """Withdraw them, so that no inbox holds anything."""
         for study in studies:
-            envelope = seal(encode(CancellationMessage(study=study)), CANCELLATION_TYPE, self._key)
+            envelope = sign_envelope(encode(CancellationMessage(study=study)), CANCELLATION_TYPE, self._key)
             self._put(f"/v1/studies/{study}/cancellation", envelope)
 
     def waiting(self) -> int:

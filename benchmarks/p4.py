@@ -42,7 +42,7 @@ from benchmarks.harness import (
 from benchmarks.problems import MemoryTable, chunk_of
 from tacit.errors import StudyRefusedError
 from tacit.in_process.runner import local_study, seed_text
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
 from tacit_protocol.features.moments import DIAGONAL

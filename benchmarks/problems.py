@@ -11,8 +11,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from benchmarks.harness import Floats
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.features.mean_embedding import Locations
 from tacit_protocol.messages.study import Owner, Party, Study

@@ -21,14 +21,12 @@ import psutil
 
 from benchmarks.problems import MemoryTable, chunk_of, study_of_columns
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Owner, Party, ReleaseMessage, Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import canonical
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
-from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, PrivateKey, sign_envelope
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.tester.studies import Identity, Studies
 from tacit_services.tester.tables import PARTIES
@@ -175,7 +173,7 @@ class Uploads:
     def sealed(self, study: Study) -> tuple[str, bytes]:
         """Return a study's digest and its envelope."""
         payload = encode(canonical(procedure_named(study.procedure), study))
-        return digest(payload), seal(payload, STUDY_TYPE, self.analyst)
+        return digest(payload), sign_envelope(payload, STUDY_TYPE, self.analyst)
 
 
 def make_uploads(count: int) -> Uploads:
@@ -191,7 +189,7 @@ def make_uploads(count: int) -> Uploads:
         made.studies[study] = envelope
         for name in list(owners)[:OWNERS]:
             message = ReleaseMessage(study=study, party=name, release=release)
-            made.releases[study, name] = seal(encode(message), RELEASE_TYPE, owners[name])
+            made.releases[study, name] = sign_envelope(encode(message), RELEASE_TYPE, owners[name])
     return made
 
 

@@ -30,7 +30,7 @@ from benchmarks.harness import (
 )
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, add_tables
 from tacit_protocol.procedures.counts.independence_table import independence_test
-from tacit_protocol.procedures.stratified_table.statistic import (
+from tacit_protocol.procedures.stratified_table import (
     SCORES,
     Strata,
     fourfold,
@@ -38,7 +38,7 @@ from tacit_protocol.procedures.stratified_table.statistic import (
     statistics,
     stratified_test,
 )
-from tacit_protocol.procedures.survival.statistic import Times, curves, hazard_ratio, log_rank, log_rank_test
+from tacit_protocol.procedures.survival import Times, curves, hazard_ratio, log_rank, log_rank_test
 
 RUNS, POWER_RUNS, REPLICATES, LEVEL = 1000, 300, 199, 0.05
 POWER_EPSILONS, SHIFTS = (0.3, 1.0), {"shift 0": 0.0, "shift .4": 0.4}

@@ -29,14 +29,11 @@ from benchmarks.costs import number, slope
 from benchmarks.harness import Answers, Benchmark, Cell, Counts, cells_of, machine, main, peak_mb, table
 from benchmarks.servers import Served, postgres, serving, tester_command, write_tester
 from tacit import Client
-from tacit_protocol.domain.columns import COLUMNS_MAX, CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import COLUMNS_MAX, CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, encode
-from tacit_protocol.messages.study import OWNERS_MAX, Owner, Party, Study
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, numbers_max
+from tacit_protocol.messages.study import OWNERS_MAX, TRANSCRIPT_BYTES_MAX, Owner, Party, Study, numbers_max
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
-from tacit_protocol.signing.envelope import STUDY_TYPE, open_envelope, seal
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import STUDY_TYPE, PrivateKey, issue_token, open_envelope, sign_envelope
 from tacit_protocol.verification import verify_transcript
 from tacit_services.agent.tester_client import DeadlineTransport, TesterClient
 from tacit_services.shared.compute import prepare_to_compute
@@ -441,7 +438,7 @@ def study_bytes(study: Study) -> int:
     """Return the size of a study's signed envelope; raises MessageError where it cannot be read back."""
     payload = encode(study)
     decode(Study, payload)
-    return len(seal(payload, STUDY_TYPE, PrivateKey.generate()))
+    return len(sign_envelope(payload, STUDY_TYPE, PrivateKey.generate()))
 
 
 LARGE = {

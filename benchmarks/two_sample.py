@@ -30,7 +30,7 @@ from benchmarks.problems import (
     study_of,
 )
 from tacit.planning.locations import optimise_locations
-from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.domain import PooledTable
 from tacit_protocol.features.choice import FeatureParameters, kernel_features
 from tacit_protocol.numerics.quadratic_forms import survival
 from tacit_protocol.privacy.accounting import gaussian_mu

@@ -36,8 +36,7 @@ from benchmarks.harness import (
     named,
     table,
 )
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import EncodedChunk, Reduction
+from tacit_protocol.domain import Domain, EncodedChunk, Reduction
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.workers import AHEAD, ThreadWorkers, linear_algebra

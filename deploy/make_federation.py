@@ -14,7 +14,7 @@ from pathlib import Path
 
 from certificates import dask_secrets, service_secrets
 
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 
 OWNERS = ("cleveland", "budapest", "long-beach")
 COLUMNS = ("age", "sex", "cp", "restecg", "num")

@@ -15,8 +15,7 @@ from pydantic import BaseModel
 
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.relay import RelayedProcedure
-from tacit_protocol.signing.envelope import Envelope
-from tacit_protocol.signing.tokens import CLAIMS
+from tacit_protocol.signing import CLAIMS, Envelope
 from tacit_protocol.strict import Egress, egress_of
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -23,8 +23,7 @@ sys.path[:0] = [str(ROOT / "tests" / "audits"), str(ROOT / "tests" / "support")]
 from audited_procedures import AUDITED  # noqa: E402
 from release_audit import ReleaseCase, release  # noqa: E402
 
-from tacit_protocol.messages.release import Release  # noqa: E402
-from tacit_protocol.messages.study import Study  # noqa: E402
+from tacit_protocol.messages.study import Release, Study  # noqa: E402
 from tacit_protocol.privacy import laplace_mechanism, permutation_test  # noqa: E402
 from tacit_protocol.privacy.gaussian_mechanism import SumPart  # noqa: E402
 from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, MechanismEvent  # noqa: E402

@@ -21,9 +21,19 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel
 
 from tacit_protocol.messages.encoding import MessageError, decode, digest, encode
-from tacit_protocol.messages.release import DeclineMessage, PublicRule, Release, ReleaseMessage
-from tacit_protocol.messages.study import CancellationMessage, Owner, Party, Study
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript, VerdictMessage
+from tacit_protocol.messages.study import (
+    TRANSCRIPT_BYTES_MAX,
+    CancellationMessage,
+    DeclineMessage,
+    Owner,
+    Party,
+    PublicRule,
+    Release,
+    ReleaseMessage,
+    Study,
+    Transcript,
+    VerdictMessage,
+)
 from tacit_protocol.procedures.base import (
     Procedure,
     Progress,
@@ -43,7 +53,7 @@ from tacit_protocol.procedures.relay import (
     relay_of,
     require_received,
 )
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.signing import (
     CANCELLATION_TYPE,
     DECLINE_TYPE,
     STUDY_TYPE,

@@ -30,8 +30,7 @@ from study_parties import Parties
 from tester_federation import URL, Federation
 
 from tacit_protocol.messages.problems import MEDIA_TYPE, PROBLEMS, URN_PREFIX
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import PrivateKey, issue_token
 from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.routes import add_study_routes

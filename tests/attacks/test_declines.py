@@ -16,14 +16,12 @@ import pytest
 from agent_fakes import FakeSum, MakeAgent, World
 from odd_rows import CATEGORY, MISSING, NUMBER, OTHER, F, M
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Domain, Table
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.release import DeclineMessage
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import DeclineMessage, Study
 from tacit_protocol.procedures.base import PublicRuleError, canonical
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.signing.envelope import payload_of
+from tacit_protocol.signing import payload_of
 from tacit_services.agent.data import csv_source
 from tacit_services.agent.data.csv_source import CsvSource, RecordShape, records_of
 from tacit_services.agent.data.source import DataError

@@ -13,8 +13,7 @@ from tacit_protocol.messages.alignment import NO_PROOF, AlignmentMessage, UnitKe
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Party
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, ENVELOPE_BYTES_MAX, STUDY_TYPE, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import ALIGNMENT_TYPE, ENVELOPE_BYTES_MAX, STUDY_TYPE, PrivateKey, sign_envelope
 from tacit_services.agent import alignment
 from tacit_services.agent.alignment import AlignmentRefusedError, alignments
 from tacit_services.shared.database import run_transaction
@@ -72,8 +71,8 @@ FORGERIES: dict[str, Callable[[Peer], bytes]] = {
     "of fewer units": lambda peer: peer.sealed(without_the_key(peer.message(), units=59)),
     "by another shared key": lambda peer: Peer(peer.folder, key=peer.key, shared=UnitKey(bytes(32))).sealed(),
     "of another column": lambda peer: peer.sealed(peer.message(unit_column="person")),
-    "another type of message": lambda peer: seal(encode(peer.message()), STUDY_TYPE, peer.key),
-    "no message": lambda peer: seal(b"{}", ALIGNMENT_TYPE, peer.key),
+    "another type of message": lambda peer: sign_envelope(encode(peer.message()), STUDY_TYPE, peer.key),
+    "no message": lambda peer: sign_envelope(b"{}", ALIGNMENT_TYPE, peer.key),
     "not JSON": lambda _: b"\x00" * 1000,
     "empty": lambda _: b"",
     "huge": lambda _: b" " * (ENVELOPE_BYTES_MAX + 1),

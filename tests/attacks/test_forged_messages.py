@@ -10,23 +10,22 @@ from agent_fakes import AttackedAgent, MakeAgent
 from planted import with_mistake
 from tester_federation import Federation, problem
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol import signing as envelope_module
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.encoding import digest, encode, encode_json
-from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import Owner, Party, Study, VerdictMessage
 from tacit_protocol.procedures import relay as relay_module
-from tacit_protocol.signing import envelope as envelope_module
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.signing import (
     CANCELLATION_TYPE,
     DECLINE_TYPE,
     RELEASE_TYPE,
     STUDY_TYPE,
     VERDICT_TYPE,
     EnvelopeError,
+    PrivateKey,
     open_envelope,
-    seal,
+    sign_envelope,
 )
-from tacit_protocol.signing.keys import PrivateKey
 from tacit_services.agent import intake as intake_module
 from tacit_services.agent import participant as agent_module
 from tacit_services.agent.intake import Intake, StudyRefusedError
@@ -85,14 +84,16 @@ def forged(world: Any, study: Study) -> dict[str, bytes]:
     payload, mallory = encode(study), PrivateKey.generate()
     honest, named = world.sealed(study)[0], study.analyst.key
     return {
-        "another key under the analyst's name": seal(payload, STUDY_TYPE, mallory).replace(
+        "another key under the analyst's name": sign_envelope(payload, STUDY_TYPE, mallory).replace(
             mallory.public_hex.encode(), named.encode()
         ),
         "another payload under the analyst's signature": _with(
             honest, payload=payload.replace(b"How", b"Why")
         ),
-        "another type": seal(payload, RELEASE_TYPE, world.analyst),
-        "a decline relabelled": seal(payload, DECLINE_TYPE, world.analyst).replace(b"decline", b"study"),
+        "another type": sign_envelope(payload, RELEASE_TYPE, world.analyst),
+        "a decline relabelled": sign_envelope(payload, DECLINE_TYPE, world.analyst).replace(
+            b"decline", b"study"
+        ),
         "no signature": json.dumps(json.loads(honest) | {"signatures": []}).encode(),
         "two signatures": json.dumps(
             json.loads(honest) | {"signatures": json.loads(honest)["signatures"] * 2}
@@ -240,7 +241,7 @@ def refusals_of_tampering(attacked: AttackedAgent, study: Study) -> dict[str, st
         forgery = _with(envelope, payload=payload)
         for name in (named, digest(payload)):
             reasons[f"{place} as {name[:4]}"] = at_the_agent(attacked.agent.intake, name, forgery)
-        own = seal(payload, STUDY_TYPE, attacked.world.tester)
+        own = sign_envelope(payload, STUDY_TYPE, attacked.world.tester)
         reasons[f"{place} by the tester"] = at_the_agent(attacked.agent.intake, digest(payload), own)
     return reasons
 
@@ -355,8 +356,8 @@ def test_answers_by_another_key_or_of_another_type_are_refused_before_they_are_p
     payload = base64.b64decode(json.loads(honest[take])["payload"])
     payloads_are_not_parsed()
     for forgery in (
-        seal(payload, ANSWERS[take][1], PrivateKey.generate()),
-        seal(payload, STUDY_TYPE, ANSWERS[take][3](federation.parties)),
+        sign_envelope(payload, ANSWERS[take][1], PrivateKey.generate()),
+        sign_envelope(payload, STUDY_TYPE, ANSWERS[take][3](federation.parties)),
         _with(honest[take], sig=bytes(64)),
         *(envelope for name, envelope in honest.items() if name != take),
     ):
@@ -489,7 +490,7 @@ def test_forged_verdicts_are_refused_by_the_agent_before_they_are_parsed(
     asked = attacked.world.ask(attacked.tester, attacked.world.study())
     attacked.turn()
     message = VerdictMessage(study=asked, outcome="cancelled", releases={}, software="tacit")
-    honest = seal(encode(message), VERDICT_TYPE, attacked.world.tester)
+    honest = sign_envelope(encode(message), VERDICT_TYPE, attacked.world.tester)
     other = message.model_copy(update={"study": "0" * 64})
 
     def offer(envelope: bytes) -> bool:
@@ -503,11 +504,11 @@ def test_forged_verdicts_are_refused_by_the_agent_before_they_are_parsed(
         )
         for envelope in (
             *flips(honest),
-            seal(encode(message), VERDICT_TYPE, attacked.world.analyst),
-            seal(encode(message), STUDY_TYPE, attacked.world.tester),
+            sign_envelope(encode(message), VERDICT_TYPE, attacked.world.analyst),
+            sign_envelope(encode(message), STUDY_TYPE, attacked.world.tester),
         ):
             assert not offer(envelope)
-    assert not offer(seal(encode(other), VERDICT_TYPE, attacked.world.tester))
+    assert not offer(sign_envelope(encode(other), VERDICT_TYPE, attacked.world.tester))
     assert offer(honest)
 
 
@@ -517,8 +518,8 @@ def test_a_verdict_is_never_rolled_back(make_agent: MakeAgent) -> None:
     attacked.turn()
     first = VerdictMessage(study=asked, outcome="cancelled", releases={}, software="tacit 2")
     for message in (first, first.model_copy(update={"software": "tacit 1"})):
-        attacked.tester.verdicts[asked] = seal(encode(message), VERDICT_TYPE, attacked.world.tester)
+        attacked.tester.verdicts[asked] = sign_envelope(encode(message), VERDICT_TYPE, attacked.world.tester)
         attacked.agent.fetch_verdicts()
     kept = attacked.row(asked).verdict
-    assert kept == seal(encode(first), VERDICT_TYPE, attacked.world.tester)
+    assert kept == sign_envelope(encode(first), VERDICT_TYPE, attacked.world.tester)
     assert open_envelope(kept, VERDICT_TYPE, attacked.world.tester.public_hex) == encode(first)

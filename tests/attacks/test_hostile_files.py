@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from forked_python import forked_python
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.settings import open_source

@@ -10,14 +10,13 @@ import pytest
 from agent_fakes import AttackedAgent, MakeAgent, World
 from hostile_child import ATTACKS, hostile_tester
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import ReleaseMessage, Study
 from tacit_protocol.privacy.accounting import Amounts
 from tacit_protocol.privacy.guarantee import Budget, NoisyVector
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope
+from tacit_protocol.signing import RELEASE_TYPE, open_envelope
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.schema import State
 from tacit_services.ledger import accounts

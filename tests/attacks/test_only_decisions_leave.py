@@ -28,8 +28,8 @@ from curated_world import CURATOR, curated_study_of
 from curator_federation import OPERATOR, CuratorFederation, curator_federation, registration
 from fault_world import SeededNoise
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.messages.release import Release
+from tacit_protocol.domain import Domain, NumericColumn
+from tacit_protocol.messages.study import Release
 from tacit_protocol.privacy.guarantee import NoisyVector
 from tacit_protocol.procedures import curated_two_sample, joint_independence
 from tacit_protocol.procedures.base import Procedure

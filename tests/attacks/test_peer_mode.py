@@ -14,7 +14,7 @@ from relay_simulation import RelaySimulation as World
 from relay_simulation import problem
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, digest, encode
-from tacit_protocol.messages.release import (
+from tacit_protocol.messages.study import (
     CIPHERTEXT_BYTES_MAX,
     HEADER_BYTES,
     NUMBER_BYTES,
@@ -24,19 +24,24 @@ from tacit_protocol.messages.release import (
     ReleaseMessage,
     SealedPackage,
     SealedRelease,
+    SealingCertificate,
+    Study,
     ciphertext_digest,
     padded,
 )
-from tacit_protocol.messages.study import SealingCertificate, Study
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, NoisyVector
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.signing import (
     RECEIPT_TYPE,
     RELEASE_TYPE,
     SEALED_RELEASE_TYPE,
+    SealContext,
+    certified_bytes,
+    certify,
     open_envelope,
-    seal,
+    open_sealed,
+    seal_to,
+    sign_envelope,
 )
-from tacit_protocol.signing.sealing import SealContext, certified_bytes, certify, open_sealed, seal_to
 from tacit_services.agent import releases as sealed_module
 from tacit_services.agent import views
 from tacit_services.agent.intake import StudyRefusedError
@@ -221,7 +226,7 @@ def statement(study: str, ciphertext: bytes, /, party: str = SENDER, **changes: 
         ciphertext_digest=ciphertext_digest(ciphertext),
         ciphertext_bytes=len(ciphertext),
     )
-    envelope = seal(encode(message.model_copy(update=changes)), SEALED_RELEASE_TYPE, key_of(party))
+    envelope = sign_envelope(encode(message.model_copy(update=changes)), SEALED_RELEASE_TYPE, key_of(party))
     return encode(SealedPackage.of(envelope, ciphertext))
 
 
@@ -320,7 +325,7 @@ def test_the_largest_release_fits_one_request() -> None:
 
 def receipt(study: str, received: str, party: str = RECEIVER) -> bytes:
     message = Receipt(study=study, party=party, units=60, received=received)
-    return seal(encode(message), RECEIPT_TYPE, key_of(party))
+    return sign_envelope(encode(message), RECEIPT_TYPE, key_of(party))
 
 
 def test_receipts_are_for_what_was_sent_and_by_the_receiver(world: World) -> None:
@@ -347,13 +352,13 @@ def test_an_owner_cannot_answer_with_a_release_in_the_open(world: World) -> None
     world.send()
     message = opened(study, world.package())
     for name in (SENDER, RECEIVER):
-        plain = seal(encode(message.model_copy(update={"party": name})), RELEASE_TYPE, key_of(name))
+        plain = sign_envelope(encode(message.model_copy(update={"party": name})), RELEASE_TYPE, key_of(name))
         answer = world.call("PUT", f"/v1/studies/{study}/releases/{name}", name, plain)
         assert problem(answer) in {"malformed-message", "invalid-signature"}
     published = world.ask(peer_study(publish=True, title="published"))
     world.send()
     own = ReleaseMessage(study=published, party=RECEIVER, release=message.release)
-    plain = seal(encode(own), RELEASE_TYPE, key_of(RECEIVER))
+    plain = sign_envelope(encode(own), RELEASE_TYPE, key_of(RECEIVER))
     answer = world.call("PUT", f"/v1/studies/{published}/releases/{RECEIVER}", RECEIVER, plain)
     assert problem(answer) == "release-refused"
 

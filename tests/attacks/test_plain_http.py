@@ -31,7 +31,7 @@ from tacit.setup.configuration import (
     toml_text,
 )
 from tacit.setup.doctor import examine
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.tester_client import TesterClient, TesterError, require_private
 from tacit_services.curator.__main__ import CuratorSettings

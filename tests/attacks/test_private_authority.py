@@ -44,7 +44,15 @@ HERE = {
     *("agent certificate", "data check", "data align make", "data align compare"),
     *("data align list", "data align forget"),
     # Ask one's own agent, on this machine, which the agent's own setting lets call a tester.
-    *("agent login", "agent status", "agent inbox", "agent reuses", "agent result", "agent approve"),
+    *(
+        "agent login",
+        "agent status",
+        "agent inbox",
+        "agent show",
+        "agent reuses",
+        "agent result",
+        "agent approve",
+    ),
     *("agent decline", "ledger show", "ledger export", "ledger verify"),
 }
 """Commands that take a configuration and call no tester and no curator."""
@@ -193,7 +201,7 @@ def calls(at: Federation) -> dict[str, list[str]]:
         "curator delete": ["--data-set", "heart", "--yes", *owner],
         "curator studies": owner,
         "curator study": [DIGEST, *owner],
-        "curator approve": [DIGEST, *owner],
+        "curator approve": [DIGEST, "--yes", *owner],
         "curator decline": [DIGEST, *owner],
         "curator ledger": owner,
         "curator verify-ledger": owner,

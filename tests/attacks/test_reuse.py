@@ -6,8 +6,7 @@ from typing import ClassVar
 import pytest
 from agent_fakes import FakeSum, MakeAgent
 
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_services.agent import views
 from tacit_services.agent.schema import State
 from tacit_services.agent.tester_client import TesterUnavailableError

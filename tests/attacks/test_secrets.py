@@ -17,7 +17,7 @@ from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.setup.keys import load_key
 from tacit.studies.draft import StudyDraft
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import issue_token
 
 WORD, NUMBER = "Zq7canaryward", "73.4192837"
 """What rows hold: no noisy figure equals the number but by a chance of 1e-9."""

@@ -9,7 +9,7 @@ from threading import Event, Thread
 import httpx
 import pytest
 
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 from tacit_services.agent import tester_client
 from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
 

@@ -11,7 +11,7 @@ from agent_fakes import NOW, FakeSum, FakeTester, MakeAgent, World
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Table
 from tacit_protocol.messages.study import RESPOND_AFTER_S, RESPOND_AFTER_S_MAX, Study
 from tacit_protocol.procedures.base import PublicRuleError
 from tacit_services.agent.data.source import DataError

@@ -11,10 +11,9 @@ from relay_simulation import RelaySimulation, problem
 from two_round_world import PROCEDURE, make_two_round_agent, two_round_study
 
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.release import NoisyVector, Release, ReleaseMessage
-from tacit_protocol.messages.transcript import Transcript
+from tacit_protocol.messages.study import NoisyVector, Release, ReleaseMessage, Transcript
 from tacit_protocol.procedures import discovery
-from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope, seal
+from tacit_protocol.signing import RELEASE_TYPE, open_envelope, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent import views
 from tacit_services.agent.schema import OUTBOX, RECEIVED, STUDIES
@@ -51,7 +50,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
 
 
 def signed(message: ReleaseMessage, name: str = SENDER, **changes: Any) -> bytes:
-    return seal(encode(message.model_copy(update=changes)), RELEASE_TYPE, key_of(name))
+    return sign_envelope(encode(message.model_copy(update=changes)), RELEASE_TYPE, key_of(name))
 
 
 def test_both_rounds_are_released_verified_and_paid_for_by_each_owner(world: World) -> None:
@@ -65,7 +64,7 @@ def test_both_rounds_are_released_verified_and_paid_for_by_each_owner(world: Wor
 
 
 def forged_by(name: str) -> Callable[[World, ReleaseMessage], bytes]:
-    return lambda _, message: seal(encode(message), RELEASE_TYPE, key_of(name))
+    return lambda _, message: sign_envelope(encode(message), RELEASE_TYPE, key_of(name))
 
 
 def of_another_study(_: World, message: ReleaseMessage) -> bytes:

@@ -7,7 +7,7 @@ from audited_studies import TWO_OWNERS, farthest_units, neighbours, random_rows,
 from neighbour_search import Matrix, Rows
 from release_audit import Neighbours, ReleaseCase
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.association.release import HISTOGRAM_WEIGHT, Grades, plan_of
 

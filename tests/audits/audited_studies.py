@@ -8,8 +8,7 @@ import numpy as np
 from neighbour_search import Codes, Effort, Features, Rows, Space, largest_change
 from release_audit import FixedTable, Neighbours
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures import embedding_release

@@ -14,7 +14,7 @@ from audited_studies import TWO_OWNERS, domain, neighbours, no_codes, rows_at, s
 from neighbour_search import Rows
 from release_audit import Neighbours, ReleaseCase
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
 
 ONE = CategoricalColumn(name="c", levels=("a",))

@@ -23,7 +23,7 @@ from audited_studies import domain, neighbours, rows_at, stacked, study
 from neighbour_search import Rows
 from release_audit import FixedTable, Neighbours, ReleaseCase
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
 
 # joint_independence.

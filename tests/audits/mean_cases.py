@@ -28,8 +28,7 @@ from audited_studies import (
 from neighbour_search import Rows
 from release_audit import Neighbours, ReleaseCase, release
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.domain import Domain, PooledTable
 from tacit_protocol.features.moments import MEAN
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.embedding_release.release import HISTOGRAMS, histograms_then_mean

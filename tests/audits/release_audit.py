@@ -16,10 +16,8 @@ import numpy.typing as npt
 from lower_bound import Scored
 from scipy.special import log_softmax
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import EncodedChunk, Table
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.domain import Domain, EncodedChunk, Table
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, LaplaceEvent
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi

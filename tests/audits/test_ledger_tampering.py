@@ -22,7 +22,7 @@ from tacit.client.http import HttpRequest, HttpResponse
 from tacit.command import connect
 from tacit.command.app import run as run_command
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import issue_token
 from tacit_services.agent.__main__ import main as agent_main
 from tacit_services.agent.service import Runtime, build, create_agent_app
 from tacit_services.agent.settings import AgentSettings

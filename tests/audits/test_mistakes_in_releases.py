@@ -13,7 +13,7 @@ from mean_cases import FOURIER, NARROW, release_study
 from neighbour_search import Space, largest_change
 from release_audit import largest_move
 
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain import EncodedChunk
 from tacit_protocol.features import additive, aligned_sums, moments, sketches
 from tacit_protocol.features.additive import ColumnWise
 from tacit_protocol.features.aligned_sums import RowProjections

@@ -14,10 +14,8 @@ import pytest
 from peer_world import GaussianNoise, owner_of, peer_study
 
 from tacit.in_process.samples import ArrayTable, Sample
-from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.domain import Domain, NumericColumn, Table
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, peer
 from tacit_protocol.procedures.distance_correlation.peer import OwnCovariance

@@ -20,12 +20,17 @@ from tacit.results import TwoSampleResult
 from tacit.studies import preflight
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import Study, VerdictMessage
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, open_envelope, peek_key_id, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import (
+    STUDY_TYPE,
+    VERDICT_TYPE,
+    PrivateKey,
+    open_envelope,
+    peek_key_id,
+    sign_envelope,
+)
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -134,7 +139,7 @@ class MemoryTester:
             "software": "memory",
         } | fields
         payload = encode(VerdictMessage(study=digest, **message))
-        self.verdicts[digest] = seal(payload, VERDICT_TYPE, self.key)
+        self.verdicts[digest] = sign_envelope(payload, VERDICT_TYPE, self.key)
 
     def _answer(self, request: HttpRequest) -> HttpResponse:
         parts = request.path.strip("/").split("/")[1:]

@@ -6,7 +6,7 @@ from typing import Any
 
 from tacit.client.http import HttpRequest, HttpResponse, Upload
 from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 
 DIGEST = "ab" * 32
 

@@ -18,7 +18,7 @@ from tacit.setup.keys import create_unit_key
 from tacit.studies.draft import StudyDraft
 from tacit_protocol.messages.alignment import AlignmentMessage
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, open_envelope, peek_key_id
+from tacit_protocol.signing import ALIGNMENT_TYPE, open_envelope, peek_key_id
 from tacit_services.agent.__main__ import main
 
 pytestmark = pytest.mark.long

@@ -11,7 +11,7 @@ import pytest
 from compose_processes import ComposeProcesses
 
 from tacit import Client, StudyDraft
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 
 pytestmark = pytest.mark.long
 
@@ -61,7 +61,7 @@ def approve_when_it_arrives(services: ComposeProcesses, owner: str, digest: str)
     ends_at = time.monotonic() + ARRIVAL_TIMEOUT_S
     while digest not in services.run_in(f"agent-{owner}", "tacit", "agent", "inbox", "--json"):
         assert time.monotonic() < ends_at, services.log(f"agent-{owner}")
-    services.run_in(f"agent-{owner}", "tacit", "agent", "approve", digest)
+    services.run_in(f"agent-{owner}", "tacit", "agent", "approve", digest, "--yes")
 
 
 @pytest.mark.slow

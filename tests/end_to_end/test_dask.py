@@ -13,7 +13,7 @@ import pytest
 from agent_fakes import FakeTester, World
 from dask_cluster import DaskCluster
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent import service

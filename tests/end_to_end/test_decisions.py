@@ -49,6 +49,7 @@ def create(federation: LocalFederation, title: str) -> str:
     draft = StudyDraft.from_dict(
         {
             "title": title,
+            "purpose": "To compare our patients",
             "columns": [
                 {"kind": "numeric", "name": "age", "lower": 0, "upper": 120},
                 {"kind": "categorical", "name": "sex", "levels": ["F", "M"]},
@@ -84,12 +85,21 @@ def test_nothing_leaves_before_both_stewards_have_approved(
         asked = eventually(lambda owner=owner: tacit_json("agent", "inbox", *config(federation, owner)))
         assert [study["digest"] for study in asked] == [digest]
         assert spent(federation, owner) == 0
-    approved = tacit_process("agent", "approve", digest[:8], *config(federation, "north"))
+    shown = tacit_process("agent", "show", digest[:8], *config(federation, "north"))
+    assert "purpose: To compare our patients" in shown.stdout.replace("Purpose", "purpose")
+    assert federation.tester_key in shown.stdout.replace("\n", "")
+    unasked = tacit_process("agent", "approve", digest[:8], *config(federation, "north"))
+    assert unasked.returncode == 2
+    assert "--yes" in unasked.stderr
+    assert spent(federation, "north") == 0
+    approved = tacit_process("agent", "approve", digest[:8], "--yes", *config(federation, "north"))
     assert approved.returncode == 0, approved.stderr
     assert "What would leave" in approved.stdout
     eventually(lambda: spent(federation, "north") > 0)
     assert spent(federation, "south") == 0
-    assert tacit_process("agent", "approve", digest[:8], *config(federation, "south")).returncode == 0
+    assert (
+        tacit_process("agent", "approve", digest[:8], "--yes", *config(federation, "south")).returncode == 0
+    )
 
     party = ("--party", str(federation.analyst.configuration))
     watched = tacit_json("study", "watch", digest[:8], *party)

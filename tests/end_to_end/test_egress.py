@@ -34,9 +34,7 @@ from tacit.studies.draft import StudyDraft
 from tacit_protocol.messages.problems import MEDIA_TYPE
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.relay import RelayedProcedure
-from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE
-from tacit_protocol.signing.sealing import certify
-from tacit_protocol.signing.tokens import CLAIMS
+from tacit_protocol.signing import CLAIMS, RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE, certify
 
 pytestmark = pytest.mark.long
 

@@ -20,7 +20,7 @@ from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.setup.keys import load_key
 from tacit.studies.draft import StudyDraft
-from tacit_protocol.signing.sealing import certify
+from tacit_protocol.signing import certify
 
 FOLDER = Path(__file__).resolve().parents[3] / "shared" / "data"
 

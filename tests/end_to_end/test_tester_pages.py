@@ -16,9 +16,8 @@ from window import Window
 
 from tacit.results import Result
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.messages.study import ReleaseMessage
+from tacit_protocol.signing import RELEASE_TYPE, issue_token, sign_envelope
 from tacit_services.tester import pages as planner
 
 pytestmark = pytest.mark.long
@@ -58,7 +57,7 @@ def completed(federation: Federation, played: Result, title: str) -> tuple[str, 
     )
     for owner in study.owners:
         message = ReleaseMessage(study=digest, party=owner.name, release=played.source.releases[owner.name])
-        envelope = seal(encode(message), RELEASE_TYPE, parties.owners[owner.name])
+        envelope = sign_envelope(encode(message), RELEASE_TYPE, parties.owners[owner.name])
         assert federation.release(digest, owner.name, envelope=envelope).status_code == 201
     while federation.work():
         pass

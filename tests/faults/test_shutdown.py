@@ -22,8 +22,7 @@ from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import Party
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.signing.envelope import STUDY_TYPE, seal
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import STUDY_TYPE, issue_token, sign_envelope
 from tacit_services.agent.schema import OUTBOX
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
 from tacit_services.ledger.verification import export, verify
@@ -94,7 +93,7 @@ def run_tester(
                 payload = encode(study)
                 token = issue_token(parties.analyst, url, int(time.time()))
                 headers = {"authorization": f"Bearer {token}", "content-type": "application/json"}
-                content = seal(payload, STUDY_TYPE, parties.analyst)
+                content = sign_envelope(payload, STUDY_TYPE, parties.analyst)
                 try:
                     answer = http.put(f"/v1/studies/{digest(payload)}", content=content, headers=headers)
                 except httpx.TransportError:

@@ -18,8 +18,7 @@ from tester_federation import Federation
 from window import FORM, Window
 
 from tacit_protocol.messages.problems import PROBLEMS
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import PrivateKey, issue_token
 from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.shared.pages.sessions import LINK_LIFE_S, SESSION_LIFE_S
 
@@ -100,6 +99,23 @@ def test_every_page_carries_the_security_headers_and_no_inline_script(asked: Ask
         assert "<script>" not in response.text
         assert "hx-on" not in response.text
     assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; x?" in asked.window.get("/").text
+
+
+def test_a_steward_reads_what_a_study_is_for_before_deciding(asked: Asked) -> None:
+    said = {
+        "purpose": "To plan <b>beds</b>",
+        "contact": "ann@example.org",
+        "approval_number": "EC 2026/17",
+        "data_use": "DUO:0000006",
+    }
+    digest = asked.agent.world.ask(asked.agent.tester, asked.agent.world.study(**said))
+    asked.agent.turn()
+    asked.window.sign_in()
+    page = asked.window.get(f"/studies/{digest}").text
+    assert page.index("What it is for") < page.index("Approve and spend")
+    for words in ("To plan &lt;b&gt;beds&lt;/b&gt;", "EC 2026/17", "health, medical or biomedical research"):
+        assert words in page
+    assert "What it is for" not in asked.window.get(f"/studies/{asked.digest}").text
 
 
 def test_static_files_are_served_under_the_name_of_their_bytes_alone(asked: Asked) -> None:

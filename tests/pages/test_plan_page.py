@@ -15,7 +15,7 @@ from window import Window
 
 from tacit.errors import InputError
 from tacit.planning import bounded
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import issue_token
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester import pages as planner

@@ -15,7 +15,7 @@ from tacit_services.curator import __main__ as curator_service
 from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.shared.database import create_engine, upgrade
 from tacit_services.shared.http_server import Stopping
-from tacit_services.tester.app import create_tester
+from tacit_services.tester.__main__ import create_tester
 from tacit_services.tester.settings import TesterSettings
 
 TESTER = configuration.TesterAddress("http://127.0.0.1:8400", "0" * 64)

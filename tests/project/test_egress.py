@@ -16,8 +16,7 @@ from declared_egress import ROUTES, Service
 from fastapi import FastAPI
 from pydantic import create_model
 
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import NoisyVector
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.strict import Egress, StrictModel, UnclassifiedFieldError, egress_of

@@ -1,12 +1,16 @@
 """The table of guarantees: every test that it names exists, and every page that promises is in it."""
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+from scipy.stats import norm
+
+from tacit_protocol.privacy.accounting import gaussian_mu
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "security" / "guarantees.md"
@@ -75,3 +79,18 @@ def test_every_page_that_promises_something_is_in_the_table(page: Path) -> None:
         for link in LINK.findall(row[1])
     }
     assert page in stated
+
+
+def test_the_table_for_data_protection_officers_is_what_epsilon_means() -> None:
+    """A belief of a half, and an attacker's best power at two false-alarm rates, for both kinds of noise."""
+    text = (ROOT / "docs" / "data-protection.md").read_text("utf-8")
+    lines = re.findall(r"^\| ([\d.]+) \|((?: [\d.]+ % \|){5})$", text, re.MULTILINE)
+    assert len(lines) == 7
+    for stated, cells in lines:
+        epsilon, mu = float(stated), gaussian_mu(float(stated), 1e-5)
+        odds = math.exp(epsilon)
+        true = [odds / (1 + odds)]
+        for alarms in (0.05, 0.01):
+            true.append(min(odds * alarms, 1 - (1 - alarms) / odds))
+            true.append(float(norm.cdf(norm.ppf(alarms) + mu)))
+        assert [cell.strip(" %") for cell in cells.split("|")[:-1]] == [f"{100 * one:.1f}" for one in true]

@@ -9,10 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from two_sample_cases import Floats, MemoryTable, NoNoise
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import EncodedChunk, Table
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.domain import Domain, EncodedChunk, Table
+from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, check_release

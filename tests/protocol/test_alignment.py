@@ -24,8 +24,7 @@ from tacit_protocol.messages.alignment import (
 )
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Party
-from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, ENVELOPE_BYTES_MAX, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import ALIGNMENT_TYPE, ENVELOPE_BYTES_MAX, PrivateKey, sign_envelope
 
 KEY = UnitKey(bytes(range(32)))
 
@@ -146,7 +145,7 @@ def test_a_message_holds_no_id_no_hash_and_no_key() -> None:
 def test_the_largest_message_fits_its_envelope() -> None:
     digests = np.zeros(BUCKETS_MAX, dtype=np.uint64) - np.uint64(1)
     message = message_of(names(20), buckets=buckets_text(digests), units=2**40, unit_column="\u3000" * 128)
-    sealed = seal(encode(message), ALIGNMENT_TYPE, PrivateKey.generate())
+    sealed = sign_envelope(encode(message), ALIGNMENT_TYPE, PrivateKey.generate())
     assert len(sealed) < ENVELOPE_BYTES_MAX
     with pytest.raises(ValidationError):
         message_of(names(20), buckets=buckets_text(np.zeros(2 * BUCKETS_MAX, dtype=np.uint64)))

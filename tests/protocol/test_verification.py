@@ -8,11 +8,16 @@ from study_parties import MeanProcedure, Parties
 from tampering import tampered
 
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.transcript import Transcript, VerdictMessage
+from tacit_protocol.messages.study import ReleaseMessage, Transcript, VerdictMessage
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE, open_envelope, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import (
+    RELEASE_TYPE,
+    STUDY_TYPE,
+    VERDICT_TYPE,
+    PrivateKey,
+    open_envelope,
+    sign_envelope,
+)
 from tacit_protocol.verification import VerificationError, verify_transcript
 
 
@@ -41,7 +46,7 @@ class Case:
         return open_envelope(self.releases[owner], RELEASE_TYPE, self.parties.owners[owner].public_hex)
 
     def sealed_verdict(self, payload: bytes | None = None) -> bytes:
-        return seal(payload or encode(self.verdict), VERDICT_TYPE, self.parties.tester)
+        return sign_envelope(payload or encode(self.verdict), VERDICT_TYPE, self.parties.tester)
 
     def transcript(self, **changes: Any) -> bytes:
         """Write the transcript, with some of its envelopes replaced."""
@@ -91,10 +96,15 @@ def test_nobody_can_change_a_release_or_the_study_afterwards(case: Case) -> None
     """Every changed field is caught, though its own signer signs it anew: the verdict binds the first one."""
     study = open_envelope(case.study_envelope, STUDY_TYPE, case.parties.analyst.public_hex)
     changed: list[dict[str, Any]] = [
-        {"releases": case.releases | {"north": seal(payload, RELEASE_TYPE, case.parties.owners["north"])}}
+        {
+            "releases": case.releases
+            | {"north": sign_envelope(payload, RELEASE_TYPE, case.parties.owners["north"])}
+        }
         for _, payload in tampered(case.payload("north"))
     ]
-    changed += [{"study": seal(payload, STUDY_TYPE, case.parties.analyst)} for _, payload in tampered(study)]
+    changed += [
+        {"study": sign_envelope(payload, STUDY_TYPE, case.parties.analyst)} for _, payload in tampered(study)
+    ]
     for changes in changed:
         with pytest.raises(VerificationError):
             verify_transcript(case.transcript(**changes))
@@ -128,9 +138,9 @@ def test_a_result_beyond_rounding_or_of_other_fields_is_caught_and_rounding_is_n
 def test_signers_must_be_those_of_the_study(case: Case) -> None:
     mallory = PrivateKey.generate()
     study = open_envelope(case.study_envelope, STUDY_TYPE, case.parties.analyst.public_hex)
-    fails(case.transcript(study=seal(study, STUDY_TYPE, mallory)), "study")
-    fails(case.transcript(verdict=seal(encode(case.verdict), VERDICT_TYPE, mallory)), "verdict")
-    forged = seal(case.payload("north"), RELEASE_TYPE, mallory)
+    fails(case.transcript(study=sign_envelope(study, STUDY_TYPE, mallory)), "study")
+    fails(case.transcript(verdict=sign_envelope(encode(case.verdict), VERDICT_TYPE, mallory)), "verdict")
+    forged = sign_envelope(case.payload("north"), RELEASE_TYPE, mallory)
     error = fails(case.transcript(releases=case.releases | {"north": forged}), "release")
     assert error.party == "north"
 
@@ -155,7 +165,7 @@ def test_releases_of_strangers_exchanged_of_another_study_or_shape_are_caught(ca
         {"east": north},
         {"north": south, "south": north},
         {"north": case.parties.release("0" * 64, "north", value=10)},
-        {"north": seal(misfit, RELEASE_TYPE, case.parties.owners["north"])},
+        {"north": sign_envelope(misfit, RELEASE_TYPE, case.parties.owners["north"])},
     ):
         fails(case.transcript(releases=case.releases | wrong), "release")
 

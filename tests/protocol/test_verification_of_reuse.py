@@ -6,14 +6,18 @@ import pytest
 from study_parties import MeanProcedure, Parties
 from tampering import tampered
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.messages.transcript import Transcript, VerdictMessage
+from tacit_protocol.messages.study import Owner, Party, Release, Study, Transcript, VerdictMessage
 from tacit_protocol.procedures import discovery
-from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE, open_envelope, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import (
+    RELEASE_TYPE,
+    STUDY_TYPE,
+    VERDICT_TYPE,
+    PrivateKey,
+    open_envelope,
+    sign_envelope,
+)
 from tacit_protocol.verification import VerificationError, verify_transcript
 
 
@@ -50,7 +54,9 @@ class Case:
             "releases": {name: envelope.decode() for name, envelope in self.releases.items()},
             "reused": {name: envelope.decode() for name, envelope in self.reused.items()},
             "sources": {self.source: self.source_envelope.decode()},
-            "verdict": seal(encode(verdict or self.verdict()), VERDICT_TYPE, self.parties.tester).decode(),
+            "verdict": sign_envelope(
+                encode(verdict or self.verdict()), VERDICT_TYPE, self.parties.tester
+            ).decode(),
         }
         return encode(Transcript(**(plain | changes)))
 
@@ -107,16 +113,16 @@ def test_releases_of_others_and_of_other_studies_are_caught(case: Case) -> None:
     fails(case.transcript(reused={"north": south.decode()}), "reuse", "another key")
     elsewhere = case.parties.release("0" * 64, "north", value=10)
     fails(case.transcript(reused={"north": elsewhere.decode()}), "reuse", "another study")
-    mallory = seal(case.payload("north"), RELEASE_TYPE, PrivateKey.generate())
+    mallory = sign_envelope(case.payload("north"), RELEASE_TYPE, PrivateKey.generate())
     fails(case.transcript(reused={"north": mallory.decode()}), "reuse", "another key")
 
 
 def test_a_source_of_another_signer_and_a_release_that_never_fitted_it_are_caught(case: Case) -> None:
     payload = open_envelope(case.source_envelope, STUDY_TYPE, case.parties.analyst.public_hex)
-    forged = seal(payload, STUDY_TYPE, PrivateKey.generate())
+    forged = sign_envelope(payload, STUDY_TYPE, PrivateKey.generate())
     fails(case.transcript(sources={case.source: forged.decode()}), "reuse", "analyst")
     misfit = case.payload("north").replace(b'"mean"', b'"mode"')
-    envelope = seal(misfit, RELEASE_TYPE, case.parties.owners["north"])
+    envelope = sign_envelope(misfit, RELEASE_TYPE, case.parties.owners["north"])
     fails(case.transcript(reused={"north": envelope.decode()}), "reuse", "one number")
 
 
@@ -161,13 +167,13 @@ def test_no_field_of_a_reused_release_or_its_study_can_be_changed(case: Case) ->
     """Though its own signer signs it anew."""
     count = 0
     for _, payload in tampered(case.payload("north")):
-        envelope = seal(payload, RELEASE_TYPE, case.parties.owners["north"])
+        envelope = sign_envelope(payload, RELEASE_TYPE, case.parties.owners["north"])
         with pytest.raises(VerificationError):
             verify_transcript(case.transcript(reused={"north": envelope.decode()}))
         count += 1
     source = open_envelope(case.source_envelope, STUDY_TYPE, case.parties.analyst.public_hex)
     for _, payload in tampered(source):
-        envelope = seal(payload, STUDY_TYPE, case.parties.analyst)
+        envelope = sign_envelope(payload, STUDY_TYPE, case.parties.analyst)
         fails(case.transcript(sources={case.source: envelope.decode()}), "reuse")
         with pytest.raises(VerificationError):
             verify_transcript(case.transcript(sources={digest(payload): envelope.decode()}))

@@ -10,7 +10,7 @@ from made_studies import made_study
 from process_workers import ProcessWorkers
 from two_sample_cases import MemoryTable, domain_of
 
-from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.domain import PooledTable
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
 from tacit_protocol.procedures.discovery import PROCEDURES

@@ -15,19 +15,16 @@ import numpy as np
 from pydantic import BaseModel
 from study_parties import study_bytes
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Domain, NumericColumn, Table
 from tacit_protocol.messages.alignment import NO_PROOF, AlignmentMessage, UnitKey, bucket_count, buckets_text
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.problems import problem_document
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, ReleaseError, StudyError
-from tacit_protocol.signing.envelope import ALIGNMENT_TYPE, STUDY_TYPE, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import ALIGNMENT_TYPE, STUDY_TYPE, PrivateKey, sign_envelope
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.alignment import compare
@@ -232,7 +229,7 @@ class World:
     def sealed(self, study: Study) -> tuple[bytes, str]:
         """Return a study's envelope and digest."""
         payload = study_bytes(study)
-        return seal(payload, STUDY_TYPE, self.analyst), digest(payload)
+        return sign_envelope(payload, STUDY_TYPE, self.analyst), digest(payload)
 
     def ask(self, tester: FakeTester, study: Study) -> str:
         """Put a study to the tester; returns its digest."""
@@ -386,7 +383,7 @@ class Peer:
         return message.model_copy(update={"proof": self.shared.proof(encode(message))})
 
     def sealed(self, message: AlignmentMessage | None = None, key: PrivateKey | None = None) -> bytes:
-        return seal(encode(message or self.message()), ALIGNMENT_TYPE, key or self.key)
+        return sign_envelope(encode(message or self.message()), ALIGNMENT_TYPE, key or self.key)
 
     def compared(self, config: Path, envelope: bytes | None = None, *, list_ids: bool = False) -> Any:
         """What the agent's owner is told of the peer's file."""

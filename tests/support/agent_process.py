@@ -13,8 +13,8 @@ import sqlalchemy as sa
 from agent_fakes import FAKES
 
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
+from tacit_protocol.messages.study import ReleaseMessage
+from tacit_protocol.signing import RELEASE_TYPE, sign_envelope
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import Job, StudyRefusedError
 from tacit_services.agent.releases import Releaser
@@ -53,7 +53,7 @@ def send_before_storing(
     """Plant: the release goes out before the transaction that stores it has ended."""
     release = job.procedure.privatise(job.study, summary, self.uses.noise)
     message = ReleaseMessage(study=job.digest, party=job.sender, release=release)
-    CLIENTS[0].put_release(job.digest, job.sender, seal(encode(message), RELEASE_TYPE, self.key))
+    CLIENTS[0].put_release(job.digest, job.sender, sign_envelope(encode(message), RELEASE_TYPE, self.key))
     return ORIGINAL_SPEND(self, connection, job, summary, received)
 
 

@@ -28,7 +28,7 @@ from tacit.command.study_view import print_result, result_fields
 from tacit.in_process.runner import local_study, run
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.results import result_of
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.disclosure import Asked
 from tacit_protocol.procedures.discovery import procedure_named

@@ -12,10 +12,8 @@ from fault_world import CAP, NOW, PooledVerdict, SeededNoise, check_account, key
 from pydantic import BaseModel
 from simulation import Simulation
 
-from tacit_protocol.domain.columns import NumericColumn
-from tacit_protocol.domain.table import PooledTable, Table
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.domain import NumericColumn, PooledTable, Table
+from tacit_protocol.messages.study import Party, Release, Study
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError
 from tacit_protocol.strict import StrictModel

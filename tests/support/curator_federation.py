@@ -19,7 +19,7 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.base import Procedure
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import issue_token
 from tacit_services.agent.participant import Loops
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.__main__ import CuratorSettings, make_app, make_curator, open_foundation

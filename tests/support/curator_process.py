@@ -19,8 +19,7 @@ from curator_world import URL, CuratorWorld
 from forked_python import forked_python
 
 from tacit.setup.processes import free_ports
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import PrivateKey, issue_token
 from tacit_services.curator import uploads
 from tacit_services.shared.failpoints import VARIABLE
 from tacit_services.shared.http_server import serve

@@ -9,8 +9,7 @@ import httpx
 from fastapi import FastAPI
 from sqlalchemy.engine import Engine
 
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import PrivateKey, issue_token
 from tacit_services.curator.__main__ import create_curator_app, open_storage
 from tacit_services.curator.data_sets import ConfiguredDataSet, DataSets, HeldDataSet
 from tacit_services.curator.routes import Access, CuratorContext, CuratorIdentity

@@ -12,16 +12,18 @@ from typing import Literal
 from pydantic import BaseModel
 
 from tacit_protocol.messages.alignment import AlignmentMessage
-from tacit_protocol.messages.release import (
+from tacit_protocol.messages.study import (
+    CancellationMessage,
     DeclineMessage,
     Receipt,
     ReleaseMessage,
     SealedPackage,
     SealedRelease,
+    Study,
+    Transcript,
+    VerdictMessage,
 )
-from tacit_protocol.messages.study import CancellationMessage, Study
-from tacit_protocol.messages.transcript import Transcript, VerdictMessage
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.signing import (
     ALIGNMENT_TYPE,
     CANCELLATION_TYPE,
     DECLINE_TYPE,
@@ -93,7 +95,7 @@ PROBLEM: Fields = _public(
     "constant texts of one registry, a random request id, declared names",
 )
 
-ISSUED = "tacit_protocol.signing.tokens:issue_token"
+ISSUED = "tacit_protocol.signing:issue_token"
 
 REQUEST_HEADERS: Fields = _public(
     "host user-agent accept accept-encoding connection content-type content-length",

@@ -15,16 +15,14 @@ from pydantic import BaseModel
 from sqlalchemy.engine import Connection, Engine
 from study_parties import study_bytes
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.encoding import digest
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.accounting import Amounts, charge
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError
-from tacit_protocol.signing.envelope import STUDY_TYPE, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import STUDY_TYPE, PrivateKey, sign_envelope
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.policy import DataSetPolicy, Policy
@@ -33,7 +31,7 @@ from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import account_of, debits_of
 from tacit_services.ledger.entries import Entry
-from tacit_services.tester.app import create_tester
+from tacit_services.tester.__main__ import create_tester
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import PARTIES
 
@@ -118,7 +116,7 @@ def study_of(owners: Iterable[str], **changes: Any) -> Study:
 def sealed(study: Study) -> tuple[str, bytes]:
     """Return a study's digest and envelope."""
     payload = study_bytes(study)
-    return digest(payload), seal(payload, STUDY_TYPE, key_of("ada"))
+    return digest(payload), sign_envelope(payload, STUDY_TYPE, key_of("ada"))
 
 
 def make_tester(folder: Path, url: str, engine: Engine, clock: Callable[[], float]) -> FastAPI:

@@ -30,11 +30,11 @@ import pyarrow as pa
 import sqlalchemy as sa
 from agent_fakes import AttackedAgent, World
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.messages import encoding
 from tacit_protocol.messages.encoding import digest, encode, encode_json
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.signing.envelope import STUDY_TYPE, seal
+from tacit_protocol.signing import STUDY_TYPE, sign_envelope
 from tacit_services.agent import tester_client
 from tacit_services.agent.data import reader, sql_source, table
 from tacit_services.agent.data.arrow_columns import numbers
@@ -135,7 +135,7 @@ def attack(folder: Path, url: str, planted: str = "") -> dict[str, Any]:
     attacked.turn()  # an honest study first: what an agent needs anyway is in memory
     assert len(attacked.debits()) == 1
     studies = {
-        name: (digest(payload), seal(payload, STUDY_TYPE, attacked.world.analyst))
+        name: (digest(payload), sign_envelope(payload, STUDY_TYPE, attacked.world.analyst))
         for name, payload in absurd_studies(attacked.world).items()
     }
     if planted == "gullible":

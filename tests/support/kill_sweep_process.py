@@ -51,11 +51,9 @@ from peer_world import RECEIVER, SENDER
 
 from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.release import ReleaseMessage, SealedPackage
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, ReleaseMessage, SealedPackage, Study
 from tacit_protocol.procedures import discovery
-from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope, seal
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import RELEASE_TYPE, issue_token, open_envelope, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent import releases
 from tacit_services.agent.participant import AlreadyDecidedError
@@ -586,7 +584,7 @@ def release_of(study: str, owner: str, seed: int, total: int) -> bytes:
     """Return the envelope of an owner's release of a sum."""
     release = PROCEDURE.privatise(study_of([owner]), (60, total << 20), SeededNoise(seed))
     message = ReleaseMessage(study=study, party=owner, release=release)
-    return seal(encode(message), RELEASE_TYPE, key_of(owner))
+    return sign_envelope(encode(message), RELEASE_TYPE, key_of(owner))
 
 
 def at_once(url: str, work: Callable[[sa.Connection], Any]) -> Any:

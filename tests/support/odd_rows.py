@@ -29,7 +29,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.settings import open_source

@@ -8,12 +8,12 @@ import numpy as np
 from fault_world import NOW, SeededNoise, agent_of, key_of, study_of
 from sqlalchemy.engine import Engine
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
-from tacit_protocol.signing.sealing import certify
+from tacit_protocol.signing import certify
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.tester_client import TesterClient

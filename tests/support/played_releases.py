@@ -12,7 +12,7 @@ from tacit.database.weights import columns_of
 from tacit.in_process.runner import local_study, run
 from tacit.in_process.samples import ArrayTable, domain_of, read_samples
 from tacit.results import Result
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, Ridge, WhitenedMeanEmbedding
 from tacit_protocol.privacy.noise import OpenDPNoise

@@ -11,7 +11,7 @@ from peer_world import RECEIVER, SENDER, make_peer_agent, peer_study
 from simulation import Simulation
 
 from tacit_protocol.messages.study import Study
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import issue_token
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.schema import OUTBOX, STUDIES
 

@@ -39,12 +39,10 @@ from pydantic import BaseModel
 
 from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, ReleaseMessage, Study
 from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import RELEASE_TYPE, issue_token, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
 from tacit_services.shared import failpoints
@@ -52,7 +50,7 @@ from tacit_services.shared.database import create_engine, run_transaction, upgra
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.tester import inboxes, jobs
-from tacit_services.tester.app import create_tester, open_key
+from tacit_services.tester.__main__ import create_tester, open_key
 from tacit_services.tester.jobs import LEASE_S, Leases
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import JOBS, METADATA, RELEASES, STUDIES, VERDICTS
@@ -251,7 +249,7 @@ class Cluster:
         for place, owner in enumerate(OWNERS):
             sums = PROCEDURE.privatise(study, (60, (300 + place) << 20), SeededNoise(10 * number + place))
             message = ReleaseMessage(study=name, party=owner, release=sums)
-            releases[owner] = seal(encode(message), RELEASE_TYPE, key_of(owner))
+            releases[owner] = sign_envelope(encode(message), RELEASE_TYPE, key_of(owner))
         return name, (envelope, releases)
 
     def run(self, plan: list[str], planted: str | None) -> dict[str, Any]:

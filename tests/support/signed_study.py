@@ -5,13 +5,10 @@ from typing import Any
 
 from tacit.results import Result
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import ReleaseMessage
-from tacit_protocol.messages.study import Party, Study
-from tacit_protocol.messages.transcript import Transcript, VerdictMessage
+from tacit_protocol.messages.study import Party, ReleaseMessage, Study, Transcript, VerdictMessage
 from tacit_protocol.procedures.base import canonical
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE, PrivateKey, sign_envelope
 
 
 def signed_transcript(result: Result, **changes: Any) -> bytes:
@@ -34,9 +31,11 @@ def signed_transcript(result: Result, **changes: Any) -> bytes:
     )
     return encode(
         Transcript(
-            study=seal(payload, STUDY_TYPE, analyst).decode(),
-            releases={name: seal(m, RELEASE_TYPE, keys[name]).decode() for name, m in messages.items()},
-            verdict=seal(encode(verdict), VERDICT_TYPE, tester).decode(),
+            study=sign_envelope(payload, STUDY_TYPE, analyst).decode(),
+            releases={
+                name: sign_envelope(m, RELEASE_TYPE, keys[name]).decode() for name, m in messages.items()
+            },
+            verdict=sign_envelope(encode(verdict), VERDICT_TYPE, tester).decode(),
         )
     )
 

@@ -40,8 +40,7 @@ from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import CancellationMessage, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing.envelope import CANCELLATION_TYPE, seal
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import CANCELLATION_TYPE, issue_token, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent.agent import AlreadyDecidedError
 from tacit_services.agent.schema import OUTBOX, State
@@ -222,7 +221,7 @@ class Simulation:
         self.put_as_analyst(f"/v1/studies/{name}", sealed(self.studies[name])[1])
 
     def cancel(self, name: str) -> None:
-        envelope = seal(encode(CancellationMessage(study=name)), CANCELLATION_TYPE, key_of("ada"))
+        envelope = sign_envelope(encode(CancellationMessage(study=name)), CANCELLATION_TYPE, key_of("ada"))
         self.put_as_analyst(f"/v1/studies/{name}/cancellation", envelope)
 
     def put_as_analyst(self, path: str, content: bytes) -> None:

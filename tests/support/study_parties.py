@@ -5,18 +5,31 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Domain, NumericColumn, Table
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import DeclineMessage, PublicRule, Release, ReleaseMessage
-from tacit_protocol.messages.study import CancellationMessage, Owner, Party, Study
+from tacit_protocol.messages.study import (
+    CancellationMessage,
+    DeclineMessage,
+    Owner,
+    Party,
+    PublicRule,
+    Release,
+    ReleaseMessage,
+    Study,
+)
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, Guarantee, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError, canonical
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, RELEASE_TYPE, STUDY_TYPE, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import (
+    CANCELLATION_TYPE,
+    DECLINE_TYPE,
+    RELEASE_TYPE,
+    STUDY_TYPE,
+    PrivateKey,
+    sign_envelope,
+)
 from tacit_protocol.strict import StrictModel
 
 
@@ -127,7 +140,7 @@ class Parties:
     def sealed_study(self, **changes: Any) -> tuple[str, bytes]:
         """Return a study's digest and its envelope."""
         payload = study_bytes(self.study(**changes))
-        return digest(payload), seal(payload, STUDY_TYPE, self.analyst)
+        return digest(payload), sign_envelope(payload, STUDY_TYPE, self.analyst)
 
     def release(self, study: str, owner: str, /, value: int = 7, **changes: Any) -> bytes:
         """Return the envelope of an owner's release."""
@@ -144,13 +157,13 @@ class Parties:
             ),
         )
         payload = encode(message.model_copy(update=changes))
-        return seal(payload, RELEASE_TYPE, self.owners[owner])
+        return sign_envelope(payload, RELEASE_TYPE, self.owners[owner])
 
     def decline(self, study: str, owner: str, rule: PublicRule | None = None) -> bytes:
         """Return the envelope of an owner's decline."""
         message = DeclineMessage(study=study, party=owner, rule=rule)
-        return seal(encode(message), DECLINE_TYPE, self.owners[owner])
+        return sign_envelope(encode(message), DECLINE_TYPE, self.owners[owner])
 
     def cancellation(self, study: str) -> bytes:
         """Return the envelope of the analyst's cancellation."""
-        return seal(encode(CancellationMessage(study=study)), CANCELLATION_TYPE, self.analyst)
+        return sign_envelope(encode(CancellationMessage(study=study)), CANCELLATION_TYPE, self.analyst)

@@ -10,12 +10,10 @@ from sqlalchemy.engine import Engine
 from study_parties import Parties
 
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.transcript import VerdictMessage
-from tacit_protocol.signing.envelope import VERDICT_TYPE, open_envelope
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.messages.study import VerdictMessage
+from tacit_protocol.signing import VERDICT_TYPE, PrivateKey, issue_token, open_envelope
 from tacit_services.shared.database import create_engine, upgrade
-from tacit_services.tester.app import create_tester
+from tacit_services.tester.__main__ import create_tester
 from tacit_services.tester.settings import TesterSettings
 
 URL = "https://tester.example"

@@ -14,10 +14,8 @@ from peer_world import COLUMNS, RECEIVER, SENDER, UNITS, write_source
 from pydantic import BaseModel
 from sqlalchemy.engine import Engine
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.domain import Domain, NumericColumn, Table
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource

@@ -16,7 +16,7 @@ from tacit.setup.keys import load_key
 from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 
 PAGES_MAX = 10_000
 """Most pages of one listing that are read."""

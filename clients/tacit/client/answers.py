@@ -146,7 +146,7 @@ class OwnerState(ServiceAnswer):
     declined: bool
     rule: str | None = None
     """The public rule that this owner's number of units breaks, where its decline names one: a key of
-    :data:`tacit_protocol.messages.release.PUBLIC_RULES`."""
+    :data:`tacit_protocol.messages.study.PUBLIC_RULES`."""
 
 
 class SharedRelease(ServiceAnswer):

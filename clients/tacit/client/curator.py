@@ -26,7 +26,7 @@ from tacit.client.transport import AsyncHttpTransport, AsyncTransport, HttpTrans
 from tacit.errors import InputError, ResponseError, VerificationFailedError
 from tacit.setup.configuration import read_own_curator, read_owner
 from tacit_protocol.messages.encoding import encode_json
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 
 UPLOAD_TIMEOUT_S = 600.0
 """How long a curator may be silent about an upload: it checks and encrypts all rows before it answers."""

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tacit.client.http import Upload
 from tacit.errors import InputError
-from tacit_protocol.domain.columns import Column, ColumnName
+from tacit_protocol.domain import Column, ColumnName
 from tacit_protocol.messages.encoding import encode_json, json_path
 from tacit_protocol.messages.study import DataSetName, NamedKey, PublicKeyHex, RespondAfter
 

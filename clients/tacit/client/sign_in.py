@@ -24,7 +24,7 @@ from tacit.setup.configuration import (
     text_field,
 )
 from tacit.setup.keys import load_key
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 
 _PATH = re.compile(r"/sign-in\?link=[A-Za-z0-9_-]{20,100}")
 

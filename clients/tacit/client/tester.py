@@ -33,18 +33,24 @@ from tacit.errors import (
 from tacit.setup.keys import load_key
 from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
 from tacit_protocol.messages.encoding import digest as digest_of
-from tacit_protocol.messages.study import CancellationMessage, Party, Study
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, VerdictMessage
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.messages.study import (
+    TRANSCRIPT_BYTES_MAX,
+    CancellationMessage,
+    Party,
+    Study,
+    VerdictMessage,
+)
+from tacit_protocol.signing import (
     CANCELLATION_TYPE,
     STUDY_TYPE,
     VERDICT_TYPE,
+    PrivateKey,
+    SignatureError,
+    issue_token,
     open_envelope,
     peek_key_id,
-    seal,
+    sign_envelope,
 )
-from tacit_protocol.signing.keys import PrivateKey, SignatureError
-from tacit_protocol.signing.tokens import issue_token
 
 if TYPE_CHECKING:
     from tacit.results import StudyVerdict
@@ -180,7 +186,7 @@ class TesterCalls:
             prepared = yield from TesterCalls.prepare_study.operation(self, study)
         if prepared.hopeless and not force:
             raise HopelessStudyError(prepared.hopeless)
-        envelope = seal(prepared.payload, STUDY_TYPE, self._signing_key())
+        envelope = sign_envelope(prepared.payload, STUDY_TYPE, self._signing_key())
         yield from ask(HttpRequest("PUT", _study_path(prepared.digest), body=envelope))
         return prepared.digest
 
@@ -251,7 +257,9 @@ class TesterCalls:
     @call
     def cancel(self, digest: str) -> Operation[None]:
         """Withdraw a study; only its analyst may. What owners have spent stays spent."""
-        envelope = seal(encode(CancellationMessage(study=digest)), CANCELLATION_TYPE, self._signing_key())
+        envelope = sign_envelope(
+            encode(CancellationMessage(study=digest)), CANCELLATION_TYPE, self._signing_key()
+        )
         yield from ask(HttpRequest("PUT", _study_path(digest) + "/cancellation", body=envelope))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tacit.errors import InputError, VerificationFailedError
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX
+from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
 

@@ -17,6 +17,8 @@ from tacit.command.output import (
     AGENT_FILE,
     AgentFile,
     Json,
+    Yes,
+    agreed,
     answer,
     delta_text,
     epsilon_text,
@@ -193,6 +195,19 @@ def inbox(
     )
 
 
+@app.command("show")
+def show_study(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
+    """Show all that is known of a study before it is decided on: what it is for, what leaves, cost, keys."""
+    from tacit.command.study_view import print_asked
+
+    with connect.agent_client(config) as client:
+        asked = client.study(connect.whole_digest(digest, client))
+    if as_json:
+        print_json(asked)
+        return
+    print_asked(asked)
+
+
 @app.command("reuses")
 def reuses(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Ask the tester which later studies read this owner's release again. They cost nothing."""
@@ -214,7 +229,7 @@ def certificate(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Print the certificate that a study needs in which this owner receives another's release."""
     from tacit.setup.configuration import read_toml, text_field
     from tacit.setup.keys import load_key
-    from tacit_protocol.signing.sealing import certify
+    from tacit_protocol.signing import certify
 
     found = certify(load_key(config.parent / text_field(read_toml(config), "key_file", config)))
     answer(
@@ -244,13 +259,17 @@ def result(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False
 
 
 @app.command("approve")
-def approve(digest: Digest, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
+def approve(digest: Digest, yes: Yes = False, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Approve a study: its budget is spent and the release is sent."""
+    from tacit.command.study_view import asked_words
+
     with connect.agent_client(config) as client:
         whole = connect.whole_digest(digest, client)
         asked = client.study(whole)
-        if not as_json and asked["state"] == WAITING:
-            lines(*_in_words(asked))
+        if asked["state"] == WAITING:
+            if not as_json:
+                lines(*asked_words(asked))
+            agreed(f"Approve and spend epsilon {epsilon_text(asked['epsilon_micro'] or 0)}?", yes, as_json)
         decided = client.approve(whole)
     answer(as_json, decided, f"Approved {whole[:12]}.")
 
@@ -267,12 +286,6 @@ def decline(
         whole = connect.whole_digest(digest, client)
         decided = client.decline(whole, reason)
     answer(as_json, decided, f"Declined {whole[:12]}. Nothing was spent.")
-
-
-def _in_words(study: dict[str, Any]) -> list[str]:
-    words = study.get("plain_words") or ""
-    listed = [words] if isinstance(words, str) else [str(line) for line in words]
-    return [*listed, *(f"Warning: {warning}" for warning in study.get("warnings") or ())]
 
 
 ledger_app = typer.Typer(

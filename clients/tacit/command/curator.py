@@ -16,6 +16,8 @@ from tacit.command.output import (
     CuratorFile,
     Json,
     OwnerFile,
+    Yes,
+    agreed,
     answer,
     delta_text,
     epsilon_text,
@@ -206,12 +208,14 @@ def study(
     print_study(found)
 
 
-def approve(digest: Digest, owner: OwnerFile = OWNER_FILE, as_json: Json = False) -> None:
+def approve(digest: Digest, yes: Yes = False, owner: OwnerFile = OWNER_FILE, as_json: Json = False) -> None:
     """Approve a study for your data sets. It runs, and spends, once every owner has approved."""
     with connect.owner_client(owner) as client:
         whole = connect.whole_digest(digest, client)
+        asked = client.study(whole)
         if not as_json:
-            print_study(client.study(whole))
+            print_study(asked)
+        agreed(f"Approve, for epsilon {epsilon_text(asked['epsilon_micro'] or 0)}?", yes, as_json)
         decided = client.approve(whole)
     answer(as_json, decided, f"Approved {whole[:12]}.")
 
@@ -478,10 +482,9 @@ def print_studies(studies: Iterable[Mapping[str, Any]]) -> None:
 def print_study(study: Mapping[str, Any]) -> None:
     """Print one study: what it asks in plain words, what remains, and who has said what."""
     from tacit.client.answers import Standing, parse_item
+    from tacit.command.study_view import asked_words
 
-    words = study.get("plain_words") or ()
-    lines(*([words] if isinstance(words, str) else [str(line) for line in words]))
-    lines(*(f"Warning: {warning}" for warning in study.get("warnings") or ()))
+    lines(*asked_words(study))
     for account in study.get("accounts") or ():
         standing = parse_item(Standing, account)
         payment = f"; this study {account['payment']}" if account.get("payment") else ""

@@ -11,7 +11,7 @@ from tacit.atomic_write import reason_of
 from tacit.command import connect
 from tacit.command.output import progress
 from tacit.errors import InputError
-from tacit.studies.draft_flags import parse_column
+from tacit.studies.draft import parse_column
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -2,6 +2,7 @@
 # ruff: noqa: PLC0415 (imports wait until something is printed, so that --help is quick)
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking, for scripts.")]
 AgentFile = Annotated[
     Path, typer.Option("--config", envvar="TACIT_AGENT_CONFIG", help="The agent's agent.toml.")
 ]
@@ -71,6 +73,23 @@ def answer(as_json: bool, fields: Any, *texts: str) -> None:
         print_json(fields)
     else:
         lines(*texts)
+
+
+def agreed(question: str, yes: bool, as_json: bool) -> None:
+    """Ask the person at the terminal; return if the answer is yes, or where ``yes`` says so beforehand.
+
+    Raises:
+        InputError: the answer is another one, or nobody is there to be asked.
+    """
+    from tacit.errors import InputError
+
+    if yes:
+        return
+    if as_json or not sys.stdin.isatty():
+        raise InputError("nobody is there to be asked, and nothing was done: add --yes")
+    lines(question)
+    if typer.prompt("yes or no", default="no").strip().lower() not in {"y", "yes"}:
+        raise InputError("nothing was done")
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

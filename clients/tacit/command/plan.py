@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tacit.planning.questions import Question
     from tacit.planning.simulation import Interval, Plan, Setting
     from tacit.planning.sizes import SampleSizePlan
-    from tacit_protocol.domain.columns import Domain
+    from tacit_protocol.domain import Domain
 
 
 UNITS, EPSILON, DELTA, ALPHA = 1000, 1.0, 1e-5, 0.05
@@ -153,7 +153,7 @@ def _read_question(
 def _read_parameters(
     parameter: list[str] | None, probability: list[float] | None, group: list[str] | None
 ) -> dict[str, Any]:
-    from tacit.studies.draft_flags import parse_parameter
+    from tacit.studies.draft import parse_parameter
 
     found = dict(parse_parameter(text) for text in parameter or [])
     if probability:

@@ -252,7 +252,7 @@ def _described(database: "ReleasedDatabase") -> dict[str, Any]:
 
 def _summaries(database: "ReleasedDatabase") -> list[tuple[str, "Estimate"]]:
     """Return each numeric column's mean, and the share of each level that has any weight."""
-    from tacit_protocol.domain.columns import NumericColumn
+    from tacit_protocol.domain import NumericColumn
 
     found: list[tuple[str, Estimate]] = []
     for column in database.domain.columns:

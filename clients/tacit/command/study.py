@@ -68,6 +68,12 @@ def create(
     ] = None,
     *,
     title: Annotated[str | None, typer.Option(help="The question, in a line.")] = None,
+    purpose: Annotated[str | None, typer.Option(help="What the answer is for; stewards read it.")] = None,
+    contact: Annotated[str | None, typer.Option(help="Who answers for the study.")] = None,
+    approval_number: Annotated[
+        str | None, typer.Option(help="An ethics or access committee's number for it.")
+    ] = None,
+    data_use: Annotated[str | None, typer.Option(help="DUO code of the use, such as DUO:0000042.")] = None,
     column: Annotated[list[str] | None, typer.Option(help="name:lower:upper or name=level,level.")] = None,
     owner: Annotated[
         list[str] | None, typer.Option(help="owner/data-set[:units][@key][=column,column].")
@@ -100,8 +106,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Create a study. What it costs, what leaves and what it could find is shown before anything is sent."""
-    from tacit.studies.draft import draft_text
-    from tacit.studies.draft_flags import draft_from, procedure_or_file, title_of
+    from tacit.studies.draft import draft_from, draft_text, procedure_or_file, title_of
 
     named, file = procedure_or_file(source)
     if named is not None:
@@ -110,6 +115,10 @@ def create(
         procedure, title = named, title or title_of(named)
     flags = {
         "title": title,
+        "purpose": purpose,
+        "contact": contact,
+        "approval_number": approval_number,
+        "data_use": data_use,
         "curator": curator,
         "epsilon": epsilon,
         "delta": delta,
@@ -474,7 +483,7 @@ def _follow(client: "Client", digest: str, timeout_s: float, quiet: bool) -> "St
 
 
 def _read(file: Path) -> bytes:
-    from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX
+    from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX
 
     try:
         with file.open("rb") as opened:

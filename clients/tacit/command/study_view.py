@@ -1,22 +1,18 @@
 """How studies, their costs and their verdicts are shown."""
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from pydantic import ValidationError
+
 from tacit.client.answers import OwnerState, StudySummary
-from tacit.command.output import (
-    delta_text,
-    epsilon_text,
-    keys,
-    lines,
-    table,
-    time_text,
-)
+from tacit.command.output import delta_text, epsilon_text, keys, lines, table, time_text
+from tacit.errors import InputError
 from tacit.results import Result, StudyVerdict, decides_only, study_verdict
 from tacit.studies.draft import PreparedStudy
-from tacit_protocol.domain.columns import Column, NumericColumn
-from tacit_protocol.messages.release import PUBLIC_RULES, PublicRule
-from tacit_protocol.messages.study import Study
+from tacit_protocol.domain import Column, NumericColumn
+from tacit_protocol.messages.study import PUBLIC_RULES, PublicRule, Study
 from tacit_protocol.privacy.accounting import families_of
 from tacit_protocol.terminal import printable
 
@@ -47,6 +43,7 @@ def print_prepared(prepared: PreparedStudy) -> None:
     spent = f"epsilon {epsilon_text(budget.epsilon_micro)}, delta {delta_text(budget.delta_pico)}"
     lines(
         f"{study.title}",
+        *purpose_lines(study),
         f"  {_who_spends(study, spent)}{_who_sends(prepared)}",
         f"  {_who_pays(prepared)}",
         *_reused_lines(study),
@@ -58,6 +55,11 @@ def print_prepared(prepared: PreparedStudy) -> None:
         lines(f"Warning: {warning}")
     if not prepared.units_declared:
         lines("Note: declare every owner's units, and whether the study is hopeless is looked at as well.")
+
+
+def purpose_lines(study: Study) -> list[str]:
+    """Return what a study says of its purpose, a line each, safe to print."""
+    return [f"  {label.lower()}: {printable(words)}" for label, words in study.stated_purpose]
 
 
 def _asks(study: Study) -> tuple[str, ...]:
@@ -83,6 +85,7 @@ def print_study(summary: StudySummary, study: Study) -> None:
         f"{printable(study.title)}",
         f"  study {summary.digest}",
         f"  {summary.state}; {progress_text(summary)}",
+        *purpose_lines(study),
         f"  procedure {study.procedure}, level {study.level:g}",
         *(f"    {name} = {_short(value)}" for name, value in study.parameters.items()),
         f"  {_who_spends(study, f'epsilon {study.budget.epsilon:g}, delta {study.budget.delta:g}')}",
@@ -102,6 +105,50 @@ def print_study(summary: StudySummary, study: Study) -> None:
         lines(f"Read again, at no cost: {printable(later.owner)}'s release, by study {later.study[:12]}")
     for warning in summary.warnings:
         lines(f"Warning: {printable(warning)}")
+
+
+def asked_words(asked: Mapping[str, Any]) -> list[str]:
+    """Return what a steward reads of a study before deciding: what leaves, its purpose, warnings.
+
+    ``asked`` is a study as an agent or a curator shows it.
+    """
+    words = asked.get("plain_words") or ()
+    listed = [words] if isinstance(words, str) else [str(line) for line in words]
+    said = [f"{label}: {text}" for label, text in asked.get("stated_purpose") or ()]
+    return [*listed, *said, *(f"Warning: {warning}" for warning in asked.get("warnings") or ())]
+
+
+def print_asked(asked: Mapping[str, Any]) -> None:
+    """Print all that an owner's agent knows of a study, as its page shows it."""
+    shown = "(cannot be read)" if asked["study"] is None else asked["title"]
+    reason = f": {asked['reason']}" if asked.get("reason") else ""
+    lines(f"{shown}", f"  study {asked['digest']}", f"  {asked['state']}{reason}")
+    lines(*asked_words(asked))
+    if asked["study"] is None:
+        return
+    try:
+        study = Study.model_validate_json(json.dumps(asked["study"]))
+    except ValidationError:
+        raise InputError("the agent shows a study that this version cannot read: see --json") from None
+    lines(
+        f"Procedure {study.procedure}, of data set {asked['data_set'] or '(none)'}",
+        *(f"  {name} = {_short(value)}" for name, value in study.parameters.items()),
+        f"Cost: epsilon {epsilon_text(asked['epsilon_micro'] or 0)}, "
+        f"delta {delta_text(asked['delta_pico'] or 0)}",
+        f"Privacy unit: {'a row' if study.unit_column is None else f'all rows of one {study.unit_column}'}"
+        + (
+            "" if study.averages_rows or study.unit_column is None else ", of which one, drawn by lot, counts"
+        ),
+        f"Level {study.level:g}, open until {time_text(study.deadline)}; the answer leaves "
+        f"{study.respond_after_s} s after the decision",
+    )
+    table(("Column", "Kind", "Public bounds or levels"), [_column_row(c) for c in study.domain.columns])
+    parties = [("analyst", study.analyst), ("tester", study.tester)]
+    parties += [(f"owner of {owner.data_set}", owner) for owner in study.owners]
+    if study.curator is not None:
+        parties.append(("curator", study.curator))
+    keys((f"{party.name}, {role}", party.key) for role, party in parties)
+    lines("Compare the keys by another way before you trust a name.")
 
 
 def progress_text(summary: StudySummary) -> str:

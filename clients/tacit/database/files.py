@@ -20,11 +20,11 @@ from tacit.database.released import ReleasedDatabase, only_database
 from tacit.database.weights import NoisyHistograms
 from tacit.errors import InputError, PlottingError
 from tacit.results import DatabaseResult, study_verdict
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import UNLISTED, Ridge, WhitenedMeanEmbedding, decode_locations
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX
+from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.terminal import printable
 

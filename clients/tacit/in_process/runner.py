@@ -17,11 +17,9 @@ from pydantic import ValidationError
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.results import Result, result_from
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import EncodedChunk, PooledTable, Table
+from tacit_protocol.domain import Domain, EncodedChunk, PooledTable, Table
 from tacit_protocol.features.cell_counts import CellGrid
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study, UnitRows
+from tacit_protocol.messages.study import Owner, Party, Release, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release

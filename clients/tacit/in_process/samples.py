@@ -11,8 +11,15 @@ import numpy.typing as npt
 from pydantic import ValidationError
 
 from tacit.errors import InputError
-from tacit_protocol.domain.columns import COLUMNS_MAX, CategoricalColumn, Column, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk, encode
+from tacit_protocol.domain import (
+    COLUMNS_MAX,
+    CategoricalColumn,
+    Column,
+    Domain,
+    EncodedChunk,
+    NumericColumn,
+    encode,
+)
 from tacit_protocol.workers import ThreadWorkers, Workers
 
 RawColumn = npt.NDArray[np.float64] | npt.NDArray[np.object_]
@@ -249,7 +256,7 @@ _THREADS = ThreadWorkers(
 
 @dataclass(frozen=True)
 class ArrayTable:
-    """A sample encoded in a domain; implements :class:`tacit_protocol.domain.table.Table`.
+    """A sample encoded in a domain; implements :class:`tacit_protocol.domain.Table`.
 
     ``units`` is the number of privacy units; ``starts`` (units + 1,) holds the first row of each unit once
     rows are ordered by unit, or is None where every row is a unit.

@@ -6,7 +6,6 @@ real people need a federation.
 """
 
 from tacit.database.released import ReleasedDatabase
-from tacit.local.copula import CopulaSample, Margin, copula_sample
 from tacit.local.counts import (
     homogeneity,
     identity,
@@ -15,11 +14,11 @@ from tacit.local.counts import (
     stratified_table,
     survival,
 )
-from tacit.local.database import release_database
 from tacit.local.distance import distance_correlation, screening
 from tacit.local.groups import association, group_comparison
 from tacit.local.independence import joint_independence
 from tacit.local.randomised import RandomisedColumn, randomise_column
+from tacit.local.synthetic import CopulaSample, Margin, copula_sample, release_database
 from tacit.local.two_sample import kernel_two_sample
 from tacit.planning import (
     ChoicePlan,
@@ -39,6 +38,7 @@ from tacit.planning.sizes import SampleSizePlan
 from tacit.results import (
     AnsweredCorrelationResult,
     AssociationResult,
+    CorrelationMatrix,
     CuratedDistanceCorrelationResult,
     DecisionResult,
     DistanceCorrelationResult,
@@ -53,7 +53,6 @@ from tacit.results import (
     SurvivalResult,
     TwoSampleResult,
 )
-from tacit.results.screening import CorrelationMatrix
 
 __all__ = [
     "AnsweredCorrelationResult",

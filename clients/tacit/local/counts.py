@@ -21,8 +21,7 @@ from tacit.results import (
     StratifiedTableResult,
     SurvivalResult,
 )
-from tacit_protocol.domain.columns import LEVELS_MAX, CategoricalColumn, Domain
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import LEVELS_MAX, CategoricalColumn, Domain, Table
 from tacit_protocol.features.cell_counts import CELLS_MAX, CellGrid
 from tacit_protocol.messages.study import UNITS_MAX, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise

@@ -9,7 +9,7 @@ from tacit.in_process.runner import local_study, run, seed_text
 from tacit.in_process.samples import ArrayTable, drawing
 from tacit.local.inputs import Missing, by_argument_names, read_variables
 from tacit.results import DecisionResult, JointIndependenceResult
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Table
 from tacit_protocol.messages.study import Study, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.samples import MISSING_ADVICE, Sample, domain_of, read_samples
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
 
 ARGUMENTS: Mapping[str, str] = {"parameter permutations": "n_permutations"}
 """What arguments of this package's functions are called in a study, where that is another name."""

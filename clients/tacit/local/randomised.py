@@ -9,9 +9,9 @@ import numpy.typing as npt
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.samples import ArrayTable
 from tacit.local.inputs import Missing, read_columns
-from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, NumericColumn
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX, ColumnCells, answered_categories
-from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Release
 from tacit_protocol.privacy.guarantee import CODES_MAX, EPSILON_UNITS, Budget
 from tacit_protocol.privacy.laplace_mechanism import choice_guarantee
 from tacit_protocol.privacy.noise import OpenDPNoise

@@ -11,7 +11,7 @@ from tacit.in_process.runner import Setting, local_study, owner_names, run, seed
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
 from tacit.local.inputs import read_with_units
 from tacit.results import DecisionResult, TwoSampleResult
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.features.mean_embedding import median_distance
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults

@@ -22,8 +22,8 @@ from tacit.planning.curve import Over, at, curve_of, places_of
 from tacit.planning.questions import Asked
 from tacit.planning.search import TARGET
 from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
-from tacit.studies.draft_flags import parse_column
-from tacit_protocol.domain.columns import LEVELS_MAX
+from tacit.studies.draft import parse_column
+from tacit_protocol.domain import LEVELS_MAX
 from tacit_protocol.procedures.counts.base import Cells
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.populations import Effect

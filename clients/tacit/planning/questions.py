@@ -12,14 +12,12 @@ from tacit.in_process.runner import CountedTable, local_study, two_sample_proced
 from tacit.in_process.runner import Setting as Where
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
 from tacit.results import Result
-from tacit.studies.catalogue import answered_questions
 from tacit.studies.draft import StudyDraft
-from tacit_protocol.domain.columns import LEVELS_MAX, CategoricalColumn, Domain
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import LEVELS_MAX, CategoricalColumn, Domain, Table
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Procedure, StudyError
 from tacit_protocol.procedures.base import Question as Kind
-from tacit_protocol.procedures.discovery import PROCEDURES, with_new_defaults
+from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions, with_new_defaults
 from tacit_protocol.procedures.populations import Effect, EffectError, Held, Measure, Population
 from tacit_protocol.procedures.relay import relay_of
 

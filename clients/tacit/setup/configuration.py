@@ -13,7 +13,7 @@ import tomlkit
 
 from tacit.errors import ConfigurationError, InputError
 from tacit.setup.keys import KEY_MODE, create_key, create_storage_key, load_key
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _KEY = re.compile(r"[0-9a-f]{64}")

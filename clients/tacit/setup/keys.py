@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 from tacit.errors import ConfigurationError
-from tacit_protocol.signing.keys import PrivateKey, SignatureError
+from tacit_protocol.signing import PrivateKey, SignatureError
 
 KEY_MODE = 0o600
 """A key file may be read and written by its owner alone."""

@@ -1,34 +1,40 @@
 """Drafts: a study as an analyst writes it, before the parties' keys, the times and the seed are filled in.
 
-Their JSON Schema is made from the models that read them, so that both say the same.
+Their JSON Schema is made from the models that read them, so that both say the same. A fault is told with its
+line, what is allowed there, and the nearest spelling.
 """
 
+import difflib
 import json
+import re
 import secrets
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.setup.configuration import toml_text
-from tacit.studies.draft_faults import TomlLines, faults_of, nearest, procedure_faults, told
-from tacit_protocol.domain.columns import Column, ColumnName, Domain
+from tacit_protocol.domain import Column, ColumnName, Domain
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,
     UNITS_MAX,
+    ApprovalNumber,
+    Contact,
     DataSetName,
+    DataUse,
     Digest,
     Level,
     Owner,
     Party,
     PartyName,
     PublicKeyHex,
+    Purpose,
     RespondAfter,
     SealingCertificate,
     Seed,
@@ -36,6 +42,252 @@ from tacit_protocol.messages.study import (
     UnitRows,
 )
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.terminal import printable
+
+Place = tuple[str | int, ...]
+"""Keys, and indices of tables in an array of tables."""
+
+
+class TomlLines:
+    """The lines of a TOML text that tomllib can read.
+
+    Keys in inline tables and in arrays have the line at which their whole value begins.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._lines: dict[Place, int] = {}
+        table: Place = ()
+        tables: dict[Place, int] = {}
+        for number, statement, value in _statements(text):
+            keys = _keys(value)
+            if not statement.startswith("["):
+                self._note((*table, *keys), number)
+                continue
+            table = ()
+            for key in keys[:-1]:
+                table = (*table, key)
+                if table in tables:
+                    table = (*table, tables[table])
+            table = (*table, keys[-1])
+            if statement.startswith("[["):
+                tables[table] = tables.get(table, -1) + 1
+                table = (*table, tables[table])
+            self._note(table, number)
+
+    def line_of(self, place: Sequence[str | int]) -> int | None:
+        """Return the line of a place, from 1, or of the nearest one around it; None where there is none."""
+        for length in range(len(place), 0, -1):
+            if (found := self._lines.get(tuple(place[:length]))) is not None:
+                return found
+        return None
+
+    def _note(self, place: Place, number: int) -> None:
+        for length in range(1, len(place) + 1):
+            self._lines.setdefault(place[:length], number)
+
+
+def _keys(value: Any) -> Place:
+    """Return the keys of a statement that was read alone."""
+    keys: Place = ()
+    while isinstance(value, dict) and value:
+        key, value = next(iter(value.items()))
+        keys = (*keys, key)
+    return keys
+
+
+def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield each statement's first line, its text and its value: the fewest lines that are TOML alone."""
+    begun, pending = 1, ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        begun, pending = (begun, f"{pending}\n{line}") if pending else (number, line.lstrip())
+        try:
+            value = tomllib.loads(pending)
+        except tomllib.TOMLDecodeError:
+            continue
+        if value:
+            yield begun, pending, value
+        pending = ""
+
+
+FAULTS_SHOWN_MAX = 10
+"""Faults that are told at once: after more, a draft is another kind of file."""
+
+VALUE_LENGTH_MAX = 60
+"""Characters of a wrong value that are repeated."""
+
+
+PLAIN = (
+    ("input should", "this must"),
+    ("string should", "this text must"),
+    ("tuple should", "this list must"),
+    (" after validation", ""),
+    ("valid array", "list"),
+    ("an object", "a table"),
+)
+"""Words of the validator's, and ours."""
+
+FORMS = {
+    r"^[a-z0-9][a-z0-9._-]{0,62}$": "a name has small letters, digits, '.', '_' and '-', at most 63 of them",
+    r"^[0-9a-f]{64}$": "this must be 64 hexadecimal digits, in small letters",
+    r"^[0-9a-f]{32}$": "this must be 32 hexadecimal digits, in small letters",
+    r"^[0-9a-f]{128}$": "this must be 128 hexadecimal digits, in small letters",
+}
+"""What the protocol's patterns mean."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One fault: where it is in the draft, and what to write instead."""
+
+    place: Place
+    words: str
+
+
+def faults_of(model: type[BaseModel], error: ValidationError, within: Place = ()) -> list[Fault]:
+    """Describe every error of a model, in words for the person who wrote the values."""
+    found = error.errors(include_url=False)
+    # A list whose items are wrong is reported as too short as well.
+    told_within = {place["loc"][:1] for place in found if len(place["loc"]) > 1}
+    listed = [one for one in found if one["type"] != "too_short" or one["loc"][:1] not in told_within]
+    # What is misspelt explains what is missing, and comes first.
+    listed.sort(key=lambda one: one["type"] != "extra_forbidden")
+    return [_fault(model, one, within) for one in listed]
+
+
+def procedure_faults(named: str, parameters: Mapping[str, Any]) -> list[Fault]:
+    """Find an unknown procedure, or parameters that it does not take."""
+    from tacit_protocol.procedures.discovery import PROCEDURES  # noqa: PLC0415 (statistics load when needed)
+
+    procedure = PROCEDURES.get(named)
+    if procedure is None:
+        return [Fault(("procedure",), f"there is no procedure {named!r}{_choices(named, PROCEDURES)}")]
+    try:
+        procedure.Parameters.model_validate_json(json.dumps(parameters, default=str))
+    except ValidationError as error:
+        return faults_of(procedure.Parameters, error, ("parameters",))
+    return []
+
+
+def told(faults: Sequence[Fault], source: str, lines: TomlLines | None = None) -> str:
+    """Write faults for a person: one in a sentence, several one to a line."""
+    words = [_told(fault, lines) for fault in faults[:FAULTS_SHOWN_MAX]]
+    if len(faults) == 1:
+        return f"{source}{', ' if words[0].startswith('line ') else ': '}{words[0]}"
+    return "\n  ".join([f"{source} has {len(faults)} faults:", *words])
+
+
+def nearest(word: str, known: Sequence[str]) -> str | None:
+    """Return the known word that looks most like this one, or None."""
+    found = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def _told(fault: Fault, lines: TomlLines | None) -> str:
+    line = None if lines is None else lines.line_of(fault.place)
+    where = written(fault.place)
+    return f"{'' if line is None else f'line {line}, '}{where}: {fault.words}"
+
+
+def written(place: Place) -> str:
+    """Write a place as TOML's reader thinks of it: ``columns[0].lower``."""
+    text = ""
+    for part in place:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
+    return printable(text) or "the draft"
+
+
+def _fault(model: type[BaseModel], error: Mapping[str, Any], within: Place) -> Fault:
+    place = _without_tags(model, error["loc"])
+    kind, context = error["type"], error.get("ctx") or {}
+    given = printable(json.dumps(error["input"], default=str, ensure_ascii=False))
+    given = given if len(given) <= VALUE_LENGTH_MAX else given[:VALUE_LENGTH_MAX] + "..."
+    if kind == "extra_forbidden":
+        known = sorted(_fields_at(model, error["loc"][:-1]))
+        return Fault((*within, *place), f"there is no such key{_choices(str(place[-1]), known)}")
+    if kind == "missing":
+        return Fault((*within, *place), "this key is missing")
+    if kind in {"literal_error", "union_tag_invalid"}:
+        allowed = re.findall(r"'([^']*)'", str(context.get("expected", context.get("expected_tags", ""))))
+        wrong = str(context.get("tag", error["input"]))
+        tail = () if kind == "literal_error" else ("kind",)
+        return Fault((*within, *place, *tail), f"{json.dumps(wrong)} is not known{_choices(wrong, allowed)}")
+    if kind == "union_tag_not_found":
+        return Fault((*within, *place), 'write kind = "numeric" or kind = "categorical"')
+    words = FORMS.get(str(context.get("pattern"))) or error["msg"].removeprefix("Value error, ")
+    words = words[0].lower() + words[1:]
+    for theirs, plain in PLAIN:
+        words = words.replace(theirs, plain)
+    return Fault((*within, *place), words if kind == "value_error" else f"{words}, and not {given}")
+
+
+def _choices(word: str, known: Any) -> str:
+    names = list(known)
+    near = nearest(word, names)
+    meant = f"; did you mean {near}?" if near else ""
+    listed = f" Known: {', '.join(names)}" if names else ""
+    return f"{meant or '.'}{listed}"
+
+
+def _fields_at(model: type[BaseModel], location: Sequence[str | int]) -> set[str]:
+    """Return the names of the fields that may stand at a location of a model."""
+    names: set[str] = set()
+    for found in _models_at(model, tuple(location)):
+        names |= set(found.model_fields)
+    return names
+
+
+def _models_at(model: type[BaseModel], location: tuple[str | int, ...]) -> Iterator[type[BaseModel]]:
+    if not location:
+        yield model
+        return
+    field = model.model_fields.get(str(location[0]))
+    if field is None:
+        return
+    rest = tuple(part for part in location[1:] if not isinstance(part, int))
+    for inner in _models_in(field.annotation):
+        tag = _tag(inner)
+        if rest and tag is not None and rest[0] in _tags_in(field.annotation):
+            if rest[0] == tag:
+                yield from _models_at(inner, rest[1:])
+            continue
+        yield from _models_at(inner, rest)
+
+
+def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_in(argument)
+
+
+def _tag(model: type[BaseModel]) -> str | None:
+    kind = model.model_fields.get("kind")
+    return None if kind is None else str(kind.default)
+
+
+def _tags_in(annotation: Any) -> set[str]:
+    return {tag for model in _models_in(annotation) if (tag := _tag(model)) is not None}
+
+
+def _without_tags(model: type[BaseModel], location: Sequence[str | int]) -> Place:
+    """Leave out what pydantic adds to a location: which member of a union it tried."""
+    kept: list[str | int] = []
+    annotation = (
+        None if not location else getattr(model.model_fields.get(str(location[0])), "annotation", None)
+    )
+    tags = _tags_in(annotation) if annotation is not None else set()
+    for index, part in enumerate(location):
+        if index and isinstance(part, str) and part in tags:
+            continue
+        if (
+            index
+            and isinstance(part, str)
+            and re.search(r"[\[\](),]|^(constrained|function|float|int|str|bool|none)\b", part)
+        ):
+            continue
+        kept.append(part)
+    return tuple(kept)
+
 
 HOPELESS = "Hopeless: "
 """What a procedure's warning starts with where the study should not be run as planned."""
@@ -93,6 +345,14 @@ class StudyDraft(_DraftModel):
 
     title: Annotated[str, Field(min_length=1, max_length=200)]
     """The question, in a line."""
+    purpose: Purpose | None = None
+    """What the answer is for; owners' policies may require this and the next three."""
+    contact: Contact | None = None
+    """Who answers for the study: a name, an address."""
+    approval_number: ApprovalNumber | None = None
+    """An ethics or access committee's number for it, and whose it is."""
+    data_use: DataUse | None = None
+    """The kind of use, as a code of GA4GH's Data Use Ontology: DUO:0000042 is general research use."""
     procedure: str = "kernel_two_sample"
     """The method that answers it: docs/procedures."""
     parameters: dict[str, Any] = {}
@@ -176,6 +436,10 @@ class StudyDraft(_DraftModel):
         try:
             return Study(
                 title=self.title,
+                purpose=self.purpose,
+                contact=self.contact,
+                approval_number=self.approval_number,
+                data_use=self.data_use,
                 procedure=self.procedure,
                 parameters=self.parameters,
                 domain=Domain(columns=self.columns),
@@ -407,3 +671,124 @@ def _applies(name: str, parameters: type[BaseModel], default: str) -> dict[str, 
     if any(field.is_required() for field in parameters.model_fields.values()):
         then["required"] = ["parameters"]
     return {"if": named, "then": then}
+
+
+def draft_from(
+    file: Path | None,
+    fields: Mapping[str, Any],
+    columns: Sequence[str],
+    owners: Sequence[str],
+    parameters: Sequence[str],
+    *,
+    reuses: Sequence[str] = (),
+) -> StudyDraft:
+    """Build a draft from a file or from flags.
+
+    Args:
+        file: the draft in TOML, or None.
+        fields: the draft's plain fields; those that are None are left out.
+        columns: each as :func:`parse_column` reads it.
+        owners: each as :func:`parse_owner` reads it.
+        parameters: each as :func:`parse_parameter` reads it.
+        reuses: ``owner=digest`` for each owner whose earlier release is read again.
+
+    Raises:
+        InputError: both or neither are given, or a flag cannot be read.
+    """
+    given = {name: value for name, value in fields.items() if value is not None}
+    if file is not None:
+        if given or columns or owners or parameters or reuses:
+            raise InputError("give a TOML file or flags, not both")
+        return StudyDraft.from_toml(file)
+    if not columns or not owners:
+        raise InputError("give a TOML file, or at least --title, --column, --owner, --epsilon and --delta")
+    earlier = dict(parse_reuse(reuse) for reuse in reuses)
+    named = [parse_owner(owner) for owner in owners]
+    if unknown := sorted(set(earlier) - {owner["name"] for owner in named}):
+        raise InputError(f"--reuse {unknown[0]}=...: name that owner with --owner too")
+    return StudyDraft.from_dict(
+        {
+            **given,
+            "columns": [parse_column(column) for column in columns],
+            "owners": [owner | _reuse_of(owner["name"], earlier) for owner in named],
+            "parameters": dict(parse_parameter(parameter) for parameter in parameters),
+        }
+    )
+
+
+def procedure_or_file(source: str | None) -> tuple[str | None, Path | None]:
+    """Tell a procedure's name from the name of a TOML file: what `study create` is given first.
+
+    A file that bears a procedure's name is written ``./screening``.
+    """
+    from tacit_protocol.procedures.discovery import PROCEDURES  # noqa: PLC0415 (statistics load when needed)
+
+    if source is None or source in PROCEDURES:
+        return source, None
+    return None, Path(source)
+
+
+def title_of(procedure: str) -> str:
+    """Return the question that a procedure answers, for a study without a title."""
+    from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415 (statistics load)
+
+    return procedure_named(procedure).title
+
+
+def parse_column(text: str) -> dict[str, Any]:
+    """Read ``age:0:120`` (numeric, with bounds) or ``sex=F,M`` (categorical, with levels)."""
+    name, equals, levels = text.partition("=")
+    if equals and name and levels:
+        return {"kind": "categorical", "name": name, "levels": levels.split(",")}
+    try:
+        name, lower, upper = text.rsplit(":", 2)
+        return {"kind": "numeric", "name": name, "lower": float(lower), "upper": float(upper)}
+    except ValueError:
+        raise InputError(
+            f"--column {text}: write name:lower:upper for numbers, or name=level,level for categories"
+        ) from None
+
+
+def parse_owner(text: str) -> dict[str, Any]:
+    """Read ``cleveland/patients``, optionally with the number of units expected, the owner's key and columns.
+
+    All of it: ``cleveland/patients:303@KEY=age,sex``. Columns are those of an owner who does not hold all.
+    """
+    described, equals, columns = text.partition("=")
+    place, at, key = described.partition("@")
+    place, _, units = place.partition(":")
+    name, slash, data_set = place.partition("/")
+    if not slash or (units and not units.isdigit()) or (at and not key) or (equals and not columns):
+        raise InputError(
+            f"--owner {text}: write owner/data-set, owner/data-set:units, either with @key, and "
+            "=column,column where it does not hold all columns"
+        )
+    found: dict[str, Any] = {"name": name, "data_set": data_set}
+    if columns:
+        found["columns"] = columns.split(",")
+    return found | ({"units": int(units)} if units else {}) | ({"key": key} if key else {})
+
+
+def parse_reuse(text: str) -> tuple[str, str]:
+    """Read ``owner=digest``: whose release for which earlier study is read again."""
+    name, equals, digest = text.partition("=")
+    if not equals or not name or not digest:
+        raise InputError(f"--reuse {text}: write owner=digest, the whole digest of the earlier study")
+    return name, digest
+
+
+def _reuse_of(name: str, earlier: Mapping[str, str]) -> dict[str, str]:
+    return {"reuses": earlier[name]} if name in earlier else {}
+
+
+def parse_parameter(text: str) -> tuple[str, Any]:
+    """Read ``name=value``; the value is JSON, or text where it is not JSON."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InputError(f"--parameter {text}: write name=value")
+    try:
+        return name, json.loads(value)
+    except RecursionError:
+        raise InputError(f"--parameter {name}: lists within lists without end; write its value") from None
+    except ValueError:
+        return name, value

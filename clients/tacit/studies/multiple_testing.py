@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.stats import false_discovery_control
 
 from tacit.errors import InputError
-from tacit_protocol.numerics.multiplicity import holm
+from tacit_protocol.numerics.inference import holm
 from tacit_protocol.terminal import printable
 from tacit_protocol.verdicts.base import BaseVerdict
 

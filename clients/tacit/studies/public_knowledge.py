@@ -7,7 +7,7 @@ width. Where a column is something special, its owner knows better.
 import re
 from dataclasses import dataclass
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 
 
 @dataclass(frozen=True)

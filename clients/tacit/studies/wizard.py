@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from tacit.errors import InputError, TacitError
-from tacit.studies.catalogue import AnsweredQuestion, answered_questions, proposed_question
 from tacit.studies.draft import DraftOwner, StudyDraft
 from tacit.studies.public_knowledge import known_of
-from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import UNITS_MAX, Study
 from tacit_protocol.procedures.base import Procedure, Question
+from tacit_protocol.procedures.discovery import AnsweredQuestion, answered_questions, proposed_question
 
 if TYPE_CHECKING:
     from tacit.client.tester import Client

@@ -22,7 +22,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.table import EncodedChunk, Table, reduce_table
+from tacit_protocol.domain import EncodedChunk, Table, reduce_table
 from tacit_protocol.features.base import FeatureMap, FloatMatrix, OnUnitSphere, Rows
 from tacit_protocol.features.moments import (
     UnitCountError,

@@ -14,7 +14,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.table import EncodedChunk, Table, reduce_table
+from tacit_protocol.domain import EncodedChunk, Table, reduce_table
 from tacit_protocol.features.base import FeatureMap, FloatMatrix, Rows, row_products
 from tacit_protocol.features.brownian import operator_norm
 from tacit_protocol.features.moments import UnitCountError, contributions

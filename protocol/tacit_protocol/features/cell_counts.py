@@ -14,8 +14,15 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk, Table, encode_numeric, reduce_table
+from tacit_protocol.domain import (
+    CategoricalColumn,
+    Domain,
+    EncodedChunk,
+    NumericColumn,
+    Table,
+    encode_numeric,
+    reduce_table,
+)
 from tacit_protocol.privacy.exact_sums import grid_bits
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 from tacit_protocol.strict import StudyError

@@ -16,8 +16,15 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk, Table, encode_numeric, reduce_table
+from tacit_protocol.domain import (
+    CategoricalColumn,
+    Domain,
+    EncodedChunk,
+    NumericColumn,
+    Table,
+    encode_numeric,
+    reduce_table,
+)
 from tacit_protocol.features.base import FloatMatrix, Rows
 from tacit_protocol.features.cell_counts import chunk_steps
 from tacit_protocol.features.mean_embedding import Locations
@@ -44,7 +51,7 @@ class HistogramError(StudyError):
 
 
 @dataclass(frozen=True)
-class ColumnCells:
+class HistogramCells:
     """The public cells of one column; ``place`` is its place among the columns of its kind.
 
     A categorical column has its categories. A numeric one has ``bins`` equal bins over its bounds, and a
@@ -59,7 +66,7 @@ class ColumnCells:
     whole: int = 0
 
     @classmethod
-    def of_whole_numbers(cls, column: NumericColumn, place: int) -> "ColumnCells":
+    def of_whole_numbers(cls, column: NumericColumn, place: int) -> "HistogramCells":
         """Return the cells of a column of whole numbers: a bin each, or for several where they are many.
 
         Raises:
@@ -150,7 +157,7 @@ class _Cells:
 class _SumsOfCells:
     """Counts the units of every column's cells over a table."""
 
-    columns: tuple[ColumnCells, ...]
+    columns: tuple[HistogramCells, ...]
     bits: int
 
     def start(self) -> _Cells:
@@ -179,16 +186,16 @@ class ColumnHistograms:
     whole: tuple[str, ...] = ()
 
     @cached_property
-    def columns(self) -> tuple[ColumnCells, ...]:
+    def columns(self) -> tuple[HistogramCells, ...]:
         """Each column's cells; raises HistogramError where ``whole`` does not fit the columns."""
         kinds = {column.name: place for place, column in enumerate(self.domain.numeric)}
         if len(set(self.whole)) != len(self.whole) or not set(self.whole) <= set(kinds):
             raise HistogramError("columns of whole numbers must be distinct numeric columns of the study")
         kinds |= {column.name: place for place, column in enumerate(self.domain.categorical)}
         return tuple(
-            ColumnCells.of_whole_numbers(column, kinds[column.name])
+            HistogramCells.of_whole_numbers(column, kinds[column.name])
             if isinstance(column, NumericColumn) and column.name in self.whole
-            else ColumnCells(column, kinds[column.name], self.bins)
+            else HistogramCells(column, kinds[column.name], self.bins)
             for column in self.domain.columns
         )
 

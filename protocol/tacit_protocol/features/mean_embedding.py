@@ -15,8 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import encode
+from tacit_protocol.domain import Domain, encode
 from tacit_protocol.features.base import FloatMatrix, Rows, row_products
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 from tacit_protocol.numerics.sincos import wave

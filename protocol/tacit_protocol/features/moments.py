@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.table import EncodedChunk, Table, reduce_table
+from tacit_protocol.domain import EncodedChunk, Table, reduce_table
 from tacit_protocol.features.base import FeatureMap, FloatMatrix
 from tacit_protocol.privacy.exact_sums import ExactSum, grid_bits, rounding_sensitivity, unit_averages
 from tacit_protocol.privacy.gaussian_mechanism import SumPart

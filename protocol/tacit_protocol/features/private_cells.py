@@ -13,8 +13,7 @@ from itertools import combinations, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import CategoricalColumn, NumericColumn, Table
 from tacit_protocol.features.cell_counts import MISSING, OTHER
 from tacit_protocol.privacy.laplace_mechanism import ChoiceSource, ExponentialChoice
 from tacit_protocol.privacy.randomised_response import NO_CELL

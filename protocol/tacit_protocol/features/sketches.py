@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Table
 from tacit_protocol.features.aligned_sums import sum_placed
 from tacit_protocol.features.base import FeatureMap, FloatMatrix
 from tacit_protocol.features.brownian import BrownianColumns, BrownianFeatures

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain import EncodedChunk
 from tacit_protocol.features.base import CodeMatrix, FeatureMap, FloatMatrix, Rows
 from tacit_protocol.features.kernels import EXPANSION_MAX, ProductKernel
 

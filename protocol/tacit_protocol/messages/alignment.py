@@ -18,9 +18,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hmac import HMAC
 from pydantic import Field, model_validator
 
-from tacit_protocol.domain.columns import ColumnName
-from tacit_protocol.messages.release import UNITS
-from tacit_protocol.messages.study import UNITS_MAX, DataSetName, Digest, Party
+from tacit_protocol.domain import ColumnName
+from tacit_protocol.messages.study import UNITS, UNITS_MAX, DataSetName, Digest, Party
 from tacit_protocol.strict import Egress, StrictModel
 
 KEY_BYTES = 32

@@ -1,11 +1,28 @@
-"""A study: one question, frozen. Identified by the SHA-256 digest of its exact bytes."""
+"""A study: one question, frozen; what each owner sends for it; and the transcript of how it ended.
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+A study is identified by the SHA-256 digest of its exact bytes. An owner's private numbers travel in the open,
+sealed to another owner, or are declined. The statement about a sealed release is signed and public; the
+ciphertext travels beside it, to the receiver alone, and stands in no transcript: who one day learns the
+receiver's key must not find it there. A transcript is enough for anyone to recompute and check the verdict.
+"""
 
-from pydantic import Field, model_validator
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from tacit_protocol.domain.columns import COLUMNS_MAX, ColumnName, Domain
-from tacit_protocol.privacy.guarantee import Budget
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+
+from tacit_protocol.domain import COLUMNS_MAX, ColumnName, Domain
+from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, MessageError, decode, encode
+from tacit_protocol.privacy.guarantee import (
+    COORDINATES_MAX,
+    Budget,
+    Guarantee,
+    NoisyVector,
+    RandomisedAnswers,
+)
 from tacit_protocol.strict import Egress, StrictModel
 
 OWNERS_MAX = 1000
@@ -45,6 +62,27 @@ LEVEL_MIN = 1e-12
 UnitRows = Literal["average", "one"]
 
 Level = Annotated[float, Field(ge=LEVEL_MIN, lt=0.5)]
+EnvelopeText = Annotated[str, Field(min_length=2, max_length=MESSAGE_BYTES_MAX)]
+"""A DSSE envelope's JSON, exactly as it was signed and sent. At most as long as one request's body."""
+
+Purpose = Annotated[str, Field(min_length=1, max_length=1000)]
+Contact = Annotated[str, Field(min_length=1, max_length=200)]
+ApprovalNumber = Annotated[str, Field(min_length=1, max_length=200)]
+DataUse = Annotated[str, Field(pattern=r"^DUO:[0-9]{7}$")]
+"""A term of GA4GH's Data Use Ontology, such as ``DUO:0000042``; :data:`DATA_USES` has words for some."""
+
+DATA_USES = {
+    "DUO:0000004": "no restriction",
+    "DUO:0000006": "health, medical or biomedical research",
+    "DUO:0000007": "research on one disease",
+    "DUO:0000011": "research on population origins or ancestry",
+    "DUO:0000042": "general research use",
+    "DUO:0000043": "clinical care use",
+}
+"""Permissions of the Data Use Ontology in words."""
+
+PurposeField = Literal["purpose", "contact", "approval_number", "data_use"]
+"""A field of a study that says what it is for; owners' policies may require it."""
 
 
 class Party(StrictModel):
@@ -60,12 +98,12 @@ class SealingCertificate(StrictModel):
     """An owner's X25519 key, to which messages for it alone are sealed, signed with its identity key."""
 
     egress: ClassVar = Egress(
-        "public", "tacit_protocol.signing.sealing:certify", "a public key and a signature: no data is read"
+        "public", "tacit_protocol.signing:certify", "a public key and a signature: no data is read"
     )
 
     key: PublicKeyHex
     signature: Annotated[str, Field(pattern=r"^[0-9a-f]{128}$")]
-    """Over what :func:`tacit_protocol.signing.sealing.certified_bytes` returns."""
+    """Over what :func:`tacit_protocol.signing.certified_bytes` returns."""
 
 
 class Owner(Party):
@@ -89,10 +127,20 @@ class Study(StrictModel):
     """One question, frozen: procedure, columns, parties, budget, level and deadline."""
 
     egress: ClassVar = ANALYSTS
-    added_fields: ClassVar[frozenset[str]] = frozenset({"unit_rows", "procedure_origin"})
+    added_fields: ClassVar[frozenset[str]] = frozenset(
+        {"unit_rows", "procedure_origin", *get_args(PurposeField)}
+    )
 
     format: Literal["tacit/study/1"] = "tacit/study/1"
     title: Annotated[str, Field(min_length=1, max_length=200)]
+    purpose: Purpose | None = None
+    """What the answer is for. This and the next three fields are the analyst's own words."""
+    contact: Contact | None = None
+    """Who answers for the study: a name, an address."""
+    approval_number: ApprovalNumber | None = None
+    """An ethics committee's or an access committee's number for it, and whose it is."""
+    data_use: DataUse | None = None
+    """The kind of use, as a code of the Data Use Ontology."""
     procedure: Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]{0,62}$")]
     procedure_origin: (
         Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,100} [A-Za-z0-9.!+_-]{1,50}$")] | None
@@ -186,6 +234,18 @@ class Study(StrictModel):
         return Domain(columns=tuple(c for c in self.domain.columns if c.name in owner.columns))
 
     @property
+    def stated_purpose(self) -> tuple[tuple[str, str], ...]:
+        """What the study says of its purpose, as pairs of a label and the analyst's words."""
+        use = None if self.data_use is None else DATA_USES.get(self.data_use)
+        said = (
+            ("Purpose", self.purpose),
+            ("Contact", self.contact),
+            ("Approval number", self.approval_number),
+            ("Data use", self.data_use if use is None else f"{self.data_use}, {use}"),
+        )
+        return tuple((label, words) for label, words in said if words is not None)
+
+    @property
     def averages_rows(self) -> bool:
         """Whether a unit may count by the average of several rows."""
         return self.unit_column is not None and self.unit_rows == "average"
@@ -213,3 +273,328 @@ class CancellationMessage(StrictModel):
 
     format: Literal["tacit/cancellation/1"] = "tacit/cancellation/1"
     study: Digest
+
+
+CHOICES_MAX = 10**6
+"""Most candidates of any procedure that draws one of them."""
+
+UNITS = Egress(
+    "public",
+    "tacit_protocol.domain:Table.units",
+    "n is public: neighbours replace a unit and never change how many there are",
+)
+
+BOUND = Egress(
+    "public",
+    "tacit_protocol.messages.study:ReleaseMessage",
+    "names of the study and of the sender, which the study states",
+)
+
+UnitCount = Annotated[int, Field(ge=1, le=UNITS_MAX)]
+
+
+class Release(StrictModel):
+    """What a procedure privatised, not yet bound to a study and a party: noisy vectors, or a decision."""
+
+    units: Annotated[UnitCount, UNITS]
+    """Number of privacy units n. Public."""
+    units_by_owner: Annotated[dict[PartyName, UnitCount], Field(max_length=OWNERS_MAX), UNITS] = Field(
+        default_factory=dict
+    )
+    """Where a curator plays several owners' part: each one's units, which add up to ``units``. Public."""
+    guarantee: Guarantee
+    vectors: Annotated[dict[str, NoisyVector], Field(max_length=64)] = Field(default_factory=dict)
+    decision: Annotated[
+        bool | None,
+        Egress(
+            "noised",
+            "tacit_protocol.privacy.permutation_test:permutation_decision",
+            "one bit of a comparison of noisy statistics, or a private coin",
+        ),
+    ] = None
+    """A private decision, where nothing finer is private."""
+    choice: Annotated[
+        Annotated[int, Field(ge=0, le=CHOICES_MAX)] | None,
+        Egress(
+            "noised",
+            "tacit_protocol.privacy.laplace_mechanism:ExponentialChoice.choose",
+            "drawn by the exponential mechanism from public candidates",
+        ),
+    ] = None
+    """Which of the study's public candidates was drawn, counted from 0, where the procedure draws one."""
+    answers: Annotated[dict[str, RandomisedAnswers], Field(max_length=64)] = Field(default_factory=dict)
+    """Of a column a randomised answer of every unit, where the procedure asks for such."""
+    cuts: Annotated[
+        dict[str, Annotated[tuple[Annotated[int, Field(ge=1, le=CHOICES_MAX)], ...], Field(max_length=64)]],
+        Field(max_length=128),
+        Egress(
+            "noised",
+            "tacit_protocol.features.private_cells:ColumnCells.draw_cuts",
+            "drawn by the exponential mechanism from all lists of places on a public grid",
+        ),
+    ] = Field(default_factory=dict)
+    """Of a numeric column the private cuts between its cells, in steps of a public grid."""
+
+    @model_serializer(mode="wrap")
+    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Releases without answers and cuts keep the bytes that they had before there were any.
+        fields: dict[str, Any] = handler(self)
+        return {n: value for n, value in fields.items() if value or n not in ("answers", "cuts")}
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.vectors and not self.answers and self.decision is None and self.choice is None:
+            raise ValueError("a release holds noisy vectors, answers, a decision or a choice")
+        if self.units_by_owner and sum(self.units_by_owner.values()) != self.units:
+            raise ValueError("the owners' units do not add up to the release's")
+        return self
+
+
+class ReleaseMessage(StrictModel):
+    """A release bound to its study and its owner: the payload that the owner signs."""
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"received"})
+
+    format: Annotated[Literal["tacit/release/1"], BOUND] = "tacit/release/1"
+    study: Annotated[Digest, BOUND]
+    party: Annotated[PartyName, BOUND]
+    release: Release
+    received: Annotated[
+        Digest | None,
+        Egress(
+            "public",
+            "tacit_protocol.procedures.relay:require_received",
+            "says which release of another owner this one was computed with; that one is in the open",
+        ),
+    ] = None
+    """Digest of what another owner signed in an earlier round, with which this release was computed."""
+
+
+PublicRule = Literal["unequal-sizes", "too-few-units", "too-many-units", "too-many-numbers", "no-plan"]
+"""Why a study cannot be run with an owner's number of units, whatever they hold: a closed list."""
+
+PUBLIC_RULES: Mapping[PublicRule, str] = {
+    "unequal-sizes": "the study pairs the units of two samples, and these have different sizes",
+    "too-few-units": "the study's method needs more units than there are",
+    "too-many-units": "the study's method takes fewer units than there are",
+    "too-many-numbers": "so many units times so many projections make more numbers than a release holds",
+    "no-plan": "with so many units, the method has no form that is private and keeps its level",
+}
+"""What each rule says, in words."""
+
+
+class DeclineMessage(StrictModel):
+    """The payload that an owner signs to decline a study.
+
+    ``reason`` has one value for everyone: why an owner declines (its policy, its budget, its data, its
+    steward) may say something about its data, and stays in its own ledger. ``rule`` may stand beside it: it
+    follows from the study and the number of units alone, which is public.
+    """
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"rule"})
+
+    format: Annotated[Literal["tacit/decline/1"], BOUND] = "tacit/decline/1"
+    study: Annotated[Digest, BOUND]
+    party: Annotated[PartyName, BOUND]
+    reason: Annotated[
+        Literal["declined"],
+        Egress("public", "tacit_protocol.messages.study:DeclineMessage", "one value, whatever the cause"),
+    ] = "declined"
+    rule: Annotated[
+        PublicRule | None,
+        Egress(
+            "public",
+            "tacit_protocol.procedures.base:require_units",
+            "of a closed list, and a function of the study and the number of units, which is public",
+        ),
+    ] = None
+    """The public rule that the owner's number of units breaks; None where nothing of the kind is said."""
+
+
+HEADER_BYTES = 4096
+"""Room for what a release message holds beside its numbers: one vector and a guarantee take 600 bytes."""
+
+NUMBER_BYTES = 21
+"""Room for one number: a sign, 19 digits and a comma."""
+
+SEAL_BYTES = 48
+"""What sealing adds: a key of 32 bytes and a tag of 16."""
+
+CIPHERTEXT_BYTES_MAX = HEADER_BYTES + NUMBER_BYTES * COORDINATES_MAX + SEAL_BYTES
+"""Largest ciphertext: 760 kB, a megabyte in base64, so that it fits one request's body."""
+
+
+STATEMENT = Egress(
+    "public",
+    "tacit_protocol.messages.study:padded",
+    "says which ciphertext; its size follows from the study",
+)
+
+
+class SealedRelease(StrictModel):
+    """The payload that a sender signs: to whom it released, and which ciphertext holds the release."""
+
+    format: Annotated[Literal["tacit/sealed-release/1"], BOUND] = "tacit/sealed-release/1"
+    study: Annotated[Digest, BOUND]
+    party: Annotated[PartyName, BOUND]
+    receiver: Annotated[PartyName, BOUND]
+    units: Annotated[UnitCount, UNITS]
+    """Number of privacy units n. Public."""
+    ciphertext_digest: Annotated[Digest, STATEMENT]
+    ciphertext_bytes: Annotated[int, Field(ge=SEAL_BYTES, le=CIPHERTEXT_BYTES_MAX), STATEMENT]
+
+
+class SealedPackage(StrictModel):
+    """What is sent and fetched: the signed statement's envelope, and the ciphertext in base64."""
+
+    format: Annotated[Literal["tacit/sealed-package/1"], BOUND] = "tacit/sealed-package/1"
+    statement: Annotated[EnvelopeText, STATEMENT]
+    ciphertext: Annotated[
+        str,
+        Field(max_length=(CIPHERTEXT_BYTES_MAX + 2) // 3 * 4),
+        Egress(
+            "sealed",
+            "tacit_protocol.signing:seal_to",
+            "a release message, noised as any other, for the receiver that the study names alone",
+        ),
+    ]
+
+    @classmethod
+    def of(cls, statement: bytes, ciphertext: bytes) -> "SealedPackage":
+        """Put an envelope and a ciphertext together."""
+        text = base64.b64encode(ciphertext).decode("ascii")
+        return cls(statement=statement.decode("utf-8"), ciphertext=text)
+
+    @property
+    def sealed(self) -> bytes:
+        """The ciphertext's bytes; raises MessageError where the text is not base64 in its one spelling."""
+        try:
+            sealed = base64.b64decode(self.ciphertext, validate=True)
+        except (binascii.Error, ValueError):
+            raise MessageError("the ciphertext is not base64", "$.ciphertext") from None
+        if base64.b64encode(sealed).decode("ascii") != self.ciphertext:
+            raise MessageError("the ciphertext is not base64", "$.ciphertext")
+        return sealed
+
+
+class Receipt(StrictModel):
+    """The payload that a receiver signs: it holds the sealed release. Nothing in it depends on its data."""
+
+    format: Annotated[Literal["tacit/receipt/1"], BOUND] = "tacit/receipt/1"
+    study: Annotated[Digest, BOUND]
+    party: Annotated[PartyName, BOUND]
+    units: Annotated[UnitCount, UNITS]
+    """Number of the receiver's own privacy units. Public."""
+    received: Annotated[Digest, STATEMENT]
+    """Digest of the sender's statement."""
+
+
+def padded(message: ReleaseMessage) -> bytes:
+    """Encode a release to a size that its number of numbers fixes, so that a ciphertext's says no more.
+
+    Raises MessageError where the message does not fit, which no release of a procedure does.
+    """
+    payload = encode(message)
+    numbers = sum(len(vector.values) for vector in message.release.vectors.values())
+    room = HEADER_BYTES + NUMBER_BYTES * numbers
+    if len(payload) > room:
+        raise MessageError("the release does not fit its padding")
+    return payload + b" " * (room - len(payload))
+
+
+def unpadded(plaintext: bytes) -> ReleaseMessage:
+    """Read what :func:`padded` wrote; raises MessageError."""
+    return decode(ReleaseMessage, plaintext)
+
+
+def ciphertext_digest(ciphertext: bytes) -> str:
+    """Return the digest that a statement names its ciphertext by."""
+    return hashlib.sha256(ciphertext).hexdigest()
+
+
+ENDED = Egress(
+    "public",
+    "tacit_services.tester.study_completion:end",
+    "how the study ended, and digests of what everyone may read",
+)
+
+
+class VerdictMessage(StrictModel):
+    """The payload that the tester signs when a study ends.
+
+    ``completed``: ``result`` holds the procedure's verdict, computed from exactly the listed releases.
+    ``incomplete``: the deadline passed, every owner had answered, or a key that the study needs was revoked;
+    ``missing`` names who sent no release.
+    ``cancelled``: the analyst withdrew the study; the transcript holds its signed cancellation.
+    """
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"declines", "revoked"})
+
+    format: Annotated[Literal["tacit/verdict/1"], ENDED] = "tacit/verdict/1"
+    study: Annotated[Digest, ENDED]
+    outcome: Annotated[Literal["completed", "incomplete", "cancelled"], ENDED]
+    releases: Annotated[dict[PartyName, Digest], Field(max_length=1000), ENDED]
+    """Digest of each owner's release payload, by owner; a reused one's too, which names its own study."""
+    missing: Annotated[tuple[PartyName, ...], Field(max_length=1000), ENDED] = ()
+    declines: Annotated[dict[PartyName, Digest] | None, Field(max_length=1000), ENDED] = None
+    """Digest of each decline's payload, by owner, so that none can be removed from the record. None where the
+    study is completed, and in verdicts of versions that did not list declines."""
+    revoked: Annotated[tuple[PartyName, ...], Field(max_length=1000), ENDED] = ()
+    """Whose revoked key ended the study: its analyst's, or one from which a release was missing."""
+    result: Annotated[
+        dict[str, Any] | None,
+        Egress(
+            "post-processed",
+            "tacit_protocol.procedures.base:Procedure.assemble",
+            "computed from the study and the releases alone: anyone computes it again",
+        ),
+    ] = None
+    software: Annotated[str, Field(max_length=64), ENDED]
+    """Name and version of the software that computed it, e.g. ``tacit 0.1.0``."""
+
+
+TRANSCRIPT_BYTES_MAX = 2**28
+"""Largest transcript: 256 MiB bounds what a verifier reads into memory."""
+
+NUMBER_TEXT_BYTES = 28
+"""Room for one noisy number: a sign, 19 digits and a comma, in base64."""
+
+RELEASE_BYTES = 2**13
+"""Room for what a release holds beside its numbers; a kilobyte is usual."""
+
+
+def numbers_max(releases: int) -> int:
+    """Return how many numbers each of so many releases may have so that a transcript surely holds them all.
+
+    Study and verdict have room for the largest envelope.
+    """
+    room = (TRANSCRIPT_BYTES_MAX - 2 * MESSAGE_BYTES_MAX) // releases
+    return (room - RELEASE_BYTES) // NUMBER_TEXT_BYTES
+
+
+class Transcript(StrictModel):
+    """The DSSE envelopes of one study, exactly as they were signed."""
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"declines", "cancellation"})
+    egress: ClassVar = Egress(
+        "post-processed",
+        "tacit_services.tester.studies:transcript_of",
+        "the envelopes as they came, whose payloads have rows of their own",
+    )
+
+    format: Literal["tacit/transcript/1"] = "tacit/transcript/1"
+    study: EnvelopeText
+    releases: Annotated[dict[PartyName, EnvelopeText], Field(max_length=OWNERS_MAX)]
+    reused: Annotated[dict[PartyName, EnvelopeText], Field(max_length=REUSES_MAX)] = Field(
+        default_factory=dict
+    )
+    """The earlier release of each owner that reuses one."""
+    sources: Annotated[dict[Digest, EnvelopeText], Field(max_length=REUSES_MAX)] = Field(default_factory=dict)
+    """The studies for which those releases were made, by digest."""
+    declines: Annotated[dict[PartyName, EnvelopeText], Field(max_length=OWNERS_MAX)] = Field(
+        default_factory=dict
+    )
+    """Each decline that the verdict lists, as its owner signed it."""
+    cancellation: EnvelopeText | None = None
+    """The analyst's signed cancellation of a study that was cancelled."""
+    verdict: EnvelopeText

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from tacit_protocol.features.cell_counts import CELLS_MAX, CellGrid
-from tacit_protocol.numerics.multiplicity import holm
+from tacit_protocol.numerics.inference import holm
 from tacit_protocol.strict import StudyError
 
 Floats = npt.NDArray[np.float64]

@@ -9,20 +9,24 @@ from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from tacit_protocol.domain.columns import Column
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Column, Table
 from tacit_protocol.messages.encoding import digest, encode, without_unused
-from tacit_protocol.messages.release import PublicRule, Release
-from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.messages.transcript import numbers_max
+from tacit_protocol.messages.study import Owner, PublicRule, Release, Study, numbers_max
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.strict import ReleaseError, StudyError
 from tacit_protocol.verdicts.base import BaseVerdict
-from tacit_protocol.verdicts.panels import BarsPanel, CurvesPanel, Null, RowsPanel
-from tacit_protocol.verdicts.words import Meaning, Work, plain_meaning
+from tacit_protocol.verdicts.presentation import (
+    BarsPanel,
+    CurvesPanel,
+    Meaning,
+    Null,
+    RowsPanel,
+    Work,
+    plain_meaning,
+)
 
 __all__ = ["ReleaseError", "StudyError"]
 """Errors that this module has from :mod:`tacit_protocol.strict`; the rest of its names are its own."""
@@ -155,7 +159,7 @@ class Procedure(Protocol):
     def summarise(self, study: Study, table: Table) -> Any:
         """Compute exact numbers with their sensitivities. They never leave the owner.
 
-        At a curator ``table`` is a :class:`~tacit_protocol.domain.table.PooledTable` of the owners' tables.
+        At a curator ``table`` is a :class:`~tacit_protocol.domain.PooledTable` of the owners' tables.
         """
 
     def privatise(self, study: Study, summary: Any, noise: NoiseSource) -> Release:

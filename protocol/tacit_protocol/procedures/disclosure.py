@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain
+from tacit_protocol.domain import CategoricalColumn, Column, Domain
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import (
     DELTA_UNITS,

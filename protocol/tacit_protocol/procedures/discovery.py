@@ -1,4 +1,4 @@
-"""Discovery of procedures: the built-in ones by package, others by entry points of installed distributions.
+"""Discovery of procedures and of the questions they answer: built-in ones, and those of other distributions.
 
 A procedure is a class with a ``name`` that derives from :class:`~tacit_protocol.procedures.base.Procedure`.
 Another distribution names its own as entry points of the group :data:`GROUP`; its code runs with all rights
@@ -8,13 +8,14 @@ the name of another, is left out, and :data:`LEFT_OUT` says why: it keeps no ser
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from pkgutil import walk_packages
 
 from tacit_protocol import procedures
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.base import Procedure, StudyError
+from tacit_protocol.procedures.base import Holder, Procedure, Question, StudyError
 
 GROUP = "tacit.procedures"
 """The group of entry points that distributions name their procedures in."""
@@ -107,3 +108,42 @@ def procedure_named(name: str) -> Procedure:
         return PROCEDURES[name]
     except KeyError:
         raise StudyError("unknown procedure; known: " + ", ".join(sorted(PROCEDURES))) from None
+
+
+@dataclass(frozen=True)
+class AnsweredQuestion:
+    """A question, and the names of what answers it.
+
+    Attributes:
+        question: the question.
+        agents: what answers it where every owner has an agent; "" where nothing does.
+        curator: what answers it where a curator holds the data; "" where nothing does.
+    """
+
+    question: Question
+    agents: str
+    curator: str
+
+    def by(self, holder: Holder) -> Procedure:
+        """Return what answers it there, or else what answers it at all."""
+        here, there = (self.agents, self.curator) if holder == "agents" else (self.curator, self.agents)
+        return PROCEDURES[here or there]
+
+
+def answered_questions() -> list[AnsweredQuestion]:
+    """Return every question that a procedure answers, the special ones first."""
+    found: dict[Question, dict[Holder, str]] = {}
+    for name, procedure in PROCEDURES.items():
+        if procedure.question is not None:
+            found.setdefault(procedure.question, {}).update(dict.fromkeys(procedure.held_by, name))
+    return [
+        AnsweredQuestion(question, by.get("agents", ""), by.get("curator", ""))
+        for question, by in sorted(found.items(), key=lambda item: item[0].rank)
+    ]
+
+
+def proposed_question(words: str) -> AnsweredQuestion:
+    """Return the question that somebody's words point to; the most general one where they point nowhere."""
+    asked = answered_questions()
+    signs = ((one, one.question.signs) for one in asked)
+    return next((one for one, sign in signs if sign and re.search(sign, words.lower())), asked[-1])

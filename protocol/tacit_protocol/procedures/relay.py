@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Table
 from tacit_protocol.messages.encoding import decode, digest
-from tacit_protocol.messages.release import Receipt, Release, ReleaseMessage, SealedRelease
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Receipt, Release, ReleaseMessage, SealedRelease, Study
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import (
     Procedure,
@@ -25,7 +24,7 @@ from tacit_protocol.procedures.base import (
     check_study,
     reread,
 )
-from tacit_protocol.signing.envelope import RECEIPT_TYPE, RELEASE_TYPE, SEALED_RELEASE_TYPE, open_envelope
+from tacit_protocol.signing import RECEIPT_TYPE, RELEASE_TYPE, SEALED_RELEASE_TYPE, open_envelope
 from tacit_protocol.verdicts.base import BaseVerdict
 
 AnswerKind = Literal["release", "sealed release", "receipt"]

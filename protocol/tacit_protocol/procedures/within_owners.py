@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_table
-from tacit_protocol.verdicts.words import Work
+from tacit_protocol.verdicts.presentation import Work
 
 STATED_MAX = 60
 """Most comparisons, or pairs of columns, whose effects a verdict states; those with the smallest p-values."""

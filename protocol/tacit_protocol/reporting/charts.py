@@ -7,11 +7,10 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.verdicts.panels import Bar, BarsPanel, CurvesPanel, DrawnCurve, Null, Row, RowsPanel
+from tacit_protocol.verdicts.presentation import Bar, BarsPanel, CurvesPanel, DrawnCurve, Null, Row, RowsPanel
 
 ROWS_MAX = 20
 """Most rows of one panel; its title says how many there are."""

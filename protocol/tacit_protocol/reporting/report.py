@@ -13,8 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, LaplaceEvent, MechanismEvent
 from tacit_protocol.procedures.base import Fields, Procedure, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
@@ -22,8 +21,16 @@ from tacit_protocol.procedures.relay import cost_for
 from tacit_protocol.reporting.charts import ESTIMATES, NullPanel, Panel, PvaluePanel, number, panels_of
 from tacit_protocol.reporting.svg import height_of, panel_svg, text
 from tacit_protocol.verdicts.effects import effects_of
-from tacit_protocol.verdicts.panels import BarsPanel, Null
-from tacit_protocol.verdicts.words import Meaning, Work, joined, plain_meaning, pvalue_words, software_work
+from tacit_protocol.verdicts.presentation import (
+    BarsPanel,
+    Meaning,
+    Null,
+    Work,
+    joined,
+    plain_meaning,
+    pvalue_words,
+    software_work,
+)
 
 NAMED_MAX = 6
 

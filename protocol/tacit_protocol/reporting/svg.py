@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 
 from tacit_protocol.reporting.charts import Chart, Item, Panel, Rule, chart_of, curve_words, short, ticks_of
-from tacit_protocol.verdicts.panels import LABELS_WIDTH, ROW_HEIGHT, BarsPanel, CurvesPanel
+from tacit_protocol.verdicts.presentation import LABELS_WIDTH, ROW_HEIGHT, BarsPanel, CurvesPanel
 
 WIDTH, HEIGHT = 440, 220
 """Size of a drawing's coordinates; what shows it scales it."""

@@ -13,8 +13,7 @@ from typing import Any, ClassVar, Protocol, Self
 
 from pydantic import ConfigDict, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
 
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.strict import StrictModel
 
 Interval = tuple[float, float]

@@ -6,7 +6,7 @@ from typing import Any
 
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import Interval, ShownTable, interval_of
-from tacit_protocol.verdicts.panels import Row, RowsPanel
+from tacit_protocol.verdicts.presentation import Row, RowsPanel
 
 ABSOLUTE = ("difference", "correlation")
 """What the name of an effect ends with whose value without any effect is 0; of all others it is 1."""

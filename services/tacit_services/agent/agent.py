@@ -8,8 +8,7 @@ import structlog
 
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.sealing import certify
+from tacit_protocol.signing import PrivateKey, certify
 from tacit_services.agent.alignment import unit_key_of
 from tacit_services.agent.intake import Intake, Procedures
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant

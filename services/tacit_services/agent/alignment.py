@@ -18,7 +18,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.messages.alignment import (
     KEY_BYTES,
     NO_PROOF,
@@ -32,15 +32,15 @@ from tacit_protocol.messages.alignment import (
 )
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.signing import (
     ALIGNMENT_TYPE,
     ENVELOPE_BYTES_MAX,
     EnvelopeError,
+    PrivateKey,
     open_envelope,
     peek_key_id,
-    seal,
+    sign_envelope,
 )
-from tacit_protocol.signing.keys import PrivateKey
 from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.data.arrow_columns import text
 from tacit_services.agent.data.reader import CHUNK_ROWS_MAX, AlignedUnits, Computing
@@ -151,7 +151,7 @@ def make(
         proof=NO_PROOF,
     )
     proven = message.model_copy(update={"proof": own.unit_key.proof(encode(message))})
-    _write(out, seal(encode(proven), ALIGNMENT_TYPE, own.key))
+    _write(out, sign_envelope(encode(proven), ALIGNMENT_TYPE, own.key))
     return {"ok": True, "units": message.units, "digest": message.digest, "party": message.owner.model_dump()}
 
 

@@ -15,8 +15,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
-from tacit_protocol.domain.table import encode_categorical
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn, encode_categorical
 from tacit_protocol.privacy.accounting import Cap, Family
 from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS
 from tacit_protocol.procedures.discovery import PROCEDURES

@@ -12,11 +12,10 @@ from typing import NoReturn
 
 import sqlalchemy as sa
 
-from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.domain import PooledTable
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.encoding import MessageError, decode, digest
-from tacit_protocol.messages.release import PublicRule
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, PublicRule, Study
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import (
     Procedure,
@@ -27,7 +26,7 @@ from tacit_protocol.procedures.base import (
     require_units,
 )
 from tacit_protocol.procedures.relay import Relay, cost_for, relay_of
-from tacit_protocol.signing.envelope import STUDY_TYPE, EnvelopeError, open_envelope, peek_key_id
+from tacit_protocol.signing import STUDY_TYPE, EnvelopeError, open_envelope, peek_key_id
 from tacit_services.agent.data.reader import IN_THIS_THREAD, AlignedUnits, Computing, row_draw
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable

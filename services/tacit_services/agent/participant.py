@@ -15,11 +15,15 @@ import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import DeclineMessage, PublicRule
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import VerdictMessage
-from tacit_protocol.signing.envelope import DECLINE_TYPE, VERDICT_TYPE, EnvelopeError, open_envelope, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.messages.study import DeclineMessage, PublicRule, Study, VerdictMessage
+from tacit_protocol.signing import (
+    DECLINE_TYPE,
+    VERDICT_TYPE,
+    EnvelopeError,
+    PrivateKey,
+    open_envelope,
+    sign_envelope,
+)
 from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
 from tacit_services.agent.releases import Dependencies, Mailbox, Releaser, send_time
@@ -183,7 +187,7 @@ class Participant:
         self, connection: sa.Connection, digest: str, send_at: int, rule: PublicRule | None = None
     ) -> None:
         message = encode(DeclineMessage(study=digest, party=self.name, rule=rule))
-        envelope = seal(message, DECLINE_TYPE, self.key)
+        envelope = sign_envelope(message, DECLINE_TYPE, self.key)
         put_in_outbox(connection, digest, "decline", envelope, at=self._now(), send_at=send_at)
 
     def _end(

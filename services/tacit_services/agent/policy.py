@@ -11,14 +11,16 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, ValidationError
 
-from tacit_protocol.domain.columns import Column, Domain, NumericColumn
+from tacit_protocol.domain import Column, Domain, NumericColumn
 from tacit_protocol.messages.encoding import message_error
 from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,
     DataSetName,
+    DataUse,
     NamedKey,
     Owner,
     PublicKeyHex,
+    PurposeField,
     RespondAfter,
     Study,
 )
@@ -65,6 +67,10 @@ class Rules(StrictModel):
     respond_after_s_min: RespondAfter = RESPOND_AFTER_S
     procedures: tuple[str, ...] = (ANY,)
     analysts: tuple[PublicKeyHex | Literal["*"] | NamedKey, ...]
+    required_fields: tuple[PurposeField, ...] = ()
+    """What a study must say of its purpose."""
+    data_uses: tuple[DataUse, ...] | None = None
+    """Codes of the Data Use Ontology of which a study must state one; None asks for none."""
 
     def columns_of(self, data_set: str) -> tuple[str, ...] | None:
         """Return the columns of a data set that may be used; None where the policy does not name it."""
@@ -118,11 +124,15 @@ class Rules(StrictModel):
         return procedure in self.procedures or (ANY in self.procedures and origin is None)
 
     def require_study(self, study: Study, owner: Owner, data_set: DeclaredDataSet) -> None:
-        """Raise PolicyRefusedError where procedure, columns, bounds or privacy unit are not allowed."""
+        """Raise PolicyRefusedError where procedure, purpose, columns, bounds or unit are not allowed."""
         if not self.allows(study.procedure, study.procedure_origin):
             raise PolicyRefusedError("the policy does not list this procedure")
         if study.respond_after_s < self.respond_after_s_min:
             raise PolicyRefusedError("the study asks for answers sooner than the policy sends them")
+        if any(getattr(study, name) is None for name in self.required_fields):
+            raise PolicyRefusedError("the study does not say of its purpose what the policy requires")
+        if self.data_uses is not None and study.data_use not in self.data_uses:
+            raise PolicyRefusedError("the study's data use is not one that the policy lists")
         allowed = self.columns_of(data_set.name)
         if allowed is None:
             raise PolicyRefusedError("the policy does not name this data set")

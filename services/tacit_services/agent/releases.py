@@ -24,30 +24,33 @@ import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import (
+from tacit_protocol.messages.study import (
     Receipt,
     Release,
     ReleaseMessage,
     SealedPackage,
     SealedRelease,
+    Study,
     ciphertext_digest,
     padded,
     unpadded,
 )
-from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Adapts, ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import Relay, check_answer, check_own_release, read_again, read_answer
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.signing import (
     RECEIPT_TYPE,
     RELEASE_TYPE,
     SEALED_RELEASE_TYPE,
     EnvelopeError,
-    seal,
+    PrivateKey,
+    SealContext,
+    SealError,
+    open_sealed,
+    seal_to,
+    sign_envelope,
 )
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.sealing import SealContext, SealError, open_sealed, seal_to
 from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.data.source import DataError
@@ -160,7 +163,7 @@ def seal_release(job: Job, relay: Relay, message: ReleaseMessage, key: PrivateKe
         ciphertext_digest=ciphertext_digest(ciphertext),
         ciphertext_bytes=len(ciphertext),
     )
-    envelope = seal(encode(statement), SEALED_RELEASE_TYPE, key)
+    envelope = sign_envelope(encode(statement), SEALED_RELEASE_TYPE, key)
     return encode(SealedPackage.of(envelope, ciphertext))
 
 
@@ -433,13 +436,13 @@ class Releaser:
         )
         if job.relay is not None and job.relay.kind_of(job.sender) == "sealed release":
             return seal_release(job, job.relay, message, self.key)
-        return seal(encode(message), RELEASE_TYPE, self.key)
+        return sign_envelope(encode(message), RELEASE_TYPE, self.key)
 
     def _acknowledge(self, job: Job, received: Received) -> bytes:
         receipt = Receipt(
             study=job.digest, party=job.sender, units=received.release.units, received=received.statement
         )
-        return seal(encode(receipt), RECEIPT_TYPE, self.key)
+        return sign_envelope(encode(receipt), RECEIPT_TYPE, self.key)
 
     def _debit(self, connection: sa.Connection, job: Job, now: int) -> list[Entry]:
         """Debit the study's whole cost to every account: each unit lies in one of their data sets."""

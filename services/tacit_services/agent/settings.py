@@ -21,7 +21,7 @@ from pydantic import (
 )
 from pydantic_settings import SettingsConfigDict
 
-from tacit_protocol.domain.columns import Column, ColumnName
+from tacit_protocol.domain import Column, ColumnName
 from tacit_protocol.messages.study import DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.accounting import Division, Family
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget

@@ -23,8 +23,7 @@ from tacit_protocol.addresses import PLAIN_HTTP, is_private_channel
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, MessageError, decode
 from tacit_protocol.messages.problems import PROBLEMS, URN_PREFIX
 from tacit_protocol.messages.study import OWNERS_MAX, Digest, PartyName, UnixTime
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import PrivateKey, issue_token
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.settings import SettingsError

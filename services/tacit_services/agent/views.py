@@ -7,12 +7,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from tacit_protocol.messages.encoding import MessageError, decode
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import Study, VerdictMessage
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.disclosure import Asked
-from tacit_protocol.signing.envelope import VERDICT_TYPE, EnvelopeError, open_envelope
-from tacit_protocol.signing.sealing import certify
+from tacit_protocol.signing import VERDICT_TYPE, EnvelopeError, certify, open_envelope
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import Participant
@@ -99,6 +97,7 @@ def detail(agent: Participant, row: StudyRow, data_set: str | None = None) -> di
         **summary(agent, row),
         "plain_words": words,
         "warnings": list(warnings),
+        "stated_purpose": [] if study is None else [list(said) for said in study.stated_purpose],
         "study": None if study is None else study.model_dump(mode="json"),
         "verdict": _verdict(agent, row),
     }

@@ -25,7 +25,7 @@ from sqlalchemy.engine import Connection, Engine
 from tacit_protocol.messages.study import RESPOND_AFTER_S, RespondAfter
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 from tacit_protocol.terminal import printable
 from tacit_services.agent.check import show_report, text_of_verification, verify_ledger
 from tacit_services.agent.intake import Procedures

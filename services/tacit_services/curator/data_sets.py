@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from pydantic import Field, TypeAdapter, model_validator
 from sqlalchemy.engine import Connection
 
-from tacit_protocol.domain.columns import Column, ColumnName, Domain
+from tacit_protocol.domain import Column, ColumnName, Domain
 from tacit_protocol.messages.study import DataSetName, PartyName
 from tacit_protocol.privacy.accounting import Division
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget

@@ -24,7 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, Model, decode, encode_json
 from tacit_protocol.messages.problems import MEDIA_TYPE
 from tacit_protocol.messages.study import Digest
-from tacit_protocol.signing.tokens import TokenError, verify_token
+from tacit_protocol.signing import TokenError, verify_token
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.problem_responses import (
     ProblemError,

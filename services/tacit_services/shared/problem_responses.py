@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from tacit_protocol.messages.encoding import MessageError, MessageTooLargeError, encode_json
 from tacit_protocol.messages.problems import MEDIA_TYPE, PROBLEMS, problem_document
-from tacit_protocol.signing.envelope import EnvelopeError
+from tacit_protocol.signing import EnvelopeError
 from tacit_services.shared.database import DatabaseError, DatabaseUnavailableError, StorageFullError
 from tacit_services.shared.logging import describe_exception
 

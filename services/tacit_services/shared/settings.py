@@ -17,7 +17,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from tacit_protocol.addresses import is_loopback
-from tacit_protocol.signing.keys import PrivateKey, SignatureError
+from tacit_protocol.signing import PrivateKey, SignatureError
 
 CONFIG_VARIABLE = "TACIT_CONFIG"
 SECRET_BYTES_MAX = 2**16

@@ -13,8 +13,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode, encode
-from tacit_protocol.messages.release import DeclineMessage, SealedPackage, ciphertext_digest
-from tacit_protocol.messages.study import CancellationMessage
+from tacit_protocol.messages.study import (
+    CancellationMessage,
+    DeclineMessage,
+    SealedPackage,
+    ciphertext_digest,
+)
 from tacit_protocol.procedures.base import ReleaseError
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import (
@@ -25,7 +29,7 @@ from tacit_protocol.procedures.relay import (
     relay_of,
     require_received,
 )
-from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, open_envelope
+from tacit_protocol.signing import CANCELLATION_TYPE, DECLINE_TYPE, open_envelope
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import GroupCommit, read_from, run_transaction
 from tacit_services.shared.failpoints import TesterRelayStep, TesterStep, reached

@@ -21,10 +21,17 @@ from typing import IO, Annotated, Literal
 from pydantic import Field
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import DeclineMessage
-from tacit_protocol.messages.study import CancellationMessage, Digest, PartyName, Study, UnixTime
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
-from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, EnvelopeError, open_envelope
+from tacit_protocol.messages.study import (
+    TRANSCRIPT_BYTES_MAX,
+    CancellationMessage,
+    DeclineMessage,
+    Digest,
+    PartyName,
+    Study,
+    Transcript,
+    UnixTime,
+)
+from tacit_protocol.signing import CANCELLATION_TYPE, DECLINE_TYPE, EnvelopeError, open_envelope
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.database import sync_folder

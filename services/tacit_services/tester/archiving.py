@@ -18,7 +18,7 @@ import structlog
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode, encode
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
+from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX, Transcript
 from tacit_protocol.terminal import printable
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.clock import Clock

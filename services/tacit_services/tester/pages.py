@@ -25,17 +25,14 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.release import PUBLIC_RULES
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import PUBLIC_RULES, Study, VerdictMessage
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, number, panels_of
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.reporting.svg import Drawing, horizontal, panel_svg, path_of, vertical
-from tacit_protocol.signing.envelope import VERDICT_TYPE, open_envelope
+from tacit_protocol.signing import VERDICT_TYPE, open_envelope
 from tacit_protocol.verdicts.effects import effects_of, effects_table
-from tacit_protocol.verdicts.panels import Bar, BarsPanel, CurvesPanel, RowsPanel
-from tacit_protocol.verdicts.words import Meaning
+from tacit_protocol.verdicts.presentation import Bar, BarsPanel, CurvesPanel, Meaning, RowsPanel
 from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_app import DigestPath, json_response
 from tacit_services.shared.http_server import Stopping
@@ -449,6 +446,7 @@ def _add_studies(site: Site, tester: Tester) -> None:
             summary=summary,
             rules=PUBLIC_RULES,
             study=study.model_dump(mode="json"),
+            stated_purpose=study.stated_purpose,
             question=procedure_named(study.procedure).title,
             is_open=summary["state"] in OPEN,
             revision=revision(summary),

@@ -12,12 +12,11 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, ReleaseMessage, Study
 from tacit_protocol.procedures.base import StudyError, reread
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import OwnAnswer, read_answer, relay_of
-from tacit_protocol.signing.envelope import RELEASE_TYPE, EnvelopeError, open_envelope
+from tacit_protocol.signing import RELEASE_TYPE, EnvelopeError, open_envelope
 from tacit_services.shared.database import read_from
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.tables import RELEASES, REUSES, STUDIES, is_archived

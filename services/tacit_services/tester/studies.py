@@ -10,9 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.release import DeclineMessage
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import Transcript, VerdictMessage
+from tacit_protocol.messages.study import DeclineMessage, Study, Transcript, VerdictMessage
 from tacit_protocol.procedures.base import (
     StudyError,
     check_study,
@@ -21,7 +19,7 @@ from tacit_protocol.procedures.base import (
     units_declared,
 )
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.signing.envelope import STUDY_TYPE, open_envelope, payload_of
+from tacit_protocol.signing import STUDY_TYPE, open_envelope, payload_of
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.problem_responses import ProblemError

@@ -8,9 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.transcript import VerdictMessage
-from tacit_protocol.signing.envelope import VERDICT_TYPE, payload_of, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.messages.study import VerdictMessage
+from tacit_protocol.signing import VERDICT_TYPE, PrivateKey, payload_of, sign_envelope
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.tester.reuse import reused_digests
 from tacit_services.tester.tables import (
@@ -57,7 +56,7 @@ class Signer:
             result=result,
             software=self.software,
         )
-        return seal(encode(message), VERDICT_TYPE, self.key)
+        return sign_envelope(encode(message), VERDICT_TYPE, self.key)
 
 
 def release_digests(connection: Connection, study: str) -> dict[str, str]:

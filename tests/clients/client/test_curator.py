@@ -16,7 +16,7 @@ from tacit.client.data_set import PART_BYTES, upload_of
 from tacit.client.http import HttpRequest
 from tacit.client.transport import HttpTransport
 from tacit.errors import VerificationFailedError
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 
 DESCRIPTION: dict[str, Any] = {
     "name": "patients",

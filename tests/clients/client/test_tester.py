@@ -17,8 +17,7 @@ from tacit.errors import (
     VerificationFailedError,
 )
 from tacit_protocol.messages.study import Study
-from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, open_envelope, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import STUDY_TYPE, VERDICT_TYPE, PrivateKey, open_envelope, sign_envelope
 
 Draft = dict[str, Any]
 
@@ -125,7 +124,7 @@ def that_its_procedure_does_not_report(tester: Any, digest: str) -> None:
 def of_another_type(tester: Any, digest: str) -> None:
     tester.end(digest)
     payload = open_envelope(tester.verdicts[digest], VERDICT_TYPE, tester.key.public_hex)
-    tester.verdicts[digest] = seal(payload, STUDY_TYPE, tester.key)
+    tester.verdicts[digest] = sign_envelope(payload, STUDY_TYPE, tester.key)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +151,10 @@ def test_another_study_or_one_of_another_analyst_is_found_out(
 ) -> None:
     first, second = client.create_study(draft), client.create_study(draft | {"title": "Another"})
     payload = open_envelope(memory_tester.envelopes[first], STUDY_TYPE, analyst_key.public_hex)
-    for forged in (memory_tester.envelopes[second], seal(payload, STUDY_TYPE, PrivateKey.generate())):
+    for forged in (
+        memory_tester.envelopes[second],
+        sign_envelope(payload, STUDY_TYPE, PrivateKey.generate()),
+    ):
         memory_tester.envelopes[first] = forged
         with pytest.raises(VerificationFailedError, match="another study"):
             client.study_content(first)

@@ -17,9 +17,8 @@ from tacit.command.app import app
 from tacit.errors import ConfigurationError, InputError
 from tacit.setup.configuration import read_party, read_toml, toml_text
 from tacit.setup.keys import load_key
-from tacit.studies.draft_flags import parse_column, parse_owner, parse_parameter
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.sealing import certify
+from tacit.studies.draft import parse_column, parse_owner, parse_parameter
+from tacit_protocol.signing import PrivateKey, certify
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -14,7 +14,7 @@ from curator_answers import MemoryCurator as Curator
 from tacit import CuratorClient
 from tacit.command import connect
 from tacit.setup.configuration import read_own_curator
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -64,7 +64,7 @@ def test_init_writes_secrets_that_only_their_owner_reads_and_never_overwrites(
         ("curator data-sets --config curator.toml", "north/patients"),
         ("curator studies", "south"),
         ("curator study abab", "alike"),
-        ("curator approve abab", "Approved abab"),
+        ("curator approve abab --yes", "Approved abab"),
         ("curator decline abab --reason no", "Nothing was spent"),
         ("curator ledger --data-set patients", "north/patients"),
         ("curator verify-ledger", "The ledger is whole"),
@@ -87,7 +87,7 @@ def test_every_verb_speaks_to_people_and_to_programs(
 def test_before_it_approves_an_owner_sees_what_is_asked_and_what_remains(
     tacit: Run, curator: Curator
 ) -> None:
-    out = tacit("curator", "approve", "abab")[1]
+    out = tacit("curator", "approve", "abab", "--yes")[1]
     assert "They ask whether patients are alike." in out
     assert "Warning: few units" in out
     assert "north/patients: epsilon 0.5 of 1.5 pure, 1.5 of 1.5 Gaussian left" in out

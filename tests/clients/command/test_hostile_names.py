@@ -33,9 +33,8 @@ from tacit.setup.configuration import toml_value
 from tacit.setup.keys import load_key
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.problems import problem_document
-from tacit_protocol.messages.study import Party, Study
-from tacit_protocol.messages.transcript import VerdictMessage
-from tacit_protocol.signing.envelope import STUDY_TYPE, VERDICT_TYPE, seal
+from tacit_protocol.messages.study import Party, Study, VerdictMessage
+from tacit_protocol.signing import STUDY_TYPE, VERDICT_TYPE, sign_envelope
 from tacit_protocol.terminal import printable
 
 Run = Callable[..., tuple[int, str, str]]
@@ -147,7 +146,7 @@ class HostileService:
         )
         payload = encode(self.study)
         self.digest = digest(payload)
-        self.envelope = seal(payload, STUDY_TYPE, self.analyst)
+        self.envelope = sign_envelope(payload, STUDY_TYPE, self.analyst)
         verdict = VerdictMessage(
             study=self.digest,
             outcome="incomplete",
@@ -155,7 +154,7 @@ class HostileService:
             missing=("n", "s"),
             software=printable(NAME)[:60],
         )
-        self.verdict = seal(encode(verdict), VERDICT_TYPE, self.tester)
+        self.verdict = sign_envelope(encode(verdict), VERDICT_TYPE, self.tester)
         self.transcript = signed_transcript(result, title=NAME.strip() + "?")
         self.refuses = False
         self.text = LONG
@@ -307,8 +306,10 @@ SHOWN: dict[str, list[str]] = {
         ("curator data-sets", "curator studies", "curator ledger", "curator verify-ledger"), OWNER
     ),
     **dict.fromkeys(("agent status", "agent login", "ledger show", "ledger verify", "data check"), AGENT),
-    **{key: ["DIGEST", *OWNER] for key in ("curator study", "curator approve", "curator decline")},
-    **{f"agent {verb}": ["DIGEST", *AGENT] for verb in ("reuses", "approve", "decline", "result")},
+    **{key: ["DIGEST", *OWNER] for key in ("curator study", "curator decline")},
+    "curator approve": ["DIGEST", "--yes", *OWNER],
+    "agent approve": ["DIGEST", "--yes", *AGENT],
+    **{f"agent {verb}": ["DIGEST", *AGENT] for verb in ("show", "reuses", "decline", "result")},
     "party invite": ["--role", "owner", *NAMED, *TESTER],
     "party revoke": [*NAMED, *TESTER],
     **{key: [*NAMED, *CURATOR] for key in ("curator invite", "curator revoke")},

@@ -12,7 +12,7 @@ from pyarrow import csv, parquet
 from tacit.command.app import run
 from tacit.database.points import Estimate
 from tacit.database.released import ReleasedDatabase
-from tacit.local.database import release_database
+from tacit.local.synthetic import release_database
 
 
 @cache

@@ -8,7 +8,7 @@ import pytest
 
 from tacit.database.released import ReleasedDatabase
 from tacit.database.weights import Histograms, WeightProblem
-from tacit.local.database import release_database
+from tacit.local.synthetic import release_database
 
 UNITS = 20_000
 LEVELS = ["a", "b", "c"]

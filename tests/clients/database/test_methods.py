@@ -13,7 +13,7 @@ from tacit.database.points import Estimate, WeightedDatabase
 from tacit.database.released import ReleasedDatabase
 from tacit.database.weights import Weighting
 from tacit.errors import InputError, StudyRefusedError
-from tacit.local.database import release_database
+from tacit.local.synthetic import release_database
 
 BOUNDS = {"x": (0, 10), "y": (-1, 1), "kind": ["a", "b", "never seen"]}
 TEN = {"n_points": 10}

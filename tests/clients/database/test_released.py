@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from played_releases import simulated_database, simulated_rows
 
+from tacit.database.points import combined
 from tacit.database.released import ReleasedDatabase
-from tacit.database.transform import combined
 from tacit.database.weights import shrinkage
 from tacit.errors import InputError
-from tacit.local.database import release_database
+from tacit.local.synthetic import release_database
 from tacit_protocol.features.mean_embedding import Locations
 
 

@@ -8,8 +8,8 @@ from scipy.special import ndtr
 
 import tacit.local
 from tacit.errors import InputError
-from tacit.local.copula import normal_scores_correlations
-from tacit.results.screening import normal_distance_correlation, symmetric
+from tacit.local.synthetic import normal_scores_correlations
+from tacit.results import normal_distance_correlation, symmetric
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr, distance_variance_sqr
 
 FLAT = tacit.local.Margin.of_cells([1.0], 0.0, [0.0, 1.0])

@@ -7,7 +7,7 @@ from local_noise import seeded_noise
 
 from tacit.errors import InputError
 from tacit.local import ScreeningResult, screening
-from tacit.results.screening import nearest_correlation
+from tacit.results import nearest_correlation
 
 ROWS = 4000
 RNG = np.random.default_rng(1)

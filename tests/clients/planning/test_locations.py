@@ -17,7 +17,7 @@ from tacit.in_process.runner import local_study
 from tacit.in_process.samples import ArrayTable, domain_of, read_samples
 from tacit.local import kernel_two_sample, optimise_locations
 from tacit.planning.locations import _planned_test
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import PooledTable, Table
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.discovery import procedure_named

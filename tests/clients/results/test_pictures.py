@@ -14,7 +14,7 @@ from tacit import local
 from tacit.results import Result, figure_of, result_of
 from tacit_protocol.numerics.noisy_tables import CellNoise
 from tacit_protocol.reporting.charts import NullPanel, panels_of
-from tacit_protocol.verdicts.panels import BarsPanel
+from tacit_protocol.verdicts.presentation import BarsPanel
 
 SPEND: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5}
 SVG = "{http://www.w3.org/2000/svg}"

@@ -17,7 +17,7 @@ from tacit.errors import InputError, VerificationFailedError
 from tacit.results import Result
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
-from tacit_protocol.verdicts.words import NO_PROOF
+from tacit_protocol.verdicts.presentation import NO_PROOF
 
 HOSTILE = '</title></style><script>alert(1)</script><img src=x onerror="a()"> & \u202etxt.exe\u202c'
 RNG = np.random.default_rng(3)

@@ -28,7 +28,7 @@ from tacit.local import (
     survival,
 )
 from tacit.results import DecisionResult, Result, result_of
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.procedures.discovery import PROCEDURES
 
 DECISION: dict[str, Any] = {

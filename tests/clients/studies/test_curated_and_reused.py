@@ -10,7 +10,7 @@ import pytest
 from tacit import Client
 from tacit.errors import InputError
 from tacit.setup.configuration import toml_text
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 
 pytestmark = pytest.mark.usefixtures("client")
 

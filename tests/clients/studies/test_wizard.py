@@ -14,17 +14,11 @@ from tacit import Client
 from tacit.command.app import run
 from tacit.setup.configuration import toml_text
 from tacit.studies import preflight
-from tacit.studies.catalogue import answered_questions
 from tacit.studies.draft import StudyDraft
-from tacit.studies.wizard import (
-    Known,
-    KnownDataSet,
-    draft_by_asking,
-    known_at,
-)
-from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
-from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.signing.keys import PrivateKey
+from tacit.studies.wizard import Known, KnownDataSet, draft_by_asking, known_at
+from tacit_protocol.domain import CategoricalColumn, NumericColumn
+from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions
+from tacit_protocol.signing import PrivateKey
 
 AGE = NumericColumn(name="age", lower=0, upper=120)
 SEX = CategoricalColumn(name="sex", levels=("F", "M"))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mpf
 
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain import EncodedChunk
 from tacit_protocol.features.additive import (
     AdditiveChoice,
     AdditiveFeatures,

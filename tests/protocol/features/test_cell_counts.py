@@ -5,8 +5,7 @@ import numpy.typing as npt
 import pytest
 from two_sample_cases import MemoryTable
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import encode
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, encode
 from tacit_protocol.features.cell_counts import CellGrid, CellsError, CountError, count_cells, unit_steps
 
 DOMAIN = Domain(

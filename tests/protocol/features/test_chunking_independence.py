@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from definitions import Matrix, Rows, random_rows
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.features import moments as feature_sums
 from tacit_protocol.features.additive import (
     AdditiveFeatures,

@@ -11,7 +11,7 @@ from definitions import gram, random_rows
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain import EncodedChunk
 from tacit_protocol.features.kernels import DistanceKernel, LinearKernel, ProductKernel, RandomFourier
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr

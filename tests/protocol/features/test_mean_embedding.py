@@ -10,7 +10,7 @@ from definitions import Rows, distance, gram, random_rows
 from mpmath import mpf
 from scipy.spatial.distance import pdist
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features import kernels
 from tacit_protocol.features.base import EVALUATION_ERROR
 from tacit_protocol.features.kernels import ProductKernel

@@ -6,7 +6,7 @@ from made_studies import rows_table
 from scipy.special import log_softmax
 from two_sample_cases import domain_of
 
-from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, NumericColumn
 from tacit_protocol.features.private_cells import (
     CUT_SENSITIVITY,
     GRIDS,

@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain import EncodedChunk
 from tacit_protocol.features import unit_gram
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows, gather_units

@@ -17,7 +17,7 @@ from tacit_protocol.messages.encoding import (
     decode,
     encode,
 )
-from tacit_protocol.messages.release import DeclineMessage
+from tacit_protocol.messages.study import DeclineMessage
 from tacit_protocol.strict import StrictModel
 
 CANARY = "canary-7391"

@@ -7,9 +7,7 @@ from two_sample_cases import domain_of, study_of
 
 from tacit.studies.draft import prepare
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, digest, encode, encode_json
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, numbers_max
+from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX, Release, ReleaseMessage, Study, numbers_max
 from tacit_protocol.privacy.guarantee import NoisyVector
 from tacit_protocol.procedures.base import (
     StudyError,
@@ -20,8 +18,7 @@ from tacit_protocol.procedures.base import (
 )
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.procedures.kernel_two_sample.release import KernelTwoSampleParameters
-from tacit_protocol.signing.envelope import RELEASE_TYPE, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import RELEASE_TYPE, PrivateKey, sign_envelope
 
 
 def parse(parameters: dict[str, Any]) -> KernelTwoSampleParameters:
@@ -109,6 +106,6 @@ def test_a_transcript_holds_what_a_thousand_owners_may_release() -> None:
     guarantee = procedure_named("kernel_two_sample").cost(study_of(domain_of(2), {}))
     release = Release(units=2**40, guarantee=guarantee, vectors={"x" * 63: vector})
     message = ReleaseMessage(study="f" * 64, party="x" * 63, release=release)
-    envelope = seal(encode(message), RELEASE_TYPE, PrivateKey.generate())
+    envelope = sign_envelope(encode(message), RELEASE_TYPE, PrivateKey.generate())
     entry = len(encode_json({"x" * 63: envelope.decode()}))
     assert 0.9 * TRANSCRIPT_BYTES_MAX < 1000 * entry <= TRANSCRIPT_BYTES_MAX - 2 * MESSAGE_BYTES_MAX

@@ -14,8 +14,7 @@ from made_studies import made_study
 from two_sample_cases import MemoryTable, domain_of
 
 from tacit.in_process.runner import in_two_rounds
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import Domain, PooledTable, Table
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import (

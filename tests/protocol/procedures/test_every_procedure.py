@@ -19,10 +19,9 @@ from made_studies import Drawing
 
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.studies.draft import HOPELESS
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import PooledTable, Table
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.release import NoisyVector, Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import NoisyVector, Release, Study
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
 from tacit_protocol.procedures.base import ReleaseError, StudyError, canonical, check_release, check_study

@@ -7,8 +7,7 @@ from typing import Any, get_args
 import pytest
 from two_sample_cases import domain_of
 
-from tacit_protocol.messages.release import PUBLIC_RULES, PublicRule
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import PUBLIC_RULES, Owner, Party, PublicRule, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import LimitsUnits, PublicRuleError, check_study, require_units
 from tacit_protocol.procedures.discovery import PROCEDURES

@@ -6,16 +6,17 @@ import json
 import pytest
 from securesystemslib.dsse import Envelope
 
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.signing import (
     ENVELOPE_BYTES_MAX,
     RELEASE_TYPE,
     STUDY_TYPE,
     EnvelopeError,
+    PrivateKey,
     open_envelope,
     peek_key_id,
-    seal,
+    sign_envelope,
+    verify_signature,
 )
-from tacit_protocol.signing.keys import PrivateKey, verify_signature
 
 KEY = PrivateKey.generate()
 PAYLOAD = b'{"a":1, "b":[1,2,3]}  '
@@ -23,7 +24,7 @@ PAYLOAD = b'{"a":1, "b":[1,2,3]}  '
 
 @pytest.fixture
 def envelope() -> bytes:
-    return seal(PAYLOAD, RELEASE_TYPE, KEY)
+    return sign_envelope(PAYLOAD, RELEASE_TYPE, KEY)
 
 
 def test_the_payload_comes_back_byte_for_byte(envelope: bytes) -> None:
@@ -58,8 +59,8 @@ def test_replay_under_another_type_is_refused(envelope: bytes) -> None:
 def test_another_signer_is_refused(envelope: bytes) -> None:
     mallory = PrivateKey.generate()
     with pytest.raises(EnvelopeError, match="another key"):
-        open_envelope(seal(PAYLOAD, RELEASE_TYPE, mallory), RELEASE_TYPE, KEY.public_hex)
-    borrowed_name = seal(PAYLOAD, RELEASE_TYPE, mallory).replace(
+        open_envelope(sign_envelope(PAYLOAD, RELEASE_TYPE, mallory), RELEASE_TYPE, KEY.public_hex)
+    borrowed_name = sign_envelope(PAYLOAD, RELEASE_TYPE, mallory).replace(
         mallory.public_hex.encode(), KEY.public_hex.encode()
     )
     with pytest.raises(EnvelopeError, match="signature"):
@@ -86,7 +87,7 @@ def test_no_signature_or_two_signatures_are_refused(envelope: bytes) -> None:
 
 
 def test_a_second_spelling_of_the_base64_is_refused() -> None:
-    envelope = seal(b"x", RELEASE_TYPE, KEY)
+    envelope = sign_envelope(b"x", RELEASE_TYPE, KEY)
     parts = _parts(envelope)
     assert parts["payload"] == "eA=="
     assert base64.b64decode("eB==") == b"x"
@@ -106,4 +107,4 @@ def test_another_spelling_is_refused(envelope: bytes) -> None:
 
 def test_an_envelope_that_could_not_be_sent_is_not_made() -> None:
     with pytest.raises(EnvelopeError):
-        seal(b"x" * ENVELOPE_BYTES_MAX, RELEASE_TYPE, KEY)
+        sign_envelope(b"x" * ENVELOPE_BYTES_MAX, RELEASE_TYPE, KEY)

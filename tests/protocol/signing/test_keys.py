@@ -5,7 +5,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from tacit_protocol.signing.keys import PrivateKey, SignatureError, verify_signature
+from tacit_protocol.signing import PrivateKey, SignatureError, verify_signature
 
 
 def test_reference_vector_of_rfc_8032() -> None:

@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
+from tacit_protocol import signing
 from tacit_protocol.messages.study import SealingCertificate
-from tacit_protocol.signing import sealing
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.sealing import (
+from tacit_protocol.signing import (
+    PrivateKey,
     SealContext,
     SealError,
     certified_bytes,
@@ -105,6 +105,6 @@ def test_a_key_of_small_order_seals_nothing() -> None:
 
 
 def test_a_context_that_is_not_bound_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sealing.SealContext, "info", property(lambda _: b"tacit"))
+    monkeypatch.setattr(signing.SealContext, "info", property(lambda _: b"tacit"))
     other = SealContext("1" * 64, "north", "south")
     assert open_sealed(OWN, other, sealed()) == MESSAGE

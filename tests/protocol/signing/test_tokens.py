@@ -8,8 +8,7 @@ from typing import Any
 import jwt
 import pytest
 
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.tokens import LEEWAY_S, LIFE_S, TokenError, issue_token, verify_token
+from tacit_protocol.signing import LEEWAY_S, LIFE_S, PrivateKey, TokenError, issue_token, verify_token
 
 KEY = PrivateKey.generate()
 AUDIENCE = "https://tester.example"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tacit_protocol.verdicts.panels import from_draws
+from tacit_protocol.verdicts.presentation import from_draws
 
 
 @pytest.mark.parametrize("level", [0.001, 0.01, 0.05, 0.3])

@@ -12,13 +12,11 @@ import pytest
 import respelled
 from agent_fakes import FAKES, NOW, Clock, MakeAgent, World
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Domain, NumericColumn, Table
 from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
-from tacit_protocol.messages.release import DeclineMessage, ReleaseMessage
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import DeclineMessage, Owner, Party, ReleaseMessage, Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.signing.envelope import DECLINE_TYPE, RELEASE_TYPE, STUDY_TYPE, open_envelope, seal
+from tacit_protocol.signing import DECLINE_TYPE, RELEASE_TYPE, STUDY_TYPE, open_envelope, sign_envelope
 from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.agent import AlreadyDecidedError
 from tacit_services.agent.data import reader as reader_module
@@ -97,7 +95,7 @@ Asked = Callable[[World], tuple[bytes, str]]
 def sealed(payload_of: Callable[[World], bytes]) -> Asked:
     def ask(world: World) -> tuple[bytes, str]:
         payload = payload_of(world)
-        return seal(payload, STUDY_TYPE, world.analyst), digest(payload)
+        return sign_envelope(payload, STUDY_TYPE, world.analyst), digest(payload)
 
     return ask
 
@@ -166,7 +164,7 @@ def test_an_automatic_agent_pays_once_however_a_study_is_spelled(make: MakeAgent
     payload = encode(setup.world.study(title=respelled.TITLE))
     asked = {"the canonical bytes": payload} | respelled.respellings(payload)
     for other in asked.values():
-        setup.tester.add(seal(other, STUDY_TYPE, setup.world.analyst), digest(other), NOW + 1000)
+        setup.tester.add(sign_envelope(other, STUDY_TYPE, setup.world.analyst), digest(other), NOW + 1000)
         setup.turn()
     states = {name: setup.row(digest(other)).state for name, other in asked.items()}
     assert states.pop("the canonical bytes") is State.SENT
@@ -181,7 +179,7 @@ def test_a_study_that_was_approved_before_its_bytes_were_looked_at_is_not_paid_f
     """An agent of an earlier version took it in; this one looks again before it spends."""
     setup = make()
     payload = encode(setup.world.study()) + b" "
-    setup.tester.add(seal(payload, STUDY_TYPE, setup.world.analyst), digest(payload), NOW + 1000)
+    setup.tester.add(sign_envelope(payload, STUDY_TYPE, setup.world.analyst), digest(payload), NOW + 1000)
     with monkeypatch.context() as earlier:
         earlier.setattr(setup.agent.intake, "require_canonical", lambda *_: None)
         setup.agent.poll(0)
@@ -189,6 +187,25 @@ def test_a_study_that_was_approved_before_its_bytes_were_looked_at_is_not_paid_f
     setup.agent.work()
     assert setup.row(digest(payload)).state is State.REFUSED
     assert setup.debits() == []
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({}, "policy-refused"),
+        ({"purpose": "to plan beds"}, "policy-refused"),
+        ({"purpose": "to plan beds", "data_use": "DUO:0000042"}, "policy-refused"),
+        ({"data_use": "DUO:0000006"}, "policy-refused"),
+        ({"purpose": "to plan beds", "data_use": "DUO:0000006"}, None),
+    ],
+)
+def test_a_policy_may_require_a_purpose_and_a_data_use(
+    make: MakeAgent, said: dict[str, str], problem: str | None
+) -> None:
+    setup = make(policy='required_fields = ["purpose"]\ndata_uses = ["DUO:0000006"]')
+    digest = setup.world.ask(setup.tester, setup.world.study(**said))
+    setup.agent.poll(0)
+    assert setup.row(digest).problem == problem
 
 
 def test_a_policy_that_names_an_analyst_takes_its_key_by_no_other_name(

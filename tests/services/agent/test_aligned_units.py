@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_services.agent.data.reader import AlignedUnits, TableBounds
 from tacit_services.agent.data.source import DataError, Source

@@ -10,8 +10,7 @@ from agent_fakes import NOW, AttackedAgent, MakeAgent
 from fastapi import FastAPI
 
 from tacit_protocol.messages.problems import PROBLEMS
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import PrivateKey, issue_token
 from tacit_services.agent.service import Runtime, create_agent_app
 
 OWN = "agent:north"

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.cell_counts import CellGrid, sum_cells
 from tacit_services.agent.data import sql_source
 from tacit_services.agent.data.reader import TableBounds

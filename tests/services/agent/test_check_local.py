@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from agent_fakes import World
 
-from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, NumericColumn
 from tacit_services.agent.__main__ import main
 from tacit_services.agent.check import bounds_report, budget_report
 from tacit_services.agent.settings import AgentSettings, open_source

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_services.agent.data import parquet_source as parquet_folder
 from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.parquet_source import ParquetFolder

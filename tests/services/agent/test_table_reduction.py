@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from process_workers import ProcessWorkers
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, PooledTable, Table
 from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, default_choice
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections
 from tacit_protocol.features.brownian import BrownianFeatures

@@ -26,11 +26,9 @@ from simulation import Network
 from study_parties import study_bytes
 
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import Release, ReleaseMessage
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.messages.study import Owner, Party, Release, ReleaseMessage, Study
 from tacit_protocol.procedures import discovery
-from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, seal
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, issue_token, sign_envelope
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import AlreadyDecidedError
@@ -228,7 +226,7 @@ def test_a_curator_refuses_other_bytes_of_the_same_study(make: Make) -> None:
     payload, intake = study_bytes(study), setup.curator.intake
     intake.accept(digest(payload), study, now)
     for other in respelled.respellings(payload).values():
-        envelope = seal(other, STUDY_TYPE, key_of("ada"))
+        envelope = sign_envelope(other, STUDY_TYPE, key_of("ada"))
         with pytest.raises(StudyRefusedError):
             intake.accept(digest(other), intake.authenticate(digest(other), envelope), now)
 
@@ -400,7 +398,7 @@ def forged_release(setup: Setup, study: str, **changes: Any) -> bytes:
     exact = job.procedure.summarise(job.study, job.table())
     release: Release = job.procedure.privatise(job.study, exact, SeededNoise(2))
     message = ReleaseMessage(study=study, party=CURATOR, release=release.model_copy(update=changes))
-    return seal(encode(message), RELEASE_TYPE, key_of(CURATOR))
+    return sign_envelope(encode(message), RELEASE_TYPE, key_of(CURATOR))
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,11 @@ from fault_world import key_of, sealed
 from own_time import require_a_stop_in_time, stop
 
 from tacit.setup.processes import free_ports
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.release import ReleaseMessage
+from tacit_protocol.messages.study import ReleaseMessage
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.signing.envelope import RELEASE_TYPE, open_envelope
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import RELEASE_TYPE, issue_token, open_envelope
 from tacit_services.agent.check import verify_ledger
 
 PATIENCE_S = 300.0

@@ -10,7 +10,7 @@ from curator_federation import OPERATOR, CuratorFederation, curator_federation
 from fault_world import NOW, key_of
 from fault_world import URL as TESTER_URL
 
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import issue_token
 from tacit_protocol.verification import verify_transcript
 
 

@@ -15,8 +15,8 @@ import pytest
 import sqlalchemy as sa
 from curator_world import COLUMNS, ROWS, CuratorWorld, problem
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.domain import Domain
+from tacit_protocol.signing import PrivateKey
 from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.source import Columns
 from tacit_services.agent.data.table import SourceTable

@@ -11,8 +11,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX
-from tacit_protocol.signing.keys import PrivateKey
-from tacit_protocol.signing.tokens import issue_token
+from tacit_protocol.signing import PrivateKey, issue_token
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.database import DatabaseUnavailableError, StorageFullError
 from tacit_services.shared.http_app import BearerToken, create_app, json_body, json_response

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic_settings import SettingsConfigDict
 
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 from tacit_services.shared.settings import ServiceSettings, SettingsError, read_private_key
 
 

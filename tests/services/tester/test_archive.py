@@ -15,7 +15,7 @@ from study_parties import MeanProcedure
 from tester_federation import URL, Federation, problem
 
 from tacit_protocol.messages.encoding import decode, encode_json
-from tacit_protocol.messages.transcript import Transcript
+from tacit_protocol.messages.study import Transcript
 from tacit_protocol.procedures import discovery
 from tacit_protocol.verification import verify_transcript
 from tacit_services.shared.database import run_transaction

@@ -13,11 +13,15 @@ from study_parties import study_bytes
 from tester_federation import Federation, problem
 
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.release import DeclineMessage
-from tacit_protocol.messages.study import CancellationMessage, Party
-from tacit_protocol.messages.transcript import Transcript
-from tacit_protocol.signing.envelope import CANCELLATION_TYPE, DECLINE_TYPE, STUDY_TYPE, payload_of, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.messages.study import CancellationMessage, DeclineMessage, Party, Transcript
+from tacit_protocol.signing import (
+    CANCELLATION_TYPE,
+    DECLINE_TYPE,
+    STUDY_TYPE,
+    PrivateKey,
+    payload_of,
+    sign_envelope,
+)
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.tester.archive import INDEX, Entry, open_archive, open_folder
@@ -31,7 +35,9 @@ BEFORE = Path(__file__).parent / "before_signed_endings"
 
 def put(federation: Federation, payload: bytes, key: PrivateKey | None = None) -> Any:
     signer = key or federation.parties.analyst
-    return federation.put(f"/v1/studies/{digest(payload)}", signer, seal(payload, STUDY_TYPE, signer))
+    return federation.put(
+        f"/v1/studies/{digest(payload)}", signer, sign_envelope(payload, STUDY_TYPE, signer)
+    )
 
 
 def test_a_study_gives_its_analyst_the_name_that_the_key_is_enrolled_by(federation: Federation) -> None:
@@ -85,7 +91,9 @@ def test_a_cancelled_study_verifies_by_its_analysts_signature_alone(federation: 
     data = transcript(federation, study)
     assert verify_transcript(data).verdict.outcome == "cancelled"
     own, other = parties.cancellation(study).decode(), parties.cancellation("ab" * 32).decode()
-    by_tester = seal(encode(CancellationMessage(study=study)), CANCELLATION_TYPE, parties.tester).decode()
+    by_tester = sign_envelope(
+        encode(CancellationMessage(study=study)), CANCELLATION_TYPE, parties.tester
+    ).decode()
     bare = retold(data, cancellation=None)
     assert "cancellation signed by its analyst" in fails(bare, "cancellation").reason
     assert verify_transcript(bare, cancellation=own).verdict.outcome == "cancelled"
@@ -118,9 +126,9 @@ def test_declines_are_signed_twice_and_none_can_be_removed_or_put_in(federation:
     fails(retold(data, declines={**held, "south": parties.decline(study, "south").decode()}), "decline")
     fails(retold(data, declines={"north": held["west"], "west": held["north"]}), "decline")
     message = encode(DeclineMessage(study=study, party="north"))
-    by_tester = seal(message, DECLINE_TYPE, parties.tester).decode()
+    by_tester = sign_envelope(message, DECLINE_TYPE, parties.tester).decode()
     fails(retold(data, declines={**held, "north": by_tester}), "decline")
-    respelt = seal(message + b" ", DECLINE_TYPE, parties.owners["north"]).decode()
+    respelt = sign_envelope(message + b" ", DECLINE_TYPE, parties.owners["north"]).decode()
     fails(retold(data, declines={**held, "north": respelt}), "decline")
 
 
@@ -131,7 +139,7 @@ def test_a_public_rule_is_shown_while_the_study_runs_and_verified_once_it_has_en
     path, key = f"/v1/studies/{study}/declines/north", parties.owners["north"]
     named = decode(DeclineMessage, payload_of(parties.decline(study, "north", "too-few-units")))
     for other in ("too-little-data", "budget-exceeded"):
-        forged = seal(encode(named).replace(b"too-few-units", other.encode()), DECLINE_TYPE, key)
+        forged = sign_envelope(encode(named).replace(b"too-few-units", other.encode()), DECLINE_TYPE, key)
         refused = federation.put(path, key, forged)
         assert problem(refused) == "malformed-message"
         assert other not in refused.text

@@ -10,10 +10,10 @@ from ended_studies import cancelled, incomplete
 from study_parties import MeanProcedure, Parties
 from tester_federation import Federation, problem
 
-from tacit_protocol.domain.columns import Domain, NumericColumn
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Owner
 from tacit_protocol.procedures import discovery
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import PrivateKey
 from tacit_protocol.verification import verify_transcript
 from tacit_services.shared.database import run_transaction
 from tacit_services.tester import studies as tester_studies

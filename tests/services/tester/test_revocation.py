@@ -9,9 +9,8 @@ from ended_studies import cancel, completed
 from tester_federation import Federation, problem
 
 from tacit_protocol.messages.encoding import decode, encode
-from tacit_protocol.messages.transcript import Transcript
-from tacit_protocol.signing.envelope import VERDICT_TYPE, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.messages.study import Transcript
+from tacit_protocol.signing import VERDICT_TYPE, PrivateKey, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.problem_responses import ProblemError
@@ -162,7 +161,9 @@ def test_a_verdict_cannot_blame_a_key_that_its_study_did_not_need(federation: Fe
     data = decode(Transcript, transcript(federation, study), size_bytes_max=2**28)
     verdict = federation.verdict(study)
     for names in (("south",), ("stranger",)):
-        lie = seal(encode(verdict.model_copy(update={"revoked": names})), VERDICT_TYPE, parties.tester)
+        lie = sign_envelope(
+            encode(verdict.model_copy(update={"revoked": names})), VERDICT_TYPE, parties.tester
+        )
         with pytest.raises(VerificationError, match="revoked key"):
             verify_transcript(encode(data.model_copy(update={"verdict": lie.decode()})))
 

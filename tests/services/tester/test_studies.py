@@ -11,10 +11,8 @@ from study_parties import Parties
 from tester_federation import Federation, problem
 
 from tacit_protocol.messages.encoding import decode, digest
-from tacit_protocol.messages.study import Owner, Party
-from tacit_protocol.messages.transcript import TRANSCRIPT_BYTES_MAX, Transcript
-from tacit_protocol.signing.envelope import RELEASE_TYPE, STUDY_TYPE, open_envelope, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX, Owner, Party, Transcript
+from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, PrivateKey, open_envelope, sign_envelope
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.roster import INVITATION_LIFE_S
 from tacit_services.tester.studies import DEADLINE_MAX_S
@@ -120,7 +118,7 @@ def test_the_same_study_again_changes_nothing(federation: Federation) -> None:
     assert federation.put(f"/v1/studies/{study}", parties.analyst, envelope).status_code == 201
     federation.now += 7200
     assert federation.put(f"/v1/studies/{study}", parties.analyst, envelope).status_code == 200
-    other = seal(
+    other = sign_envelope(
         open_envelope(envelope, STUDY_TYPE, parties.analyst.public_hex), STUDY_TYPE, parties.owners["north"]
     )
     assert problem(federation.put(f"/v1/studies/{study}", parties.analyst, other)) == "invalid-signature"

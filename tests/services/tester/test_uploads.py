@@ -8,8 +8,7 @@ import sqlalchemy as sa
 from study_parties import MeanProcedure
 from tester_federation import Federation, problem
 
-from tacit_protocol.signing.envelope import DECLINE_TYPE, RELEASE_TYPE, open_envelope, seal
-from tacit_protocol.signing.keys import PrivateKey
+from tacit_protocol.signing import DECLINE_TYPE, RELEASE_TYPE, PrivateKey, open_envelope, sign_envelope
 from tacit_services.shared.database import run_transaction
 
 CANARY = "canary-7391"
@@ -39,7 +38,7 @@ def test_the_key_of_the_studys_own_roster_decides(federation: Federation) -> Non
 def test_a_release_that_does_not_fit_is_refused(federation: Federation) -> None:
     study = federation.create()
     payload = _release_payload(federation, study).replace(b'"mean"', b'"mode"')
-    bad = seal(payload, RELEASE_TYPE, federation.parties.owners["north"])
+    bad = sign_envelope(payload, RELEASE_TYPE, federation.parties.owners["north"])
     response = federation.release(study, "north", envelope=bad)
     assert (response.status_code, problem(response)) == (422, "release-refused")
     assert federation.release(study, "north").status_code == 201, "a refusal leaves the place free"
@@ -68,7 +67,7 @@ def test_a_signed_but_malformed_payload_is_refused(federation: Federation, old: 
     study = federation.create()
     payload = _release_payload(federation, study)
     assert old in payload
-    envelope = seal(payload.replace(old, new), RELEASE_TYPE, federation.parties.owners["north"])
+    envelope = sign_envelope(payload.replace(old, new), RELEASE_TYPE, federation.parties.owners["north"])
     response = federation.release(study, "north", envelope=envelope)
     assert (response.status_code, problem(response)) == (400, "malformed-message")
     assert CANARY not in response.text
@@ -131,6 +130,8 @@ def test_a_declines_reason_cannot_be_chosen(federation: Federation) -> None:
     study = federation.create()
     key = federation.parties.owners["north"]
     payload = f'{{"format":"tacit/decline/1","party":"north","reason":"{CANARY}","study":"{study}"}}'.encode()
-    response = federation.put(f"/v1/studies/{study}/declines/north", key, seal(payload, DECLINE_TYPE, key))
+    response = federation.put(
+        f"/v1/studies/{study}/declines/north", key, sign_envelope(payload, DECLINE_TYPE, key)
+    )
     assert problem(response) == "malformed-message"
     assert CANARY not in response.text

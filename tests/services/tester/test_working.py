@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from study_parties import MeanProcedure
 from tester_federation import URL, Federation
 
-from tacit_services.tester.app import create_tester
+from tacit_services.tester.__main__ import create_tester
 from tacit_services.tester.settings import TesterSettings
 
 ONE_DATABASE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)

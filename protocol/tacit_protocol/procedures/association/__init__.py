@@ -14,11 +14,9 @@ import numpy as np
 from pydantic import BaseModel
 from scipy.special import ndtri
 
-from tacit_protocol.domain.table import Table
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.numerics.fieller import Effects
-from tacit_protocol.numerics.multiplicity import holm
+from tacit_protocol.domain import Table
+from tacit_protocol.messages.study import Owner, Release, Study
+from tacit_protocol.numerics.inference import Effects, holm
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError
 from tacit_protocol.privacy.guarantee import Guarantee
@@ -33,13 +31,7 @@ from tacit_protocol.procedures.association.release import (
     Sums,
     plan_of,
 )
-from tacit_protocol.procedures.association.statistic import (
-    Block,
-    block,
-    correlation,
-    estimated,
-    independent,
-)
+from tacit_protocol.procedures.association.statistic import Block, block, correlation, estimated, independent
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
@@ -67,8 +59,7 @@ from tacit_protocol.procedures.within_owners import (
 )
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.effects import Effect, effects_of, forest, number
-from tacit_protocol.verdicts.panels import RowsPanel
-from tacit_protocol.verdicts.words import Meaning, Work, either, joined
+from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
 
 PEARSON, RANKS = "Pearson correlation", "rank correlation"
 

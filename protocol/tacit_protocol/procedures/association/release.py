@@ -26,13 +26,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, Table
 from tacit_protocol.features.base import FloatMatrix, Rows
-from tacit_protocol.features.column_histograms import ColumnCells, ColumnHistograms, nearest_counts
+from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramCells, nearest_counts
 from tacit_protocol.features.moments import FeatureSums, sum_features
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.exact_sums import grid_bits, rounding_sensitivity
 from tacit_protocol.privacy.gaussian_mechanism import (
     SensitivityError,
@@ -100,7 +98,7 @@ class Grades:
     r: Floats
 
     @classmethod
-    def of(cls, cells: ColumnCells, noisy: Sequence[int], total: int, noise: float) -> "Grades":
+    def of(cls, cells: HistogramCells, noisy: Sequence[int], total: int, noise: float) -> "Grades":
         """Return the grades of a column whose noisy histogram should add up to ``total``.
 
         ``noise`` is the standard deviation of the noise on each of its numbers.
@@ -167,7 +165,7 @@ def squared_movement(columns: int) -> float:
 class Scores:
     """The scores of units, given every column's grades."""
 
-    def __init__(self, columns: Sequence[ColumnCells], grades: Sequence[Grades]) -> None:
+    def __init__(self, columns: Sequence[HistogramCells], grades: Sequence[Grades]) -> None:
         self._columns, self._grades = tuple(columns), tuple(grades)
         self._pairs = tuple(itertools.combinations(range(len(self._columns)), 2))
 

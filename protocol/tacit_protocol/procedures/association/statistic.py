@@ -26,8 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
-from tacit_protocol.numerics.common_effects import Estimated
-from tacit_protocol.numerics.fieller import Effects, Number, effects_of_numbers
+from tacit_protocol.numerics.inference import Effects, Estimated, Number, effects_of_numbers
 from tacit_protocol.procedures.association.release import (
     COLUMN_WEIGHTS,
     PAIR_WEIGHTS,

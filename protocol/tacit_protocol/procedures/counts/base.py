@@ -10,11 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import EncodedChunk, Table, encode
+from tacit_protocol.domain import Domain, EncodedChunk, Table, encode
 from tacit_protocol.features.cell_counts import CellCounts, CellGrid, count_cells
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import (
     CellNoise,
     DistributionError,
@@ -49,16 +47,10 @@ from tacit_protocol.procedures.counts.release import (
     counted_part,
     grid_of,
 )
-from tacit_protocol.procedures.populations import (
-    Columns,
-    EffectError,
-    Held,
-    Population,
-    rows_of,
-)
+from tacit_protocol.procedures.populations import Columns, EffectError, Held, Population, rows_of
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, Renderer, ShownTable, Source
-from tacit_protocol.verdicts.panels import (
+from tacit_protocol.verdicts.presentation import (
     BARS_MAX,
     BarsPanel,
     Floats,

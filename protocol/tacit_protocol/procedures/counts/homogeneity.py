@@ -21,8 +21,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import (
     NoisyTable,
     NuisanceNull,
@@ -55,8 +54,15 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.panels import RowsPanel
-from tacit_protocol.verdicts.words import CHI_SQUARED, NEW_CLASS, Meaning, Work, either, names_of
+from tacit_protocol.verdicts.presentation import (
+    CHI_SQUARED,
+    NEW_CLASS,
+    Meaning,
+    RowsPanel,
+    Work,
+    either,
+    names_of,
+)
 
 PAIRED_OWNERS_MAX = 10
 """Most owners that are compared in pairs: beyond 45 pairs, p-values of 1999 replicates say little."""

@@ -26,8 +26,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import (
     NoisyTable,
     NuisanceNull,
@@ -65,8 +64,15 @@ from tacit_protocol.procedures.counts.base import (
 from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of
-from tacit_protocol.verdicts.panels import RowsPanel
-from tacit_protocol.verdicts.words import CHI_SQUARED, NEW_CLASS, Meaning, Work, either, joined
+from tacit_protocol.verdicts.presentation import (
+    CHI_SQUARED,
+    NEW_CLASS,
+    Meaning,
+    RowsPanel,
+    Work,
+    either,
+    joined,
+)
 
 COLUMNS_MAX = 6
 """Most columns: 15 pairs, and tables whose margins still hold more than noise."""

@@ -12,8 +12,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 from tacit_protocol.procedures.base import (
     Fields,
@@ -34,8 +33,7 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.populations import Held, Measure, Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.panels import BarsPanel
-from tacit_protocol.verdicts.words import CHI_SQUARED, Meaning, Work, names_of
+from tacit_protocol.verdicts.presentation import CHI_SQUARED, BarsPanel, Meaning, Work, names_of
 
 ROWS_SHOWN = 60
 """Most cells of a table that the command prints."""

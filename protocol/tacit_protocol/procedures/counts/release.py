@@ -17,11 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, ValidationError
 
-from tacit_protocol.domain.columns import ColumnName
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import ColumnName, Table
 from tacit_protocol.features.cell_counts import CellCounts, CellGrid, sum_cells
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.accounting import fits, gaussian_mu
 from tacit_protocol.privacy.exact_sums import grid_bits

@@ -15,10 +15,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import PooledTable, Table
 from tacit_protocol.features.unit_gram import UnitRows, gather_units
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
@@ -65,7 +64,7 @@ from tacit_protocol.procedures.distance_correlation.statistic import correlation
 from tacit_protocol.procedures.joint_independence.statistic import permuted_feature_statistics
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable, interval_of, stated
-from tacit_protocol.verdicts.words import DISTANCE, PERMUTATION, TWO_PARTIES, Meaning, Work, either
+from tacit_protocol.verdicts.presentation import DISTANCE, PERMUTATION, TWO_PARTIES, Meaning, Work, either
 from tacit_protocol.workers import Workers, workers_of
 
 Floats = npt.NDArray[np.float64]

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import PooledTable, Table
 from tacit_protocol.features.choice import effects_by_default
 from tacit_protocol.features.moments import MEAN, read_second_moment
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
@@ -87,16 +86,19 @@ from tacit_protocol.procedures.means.max_form import max_null, named_groups
 from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test
 from tacit_protocol.procedures.populations import Difference, Population
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, stated
-from tacit_protocol.verdicts.panels import (
+from tacit_protocol.verdicts.presentation import (
     DRAWN_MAX,
+    KERNEL,
+    PERMUTATION,
     SIMULATED,
     WEIGHTED,
+    Meaning,
     Null,
     RowsPanel,
+    Work,
     from_draws,
     quadratic,
 )
-from tacit_protocol.verdicts.words import KERNEL, PERMUTATION, Meaning, Work
 from tacit_protocol.workers import Workers, workers_of
 
 

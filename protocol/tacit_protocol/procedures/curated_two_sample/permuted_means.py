@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.table import EncodedChunk, PooledTable
+from tacit_protocol.domain import EncodedChunk, PooledTable
 from tacit_protocol.features.base import FeatureMap, FloatMatrix
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.moments import UnitCountError, contributions

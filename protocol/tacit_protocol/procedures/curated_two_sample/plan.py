@@ -14,8 +14,7 @@ import numpy.typing as npt
 from pydantic import Field
 from scipy.special import ndtri
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.domain import Domain, PooledTable
 from tacit_protocol.features.additive import AdditiveRelease
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.choice import (

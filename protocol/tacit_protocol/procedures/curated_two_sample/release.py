@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve
 
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Table
 from tacit_protocol.features.additive import AdditiveRelease, AdditiveSums, pair_sensitivity
 from tacit_protocol.features.base import FeatureMap, FloatMatrix
 from tacit_protocol.features.mean_embedding import RawMeanEmbedding

@@ -16,11 +16,10 @@ from typing import Any, ClassVar
 
 from pydantic import BaseModel
 
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Table
 from tacit_protocol.features.aligned_sums import PROJECTIONS, ProjectedUnits
 from tacit_protocol.features.sketches import SketchSums
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
@@ -88,8 +87,18 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.procedures.relay import Combined, Relay
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable, interval_of, stated
-from tacit_protocol.verdicts.panels import WORK_MAX, Null, RowsPanel, from_draws
-from tacit_protocol.verdicts.words import DISTANCE, TWO_PARTIES, Meaning, Work, either, names_of
+from tacit_protocol.verdicts.presentation import (
+    DISTANCE,
+    TWO_PARTIES,
+    WORK_MAX,
+    Meaning,
+    Null,
+    RowsPanel,
+    Work,
+    either,
+    from_draws,
+    names_of,
+)
 
 MATCHED_BY_ORDER = "rows were matched by their order at either owner, which nothing has checked"
 """What a verdict says where owners did not compare digests of their units."""

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from tacit_protocol.messages.release import Release
+from tacit_protocol.messages.study import Release
 from tacit_protocol.numerics.noisy_tables import SimulatedTest
 from tacit_protocol.numerics.randomised_tables import StatedEstimate, independence_test, table_estimates
 from tacit_protocol.procedures.base import (
@@ -23,7 +23,7 @@ from tacit_protocol.procedures.distance_correlation.answers import AnswersPlan, 
 from tacit_protocol.procedures.distance_correlation.release import NULL_STREAM
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import Interval, PvalueVerdict, ShownTable, interval_of
-from tacit_protocol.verdicts.panels import Null, Row, RowsPanel, affordable, from_draws
+from tacit_protocol.verdicts.presentation import Null, Row, RowsPanel, affordable, from_draws
 
 SIGNAL_HOPELESS = 6.0
 """Of two equal columns: with less of noncentrality even they are found in less than half of all studies."""

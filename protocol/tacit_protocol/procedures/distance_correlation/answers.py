@@ -15,8 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, Table
 from tacit_protocol.features.aligned_sums import deal_out
 from tacit_protocol.features.private_cells import (
     QUANTILE_CELLS_MAX,
@@ -25,8 +24,7 @@ from tacit_protocol.features.private_cells import (
     answered_categories,
     read_units,
 )
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.randomised_tables import AnsweredTable
 from tacit_protocol.privacy.exact_sums import grid_bits
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError

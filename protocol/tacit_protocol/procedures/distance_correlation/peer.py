@@ -18,15 +18,10 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from tacit_protocol.features.aligned_sums import PROJECTIONS, ProjectedUnits
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN, projection_constant
 from tacit_protocol.privacy.exact_sums import GRID_BITS_MAX, rounding_sensitivity
-from tacit_protocol.privacy.gaussian_mechanism import (
-    SumPart,
-    check_layout,
-    release_sums,
-)
+from tacit_protocol.privacy.gaussian_mechanism import SumPart, check_layout, release_sums
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import ReleaseError, StudyError, common_fields, row_warnings
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan, blocks_of

@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
 from tacit_protocol.features.sketches import BucketDesign, DesignError, SketchRelease
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, PartyName, Study
+from tacit_protocol.messages.study import Owner, PartyName, Release, Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN
 from tacit_protocol.privacy.gaussian_mechanism import SumPart, check_layout, gaussian_guarantee, mu_of
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
@@ -29,7 +28,7 @@ from tacit_protocol.procedures.base import (
     parse_parameters,
     public_seed,
 )
-from tacit_protocol.signing.sealing import SealError, require_certified
+from tacit_protocol.signing import SealError, require_certified
 from tacit_protocol.strict import StrictModel
 
 FREQUENCIES = 4

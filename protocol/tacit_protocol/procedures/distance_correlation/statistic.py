@@ -20,8 +20,7 @@ from tacit_protocol.features.aligned_sums import PROJECTIONS
 from tacit_protocol.features.base import FloatMatrix
 from tacit_protocol.features.brownian import frequencies
 from tacit_protocol.features.sketches import BucketDesign, Side, SketchRelease
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.distance_covariance import (
     distance_covariance_sqr,
     distance_variance_sqr,

@@ -16,11 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 from pydantic import BaseModel
 
-from tacit_protocol.domain.columns import NumericColumn
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import NumericColumn, PooledTable, Table
 from tacit_protocol.features.moments import MEAN, FeatureSums
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
@@ -63,8 +61,7 @@ from tacit_protocol.procedures.embedding_release.verdict import (
 )
 from tacit_protocol.procedures.populations import Columns, Held, Population, Records
 from tacit_protocol.verdicts.base import BaseVerdict
-from tacit_protocol.verdicts.panels import BarsPanel
-from tacit_protocol.verdicts.words import DATABASE, OWNERS_NAMED_MAX, Meaning, Work, joined
+from tacit_protocol.verdicts.presentation import DATABASE, OWNERS_NAMED_MAX, BarsPanel, Meaning, Work, joined
 
 __all__ = ["CELLS_MAX", "EmbeddingRelease", "EmbeddingReleaseVerdict", "features_of", "plan_of"]
 

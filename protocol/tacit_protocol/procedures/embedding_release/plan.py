@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tacit_protocol.domain.columns import COLUMNS_MAX, ColumnName, Domain
+from tacit_protocol.domain import COLUMNS_MAX, ColumnName, Domain
 from tacit_protocol.features.base import FeatureMap, FloatMatrix
 from tacit_protocol.features.choice import FEATURES_DEFAULT, LocationRow, idle_parameter
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier

@@ -15,8 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Domain, Table
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.column_histograms import ColumnHistograms, Integers
 from tacit_protocol.features.kernels import ProductKernel
@@ -29,8 +28,7 @@ from tacit_protocol.features.moments import (
     sum_features,
     sum_sensitivity,
 )
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.exact_sums import grid_bits, rounding_sensitivity
 from tacit_protocol.privacy.gaussian_mechanism import (
     LayoutError,

@@ -11,14 +11,13 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain
+from tacit_protocol.domain import CategoricalColumn, Domain
 from tacit_protocol.features.cell_counts import MISSING, OTHER
-from tacit_protocol.features.column_histograms import ColumnCells, ColumnHistograms
+from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramCells
 from tacit_protocol.features.kernels import RandomFourier
 from tacit_protocol.features.mean_embedding import Locations, decode_locations, draw_locations
 from tacit_protocol.features.moments import MEAN
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, half_width
 from tacit_protocol.numerics.simplex_weights import fit_simplex
 from tacit_protocol.procedures.base import ReleaseError
@@ -32,7 +31,7 @@ from tacit_protocol.procedures.embedding_release.release import (
     noisy_shares,
 )
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.panels import COLUMN_BINS_MAX, Bar, BarsPanel, Floats, bar, largest
+from tacit_protocol.verdicts.presentation import COLUMN_BINS_MAX, Bar, BarsPanel, Floats, bar, largest
 
 NEAR = 1e-4
 """Rounding of a scaled whole number is far below this; half-way between two lies far above."""
@@ -282,7 +281,7 @@ def _bins(
     return tuple(edges), bars
 
 
-def _gathered(cells: ColumnCells, shares: Floats) -> list[tuple[str, float]]:
+def _gathered(cells: HistogramCells, shares: Floats) -> list[tuple[str, float]]:
     """Return the shares of the values with a cell of their own: the bounds, where others are moved to."""
     column = cells.column
     if isinstance(column, CategoricalColumn):

@@ -14,14 +14,10 @@ import numpy as np
 from pydantic import BaseModel
 from scipy.special import ndtri
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, NumericColumn
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn, Table
 from tacit_protocol.features.moments import MEAN, FeatureSums
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.numerics.common_effects import estimated
-from tacit_protocol.numerics.fieller import Effects
-from tacit_protocol.numerics.multiplicity import holm
+from tacit_protocol.messages.study import Owner, Release, Study
+from tacit_protocol.numerics.inference import Effects, estimated, holm
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import (
     LayoutError,
@@ -78,8 +74,7 @@ from tacit_protocol.procedures.within_owners import (
 )
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.effects import Effect, effects_of, forest
-from tacit_protocol.verdicts.panels import RowsPanel
-from tacit_protocol.verdicts.words import Meaning, Work, either, joined
+from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
 
 
 class ComparedColumn(TestedPart):

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, ColumnName, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, ColumnName, NumericColumn
 from tacit_protocol.features.base import FloatMatrix, Rows
 from tacit_protocol.features.moments import MomentRelease, MomentShares
 from tacit_protocol.messages.study import Study

@@ -28,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import chdtrc
 
-from tacit_protocol.numerics.fieller import Effects, Number, effects_of_numbers
+from tacit_protocol.numerics.inference import Effects, Number, effects_of_numbers
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
 
 Floats = npt.NDArray[np.float64]

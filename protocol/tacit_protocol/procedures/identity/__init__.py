@@ -16,11 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from tacit_protocol.domain.columns import Column
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Column, Table
 from tacit_protocol.features.cell_counts import CellCounts, sum_cells
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import SUM_TOLERANCE
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE
@@ -55,8 +53,20 @@ from tacit_protocol.procedures.identity.release import (
 )
 from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.panels import Null, RowsPanel, affordable, chi_square, from_draws
-from tacit_protocol.verdicts.words import CHI_SQUARED, NEW_CLASS, PRIVIT, Meaning, Work, either, names_of
+from tacit_protocol.verdicts.presentation import (
+    CHI_SQUARED,
+    NEW_CLASS,
+    PRIVIT,
+    Meaning,
+    Null,
+    RowsPanel,
+    Work,
+    affordable,
+    chi_square,
+    either,
+    from_draws,
+    names_of,
+)
 
 STATISTIC = "statistic"
 """Name of the noisy statistic in a release of privit-laplace."""

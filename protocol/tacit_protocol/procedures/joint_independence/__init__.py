@@ -20,12 +20,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain.columns import ColumnName
-from tacit_protocol.domain.table import PooledTable, Table
+from tacit_protocol.domain import ColumnName, PooledTable, Table
 from tacit_protocol.features.kernels import BANDWIDTH_MAX, DistanceKernel, LinearKernel, ProductKernel
 from tacit_protocol.features.unit_gram import EvaluatedKernel, KernelMixture, UnitGram, UnitRows, gather_units
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.laplace_mechanism import StatisticError, laplace_sum_guarantee
@@ -85,8 +83,16 @@ from tacit_protocol.procedures.joint_independence.statistic import permuted_stat
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.panels import Critical, Null
-from tacit_protocol.verdicts.words import JOINT, PERMUTATION, Meaning, Work, either, joined
+from tacit_protocol.verdicts.presentation import (
+    JOINT,
+    PERMUTATION,
+    Critical,
+    Meaning,
+    Null,
+    Work,
+    either,
+    joined,
+)
 from tacit_protocol.workers import Workers, workers_of
 
 PERMUTATIONS_DEFAULT = 999

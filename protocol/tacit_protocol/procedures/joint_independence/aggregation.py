@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import gammaln, nbdtr, xlogy
 
-from tacit_protocol.numerics.multiplicity import PVALUE_MIN
+from tacit_protocol.numerics.inference import PVALUE_MIN
 from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE
 from tacit_protocol.privacy.guarantee import Guarantee, LaplaceEvent, NoisyVector
 from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic

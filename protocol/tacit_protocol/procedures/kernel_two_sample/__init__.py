@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from tacit_protocol.domain.table import Table
+from tacit_protocol.domain import Table
 from tacit_protocol.features.additive import (
     AdditiveFeatures,
     AdditiveRelease,
@@ -26,8 +26,7 @@ from tacit_protocol.features.additive import (
 )
 from tacit_protocol.features.choice import effects_by_default
 from tacit_protocol.features.moments import DIAGONAL, MEAN, FeatureSums, MomentRelease, read_second_moment
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
@@ -99,17 +98,21 @@ from tacit_protocol.verdicts.effects import (
     summaries_table,
     told_between,
 )
-from tacit_protocol.verdicts.panels import (
+from tacit_protocol.verdicts.presentation import (
     DRAWN_MAX,
+    KERNEL,
     SIMULATED,
     WEIGHTED,
+    Meaning,
     Null,
     RowsPanel,
+    Work,
     chi_square,
+    either,
     from_draws,
+    names_of,
     quadratic,
 )
-from tacit_protocol.verdicts.words import KERNEL, Meaning, Work, either, names_of
 
 NULL_STREAM = 2
 """Spawn key under the study's seed of simulated null distributions; public choices have another."""

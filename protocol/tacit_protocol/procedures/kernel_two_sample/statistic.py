@@ -17,10 +17,10 @@ from typing import Literal
 import numpy as np
 from scipy.special import chdtrc, chdtri, chndtr, ndtr, ndtri
 
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.features.additive import AdditiveFeatures, FewFeatures
 from tacit_protocol.features.mean_embedding import RawMeanEmbedding, WhitenedMeanEmbedding, decode_locations
-from tacit_protocol.numerics.multiplicity import PVALUE_MIN, holm
+from tacit_protocol.numerics.inference import PVALUE_MIN, holm
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
 from tacit_protocol.procedures.means.effects import OWNERS_COMPARED_MAX, squared_lengths
 from tacit_protocol.procedures.means.max_form import (

@@ -21,15 +21,9 @@ from functools import cached_property, lru_cache, partial
 import numpy as np
 from scipy.special import ndtri
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.features.additive import AdditiveFeatures, FewFeatures
-from tacit_protocol.numerics.common_effects import (
-    Estimated,
-    estimated,
-    root_intervals,
-    spread_difference,
-)
-from tacit_protocol.numerics.fieller import Effects
+from tacit_protocol.numerics.inference import Effects, Estimated, estimated, root_intervals, spread_difference
 from tacit_protocol.privacy.k_norm_mechanism import KNormLaw
 from tacit_protocol.procedures.means.max_form import GroupResult
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatMatrix, FloatVector, PrivateMeans

@@ -14,13 +14,13 @@ from typing import Literal
 import numpy as np
 from scipy.special import chdtrc
 
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.features.additive import AdditiveFeatures, Coordinate
-from tacit_protocol.numerics.multiplicity import PVALUE_MIN, holm, sidak
+from tacit_protocol.numerics.inference import PVALUE_MIN, holm, sidak
 from tacit_protocol.privacy.k_norm_mechanism import KNormLaw
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatMatrix, FloatVector, PrivateMeans
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.panels import Critical, Null, chi_square_quantile, largest_of
+from tacit_protocol.verdicts.presentation import Critical, Null, chi_square_quantile, largest_of
 
 
 def additive_variances(features: AdditiveFeatures, means: PrivateMeans) -> FloatMatrix:

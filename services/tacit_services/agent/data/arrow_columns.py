@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tacit_protocol.domain.table import DictionaryValues
+from tacit_protocol.domain import DictionaryValues
 from tacit_services.agent.data.source import DataError
 
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"

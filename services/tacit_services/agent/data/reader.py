@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import EncodedChunk, RawColumn, encode
+from tacit_protocol.domain import Domain, EncodedChunk, RawColumn, encode
 from tacit_protocol.messages.alignment import AlignmentError, UnitKey, canonical_id
 from tacit_protocol.workers import ONE_WORKER, Workers
 from tacit_services.agent.data.arrow_columns import UNDECODED, is_bytes, numbers, text

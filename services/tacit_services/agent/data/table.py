@@ -18,8 +18,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain
-from tacit_protocol.domain.table import EncodedChunk, Reduction, encode_categorical
+from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, Reduction, encode_categorical
 from tacit_protocol.features.cell_counts import CellGrid
 from tacit_protocol.workers import ONE_WORKER, Workers
 from tacit_services.agent.data.arrow_columns import text
@@ -187,7 +186,7 @@ PARTS_PER_WORKER = 4
 
 
 class SourceTable:
-    """A source encoded in a study's domain; implements :class:`~tacit_protocol.domain.table.Table`.
+    """A source encoded in a study's domain; implements :class:`~tacit_protocol.domain.Table`.
 
     ``ordered`` gives units their places in the order of their hashes, for a ``hasher`` that two owners share.
     Eight bytes for each unit are then kept. ``workers`` compute the sums over the table. ``draw`` (64 bits)

@@ -9,7 +9,7 @@ from made_studies import made_study
 
 import tacit.local
 from tacit.errors import InputError
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.procedures.base import Rereads, StudyError
 from tacit_protocol.procedures.discovery import procedure_named
 

@@ -8,11 +8,9 @@ import pytest
 from made_studies import made_study, release_of, releases_of
 from two_sample_cases import MemoryTable
 
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
-from tacit_protocol.domain.table import encode
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn, encode
 from tacit_protocol.features.cell_counts import CellCounts
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, reread

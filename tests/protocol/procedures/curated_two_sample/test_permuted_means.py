@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from two_sample_cases import MemoryTable, domain_of
 
-from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.domain import PooledTable
 from tacit_protocol.features.additive import ColumnWise
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.moments import UnitCountError

@@ -9,8 +9,7 @@ from made_studies import release_of, uniform
 from two_sample_cases import MemoryTable, SeededNoise, domain_of, numbers
 from two_sample_cases import study_of as owners_study
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.domain import Domain, PooledTable
 from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample

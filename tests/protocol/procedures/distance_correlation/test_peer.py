@@ -11,27 +11,28 @@ from peer_world import PROCEDURE, RECEIVER, SENDER, GaussianNoise, peer_study
 from two_sample_cases import MemoryTable
 
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.release import (
+from tacit_protocol.messages.study import (
     Receipt,
     Release,
     ReleaseMessage,
     SealedPackage,
     SealedRelease,
+    Study,
+    Transcript,
+    VerdictMessage,
     ciphertext_digest,
 )
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import Transcript, VerdictMessage
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import exact_covariance, influences
 from tacit_protocol.procedures.relay import Combined, conclude
-from tacit_protocol.signing.envelope import (
+from tacit_protocol.signing import (
     RECEIPT_TYPE,
     RELEASE_TYPE,
     SEALED_RELEASE_TYPE,
     VERDICT_TYPE,
-    seal,
+    sign_envelope,
 )
 from tacit_protocol.verification import VerificationError, verify_transcript
 
@@ -173,14 +174,14 @@ def transcript(given: dict[str, Any], **changes: Any) -> bytes:
         software="tests",
     )
     envelopes = {
-        SENDER: seal(found["statement"], SEALED_RELEASE_TYPE, key_of(SENDER)),
-        RECEIVER: seal(found["answer"], found["kind"], key_of(RECEIVER)),
+        SENDER: sign_envelope(found["statement"], SEALED_RELEASE_TYPE, key_of(SENDER)),
+        RECEIVER: sign_envelope(found["answer"], found["kind"], key_of(RECEIVER)),
     }
     return encode(
         Transcript(
             study=found["study"].decode(),
             releases={name: envelope.decode() for name, envelope in envelopes.items()},
-            verdict=seal(encode(verdict), VERDICT_TYPE, key_of("tester")).decode(),
+            verdict=sign_envelope(encode(verdict), VERDICT_TYPE, key_of("tester")).decode(),
         )
     )
 

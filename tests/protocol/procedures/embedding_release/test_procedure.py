@@ -8,11 +8,9 @@ import pytest
 from made_studies import Drawing
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of, releases_of, study_of
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.domain import Domain, PooledTable
 from tacit_protocol.features.moments import MEAN
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Party, Study
+from tacit_protocol.messages.study import Party, Release, Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of, plan_of

@@ -10,9 +10,8 @@ from two_sample_cases import MemoryTable
 
 import tacit.local
 from tacit.errors import InputError, StudyRefusedError
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk
-from tacit_protocol.numerics.common_effects import estimated
+from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, NumericColumn
+from tacit_protocol.numerics.inference import estimated
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.base import Rereads, StudyError
 from tacit_protocol.procedures.discovery import procedure_named

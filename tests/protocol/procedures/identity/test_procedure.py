@@ -8,9 +8,8 @@ import pytest
 from made_studies import made_study, release_of
 from two_sample_cases import MemoryTable
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Owner, Party, Study
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.accounting import epsilon_spent
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise

@@ -9,7 +9,7 @@ import pytest
 from made_studies import made_study, rows_table
 from two_sample_cases import SeededNoise, domain_of
 
-from tacit_protocol.domain.table import PooledTable
+from tacit_protocol.domain import PooledTable
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures import joint_independence

@@ -10,8 +10,7 @@ from threadpoolctl import threadpool_limits
 from two_sample_cases import MemoryTable, SeededNoise, domain_of
 
 from tacit_protocol.features.unit_gram import gather_units
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.permutation_test import permutation_decision
 from tacit_protocol.procedures import joint_independence

@@ -7,7 +7,7 @@ import pytest
 from made_studies import uniform
 from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of, study_of, verdict_of
 
-from tacit_protocol.domain.columns import Domain
+from tacit_protocol.domain import Domain
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, TwoSampleResult
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from two_sample_cases import MemoryTable, SeededNoise, domain_of, numbers, releases_of, study_of
 
-from tacit_protocol.domain.columns import Domain
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.domain import Domain
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread

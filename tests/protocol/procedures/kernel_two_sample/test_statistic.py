@@ -8,7 +8,7 @@ from noisy_moments import noisy_covariance, null_means, spectra, symmetric_noise
 from planted import with_mistake
 from scipy import stats
 
-from tacit_protocol.numerics.multiplicity import holm
+from tacit_protocol.numerics.inference import holm
 from tacit_protocol.numerics.quadratic_forms import survival
 from tacit_protocol.procedures.kernel_two_sample import statistic
 from tacit_protocol.procedures.kernel_two_sample.statistic import (

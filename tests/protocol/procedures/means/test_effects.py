@@ -9,8 +9,7 @@ import pytest
 from planted import with_mistake
 from scipy import stats
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.domain.table import EncodedChunk
+from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.features.additive import AdditiveFeatures, default_choice
 from tacit_protocol.procedures.means import effects
 from tacit_protocol.procedures.means.max_form import GroupResult

@@ -13,15 +13,16 @@ from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of
 
 from tacit_protocol.features.brownian import BrownianColumns, numeric_block
 from tacit_protocol.features.sketches import SketchRelease
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation.release import DESIGN_STREAM, public_generator
 from tacit_protocol.procedures.distance_correlation.statistic import Permutations, Side
-from tacit_protocol.procedures.screening import Screening, ScreeningVerdict
-from tacit_protocol.procedures.screening.release import PAIRS_MAX, screening_plan
-from tacit_protocol.procedures.screening.statistic import (
+from tacit_protocol.procedures.screening import (
+    PAIRS_MAX,
+    Screening,
+    ScreeningVerdict,
     false_discovery_values,
+    screening_plan,
     screening_tests,
     unbiased_covariance_sqr,
 )

@@ -7,11 +7,11 @@ import pytest
 from made_studies import made_study
 
 import tacit.local
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.stratified_table.statistic import (
+from tacit_protocol.procedures.stratified_table import (
     SCORES,
     Strata,
     fourfold,

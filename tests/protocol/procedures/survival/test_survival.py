@@ -9,11 +9,11 @@ from made_studies import made_study
 
 import tacit.local
 from tacit.errors import InputError, StudyRefusedError
-from tacit_protocol.domain.columns import CategoricalColumn, Column, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.survival.statistic import (
+from tacit_protocol.procedures.survival import (
     Times,
     at_risk,
     curve,

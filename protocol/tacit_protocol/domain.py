@@ -1,23 +1,113 @@
-"""Encoded tables: what a procedure sees of an owner's rows, chunk by chunk, and how raw columns are encoded.
+"""Public bounds and levels of columns, functions of the study alone; and the tables encoded by them.
 
-Every row is treated by itself: how one is encoded depends on no other, nor on how rows are cut into chunks.
-The sensitivities of every procedure rest on that.
+A procedure sees an owner's rows as an encoded table, chunk by chunk. Every row is treated by itself: how one
+is encoded depends on no other, nor on how rows are cut into chunks. The sensitivities of every procedure rest
+on that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Annotated, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field, model_validator
 
-from tacit_protocol.domain.columns import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.strict import Egress, StrictModel
 from tacit_protocol.workers import Workers, workers_of
+
+LEVELS_MAX = 1000
+"""Most levels of one categorical column: each is a coordinate of every owner's release."""
+
+COLUMNS_MAX = 1000
+"""Most columns of one study: bounds what a study can make an agent compute."""
+
+STATED = Egress("public", "tacit_protocol.domain:Domain", "the analyst states it, never taken from data")
+
+ColumnName = Annotated[str, Field(min_length=1, max_length=128)]
+Level = Annotated[str, Field(min_length=1, max_length=128)]
+
+
+class NumericColumn(StrictModel):
+    """A numeric column with public bounds.
+
+    Values are clipped to [``lower``, ``upper``], then scaled to [0, 1]. A missing value (null, NaN or an
+    infinity) becomes ``missing``, by default the middle of the bounds.
+    """
+
+    egress: ClassVar = STATED
+
+    kind: Literal["numeric"] = "numeric"
+    name: ColumnName
+    lower: float
+    upper: float
+    missing: float | None = None
+
+    @model_validator(mode="after")
+    def _bounds_are_ordered(self) -> Self:
+        if not self.lower < self.upper:
+            raise ValueError("lower must be less than upper")
+        if self.upper - self.lower == float("inf"):
+            raise ValueError("upper - lower must be finite")
+        if self.missing is not None and not self.lower <= self.missing <= self.upper:
+            raise ValueError("missing must lie within the bounds")
+        return self
+
+
+class CategoricalColumn(StrictModel):
+    """A categorical column with a public list of levels.
+
+    It has ``len(levels) + 2`` categories: the levels, one for every value that is not listed, and one for
+    missing values.
+    """
+
+    egress: ClassVar = STATED
+
+    kind: Literal["categorical"] = "categorical"
+    name: ColumnName
+    levels: Annotated[tuple[Level, ...], Field(min_length=1, max_length=LEVELS_MAX)]
+
+    @model_validator(mode="after")
+    def _levels_are_distinct(self) -> Self:
+        if len(set(self.levels)) != len(self.levels):
+            raise ValueError("levels must be distinct")
+        return self
+
+    @property
+    def categories(self) -> int:
+        """Number of categories: the levels, "other" and "missing"."""
+        return len(self.levels) + 2
+
+
+Column = Annotated[NumericColumn | CategoricalColumn, Field(discriminator="kind")]
+
+
+class Domain(StrictModel):
+    """The columns a study uses, in order, with their public bounds and levels."""
+
+    columns: Annotated[tuple[Column, ...], Field(min_length=1, max_length=COLUMNS_MAX)]
+
+    @model_validator(mode="after")
+    def _names_are_distinct(self) -> Self:
+        names = [column.name for column in self.columns]
+        if len(set(names)) != len(names):
+            raise ValueError("column names must be distinct")
+        return self
+
+    @property
+    def numeric(self) -> tuple[NumericColumn, ...]:
+        """The numeric columns, in the study's order."""
+        return tuple(c for c in self.columns if isinstance(c, NumericColumn))
+
+    @property
+    def categorical(self) -> tuple[CategoricalColumn, ...]:
+        """The categorical columns, in the study's order."""
+        return tuple(c for c in self.columns if isinstance(c, CategoricalColumn))
 
 
 @dataclass(frozen=True)
 class EncodedChunk:
-    """Rows encoded in a :class:`~tacit_protocol.domain.columns.Domain`.
+    """Rows encoded in a :class:`~tacit_protocol.domain.Domain`.
 
     ``numeric`` is (rows, numeric columns) float64 in [0, 1]; ``categorical`` is (rows, categorical columns)
     int32 category codes. ``unit`` is None where every row is its own privacy unit; otherwise it is (rows,)
@@ -212,7 +302,7 @@ def encode(
 ) -> EncodedChunk:
     """Encode raw columns, all of the same length, keyed by column name.
 
-    ``unit`` and ``units`` are as in :class:`~tacit_protocol.domain.table.EncodedChunk`. The encoded arrays
+    ``unit`` and ``units`` are as in :class:`~tacit_protocol.domain.EncodedChunk`. The encoded arrays
     are in column order (Fortran), which is how they are written and how matrix products read them fastest.
     """
     rows = len(next(iter(columns.values())))

@@ -4,8 +4,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tacit_protocol.domain.columns import CategoricalColumn, NumericColumn
-from tacit_protocol.domain.table import DictionaryValues, encode_categorical, encode_numeric
+from tacit_protocol.domain import (
+    CategoricalColumn,
+    DictionaryValues,
+    NumericColumn,
+    encode_categorical,
+    encode_numeric,
+)
 
 any_float = st.floats(allow_nan=True, allow_infinity=True)
 finite = st.floats(allow_nan=False, allow_infinity=False, min_value=-1e300, max_value=1e300)

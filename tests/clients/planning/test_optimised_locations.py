@@ -6,19 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tacit.planning.locations import Choices, Form, FrequencyChoices, LocationChoices, PlannedTest, PublicRows
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import (
     RawMeanEmbedding,
     SmoothCharacteristic,
     WhitenedMeanEmbedding,
-)
-from tacit_protocol.features.optimised_locations import (
-    Choices,
-    Form,
-    FrequencyChoices,
-    LocationChoices,
-    PlannedTest,
-    PublicRows,
 )
 from tacit_protocol.procedures.means.private_means import FloatMatrix, FloatVector
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tacit_protocol.numerics.multiplicity import holm, sidak
+from tacit_protocol.numerics.inference import holm, sidak
 
 pvalues = st.lists(st.floats(1e-12, 1.0), min_size=1, max_size=6)
 

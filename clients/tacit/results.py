@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from html import escape
 from itertools import cycle, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import PrivateAttr
 
 from tacit.atomic_write import written_whole
+from tacit.database.released import ReleasedDatabase, databases_of, only_database
 from tacit.errors import InputError, PlottingError, VerificationFailedError
-from tacit.results.database import DatabaseResult
-from tacit.results.screening import ScreeningResult
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
-from tacit_protocol.messages.transcript import VerdictMessage
+from tacit_protocol.messages.study import Release, Study, VerdictMessage
 from tacit_protocol.procedures.association import AssociationResult
 from tacit_protocol.procedures.counts.base import NoisyTables
 from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
@@ -30,18 +31,19 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.answered import AnsweredCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import PeerResult
+from tacit_protocol.procedures.embedding_release.verdict import EmbeddingReleaseVerdict
 from tacit_protocol.procedures.group_comparison import GroupComparisonResult
 from tacit_protocol.procedures.identity import IdentityResult
 from tacit_protocol.procedures.joint_independence import JointIndependenceResult
 from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
 from tacit_protocol.procedures.kernel_two_sample.statistic import LocationComparison
 from tacit_protocol.procedures.means.max_form import Comparison
-from tacit_protocol.procedures.screening import ScreenedColumn
+from tacit_protocol.procedures.screening import ScreenedColumn, ScreeningVerdict
 from tacit_protocol.procedures.stratified_table import StratifiedTableResult
 from tacit_protocol.procedures.survival import SurvivalCurve, SurvivalResult
 from tacit_protocol.reporting.charts import Chart, Panel, chart_of, panels_of, short
 from tacit_protocol.reporting.report import Reported, report_html
-from tacit_protocol.reporting.svg import COLOURS, stacked_svg
+from tacit_protocol.reporting.svg import COLOURS, stacked_documents, stacked_svg
 from tacit_protocol.terminal import printable
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, ProcedureResult, Source
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
 
 __all__ = [
     "AnsweredCorrelationResult",
@@ -239,11 +242,6 @@ Result = BaseVerdict
 
 RENDERING = Rendering()
 
-SDK_RESULTS: Mapping[type[BaseVerdict], type[BaseVerdict]] = {
-    model.__mro__[1]: model for model in (DatabaseResult, ScreeningResult)
-}
-"""What the SDK makes of verdicts that can do more with it than they state."""
-
 
 def result_of(
     study: Study,
@@ -367,3 +365,211 @@ class PeerOutcome:
 
     def __str__(self) -> str:
         return f"the receiver: {self.finding}; everybody: {self.stated}"
+
+
+Floats = npt.NDArray[np.float64]
+
+PROJECTIONS_MAX = 2000
+"""Most alternating projections: they converge linearly, and a matrix of 128 columns takes some hundreds."""
+
+CONVERGED = 1e-10
+"""Change of the matrix, relative to its norm, at which projections stop."""
+
+HALVINGS = 50
+"""Halvings of [0, 1] that find a correlation: to 1e-15."""
+
+
+@dataclass(frozen=True)
+class CorrelationMatrix:
+    """A correlation matrix, (p, p), with its columns' names: unit diagonal, positive semidefinite."""
+
+    columns: tuple[str, ...]
+    values: Floats
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return it as a data frame. Raises ImportError where pandas is not installed."""
+        import pandas as pd  # noqa: PLC0415 (optional)
+
+        return pd.DataFrame(self.values, index=list(self.columns), columns=list(self.columns))
+
+
+def nearest_correlation(matrix: Floats) -> Floats:
+    """Return the correlation matrix nearest to a symmetric one, (p, p), in the Frobenius norm.
+
+    Alternating projections with Dykstra's correction (Higham, IMA Journal of Numerical Analysis 22, 2002).
+
+    >>> nearest_correlation(np.array([[1, 0.9, -0.9], [0.9, 1, 0.9], [-0.9, 0.9, 1]])).round(3)[0]
+    array([ 1. ,  0.5, -0.5])
+    """
+    found, correction = np.array(matrix, dtype=np.float64), np.zeros(matrix.shape)
+    for _ in range(PROJECTIONS_MAX):
+        shifted = found - correction
+        values, vectors = np.linalg.eigh(shifted)
+        semidefinite = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        correction = semidefinite - shifted
+        before, found = found, semidefinite.copy()
+        np.fill_diagonal(found, 1.0)
+        if np.linalg.norm(found - before) <= CONVERGED * np.linalg.norm(found):
+            break
+    # The last projection leaves eigenvalues a hair below 0: one more, scaled back to a unit diagonal.
+    values, vectors = np.linalg.eigh(found)
+    semidefinite = (vectors * np.maximum(values, 0.0)) @ vectors.T
+    roots = np.sqrt(np.diagonal(semidefinite))
+    scaled = semidefinite / np.outer(roots, roots)
+    np.fill_diagonal(scaled, 1.0)
+    return np.asarray((scaled + scaled.T) / 2)
+
+
+def normal_distance_correlation(correlation: npt.ArrayLike) -> Floats:
+    """Return the distance correlation of two jointly normal variables with these correlations, in [-1, 1].
+
+    Szekely, Rizzo and Bakirov, Annals of Statistics 35 (2007), theorem 7.
+
+    >>> float(normal_distance_correlation(1.0)), round(float(normal_distance_correlation(0.5)), 4)
+    (1.0, 0.4541)
+    """
+    r = np.abs(np.asarray(correlation, dtype=np.float64))
+    squared = (r * np.arcsin(r) + np.sqrt(1 - r**2) - r * np.arcsin(r / 2) - np.sqrt(4 - r**2) + 1) / (
+        1 + np.pi / 3 - np.sqrt(3)
+    )
+    # Near 0 the terms cancel to a few 1e-16 about 0.
+    return np.asarray(np.sqrt(np.clip(squared, 0.0, 1.0)))
+
+
+def normal_correlation(distance_correlation: npt.ArrayLike) -> Floats:
+    """Return the correlations of jointly normal variables that have these signed distance correlations.
+
+    The inverse of :func:`normal_distance_correlation`, with the sign given: valid where margins are normal,
+    and not otherwise.
+    """
+    signed = np.asarray(distance_correlation, dtype=np.float64)
+    target = np.abs(signed)
+    low, high = np.zeros(signed.shape), np.ones(signed.shape)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        above = normal_distance_correlation(middle) >= target
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return np.asarray(np.sign(signed) * high)
+
+
+def symmetric(below: npt.ArrayLike, columns: int) -> Floats:
+    """Put entries below the diagonal, row by row, into a symmetric matrix with unit diagonal."""
+    matrix = np.eye(columns)
+    rows, places = np.tril_indices(columns, -1)
+    matrix[rows, places] = matrix[places, rows] = np.asarray(below, dtype=np.float64)
+    return matrix
+
+
+def filled(matrix: Floats, unknown: float | None) -> Floats:
+    """Return the matrix with ``unknown`` where it is nan; raises InputError where there is nothing to put."""
+    gaps = np.isnan(matrix)
+    if not gaps.any():
+        return matrix
+    if unknown is None:
+        raise InputError(
+            "some columns' own variances are lost in the noise: pass unknown=0 to take them as uncorrelated, "
+            "or leave those columns out of the study"
+        )
+    return np.where(gaps, unknown, matrix)
+
+
+class ScreeningResult(ScreeningVerdict):
+    """Outcome of ``screening``. Iterating yields the ranked pairs, the surest first.
+
+    Attributes:
+        ranking: every pair of an outcome and a column, the surest first.
+        aligned: whether either owner checked, before it spent anything, that both hold the same units.
+    """
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the ranking as a data frame, a row for each pair, each interval as its two ends.
+
+        They are ``lower`` and ``upper``, and ``covariance_lower`` and ``covariance_upper``.
+
+        Raises ImportError where pandas is not installed.
+        """
+        import pandas as pd  # noqa: PLC0415 (optional)
+
+        return pd.DataFrame([pair.model_dump(exclude={"statistic"}) for pair in self.ranking])
+
+    def correlation_matrix(self, *, normal: bool = False, unknown: float | None = None) -> CorrelationMatrix:
+        """Return the correlation matrix nearest to the signed distance correlations of all columns.
+
+        Of both owners' columns, those of one owner among each other too; for columns without an order
+        (groups) without sign. It is positive semidefinite with unit diagonal.
+
+        Args:
+            normal: first turn each distance correlation into the correlation of the bivariate normal that
+                has it: what a Gaussian copula takes. Valid for columns with normal margins alone, whose
+                bounds leave little of them out.
+            unknown: what to put for columns whose own variance is lost in the noise.
+
+        Raises:
+            InputError: the study did not ask for the matrix, or a correlation is unknown.
+        """
+        if self.matrix is None:
+            raise InputError("the study asked for no correlation matrix: set its parameter matrix = true")
+        below = [float("nan") if value is None else value for value in self.matrix.correlations]
+        signed = filled(symmetric(below, len(self.matrix.columns)), unknown)
+        return CorrelationMatrix(
+            self.matrix.columns, nearest_correlation(normal_correlation(signed) if normal else signed)
+        )
+
+
+class DatabaseResult(EmbeddingReleaseVerdict):
+    """Private databases, to be used for ever at no further cost.
+
+    Attributes:
+        databases: by sender: an owner, or the curator of all of them.
+    """
+
+    _databases: Mapping[str, ReleasedDatabase] = PrivateAttr(default_factory=dict)
+
+    def bound(self, source: Source) -> Self:
+        """Return the verdict with what it was made from, and its databases laid out."""
+        found = super().bound(source)
+        found._databases = databases_of(source.study, found)
+        return found
+
+    @property
+    def databases(self) -> Mapping[str, ReleasedDatabase]:
+        """By sender: an owner, or the curator of all of them."""
+        return self._databases
+
+    def database(self, owner: str | None = None) -> ReleasedDatabase:
+        """Return the owner's database, or the only one.
+
+        Raises:
+            InputError: there are several and none is named, or there is none of that owner.
+        """
+        return only_database(self.databases, owner)
+
+    def to_svg(self) -> str:
+        """Return every database's columns over its points, as SVG text."""
+        pictures = [database.summary_svg() for database in self.databases.values()]
+        return pictures[0] if len(pictures) == 1 else stacked_documents(pictures)
+
+    def plot(self) -> "Figure":
+        """Draw the columns of the only database with matplotlib.
+
+        Raises:
+            InputError: there are several: draw ``result.database(owner).plot()``.
+            PlottingError: matplotlib is not installed.
+        """
+        return self.database().plot()
+
+    def picture(self) -> str:
+        """Return the databases' picture, for the report."""
+        return self.to_svg()
+
+    def __str__(self) -> str:
+        return (
+            f"{len(self.databases)} databases: {', '.join(self.databases)}; epsilon {self.epsilon:g}, "
+            f"delta {self.delta:g} ({self.method})"
+        )
+
+
+SDK_RESULTS: Mapping[type[BaseVerdict], type[BaseVerdict]] = {
+    model.__mro__[1]: model for model in (DatabaseResult, ScreeningResult)
+}
+"""What the SDK makes of verdicts that can do more with it than they state."""

@@ -1,24 +1,94 @@
-"""Effects common to strata from noisy counts, by scores whose noises cancel on average.
+"""Effects common to several owners, intervals of ratios, and corrections of p-values.
 
-With P and Q sums of products of *different* cells and theta the same in all strata, U(theta) = sum w_s (P_s -
-theta Q_s) has mean 0 at the true theta however large the noise. Mantel and Haenszel's estimators (1959) are
-of this kind, and so is that of a hazard ratio. Write P - theta Q = x'B x/2, and M for the covariance of the
-counts, sampling and noise; then Var(x'B x/2) = (B m)'M (B m) + tr(B M B M)/2, and the interval is {theta: U^2
-<= z^2 Var U} (Fieller, 1954), m estimated under theta. It may be unbounded, or all there is
-(docs/mathematics/stratified.md).
+U(theta) = sum over owners of w (top - theta bottom) has mean 0 at the theta that owners have in common. What
+varies by sampling or noise is listed with its gradients, so that Var U = c0 + c1 theta + c2 theta^2 follows;
+the interval is {theta: U^2 <= z^2 Var U} (Fieller, 1954). docs/mathematics/group-comparison.md.
+
+From noisy counts the scores are such that noises cancel on average: with P and Q sums of products of
+*different* cells and theta the same in all strata, U(theta) = sum w_s (P_s - theta Q_s) has mean 0 at the
+true theta however large the noise. Mantel and Haenszel's estimators (1959) are of this kind, and so is that
+of a hazard ratio. Write P - theta Q = x'B x/2, and M for the covariance of the counts, sampling and noise;
+then Var(x'B x/2) = (B m)'M (B m) + tr(B M B M)/2, m estimated under theta. The interval may be unbounded, or
+all there is (docs/mathematics/stratified.md).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
-
-from tacit_protocol.numerics.fieller import Effects
+from scipy.special import chdtrc, ndtri
 
 Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Effects:
+    """One effect of k owners: U = top - theta bottom, Var U = c0 + c1 theta + c2 theta^2, each (k,).
+
+    ``variance`` is (3, k); ``weights`` add the owners up.
+    """
+
+    top: Floats
+    bottom: Floats
+    variance: Floats
+    weights: Floats
+
+    def common(self, level: float) -> tuple[float, float, float] | None:
+        """Return the effect that owners have in common with its interval; None where it can be any."""
+        z = float(-ndtri(level / 2))
+        top, bottom = float(self.top @ self.weights), float(self.bottom @ self.weights)
+        c0, c1, c2 = (float(c) for c in self.variance @ self.weights**2)
+        square = bottom**2 - z**2 * c2
+        if bottom <= 0 or square <= 0:
+            return None
+        half = top * bottom + z**2 * c1 / 2
+        root = math.sqrt(max(half**2 - square * (top**2 - z**2 * c0), 0.0))
+        return top / bottom, (half - root) / square, (half + root) / square
+
+    def heterogeneity(self) -> float | None:
+        """Return the p-value of one effect at all owners (Cochran, 1954); None where it cannot be tested."""
+        if len(self.top) < 2 or (found := self.common(0.5)) is None:
+            return None
+        theta = found[0]
+        for _ in range(2):
+            variance = np.maximum(np.array([1.0, theta, theta**2]) @ self.variance, 1e-300)
+            theta = float((self.top * self.bottom / variance).sum() / (self.bottom**2 / variance).sum())
+        variance = np.maximum(np.array([1.0, theta, theta**2]) @ self.variance, 1e-300)
+        score = self.top - theta * self.bottom
+        return float(chdtrc(len(score) - 1, float((score**2 / variance).sum())))
+
+    @classmethod
+    def single(cls, top: float, bottom: float, variance: tuple[float, float, float]) -> "Effects":
+        """Return an effect of one stratum, with Var U = c0 + c1 theta + c2 theta^2."""
+        return cls(np.array([top]), np.array([bottom]), np.array(variance)[:, None], np.ones(1))
+
+    def owner(self, place: int) -> "Effects":
+        """Return one owner's effect."""
+        own = slice(place, place + 1)
+        weights = (self.weights[own] > 0).astype(np.float64)
+        return Effects(self.top[own], self.bottom[own], self.variance[:, own], weights)
+
+
+@dataclass(frozen=True)
+class Number:
+    """Something that varies by sampling or noise: its gradients in top and in -bottom, its variance."""
+
+    top: Floats | float
+    bottom: Floats | float
+    variance: Floats
+
+
+def effects_of_numbers(top: Floats, bottom: Floats, numbers: Sequence[Number], weights: Floats) -> Effects:
+    """Return an effect of what varies, owner by owner."""
+    variance = sum(
+        number.variance * np.stack(np.broadcast_arrays(t**2, 2 * t * b, b**2))
+        for number in numbers
+        for t, b in [(np.asarray(number.top) + 0 * top, np.asarray(number.bottom) + 0 * top)]
+    )
+    return Effects(top, bottom, np.asarray(variance), weights)
+
 
 LEAST = 1.0
 """Units that a stratum is taken to have at least: of fewer nothing is known."""
@@ -170,3 +240,28 @@ def estimated(effects: Effects, level: float, kind: str, scale: float = 1.0) -> 
     root = math.sqrt if kind == "standard deviation ratio" else float
     value, lower, upper = (root(max(end, 0.0)) for end in found)
     return Estimated(value, lower, upper if upper < RATIO_MAX else None)
+
+
+PVALUE_MIN = float(np.finfo(np.float64).tiny)
+"""p-values are never 0: the smallest normal float64 stands for anything below it."""
+
+
+def holm(pvalues: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Holm's step-down adjusted p-values, (m,): valid whatever the dependence."""
+    order = np.argsort(pvalues)
+    steps = pvalues[order] * np.arange(len(pvalues), 0, -1)
+    adjusted = np.empty(len(pvalues))
+    adjusted[order] = np.minimum(1.0, np.maximum.accumulate(steps))
+    return adjusted
+
+
+def sidak(smallest: float, comparisons: int) -> float:
+    """P(the smallest of as many independent p-values <= ``smallest``): 1 - (1 - p)^m, without cancellation.
+
+    For Gaussian vectors with any correlation it is an upper bound: the events |z_j| <= c, and ellipsoids in
+    groups of coordinates, are symmetric convex sets, and the Gaussian correlation inequality (Royen 2014)
+    gives P(all) >= product of P(each).
+    """
+    if smallest >= 1.0:
+        return 1.0
+    return max(PVALUE_MIN, float(-np.expm1(comparisons * np.log1p(-smallest))))

@@ -3,32 +3,50 @@
 Each owner sends one joint sketch of all its columns, under one budget; the tester estimates the distance
 covariance of every pair of an outcome and a column, tests each pair at exactly its level, and controls the
 false discovery rate (Benjamini and Yekutieli 2001). Named as a use of private distance correlation by P4,
-Vepakomma, Pushpita and Raskar, who give no method for it.
-Derivations: docs/mathematics/screening.md.
+Vepakomma, Pushpita and Raskar, who give no method for it.  Every pair of columns is a pair of :class:`Side`
+of the sketched distance covariance. The same permutations serve all pairs: each p-value is exact by itself,
+and the procedure that controls the false discovery rate does not mind how they depend on each other.
+Sensitivities of the sketches: ``SketchRelease.parts`` in features/sketches.py. Derivations:
+docs/mathematics/screening.md.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import BaseModel
+import numpy.typing as npt
+from pydantic import BaseModel, Field
+from scipy.special import ndtri
 
-from tacit_protocol.domain.table import Table
-from tacit_protocol.features.sketches import SketchSums
-from tacit_protocol.messages.release import Release
-from tacit_protocol.messages.study import Study
+from tacit_protocol.domain import Domain, Table
+from tacit_protocol.features.base import FloatMatrix
+from tacit_protocol.features.brownian import BrownianColumns
+from tacit_protocol.features.sketches import (
+    BUCKETS_MIN,
+    BucketDesign,
+    DesignError,
+    Side,
+    SketchRelease,
+    SketchSums,
+)
+from tacit_protocol.messages.study import PartyName, Release, Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import release_sums
-from tacit_protocol.privacy.guarantee import Guarantee
+from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of, release_sums
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
     Procedure,
     Progress,
+    PublicRuleError,
     Question,
+    StudyError,
     common_fields,
+    parse_parameters,
     row_warnings,
     step,
 )
@@ -41,28 +59,27 @@ from tacit_protocol.procedures.distance_correlation.release import (
     numbers_released,
     public_generator,
     require_same_units,
+    require_two_sides,
     side_of,
 )
 from tacit_protocol.procedures.distance_correlation.statistic import (
     COVARIANCE_SQR_MAX,
+    VARIANCE_FACTOR_MIN,
+    CorrelationEstimate,
+    CovarianceEstimate,
     Permutations,
+    correlation_estimate,
+    covariance_estimate,
+    nested_sizes,
     resolution_caveat,
     truncation_bound,
+    variance_estimate,
+    whitened,
 )
 from tacit_protocol.procedures.populations import Dependence, Held, Population
-from tacit_protocol.procedures.screening.release import ScreeningParameters, ScreeningPlan, screening_plan
-from tacit_protocol.procedures.screening.statistic import (
-    ColumnSide,
-    ScreeningTests,
-    correlation_of,
-    estimate_pair,
-    false_discovery_values,
-    screening_tests,
-    signed_correlations,
-)
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of, stated
-from tacit_protocol.verdicts.words import (
+from tacit_protocol.verdicts.presentation import (
     DISTANCE,
     FALSE_DISCOVERIES,
     NO_PROOF,
@@ -71,6 +88,373 @@ from tacit_protocol.verdicts.words import (
     Work,
     joined,
 )
+
+Floats = npt.NDArray[np.float64]
+
+PILOT_PERMUTATIONS = 400
+"""Permutations that standardise energies: means to 5 % of a standard deviation, at no cost in level."""
+
+BATCH_BYTES = 2**20
+"""Size of the covariances of permutations taken at once: it fits a processor's cache."""
+
+TIE = 1e-9
+"""Statistics of equal tables differ in the last digits: so near, relatively, they count as equal."""
+
+Control = Literal["by", "bh"]
+
+
+@dataclass(frozen=True)
+class ColumnSide:
+    """One column's part of a sketch.
+
+    ``ordered`` says whether its first feature rises with the value: then a correlation has a sign.
+    """
+
+    side: Side
+    ordered: bool
+
+
+@dataclass(frozen=True)
+class PairEstimate:
+    """Distance covariance and correlation of one pair; ``sign`` is 0 where a column has no order."""
+
+    covariance: CovarianceEstimate
+    correlation: CorrelationEstimate | None
+    sign: int
+
+
+def correlation_of(squared: float) -> float:
+    """Return the root of a squared correlation, cut to [0, 1] first.
+
+    >>> correlation_of(0.25), correlation_of(-0.1)
+    (0.5, 0.0)
+    """
+    return math.sqrt(min(1.0, max(0.0, squared)))
+
+
+def estimate_pair(first: ColumnSide, second: ColumnSide, coverage: float) -> PairEstimate:
+    """Estimate one pair of columns, of two owners."""
+    covariance = covariance_estimate(first.side, second.side)
+    variances = (variance_estimate(first.side), variance_estimate(second.side))
+    correlation = correlation_estimate(covariance, variances, coverage)
+    return PairEstimate(covariance, correlation, _sign(first, second))
+
+
+def _sign(first: ColumnSide, second: ColumnSide) -> int:
+    if not (first.ordered and second.ordered):
+        return 0
+    return 1 if float(first.side.buckets[:, 0] @ second.side.buckets[:, 0]) >= 0 else -1
+
+
+def expected_rank_sum(pairs: int) -> float:
+    """Return 1 + 1/2 + ... + 1/m: what Benjamini and Yekutieli's procedure divides the level by."""
+    return float(np.sum(1 / np.arange(1, pairs + 1)))
+
+
+def smallest_level(level: float, pairs: int, control: Control) -> float:
+    """Return the p-value that a single discovery among so many pairs must not exceed."""
+    return level / pairs / (expected_rank_sum(pairs) if control == "by" else 1.0)
+
+
+def false_discovery_values(pvalues: Floats, control: Control) -> Floats:
+    """Return each p-value's smallest level of the false discovery rate at which it is rejected.
+
+    ``by`` (Benjamini and Yekutieli 2001) holds under any dependence; ``bh`` (Benjamini and Hochberg 1995)
+    where p-values are independent or positively dependent on each one of the true hypotheses.
+    """
+    # Loading scipy.stats takes half a second, which every service would pay when it starts.
+    from scipy.stats import false_discovery_control  # noqa: PLC0415
+
+    return np.asarray(false_discovery_control(pvalues.ravel(), method=control)).reshape(pvalues.shape)
+
+
+@dataclass(frozen=True)
+class ScreeningTests:
+    """Of every pair (outcomes, columns): the statistic and its exact permutation p-value."""
+
+    statistics: Floats
+    pvalues: Floats
+
+
+def screening_tests(
+    outcomes: Sequence[Side],
+    columns: Sequence[Side],
+    permutations: Permutations,
+    pilot: np.random.Generator,
+) -> ScreeningTests:
+    """Test every outcome against every column by permuting the outcomes' buckets.
+
+    Statistics are those of :func:`permutation_test`: energies of the leading principal axes, standardised,
+    the largest. Means and spreads come from permutations of their own (``pilot``). Those are independent of
+    the order tested, given the buckets, so that under independence the order tested and the others stay
+    exchangeable and every p-value is exact; at least 1 / (count + 1).
+    """
+    table = _Energies(columns)
+    rows = [whitened(side) for side in outcomes]
+    places = len(rows[0])
+    first = islice(Permutations(PILOT_PERMUTATIONS, pilot).orders(places), 1, None)
+    sample = np.concatenate([table.of(rows, orders) for orders in _batches(first, table.batch(rows))])
+    spread = sample.std(axis=0)
+    centre, scale = sample.mean(axis=0), np.where(spread > 0, spread, 1.0)
+    observed: Floats | None = None
+    reached = np.zeros((len(rows), len(columns)), dtype=np.int64)
+    for orders in _batches(permutations.orders(places), table.batch(rows)):
+        scores = np.asarray(((table.of(rows, orders) - centre) / scale).max(axis=-1))
+        if observed is None:
+            observed, scores = scores[0], scores[1:]
+        reached += np.sum(scores >= observed - TIE * (1 + np.abs(observed)), axis=0)
+    if observed is None:
+        raise ValueError("permutations begin with the order as it is")
+    return ScreeningTests(observed, (1 + reached) / (permutations.count + 1))
+
+
+class _Energies:
+    """Energies of every column with every outcome: columns of one width are worked on together."""
+
+    def __init__(self, columns: Sequence[Side]) -> None:
+        self._columns = len(columns)
+        widths = [side.buckets.shape[1] for side in columns]
+        self._groups = {
+            width: [index for index, own in enumerate(widths) if own == width]
+            for width in sorted(set(widths))
+        }
+        self._whitened = {
+            width: np.concatenate([whitened(columns[index]) for index in members], axis=1)
+            for width, members in self._groups.items()
+        }
+        self._total: int = sum(widths)
+
+    def batch(self, rows: Sequence[FloatMatrix]) -> int:
+        """How many permutations to take at once."""
+        widest: int = max(own.shape[1] for own in rows)
+        return max(1, BATCH_BYTES // (8 * self._total * widest))
+
+    def of(self, rows: Sequence[FloatMatrix], orders: npt.NDArray[np.int64]) -> Floats:
+        """Return energies (orders, outcomes, columns, sizes), all axes' repeated where sizes are fewer."""
+        widest = max(*self._groups, *(own.shape[1] for own in rows))
+        energies = np.empty((len(orders), len(rows), self._columns, len(nested_sizes(widest))))
+        for place, own in enumerate(rows):
+            for width, members in self._groups.items():
+                found = self._group(own[orders], width)
+                energies[:, place, members, : found.shape[2]] = found
+                energies[:, place, members, found.shape[2] :] = found[:, :, -1:]
+        return energies
+
+    def _group(self, permuted: Floats, width: int) -> Floats:
+        count, places, axes = permuted.shape
+        stacked = permuted.transpose(0, 2, 1).reshape(count * axes, places)
+        squares = (stacked @ self._whitened[width]).reshape(count, axes, -1, width) ** 2
+        sizes = nested_sizes(max(axes, width))
+        return np.stack([squares[:, :k, :, :k].sum(axis=(1, 3)) for k in sizes], axis=2)
+
+
+def _batches(orders: Iterator[npt.NDArray[np.int64]], size: int) -> Iterator[npt.NDArray[np.int64]]:
+    while batch := list(islice(orders, size)):
+        yield np.stack(batch)
+
+
+def signed_correlations(columns: Sequence[ColumnSide]) -> Floats:
+    """Return the signed distance correlations of all columns, (p, p), with unit diagonal.
+
+    Of two columns of one owner too: noises on different coordinates are independent, so that the estimate of
+    the covariance is as unbiased as for two owners. Without a sign they are positive; nan where a distance
+    variance is lost in its noise.
+    """
+    scales = np.array([_scale(column) for column in columns])
+    matrix = np.eye(len(columns))
+    for i, first in enumerate(columns):
+        for j in range(i):
+            covariance_sqr = unbiased_covariance_sqr(first.side.buckets, columns[j].side.buckets)
+            squared = covariance_sqr / math.sqrt(scales[i] * scales[j])
+            value = correlation_of(squared) if math.isfinite(squared) else math.nan
+            matrix[i, j] = matrix[j, i] = value * (_sign(first, columns[j]) or 1)
+    return np.asarray(matrix + 0.0)  # no number below zero that is zero
+
+
+def unbiased_covariance_sqr(a: FloatMatrix, b: FloatMatrix) -> float:
+    """Return 4/(m (m - 1)) sum_{h != h'} (a_h'a_h') (b_h'b_h'), of buckets (m, p) and (m, q).
+
+    Unbiased for the squared distance covariance where the noises of ``a`` and ``b`` are independent.
+    """
+    m = len(a)
+    own = np.sum(a * a, axis=1) @ np.sum(b * b, axis=1)
+    return 4 * (float(np.sum((a.T @ b) ** 2)) - float(own)) / (m * (m - 1))
+
+
+def _scale(column: ColumnSide) -> float:
+    variance = variance_estimate(column.side)
+    return variance.value if variance.value > VARIANCE_FACTOR_MIN * math.sqrt(variance.variance) else math.nan
+
+
+FREQUENCIES_MANY, FREQUENCIES_FEW = 4, 2
+"""Frequencies of a column, 99 and 95 % of a uniform column's distance variance; few for more than
+COLUMNS_FEW columns, so that the release has room for buckets."""
+
+COLUMNS_FEW = 64
+"""Most columns of one owner with many frequencies: 16 buckets of them then take a tenth of a release."""
+
+PAIRS_MAX = 1000
+"""Most pairs of a study: they bound the size of a verdict, and the permutations that its levels ask for."""
+
+MATRIX_COLUMNS_MAX = 128
+"""Most columns, of both owners, with a correlation matrix: 8128 numbers in the verdict."""
+
+PERMUTATIONS_MIN, PERMUTATIONS_MAX = 999, 999_999
+"""Fewest by default; and most: a thousand columns then take the tester a minute or two."""
+
+PERMUTATIONS_PER_LEVEL = 3
+"""By default as many permutations as that a single discovery may be passed by this many, and no more."""
+
+BUCKET_DENSITY = 0.13
+"""Buckets per unit and squared mu of a column: the noise on a bucket then equals the spread of the leading
+feature of a column that fills its bounds. More than the estimate alone would ask for: the small levels of
+many pairs need many buckets, and the optimum is flat."""
+
+BUCKETS_AIMED_MIN = 32
+"""Fewest buckets aimed at, where units allow: of fewer a coordinate that stands out decides too much."""
+
+
+class ScreeningParameters(StrictModel):
+    """What a study may choose; of two owners with as many columns the first has the outcome."""
+
+    outcome: PartyName | None = Field(
+        None, description="The owner whose columns are the outcomes; by default the one with fewer columns."
+    )
+    control: Literal["by", "bh"] = Field(
+        "by", description="Control of false discoveries: by holds always, bh assumes positive dependence."
+    )
+    matrix: bool = Field(False, description="Also estimate the correlations of all columns with each other.")
+    n_features: Annotated[int, Field(ge=1, le=64)] | None = Field(
+        None, description="Frequencies of a numeric column; more see finer structure and blur the estimate."
+    )
+    permutations: Annotated[int, Field(ge=99, le=PERMUTATIONS_MAX)] | None = Field(
+        None, description="Permutations of the test; they cost no privacy."
+    )
+
+
+@dataclass(frozen=True)
+class ScreeningPlan:
+    """What a study fixes. ``outcome`` is the place, in the study, of the owner with the outcomes."""
+
+    parameters: ScreeningParameters
+    sketches: tuple[SketchRelease, SketchRelease]
+    names: tuple[tuple[str, ...], tuple[str, ...]]
+    outcome: int
+    level: float
+    guarantee: Guarantee
+
+    @property
+    def pairs(self) -> int:
+        """Number of pairs tested."""
+        return len(self.names[0]) * len(self.names[1])
+
+    @property
+    def smallest(self) -> float:
+        """The p-value that a single discovery must not exceed."""
+        return smallest_level(self.level, self.pairs, self.parameters.control)
+
+    @property
+    def permutations(self) -> int:
+        """Number of permutations: those asked for, or enough for a single discovery."""
+        if self.parameters.permutations is not None:
+            return self.parameters.permutations
+        wished = math.ceil((PERMUTATIONS_PER_LEVEL + 1) / self.smallest) - 1
+        return min(PERMUTATIONS_MAX, max(PERMUTATIONS_MIN, wished))
+
+    @property
+    def mu(self) -> float:
+        """The Gaussian privacy of one owner's whole release."""
+        return mu_of(self.guarantee)
+
+    def design(self, units: int) -> BucketDesign:
+        """Return the buckets for so many units; raises PublicRuleError where no sketch serves them.
+
+        The best number is the geometric mean of both owners': n times what a column gets of mu squared.
+        """
+        wished = BUCKET_DENSITY * units * self.mu**2 / math.sqrt(self.pairs)
+        try:
+            design = BucketDesign.near(units, max(wished, BUCKETS_AIMED_MIN))
+        except DesignError as error:
+            raise PublicRuleError("too-few-units" if error.few else "too-many-units", str(error)) from None
+        room = min(_room(sketch) for sketch in self.sketches)
+        if design.buckets <= room:
+            return design
+        size = 2 * math.ceil(units / (2 * (room + 1)))
+        while units // size > room:
+            size += 2
+        return BucketDesign(units, units // size, size)
+
+    def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
+        """Lay out one owner's release of so many units; raises StudyError where no sketch serves them."""
+        return self.sketches[side].parts(self.design(units))
+
+    def hopeless(self, units: int) -> str | None:
+        """Say why even a column equal to the outcome would hardly be found among so many units, or None."""
+        try:
+            design = self.design(units)
+        except StudyError as error:
+            return str(error)
+        root = math.sqrt(design.bucket_units)
+        noises = [sketch.parts(design)[0].scale(self.mu) / root for sketch in self.sketches]
+        # A feature's variance is at most 1/4, of either column, and so is their covariance.
+        spread = math.prod(math.sqrt(0.25 + noise**2) for noise in noises) / math.sqrt(design.buckets)
+        if float(-ndtri(self.smallest / 2)) * spread < 0.25:
+            return None
+        return "even a column equal to the outcome would hardly be found; ask for more units or fewer columns"
+
+
+def screening_plan(study: Study) -> ScreeningPlan:
+    """Return what the study fixes; raises StudyError where it cannot be run as written."""
+    parameters = parse_parameters(ScreeningParameters, study)
+    require_two_sides(study)
+    guarantee = gaussian_guarantee(study.budget)
+    first, second = (study.domain_of(owner) for owner in study.owners)
+    names = (_names(first), _names(second))
+    _require_room(parameters, names)
+    sketches = (_sketch(parameters, first), _sketch(parameters, second))
+    if min(_room(sketch) for sketch in sketches) < BUCKETS_MIN:
+        raise StudyError(
+            f"an owner would send over {COORDINATES_MAX} numbers; use fewer columns, levels or n_features"
+        )
+    return ScreeningPlan(
+        parameters, sketches, names, _outcome(study, parameters, names), study.level, guarantee
+    )
+
+
+def _names(domain: Domain) -> tuple[str, ...]:
+    """Name the columns in the order of their features: numeric ones first."""
+    return tuple(c.name for c in domain.numeric) + tuple(c.name for c in domain.categorical)
+
+
+def _require_room(parameters: ScreeningParameters, names: tuple[tuple[str, ...], tuple[str, ...]]) -> None:
+    if len(names[0]) * len(names[1]) > PAIRS_MAX:
+        raise StudyError(f"a study screens at most {PAIRS_MAX} pairs of columns; leave some out")
+    if parameters.matrix and len(names[0]) + len(names[1]) > MATRIX_COLUMNS_MAX:
+        raise StudyError(f"a correlation matrix takes at most {MATRIX_COLUMNS_MAX} columns; leave some out")
+
+
+def _sketch(parameters: ScreeningParameters, domain: Domain) -> SketchRelease:
+    few = len(domain.columns) > COLUMNS_FEW
+    count = parameters.n_features or (FREQUENCIES_FEW if few else FREQUENCIES_MANY)
+    categories = tuple(column.categories for column in domain.categorical)
+    return SketchRelease(BrownianColumns(len(domain.numeric), count, categories))
+
+
+def _room(sketch: SketchRelease) -> int:
+    """Return how many buckets a release has room for."""
+    return (COORDINATES_MAX - sketch.numbers(0)) // sketch.features.dimension
+
+
+def _outcome(
+    study: Study, parameters: ScreeningParameters, names: tuple[tuple[str, ...], tuple[str, ...]]
+) -> int:
+    if parameters.outcome is None:
+        return int(len(names[1]) < len(names[0]))
+    for side, owner in enumerate(study.owners):
+        if owner.name == parameters.outcome:
+            return side
+    raise StudyError("parameter outcome: name one of the two owners")
+
 
 PILOT_STREAM = 4
 """Spawn key under the study's seed: of the permutations that standardise."""

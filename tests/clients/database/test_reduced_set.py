@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from scipy.optimize import approx_fprime
 
-from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
-from tacit_protocol.procedures.embedding_release.reduced_set import (
+from tacit.database.weights import (
     MovingEmbedding,
     MovingFeatures,
     MovingFourier,
     fit_reduced_set,
     squared_distance,
 )
+from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding
 
 RNG = np.random.default_rng(7)
 

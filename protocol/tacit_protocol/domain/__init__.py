@@ -1,1 +1,0 @@
-"""The public domain of a study's columns, and tables encoded in it."""

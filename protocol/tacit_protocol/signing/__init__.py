@@ -1,1 +1,0 @@
-"""Keys, DSSE envelopes and request tokens. Knows no statistics."""
