@@ -302,6 +302,12 @@ QUESTIONS: Mapping[str, Question] = {
             {"rows": ROWS, "columns": (2, 6, 20), "owners": OWNERS},
         ),
         Question(
+            *("aggregated_test", "groups", "each", "blocks"),
+            Point(100_000, 2, 45, 2),
+            {"rows": ROWS, "size": (20, 45, 200), "owners": OWNERS},
+            lambda point: {"test": "mann_whitney", "blocks": point.size},
+        ),
+        Question(
             *("association", "numbers", "each", ""),
             Point(100_000, 2, 0, 2),
             {"rows": ROWS, "columns": (2, 6, 20), "owners": OWNERS},

@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import product
+from itertools import combinations, product
 from typing import Any
 
 import numpy as np
@@ -48,13 +48,14 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.procedures.counts.homogeneity import differences
 from tacit_protocol.procedures.counts.independence_table import cramers_v
 from tacit_protocol.procedures.curated_two_sample.plan import plan_of as curated_plan
 from tacit_protocol.procedures.distance_correlation.release import plan_of
 from tacit_protocol.procedures.kernel_two_sample.release import plan_of as two_sample_plan
 
 EPSILON, LEVEL, DELTA = 1.0, 0.05, 1e-5
-RUNS, RUNS_DATABASE, RUNS_COUNTS = 100, 20, 200
+RUNS, RUNS_DATABASE, RUNS_COUNTS, RUNS_SHARES = 100, 20, 200, 500
 POPULATION = 400_000
 """Rows that stand for a law whose distance covariance has no formula: its error is far smaller."""
 POPULATION_OF_SEVERAL = 3000
@@ -442,6 +443,40 @@ def cramer_cells() -> list[Cell]:
     return [Cell(V_CELL.format(*s), RUNS, functools.partial(cramer_run, *s[:4], *s[5:])) for s in settings]
 
 
+SHARES: dict[str, tuple[Floats, Floats]] = {
+    "default": (np.array([0.4, 0.3, 0.2, 0.1]), np.array([0.3, 0.3, 0.25, 0.15])),
+    SKEWED: (np.array([0.9, 0.06, 0.03, 0.01]), np.array([0.85, 0.09, 0.04, 0.02])),
+    RARE: (np.array([0.989, 0.01, 0.001, 0.0]), np.array([0.97, 0.02, 0.005, 0.005])),
+    "discrete, ten levels": (np.full(10, 0.1), np.array([0.15, 0.05] * 5)),
+}
+"""Shares of levels at the first owner, and at all others."""
+
+
+def shares_run(
+    kind: str, sizes: tuple[int, ...], epsilon: float, noise: str, number: int
+) -> dict[str, float]:
+    """Ask owners how their shares differ: of all differences, how many intervals hold, and whether all do."""
+    rng = np.random.default_rng([number, *sizes])
+    laws = [SHARES[kind][min(place, 1)] for place in range(len(sizes))]
+    scale = 2 / epsilon if noise == "laplace" else math.sqrt(2) / gaussian_mu(epsilon, DELTA)
+    # Cells of other and missing values are there, and empty.
+    law = CellNoise("laplace" if noise == "laplace" else "gaussian", scale)
+    tables = []
+    for n, p in zip(sizes, laws, strict=True):
+        held = rng.multinomial(n, np.append(p, [0.0, 0.0]))
+        tables.append(NoisyTable(held + law.draw(rng, held.shape), n, (law,)))
+    levels = np.arange(len(laws[0]))
+    found, alone, together = differences(tables, levels, LEVEL, 1999, np.random.SeedSequence(number))
+    true = np.array([one - other for one, other in combinations(laws, 2)])
+    off = np.abs(found - true)
+    return {
+        "held": float(np.mean(off <= alone)),
+        "held, all together": float(np.all(off <= together)),
+        "width": float(np.mean(2 * alone)),
+        "estimate": float(np.mean(np.abs(found))),
+    }
+
+
 def counts_run(levels: int, noise: str, number: int) -> Answers:
     """Count units of rare levels: the noisy counts' own interval, of all cells together."""
     rng = np.random.default_rng([number, levels])
@@ -525,6 +560,18 @@ def cells() -> list[Cell]:
     """Return everything that is run."""
     both = ("laplace", "gaussian")
     found = cramer_cells() + cells_of("noisy counts, {} levels, {}", RUNS_COUNTS, counts_run, (3, 300), both)
+    for kind in SHARES:
+        for sizes, epsilon, noise in (
+            ((1000, 1000), 1.0, "laplace"),
+            ((300, 300), 0.5, "laplace"),
+            ((200, 5000), 20.0, "laplace"),
+            ((5000, 5000), 20.0, "laplace"),
+            ((1000, 1000), 1.0, "gaussian"),
+            ((1000, 1000, 500, 500), 1.0, "laplace"),
+        ):
+            name = f"shares, {kind}, n={', '.join(map(str, sizes))}, ε={epsilon:g}, {noise}"
+            run = functools.partial(shares_run, kind, sizes, epsilon, noise)
+            found.append(Cell(name, RUNS_SHARES, run))
     for words, features, curated in (("auto", "auto", False), ("me", "me", False), ("curator", "", True)):
         for kind in ("same", "shifted", SKEWED, RARE, "discrete"):
             for sizes, epsilon in (((1000, 1000), 1.0), ((200, 5000), 20.0)):
@@ -551,7 +598,7 @@ def cells() -> list[Cell]:
     return found + cells_of("witness, {}, {}", RUNS, location_run, WHOSE, ("same", "shifted"))
 
 
-CLAIMED = ("held", "held, correlation", "held, of these units")
+CLAIMED = ("held", "held, correlation", "held, of these units", "held, all together")
 """What results claim to cover."""
 
 BESIDE = ("held, whole", "held, whole, with truncation")

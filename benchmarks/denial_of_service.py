@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from pathlib import Path
 from threading import Event
 
 import numpy as np
-from tests.support.certificates import write_certificate
+from tests.support.certificates import client_hello, write_certificate
 
 from benchmarks.problems import study_of_columns
 from benchmarks.servers import (
@@ -221,18 +221,8 @@ def chunks(path: str, content_type: str) -> str:
         return f"answer {status} after {used_s:.1f} s of processor; honest {told(honest)}"
 
 
-def client_hello() -> bytes:
-    """Return the first message of a TLS handshake."""
-    written = ssl.MemoryBIO()
-    with suppress(ssl.SSLWantReadError):
-        ssl.create_default_context().wrap_bio(
-            ssl.MemoryBIO(), written, server_hostname="127.0.0.1"
-        ).do_handshake()
-    return written.read()
-
-
 def silent(tester: Tester, depth: str, hello: bytes) -> socket.socket | None:
-    """Connect to a tester that serves TLS, and say nothing before, within or after its handshake."""
+    """Connect to a tester with TLS; say nothing before, within or after the handshake, or once answered."""
     try:
         connection = tester.connect()
     except OSError:
@@ -240,9 +230,12 @@ def silent(tester: Tester, depth: str, hello: bytes) -> socket.socket | None:
     try:
         if depth == "within":
             connection.sendall(hello)
-        elif depth == "after":
+        elif depth in ("after", "asked"):
             context = ssl.create_default_context(cafile=str(tester.certificate))
             connection = context.wrap_socket(connection, server_hostname="127.0.0.1")
+        if depth == "asked":
+            connection.sendall(request_bytes("GET", "/healthz", tester.port, ""))
+            connection.recv(2**14)
     except OSError:
         connection.close()
         return None
@@ -260,8 +253,8 @@ def is_open(connection: socket.socket) -> bool:
         return False
 
 
-def silent_tls(depth: str, held_s: float) -> str:
-    """Hold silent connections to a tester that serves TLS; open anew each that is closed."""
+def silent_tls(depths: Sequence[str], held_s: float) -> str:
+    """Hold silent connections of these kinds to a tester that serves TLS; open anew each that is closed."""
     with running_tester(tls=True) as tester:
         idle_mb, lines, opened, peak_mb = tester.served.memory_mb, tester.log_lines(), 0, 0.0
         hello = client_hello()
@@ -273,7 +266,7 @@ def silent_tls(depth: str, held_s: float) -> str:
                     if connection is None or not is_open(connection):
                         if connection is not None:
                             connection.close()
-                        held[place] = silent(tester, depth, hello)
+                        held[place] = silent(tester, depths[place % len(depths)], hello)
                         opened += 1
                     if place % WARM == 0:
                         peak_mb = max(peak_mb, tester.served.memory_mb)
@@ -285,6 +278,22 @@ def silent_tls(depth: str, held_s: float) -> str:
                 connection.close()
         times = f"{memory_mb / idle_mb:.2f} times that at the end, {peak_mb / idle_mb:.2f} at most"
         times += f"; {opened} opened in {held_s:.0f} s; {rate:.0f} log lines a minute"
+        return f"{idle_mb:.0f} MB idle, {times}; honest {told(honest)}"
+
+
+def closed_tls(held_s: float) -> str:
+    """Ask a tester with TLS without a token, over connections that are closed as soon as it answers."""
+    with running_tester(tls=True) as tester:
+        idle_mb, opened = tester.served.memory_mb, 0
+        with honest_callers(tester) as honest:
+            until = time.monotonic() + held_s
+            while time.monotonic() < until:
+                connection = silent(tester, "asked", b"")
+                if connection is not None:
+                    connection.close()
+                    opened += 1
+            memory_mb = tester.served.memory_mb
+        times = f"{memory_mb / idle_mb:.2f} times that after {opened} were closed"
         return f"{idle_mb:.0f} MB idle, {times}; honest {told(honest)}"
 
 
@@ -381,22 +390,27 @@ def burst_headers() -> str:
         return f"{HEADER_BYTES} bytes: answer {connection.recv(2**16)[9:12].decode()}"
 
 
-def nothing() -> str:
-    """Attack nothing: how honest callers fare on this machine now."""
-    with running_tester(tls=False) as tester:
+def nothing(held_s: float) -> str:
+    """Attack nothing: how honest callers fare on this machine now, and what a tester takes for them."""
+    with running_tester(tls=True) as tester:
+        idle_mb = tester.served.memory_mb
         with honest_callers(tester) as honest:
-            time.sleep(HELD_S / 2)
-        return told(honest)
+            time.sleep(held_s)
+            memory_mb = tester.served.memory_mb
+        return f"{idle_mb:.0f} MB idle, {memory_mb / idle_mb:.2f} times that; honest {told(honest)}"
 
 
 ATTACKS: dict[str, Callable[[float], str]] = {
-    "nothing": lambda _: nothing(),
+    "nothing": nothing,
     "chunks": lambda _: chunks("/v1/enrolments", "application/json"),
     "chunks-sign-in": lambda _: chunks("/sign-in", "application/x-www-form-urlencoded"),
     "headers": lambda _: burst_headers(),
-    "before-tls": lambda held_s: silent_tls("before", held_s),
-    "within-tls": lambda held_s: silent_tls("within", held_s),
-    "after-tls": lambda held_s: silent_tls("after", held_s),
+    "before-tls": lambda held_s: silent_tls(["before"], held_s),
+    "within-tls": lambda held_s: silent_tls(["within"], held_s),
+    "after-tls": lambda held_s: silent_tls(["after"], held_s),
+    "asked-tls": lambda held_s: silent_tls(["asked"], held_s),
+    "mixed-tls": lambda held_s: silent_tls(["before", "within", "after", "asked"], held_s),
+    "closed-tls": closed_tls,
     "memory": lambda _: memory(),
     "idle-plain": lambda _: idle_plain(),
     "checks": lambda _: checks(),

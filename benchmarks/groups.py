@@ -10,6 +10,10 @@ statistics and intervals are the procedure's own functions.
 ``pooled t`` is Welch's test of all owners' rows together, without privacy; ``within, not private`` the
 inverse-variance mean of the owners' exact differences; ``naive`` the same of noisy counts, sums and sums of
 squares by group, each with Laplace noise of a third of epsilon, as if they were exact.
+
+The page ``aggregated-test`` takes known tests by blocks on the same owners, in pure epsilon, with the
+procedure's default number of blocks; and the generalised covariance measure of two columns that follow a
+third.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,6 +29,8 @@ from benchmarks.harness import (
     Counts,
     Floats,
     cells_of,
+    checks_and_powers,
+    level_statement,
     main,
     question,
     seeds,
@@ -32,6 +38,9 @@ from benchmarks.harness import (
 )
 from tacit_protocol.numerics.inference import estimated
 from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.procedures.aggregated_test.statistic import TESTS, statistics_of
+from tacit_protocol.procedures.aggregated_test.statistic import Block as TestedBlock
+from tacit_protocol.procedures.aggregation import REJECTIONS, Vote, VotesLaw, block_places
 from tacit_protocol.procedures.group_comparison.release import GroupFeatures, chebyshev
 from tacit_protocol.procedures.group_comparison.statistic import (
     Block,
@@ -196,15 +205,8 @@ def cells() -> list[Cell]:
 
 def parts(counts: Counts) -> dict[str, str]:
     """Write the page's tables."""
-    checks, found = {}, {}
-    for cell in counts.runs:
-        kind, _, name = cell.partition(" ")
-        if kind == "power":
-            found[name] = {m: counts.shown(cell, m, ".2f") for m in METHODS} | {
-                "coverage": counts.shown(cell, "coverage")
-            }
-            continue
-        design = name.partition(", ")[2]
+
+    def check(cell: str, design: str) -> dict[str, str]:
         row = {
             "rejected": counts.shown(cell, question("test", design, LEVEL)),
             "one effect rejected": counts.shown(cell, question("one effect", design, LEVEL)),
@@ -212,31 +214,140 @@ def parts(counts: Counts) -> dict[str, str]:
         for effect in EFFECTS:
             said = counts.shown(cell, f"{effect} said", ".2f")
             row[effect] = f"{counts.shown(cell, effect)} ({said})" if said else ""
-        checks[name] = row
-    asked = [(cell, q) for cell, q in counts.answered if q.startswith("test | ")]
-    tail, cell = min(((counts.tail(*one, LEVEL), one[0]) for one in asked), default=(1.0, ""))
-    highest = max((counts.rate(*one) or 0.0 for one in asked), default=0.0)
-    rates = [(counts.rate(c, q) or 0.0, q, c) for c, q in counts.answered if q in EFFECTS]
-    common = max(
-        (counts.rate(c, q) or 0.0 for c, q in counts.answered if q.startswith("one effect")), default=0.0
-    )
-    lowest = min(rates, default=(0.0, "", ""))
+        return row
+
+    def power(cell: str) -> dict[str, str]:
+        powers = {method: counts.shown(cell, method, ".2f") for method in METHODS}
+        return powers | {"coverage": counts.shown(cell, "coverage")}
+
+    return checks_and_powers(counts, check, power, EFFECTS, LEVEL)
+
+
+KNOWN = ("t", "mann_whitney", "kolmogorov_smirnov")
+"""The tests that are taken by blocks."""
+
+BLOCK_RUNS, BLOCK_LEVEL_RUNS, GIVEN_RUNS = 100, 200, 200
+
+BLOCK_POWERS = (
+    *POWERS,
+    (4, 1000, 0.5, 0.15),
+    (10, 300, 1.0, 0.2),
+    (1, 1000, 1.0, 0.2),
+    (1, 1000, 3.0, 0.2),
+    (1, 3000, 0.3, 0.2),
+)
+
+BLOCK_METHODS = (*KNOWN, "group_comparison", "within, not private", "naive")
+
+GIVEN = tuple(
+    (n, epsilon, regression)
+    for n, epsilon in ((1000, 1.0), (3000, 1.0), (3000, 0.3))
+    for regression in ("linear", "polynomial")
+)
+"""Units, epsilon, regression."""
+
+GIVEN_EFFECTS = {"linear": 0.0, "curved": 0.0, "dependent": 0.2}
+"""How both columns follow the third, and how strongly one follows the other's residual."""
+
+
+def noisy_pvalue(rng: np.random.Generator, owners: Sequence[TestedBlock], epsilon: float, test: str) -> float:
+    """Take a test by blocks of every owner's units, noise simulated."""
+    chosen = TESTS[test]
+    vote, given = Vote(directed=chosen.directed), chosen.takes == "given"
+    total, blocks = 0.0, 0
+    for held in owners:
+        n, order = len(held.first), rng.permutation(len(held.first))
+        count = (REJECTIONS if given else vote).blocks(n, epsilon, None, 40 if given else 10)
+        for place in block_places(n, count):
+            kept = order[place]
+            part = (held.given[0][kept], held.given[1][kept]) if held.given is not None else None
+            block = TestedBlock(held.first[kept], held.second[kept], None, part, held.regression)
+            total += vote.of(statistics_of(chosen, block, rng), rng.random())
+        blocks += count
+    scale = vote.sensitivity / epsilon
+    total += rng.laplace(0, scale, len(owners)).sum()
+    return VotesLaw(blocks, len(owners), scale, 2.0**-24, vote).pvalue(abs(total) if vote.directed else total)
+
+
+def by_blocks(name: str, cell: Sequence[float], shift: float, part: float, run: int) -> Answers:
+    """Test one study by known tests in blocks, and by the other methods."""
+    rng, _ = seeds(name, run)
+    owners, n, epsilon, effect = cell
+    held = owners_of(rng, int(owners), (int(n), epsilon, 0.5, shift, "normal"), part * effect)
+    exact, tested = moments(held), [TestedBlock(values, group) for values, group in held]
+    pvalues = {test: noisy_pvalue(rng, tested, epsilon, test) for test in KNOWN} | {
+        "group_comparison": compare(blocks_of(rng, held, epsilon, numeric=True)).pvalue,
+        "within, not private": meta_analysis(exact),
+        "naive": meta_analysis(exact + rng.laplace(0, 6 / epsilon, exact.shape)),
+    }
+    return {method: bool(pvalue <= LEVEL) for method, pvalue in pvalues.items()}
+
+
+def blocks_level(name: str, owners: int, design: str, run: int) -> Answers:
+    """Take known tests by blocks where nothing differs."""
+    rng, _ = seeds(name, run)
+    held = owners_of(rng, owners, DESIGNS[design], 0.0)
+    tested = [TestedBlock(values, group) for values, group in held]
     return {
-        "runs": counts.runs_of("check"),
-        "power runs": counts.runs_of("power"),
-        "statement": (
-            f"Of {len(asked)} levels of the test the highest is {highest:.3f}; the one furthest above "
-            f"{LEVEL:g} ({cell})\nwould be as large with probability {tail:.2g} were the level exact; times "
-            f"{len(asked)}: {min(1.0, tail * len(asked)):.2g}. The lowest coverage of .95 is\n"
-            f"{lowest[0]:.3f} ({lowest[1]}, {lowest[2].removeprefix('check ')}). Heterogeneity "
-            f"is rejected at most {common:.3f} of the time where there is none.\n"
-        ),
-        "checks": table(checks, "design") if checks else "",
-        "powers": table(found, "design") if found else "",
+        question(test, DESIGNS[design][1], LEVEL): noisy_pvalue(rng, tested, DESIGNS[design][1], test)
+        <= LEVEL
+        for test in KNOWN
     }
 
 
-BENCHMARKS = (Benchmark("groups", cells, parts),)
+def conditional(name: str, cell: tuple[int, float, str], follows: str, run: int) -> Answers:
+    """Take the generalised covariance measure of two columns that follow a third."""
+    rng, _ = seeds(name, run)
+    n, epsilon, regression = cell
+    z, x, y = rng.standard_normal((3, n))
+    y = y + GIVEN_EFFECTS[follows] * x
+    if follows == "curved":
+        x, y = x + np.sin(2 * z), y + np.cos(2 * z) + np.tanh(z)
+    else:
+        x, y = x + z, y + z
+    given = (z[:, None], np.zeros((n, 0), dtype=np.int32))
+    tested = [TestedBlock(x, y, None, given, regression)]  # type: ignore[arg-type]
+    return {"rejected": noisy_pvalue(rng, tested, epsilon, "conditional_independence") <= LEVEL}
+
+
+def block_cells() -> list[Cell]:
+    """Return the cells of tests by blocks."""
+    form = "power {0[0]} x {0[1]}, ε={0[2]:g}, {0[3]} sd, shift {1:g}, effect times {2:g}"
+    found = cells_of(form, BLOCK_RUNS, by_blocks, BLOCK_POWERS, (1.0,), (1.0,), seeded=True)
+    numbers = [design for design, settings in DESIGNS.items() if not settings[-1].startswith("category")]
+    found += cells_of("level {} owners, {}", BLOCK_LEVEL_RUNS, blocks_level, (1, 4), numbers, seeded=True)
+    form = "given n={0[0]}, ε={0[1]:g}, {0[2]}, {1}"
+    return found + cells_of(form, GIVEN_RUNS, conditional, GIVEN, GIVEN_EFFECTS, seeded=True)
+
+
+def block_parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of tests by blocks."""
+    levels, found, given = {}, {}, {}
+    for cell in counts.runs:
+        kind, _, name = cell.partition(" ")
+        if kind == "power":
+            found[name] = {method: counts.shown(cell, method, ".2f") for method in BLOCK_METHODS}
+        elif kind == "level":
+            epsilon = DESIGNS[name.partition(", ")[2]][1]
+            levels[name] = {test: counts.shown(cell, question(test, epsilon, LEVEL), ".3f") for test in KNOWN}
+        else:
+            asked, _, follows = name.rpartition(", ")
+            given.setdefault(asked, {})[follows] = counts.shown(cell, "rejected", ".3f")
+    return {
+        "power runs": counts.runs_of("power"),
+        "level runs": counts.runs_of("level"),
+        "given runs": counts.runs_of("given"),
+        "statement": level_statement(counts),
+        "levels": table(levels, "design") if levels else "",
+        "powers": table(found, "design") if found else "",
+        "given": table(given, "setting") if given else "",
+    }
+
+
+BENCHMARKS = (
+    Benchmark("groups", cells, parts),
+    Benchmark("aggregated-test", block_cells, block_parts),
+)
 
 if __name__ == "__main__":
     main(__doc__, *BENCHMARKS)

@@ -201,6 +201,50 @@ def level_statement(counts: Counts, kind: str = "level", method: str = "") -> st
     )
 
 
+def checks_and_powers(
+    counts: Counts,
+    check: Callable[[str, str], Mapping[str, str]],
+    power: Callable[[str], Mapping[str, str]],
+    covering: Iterable[str],
+    level: float,
+) -> dict[str, str]:
+    """Return the parts of a page whose cells check tests' levels and intervals' coverage, or show powers.
+
+    Args:
+        counts: what the cells have answered, those named ``check ...`` and ``power ...``.
+        check: a row of the table of checks, of a cell's name and its design: what follows the owners' number.
+        power: a row of the table of powers, of a cell's name.
+        covering: the questions whether an interval of .95 holds the truth.
+        level: of the tests, which ends their questions.
+    """
+    cells = [(cell, *cell.partition(" ")[::2]) for cell in counts.runs]
+    checks = {name: check(cell, name.partition(", ")[2]) for cell, kind, name in cells if kind == "check"}
+    powers = {name: power(cell) for cell, kind, name in cells if kind == "power"}
+    asked = [(cell, q) for cell, q in counts.answered if q.endswith(f"| {level:g}")]
+    tail, cell, question = min(((counts.tail(*one, level), *one) for one in asked), default=(1.0, "", ""))
+    highest: dict[str, float] = {}
+    for one in asked:
+        test = one[1].partition(" | ")[0]
+        highest[test] = max(highest.get(test, 0.0), counts.rate(*one) or 0.0)
+    wanted = set(covering)
+    rates = [(counts.rate(c, q) or 0.0, q, c) for c, q in counts.answered if q in wanted]
+    lowest = min(rates, default=(0.0, "", ""))
+    return {
+        "runs": counts.runs_of("check"),
+        "power runs": counts.runs_of("power"),
+        "statement": (
+            f"Of {len(asked)} rates at level {level:g} the highest are "
+            f"{', '.join(f'{rate:.3f} ({test})' for test, rate in highest.items())}; the one furthest above\n"
+            f"it ({question.partition(' | ')[0]}, {cell.removeprefix('check ')}) would be as large with "
+            f"probability {tail:.2g} were the level exact;\n"
+            f"times {len(asked)}: {min(1.0, tail * len(asked)):.2g}. Of {len(rates)} coverages of .95 the "
+            f"lowest is {lowest[0]:.3f}\n({lowest[1]}, {lowest[2].removeprefix('check ')}).\n"
+        ),
+        "checks": table(checks, "design") if checks else "",
+        "powers": table(powers, "design") if powers else "",
+    }
+
+
 def advance(cells: Sequence[Cell], counts: Counts, after_round: Callable[[], None], workers: int = 1) -> None:
     """Run what is missing, round by round, in so many processes, and say what it took."""
     started, spent = time.monotonic(), defaultdict[str, float](float)

@@ -23,10 +23,10 @@ from benchmarks.harness import (
     Counts,
     Floats,
     cells_of,
+    checks_and_powers,
     main,
     question,
     seeds,
-    table,
 )
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, add_tables
 from tacit_protocol.procedures.counts.independence_table import independence_test
@@ -245,34 +245,16 @@ def parts_of(
     counts: Counts, tests: dict[str, str], covered: tuple[str, ...], methods: tuple[str, ...]
 ) -> dict[str, str]:
     """Write the tables of a page: ``tests`` are columns of rates at the level, and their questions."""
-    checks, powers = {}, {}
-    for cell in counts.runs:
-        kind, _, name = cell.partition(" ")
-        if kind == "power":
-            powers[name] = {method: counts.shown(cell, method, ".2f") for method in methods}
-            continue
-        design = name.partition(", ")[2].rpartition(", ")[0]
+
+    def check(cell: str, named: str) -> dict[str, str]:
+        design = named.rpartition(", ")[0]
         rates = {words: counts.shown(cell, question(asked, design, LEVEL)) for words, asked in tests.items()}
-        checks[name] = rates | {words: counts.shown(cell, words) for words in covered}
-    asked = [(cell, q) for cell, q in counts.answered if q.endswith(f"| {LEVEL:g}")]
-    tail, cell, test = min(
-        ((counts.tail(*one, LEVEL), one[0], one[1].partition(" | ")[0]) for one in asked),
-        default=(1.0, "", ""),
-    )
-    rates = [(counts.rate(c, q) or 0.0, q, c) for c, q in counts.answered if q in covered]
-    lowest = min(rates, default=(0.0, "", ""))
-    return {
-        "runs": counts.runs_of("check"),
-        "power runs": counts.runs_of("power"),
-        "statement": (
-            f"Of {len(asked)} rates at level {LEVEL:g} the one furthest above it ({test}, {cell}) would be "
-            f"as large\nwith probability {tail:.2g} were the level exact; times {len(asked)}: "
-            f"{min(1.0, tail * len(asked)):.2g}. The lowest coverage of .95 is {lowest[0]:.3f}\n"
-            f"({lowest[1]}, {lowest[2]}).\n"
-        ),
-        "checks": table(checks, "design") if checks else "",
-        "powers": table(powers, "design") if powers else "",
-    }
+        return rates | {words: counts.shown(cell, words) for words in covered}
+
+    def power(cell: str) -> dict[str, str]:
+        return {method: counts.shown(cell, method, ".2f") for method in methods}
+
+    return checks_and_powers(counts, check, power, covered, LEVEL)
 
 
 TESTS = {"rejected": "test", "one odds ratio rejected": "one odds ratio"}

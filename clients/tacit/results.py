@@ -21,6 +21,7 @@ from tacit.atomic_write import written_whole
 from tacit.database.released import ReleasedDatabase, databases_of, only_database
 from tacit.errors import InputError, PlottingError, VerificationFailedError
 from tacit_protocol.messages.study import Release, Study, VerdictMessage
+from tacit_protocol.procedures.aggregated_test import AggregatedTestResult
 from tacit_protocol.procedures.association import AssociationResult
 from tacit_protocol.procedures.counts.base import NoisyTables
 from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
@@ -38,6 +39,7 @@ from tacit_protocol.procedures.joint_independence import JointIndependenceResult
 from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
 from tacit_protocol.procedures.kernel_two_sample.statistic import LocationComparison
 from tacit_protocol.procedures.means.max_form import Comparison
+from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.procedures.screening import ScreenedColumn, ScreeningVerdict
 from tacit_protocol.procedures.stratified_table import StratifiedTableResult
 from tacit_protocol.procedures.survival import SurvivalCurve, SurvivalResult
@@ -54,8 +56,10 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "AggregatedTestResult",
     "AnsweredCorrelationResult",
     "AssociationResult",
+    "CellsTableResult",
     "Comparison",
     "CuratedDistanceCorrelationResult",
     "DatabaseResult",

@@ -5,16 +5,30 @@ is encoded depends on no other, nor on how rows are cut into chunks. The sensiti
 on that.
 """
 
+# ruff: noqa: PLC0415 (NumPy waits for rows: studies are read and written without it)
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Protocol, Self, TypeVar, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    ClassVar,
+    Literal,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypeVar,
+    runtime_checkable,
+)
 
-import numpy as np
-import numpy.typing as npt
 from pydantic import Field, model_validator
 
 from tacit_protocol.strict import Egress, StrictModel
 from tacit_protocol.workers import Workers, workers_of
+
+if TYPE_CHECKING:  # whoever reads or writes a study alone encodes nothing
+    import numpy as np
+    import numpy.typing as npt
 
 LEVELS_MAX = 1000
 """Most levels of one categorical column: each is a coordinate of every owner's release."""
@@ -82,6 +96,17 @@ class CategoricalColumn(StrictModel):
 Column = Annotated[NumericColumn | CategoricalColumn, Field(discriminator="kind")]
 
 
+def lies_within(asked: Column, declared: Column) -> bool:
+    """Return whether a column is of the declared kind, with bounds or levels within the declared ones."""
+    if isinstance(asked, NumericColumn):
+        return (
+            isinstance(declared, NumericColumn)
+            and declared.lower <= asked.lower
+            and asked.upper <= declared.upper
+        )
+    return not isinstance(declared, NumericColumn) and set(asked.levels) <= set(declared.levels)
+
+
 class Domain(StrictModel):
     """The columns a study uses, in order, with their public bounds and levels."""
 
@@ -115,11 +140,11 @@ class EncodedChunk:
     each of the chunk's units among all n, which two owners share; None where that is the order of the rows.
     """
 
-    numeric: npt.NDArray[np.float64]
-    categorical: npt.NDArray[np.int32]
-    unit: npt.NDArray[np.int64] | None
+    numeric: "npt.NDArray[np.float64]"
+    categorical: "npt.NDArray[np.int32]"
+    unit: "npt.NDArray[np.int64] | None"
     units: int
-    positions: npt.NDArray[np.int64] | None = None
+    positions: "npt.NDArray[np.int64] | None" = None
 
     @property
     def rows(self) -> int:
@@ -226,22 +251,24 @@ class DictionaryValues:
     """
 
     distinct: Sequence[str | None]
-    indices: npt.NDArray[np.int32]
+    indices: "npt.NDArray[np.int32]"
 
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.indices)
 
 
-RawColumn = npt.NDArray[np.float64] | npt.NDArray[np.object_] | DictionaryValues
+RawColumn: TypeAlias = "npt.NDArray[np.float64] | npt.NDArray[np.object_] | DictionaryValues"
 """A column as a data source yields it: numbers, objects (str or None), or dictionary-encoded text."""
 
 
-def encode_numeric(column: NumericColumn, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def encode_numeric(column: NumericColumn, values: "npt.ArrayLike") -> "npt.NDArray[np.float64]":
     """Clip to the public bounds and scale to [0, 1]; NaN and infinities become the declared missing value.
 
     ``values`` is (rows,), real. Returns (rows,) float64 in [0, 1].
     """
+    import numpy as np
+
     raw = np.asarray(values, dtype=np.float64)
     encoded = np.empty(raw.shape, dtype=np.float64)
     _encode_numeric_into(column, raw, encoded)
@@ -249,8 +276,10 @@ def encode_numeric(column: NumericColumn, values: npt.ArrayLike) -> npt.NDArray[
 
 
 def _encode_numeric_into(
-    column: NumericColumn, raw: npt.NDArray[np.float64], encoded: npt.NDArray[np.float64]
+    column: NumericColumn, raw: "npt.NDArray[np.float64]", encoded: "npt.NDArray[np.float64]"
 ) -> None:
+    import numpy as np
+
     finite = np.isfinite(raw)
     if not finite.all():
         missing = (column.lower / 2 + column.upper / 2) if column.missing is None else column.missing
@@ -262,13 +291,15 @@ def _encode_numeric_into(
 
 
 def encode_categorical(
-    column: CategoricalColumn, values: npt.ArrayLike | DictionaryValues
-) -> npt.NDArray[np.int32]:
+    column: CategoricalColumn, values: "npt.ArrayLike | DictionaryValues"
+) -> "npt.NDArray[np.int32]":
     """Map level names to codes 0..K-1, unlisted values to K, missing values (None or NaN) to K + 1.
 
     ``values`` is (rows,) of str (or None); whatever is not a str is compared by its ``str()``. Returns
     (rows,) int32.
     """
+    import numpy as np
+
     if not isinstance(values, DictionaryValues):
         values = _dictionary(np.asarray(values, dtype=object))
     levels = {level: code for code, level in enumerate(column.levels)}
@@ -278,7 +309,9 @@ def encode_categorical(
     return np.array([*codes, missing], dtype=np.int32)[values.indices]
 
 
-def _dictionary(values: npt.NDArray[np.object_]) -> DictionaryValues:
+def _dictionary(values: "npt.NDArray[np.object_]") -> DictionaryValues:
+    import numpy as np
+
     seen: dict[str | None, int] = {}
     indices = np.fromiter(
         (seen.setdefault(_text(value), len(seen)) for value in values), dtype=np.int32, count=len(values)
@@ -297,7 +330,7 @@ def _text(value: object) -> str | None:
 def encode(
     domain: Domain,
     columns: Mapping[str, RawColumn],
-    unit: npt.NDArray[np.int64] | None = None,
+    unit: "npt.NDArray[np.int64] | None" = None,
     units: int | None = None,
 ) -> EncodedChunk:
     """Encode raw columns, all of the same length, keyed by column name.
@@ -305,6 +338,8 @@ def encode(
     ``unit`` and ``units`` are as in :class:`~tacit_protocol.domain.EncodedChunk`. The encoded arrays
     are in column order (Fortran), which is how they are written and how matrix products read them fastest.
     """
+    import numpy as np
+
     rows = len(next(iter(columns.values())))
     numeric = np.empty((rows, len(domain.numeric)), dtype=np.float64, order="F")
     for index, numeric_column in enumerate(domain.numeric):

@@ -210,6 +210,7 @@ CANCELLATION_TYPE = "application/vnd.tacit.cancellation.v1+json"
 SEALED_RELEASE_TYPE = "application/vnd.tacit.sealed-release.v1+json"
 RECEIPT_TYPE = "application/vnd.tacit.receipt.v1+json"
 ALIGNMENT_TYPE = "application/vnd.tacit.alignment.v1+json"
+CATALOGUE_TYPE = "application/vnd.tacit.catalogue.v1+json"
 
 ENVELOPE_BYTES_MAX = 2**20
 """Largest envelope: one request's body. Its payload has at most three quarters of that."""
@@ -248,6 +249,7 @@ class Envelope(StrictModel):
             "application/vnd.tacit.sealed-release.v1+json",
             "application/vnd.tacit.receipt.v1+json",
             "application/vnd.tacit.alignment.v1+json",
+            "application/vnd.tacit.catalogue.v1+json",
         ],
         SIGNED,
     ]

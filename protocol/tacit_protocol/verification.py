@@ -33,6 +33,7 @@ from tacit_protocol.messages.study import (
     Study,
     Transcript,
     VerdictMessage,
+    read_study,
 )
 from tacit_protocol.procedures.base import (
     Procedure,
@@ -208,7 +209,7 @@ def _open_study(step: Step, text: str) -> tuple[Study, str]:
     with _failing(step):
         # The analyst's key stands in the study itself, so the envelope says which key to begin with.
         payload = open_envelope(envelope, STUDY_TYPE, peek_key_id(envelope))
-        study = decode(Study, payload)
+        study = read_study(payload)
     if study.analyst.key != peek_key_id(envelope):
         raise VerificationError(step, "the study is signed by another key than its analyst's")
     return study, digest(payload)

@@ -11,6 +11,7 @@ AUDITED: dict[str, dict[str, ReleaseCase]] = {
     "kernel_two_sample": means.KERNEL_TWO_SAMPLE,
     "curated_two_sample": means.CURATED_TWO_SAMPLE,
     "joint_independence": dependence.JOINT_INDEPENDENCE,
+    "aggregated_test": dependence.AGGREGATED_TEST,
     "distance_correlation": dependence.DISTANCE_CORRELATION,
     "curated_distance_correlation": dependence.CURATED_DISTANCE_CORRELATION,
     "screening": dependence.SCREENING,

@@ -1,4 +1,5 @@
-"""The audited studies of dependence: ``joint_independence``, both distance correlations, ``screening``.
+"""The audited studies of dependence: ``joint_independence``, both distance correlations, ``screening``; and
+``aggregated_test``.
 
 Of ``joint_independence`` all units but two lie at one point, those two at another that no kernel value
 connects with it; the replaced unit is one of the two and goes to the others. Permutations that give each of
@@ -8,6 +9,8 @@ that the bound allows, while the observed one loses half of as much.
 Of ``curated_distance_correlation`` all units but one lie at one corner; the last one lies at the opposite
 corner in both variables and joins them, or leaves in one variable alone. Both distance deviations then fall
 from 2 (n - 1)/n^2, all of their bound, to nothing, and the covariance with them.
+
+Of votes, random units are replaced by random ones and by corners until a block votes for the other side.
 
 Between owners the replaced unit goes from one end of every column to the other: the bounds are those of the
 domain's diameter.
@@ -19,9 +22,9 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from audited_studies import domain, neighbours, rows_at, stacked, study
+from audited_studies import domain, neighbours, random_rows, rows_at, stacked, study
 from neighbour_search import Rows
-from release_audit import FixedTable, Neighbours, ReleaseCase
+from release_audit import FixedTable, Neighbours, ReleaseCase, release
 
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
@@ -58,6 +61,63 @@ def joint(
     return ReleaseCase(asked, partial(joint_neighbours, asked, apart, units, rows), tables=3, **parts)
 
 
+# Votes of blocks.
+
+
+def vote(asked: Study, found: FixedTable) -> int:
+    """The exact sum of votes, in steps of the release's grid."""
+    (vector,) = release(asked, found).vectors.values()
+    return vector.values[0]
+
+
+def voting_neighbours(asked: Study, units: int, index: int) -> Neighbours:
+    """Of 40 random tables and replaced units, those whose votes are farthest apart."""
+    rng, best = np.random.default_rng(index), (-1, None)
+    for attempt in range(40):
+        others = random_rows(asked.domain, 1000 * index + attempt, units - 1)
+        others.numeric[:] = 0.5 + 0.1 * (others.numeric - 0.5) * rng.choice([0.0, 1.0])
+        one, two = (
+            rows_at(asked.domain, int(rng.integers(2)), 1)
+            if rng.random() < 0.5
+            else random_rows(asked.domain, int(rng.integers(2**31)), 1)
+            for _ in range(2)
+        )
+        pair = neighbours(asked.domain, others, one, two)
+        moved = abs(vote(asked, pair[0]) - vote(asked, pair[1]))
+        if moved > best[0]:
+            best = (moved, pair)
+    assert best[1] is not None
+    return best[1]
+
+
+def voting(
+    columns: Any,
+    parameters: Mapping[str, Any],
+    procedure: str = "aggregated_test",
+    units: int = 24,
+    **parts: Any,
+) -> ReleaseCase:
+    epsilon = parts.pop("epsilon", 1.0)
+    asked = study(procedure, columns, parameters, epsilon, 0.0)
+    return ReleaseCase(asked, partial(voting_neighbours, asked, units), tables=3, reached=0.99, **parts)
+
+
+AB = CategoricalColumn(name="g", levels=("a", "b"))
+
+AGGREGATED_TEST = {
+    "paired, with a direction": voting(domain(2), {"test": "paired_t", "block_level": 0.5}, black_box=True),
+    "two groups, with a direction": voting(
+        (AB, NumericColumn(name="x", lower=0.0, upper=1.0)), {"test": "mann_whitney", "block_level": 0.5}
+    ),
+    "a table, without one": voting(
+        (AB, CategoricalColumn(name="o", levels=("x", "y", "z"))), {"test": "chi_squared"}, epsilon=4.0
+    ),
+    "given others": voting(
+        domain(3), {"test": "conditional_independence", "block_level": 0.5, "blocks": 2}, units=80
+    ),
+}
+
+
 JOINT_INDEPENDENCE = {
     "2 variables": joint(domain(2), NARROW, reached=0.8),
     "2 variables, delta": joint(domain(2), NARROW, delta=1e-5, reached=0.8),
@@ -69,10 +129,39 @@ JOINT_INDEPENDENCE = {
     "3 variables, distances": joint(domain(3), DISTANCE, reached=0.5),
     "2 categories, distances": joint(TWO_CATEGORIES, DISTANCE, reached=0.8),
     "2 groups of 2": joint(domain(4), NARROW | {"groups": [["x0", "x1"], ["x2", "x3"]]}, reached=0.8),
+    "aggregated": voting(domain(2), {"method": "aggregate"}, "joint_independence"),
     # At such a level decisions to reject are common enough to be counted by the black-box audit.
     "2 variables, one unit apart": joint(
         domain(2), NARROW | {"permutations": 99}, 4.0, level=0.3, apart=1, units=4, black_box=True
     ),
+}
+
+TABLE: dict[str, Any] = {"method": "table"}
+
+
+def cut_neighbours(asked: Study, units: int, rows: int, index: int) -> Neighbours:
+    """All units but one lie just above the lowest place for cuts; that one goes from one end to the other.
+
+    Nearly every list of cuts then gains one in its loss, and the lowest one loses one.
+    """
+    grid = 128
+    others = rows_at(asked.domain, 0, units - 1)
+    others.numeric[:] = (1 + (index + 0.5) / 4) / grid
+    return neighbours(asked.domain, others, rows_at(asked.domain, 0, rows), rows_at(asked.domain, 1, rows))
+
+
+def tabled(
+    columns: Any, parameters: Mapping[str, Any], epsilon: float = 1.0, rows: int = 1, **parts: Any
+) -> ReleaseCase:
+    asked = study("joint_independence", columns, TABLE | parameters, epsilon, 0.0)
+    return ReleaseCase(asked, partial(cut_neighbours, asked, 30, rows), tables=3, adaptive=True, **parts)
+
+
+JOINT_INDEPENDENCE |= {
+    "table, 2 categories": tabled(domain(0, "ab", "abc"), {}, 4.0, reached=0.999, black_box=True),
+    "table, 2 numbers": tabled(domain(2), {"categories": 2}, reached=0.95),
+    "table, 2 numbers, 3 cells, units of 4 rows": tabled(domain(2), {"categories": 3}, rows=4, reached=0.6),
+    "table, 3 numbers and a category": tabled(domain(3, "ab"), {}, reached=0.95),
 }
 
 
@@ -111,6 +200,13 @@ CURATED_DISTANCE_CORRELATION = {
     "2 numbers, with the test": curated(domain(2), {}, reached=0.99),
     "2 categories, with the test": curated(domain(0, "ab", "ab"), {"test_share": 0.7}, reached=0.85),
     "2 groups of 2, with the test": curated(domain(3, "ab"), FOUR, reached=0.85),
+}
+
+CURATED_DISTANCE_CORRELATION |= {
+    "table, 2 numbers": replace(
+        JOINT_INDEPENDENCE["table, 2 numbers"],
+        study=study("curated_distance_correlation", domain(2), TABLE | {"categories": 2}, 1.0, 0.0),
+    ),
 }
 
 

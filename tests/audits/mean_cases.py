@@ -178,6 +178,15 @@ def means(asked: Study, ratio: int = 1, rows: int = 1, **parts: Any) -> ReleaseC
     return case(asked, means_neighbours, ratio, rows, tables=6, **parts)
 
 
+def cut_neighbours(asked: Study, index: int) -> Neighbours:
+    """All units but one lie just above the lowest place for cuts; that one goes from one end to the other."""
+    first, second = (rows_at(asked.domain, 0, count) for count in (14 + index, 15))
+    for rows in (first, second):
+        rows.numeric[:] = (1 + (index + 0.5) / 4) / 128
+    low, high = (rows_at(asked.domain, value, 1) for value in (0, 1))
+    return pooled(asked, first, second, low), pooled(asked, first, second, high)
+
+
 PERMUTED = {"release": "permutation", "permutations": 99}
 RIDGE: dict[str, Any] = {
     "release": "statistic",
@@ -186,7 +195,15 @@ RIDGE: dict[str, Any] = {
     "regularisation": REGULARISATION,
 }
 
+TABLED = {"release": "table", "categories": 2}
+
 CURATED_TWO_SAMPLE = {
+    "table, 1 number": case(
+        curated_study(ONE_NUMBER, TABLED, delta=0.0), cut_neighbours, tables=3, reached=0.9, adaptive=True
+    ),
+    "table, mixed": case(
+        curated_study(MIXED, TABLED, delta=0.0), cut_neighbours, tables=3, reached=0.9, adaptive=True
+    ),
     "default, 2 numbers": means(curated_study(NUMBERS, {}), reached=0.9),
     "default, mixed, 1 : 4": means(curated_study(MIXED, {}), 4, reached=0.9),
     "effects, mixed, 1 : 4": means(curated_study(MIXED, UNITS), 4, reached=0.9),

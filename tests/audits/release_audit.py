@@ -110,6 +110,9 @@ class Replaying(Recorder):
     def laplace(self, values: Integers, scale: float) -> Integers:
         return self._replayed(Call("laplace", values.copy(), scale))
 
+    def choose(self, scores: Integers, scale: float) -> int:
+        return int(np.argmax(self._replayed(Call("choice", scores.copy(), scale))))
+
 
 def release(asked: Study, table: FixedTable, noise: NoiseSource | None = None) -> Release:
     """One owner's release, exact unless noise is handed in."""
@@ -161,7 +164,7 @@ def moved_in_noise(one: Release, other: Release) -> Moved:
 
 
 def moved_in_calls(one: list[Call], other: list[Call]) -> Moved:
-    """The same distance of what two releases hand to their noise sources."""
+    """The same distance of what two releases hand to their noise sources; of a choice its loss at most."""
     squared = absolute = 0.0
     for call, twin in zip(one, other, strict=True):
         assert (call.mechanism, call.scale, len(call.values)) == (
@@ -172,6 +175,8 @@ def moved_in_calls(one: list[Call], other: list[Call]) -> Moved:
         parts = (call.values - twin.values) / call.scale
         if call.mechanism == "gaussian":
             squared += float(np.sum(parts**2))
+        elif call.mechanism == "choice":
+            absolute += float(np.max(np.abs(choice_ratios(call, twin))))
         else:
             absolute += float(np.sum(np.abs(parts)))
     return Moved(math.sqrt(squared), absolute)
@@ -192,6 +197,8 @@ def promised(one: Release) -> Moved:
         # Numbers and a decision, each with its own part of epsilon; the decision is pure.
         return Moved(math.sqrt(gaussian), sum(e.epsilon for e in events if isinstance(e, ApproximateEvent)))
     laplace = sum(1 / e.noise_multiplier for e in events if isinstance(e, LaplaceEvent))
+    if one.cuts:
+        laplace += sum(e.epsilon for e in events if isinstance(e, ApproximateEvent))
     return Moved(math.sqrt(gaussian), laplace)
 
 

@@ -14,17 +14,19 @@ from neighbour_search import Space, largest_change
 from release_audit import largest_move
 
 from tacit_protocol.domain import EncodedChunk
-from tacit_protocol.features import additive, aligned_sums, moments, sketches
+from tacit_protocol.features import additive, aligned_sums, moments, private_cells, sketches
 from tacit_protocol.features.additive import ColumnWise
 from tacit_protocol.features.aligned_sums import RowProjections
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.features.column_histograms import ColumnHistograms
 from tacit_protocol.features.kernels import DistanceKernel, RandomFourier
 from tacit_protocol.features.moments import MomentShares, sum_features, sum_sensitivity
+from tacit_protocol.features.private_cells import ColumnCells
 from tacit_protocol.privacy import laplace_mechanism
 from tacit_protocol.privacy.exact_sums import GridError
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.procedures import joint_independence
+from tacit_protocol.procedures.counts import release as counts_release
 from tacit_protocol.procedures.curated_distance_correlation import release as distance_release
 from tacit_protocol.procedures.curated_two_sample import release as curated_release
 from tacit_protocol.procedures.curated_two_sample.permuted_means import PermutedFeatures
@@ -201,6 +203,23 @@ def points_drawn_from_the_exact_histograms(patch: Patch) -> None:
     patch.setattr(HistogramsThenMean, "adapt", peeking)
 
 
+def one_cell_for_a_replaced_unit(patch: Patch) -> None:
+    """The unit leaves one cell and enters another: 2."""
+    patch.setattr(counts_release, "L1_SENSITIVITY", 1.0)
+
+
+def cuts_of_each_column_in_full(patch: Patch) -> None:
+    """The two columns' cuts share the part that buys them; here each has all of it."""
+    right = ColumnCells.draw_cuts
+    patch.setattr(
+        ColumnCells, "draw_cuts", lambda self, values, own, source: right(self, values, 2 * own, source)
+    )
+
+
+def half_the_sensitivity_of_cuts(patch: Patch) -> None:
+    patch.setattr(private_cells, "CUT_SENSITIVITY", 0.5)
+
+
 def half_the_sensitivity_of_a_distance(patch: Patch) -> None:
     right = embedding_release.sum_sensitivity
     patch.setattr(embedding_release, "sum_sensitivity", lambda *given: right(*given) / 2)
@@ -220,6 +239,12 @@ MISTAKES: list[tuple[Callable[[Patch], None], str, float]] = [
     (ridge_statistic, "curated_two_sample: statistic", 1.05),
     (permuted_distances, "curated_two_sample: permutation, 1 : 3", 1.05),
     (observed_statistic_alone, "joint_independence: 2 variables", 1.05),
+    (one_cell_for_a_replaced_unit, "joint_independence: table, 2 categories", 1.9),
+    (cuts_of_each_column_in_full, "joint_independence: table, 2 numbers", 1.2),
+    (half_the_sensitivity_of_cuts, "joint_independence: table, 2 numbers", 1.2),
+    (one_cell_for_a_replaced_unit, "curated_two_sample: table, 1 number", 1.2),
+    (half_the_sensitivity_of_cuts, "curated_two_sample: table, 1 number", 1.1),
+    (one_cell_for_a_replaced_unit, "curated_distance_correlation: table, 2 numbers", 1.2),
     (origin_far_from_the_data, "joint_independence: 3 variables, distances", JUST),
     (roots_two_percent_too_small, "curated_distance_correlation: 2 numbers", JUST),
     (squares_to_first_order, "curated_distance_correlation: 2 numbers", JUST),

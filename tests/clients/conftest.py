@@ -116,6 +116,8 @@ class MemoryTester:
     envelopes: dict[str, bytes] = field(default_factory=dict)
     verdicts: dict[str, bytes] = field(default_factory=dict)
     asked: list[HttpRequest] = field(default_factory=list)
+    catalogue: dict[str, bytes] = field(default_factory=dict)
+    """What owners published, by name: the bytes that the tester hands out."""
     polls_before_verdict: int = 0
     page_size: int = 2
     senders: list[dict[str, Any]] | None = None
@@ -150,6 +152,10 @@ class MemoryTester:
             case "GET", ["parties"]:
                 items = [{"name": n, "key": k, "role": r} for n, (k, r) in self.parties.items()]
                 return self._page(items, request)
+            case "GET", ["catalogue"]:
+                return self._page([{"owner": name, "version": 1} for name in self.catalogue], request)
+            case "GET", ["catalogue", owner] if owner in self.catalogue:
+                return HttpResponse(200, {}, self.catalogue[owner])
             case "GET", ["studies"]:
                 return self._page([self._summary(digest) for digest in self.envelopes], request)
             case "PUT", ["studies", digest]:

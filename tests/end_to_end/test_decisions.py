@@ -35,7 +35,7 @@ def federation(
     for name, mean_age in (("north", 50.0), ("south", 70.0)):
         source = tmp_path / f"{name}.csv"
         write_patients(source, mean_age, rng)
-        policy = PolicySetup(approval="by-hand", columns=("age", "sex"))
+        policy = PolicySetup(approval="by-hand", columns=("age", "sex"), catalogue=name == "north")
         owners.append(OwnerSetup(name, DataSetSetup("patients", str(source), 2.0, 1e-4), policy))
     return start_federation(owners)
 
@@ -45,22 +45,23 @@ def digest(federation: LocalFederation) -> str:
     return create(federation, "Are the patients of north and south alike?")
 
 
+def drafted(title: str) -> dict[str, Any]:
+    return {
+        "title": title,
+        "purpose": "To compare our patients",
+        "columns": [
+            {"kind": "numeric", "name": "age", "lower": 0, "upper": 120},
+            {"kind": "categorical", "name": "sex", "levels": ["F", "M"]},
+        ],
+        "owners": [{"name": name, "data_set": "patients", "units": UNITS} for name in ("north", "south")],
+        "epsilon": 1.0,
+        "delta": 1e-5,
+    }
+
+
 def create(federation: LocalFederation, title: str) -> str:
-    draft = StudyDraft.from_dict(
-        {
-            "title": title,
-            "purpose": "To compare our patients",
-            "columns": [
-                {"kind": "numeric", "name": "age", "lower": 0, "upper": 120},
-                {"kind": "categorical", "name": "sex", "levels": ["F", "M"]},
-            ],
-            "owners": [{"name": name, "data_set": "patients", "units": UNITS} for name in ("north", "south")],
-            "epsilon": 1.0,
-            "delta": 1e-5,
-        }
-    )
     with federation.analyst_client() as client:
-        return client.create_study(draft)
+        return client.create_study(StudyDraft.from_dict(drafted(title)))
 
 
 def config(federation: LocalFederation, owner: str) -> tuple[str, str]:
@@ -102,6 +103,13 @@ def test_nothing_leaves_before_both_stewards_have_approved(
     )
 
     party = ("--party", str(federation.analyst.configuration))
+    (published,) = eventually(lambda: tacit_json("study", "data-sets", *party))
+    assert published["owner"] == "north"
+    assert published["data_sets"][0]["other_columns"] == ["age", "sex"]
+    with federation.analyst_client() as client:
+        refused = client.prepare_study(drafted("Too much?") | {"epsilon": 1.5}).hopeless
+    assert [reason for reason in refused if "north lets one study spend epsilon 1 at most" in reason]
+
     watched = tacit_json("study", "watch", digest[:8], *party)
     assert watched["outcome"] == "completed"
     assert watched["result"]["reject"] is True

@@ -33,6 +33,9 @@ SYSTEMS = {
     "digits": "identity",
     "women": "homogeneity",
     "sex": "stratified_table",
+    "men-and-women": "group_comparison",
+    "age": "association",
+    "survival": "survival",
     "income": "distance_correlation",
     "database": "embedding_release",
 }
@@ -111,7 +114,7 @@ def require_every_verdict(demo: RunningDemo, verdicts: dict[str, StudyVerdict]) 
     """The table says what the transcripts say. What that is depends on noise, and is not asserted."""
     assert {name: verdict.study.procedure for name, verdict in verdicts.items()} == SYSTEMS
     for name, verdict in verdicts.items():
-        (row,) = re.findall(rf"^ +\d +{re.escape(verdict.study.title)} (.*)$", demo.printed, re.MULTILINE)
+        (row,) = re.findall(rf"^ +\d+ +{re.escape(verdict.study.title)} (.*)$", demo.printed, re.MULTILINE)
         assert re.search(rf" {verdict.study.budget.epsilon:g} +\d+ s *$", row)
         assert re.search(rf"^ +{verdict.study.procedure} *$", demo.printed, re.MULTILINE)
         assert verdict.result is not None
@@ -135,13 +138,19 @@ def require_aligned_registers(verdicts: dict[str, StudyVerdict]) -> None:
 
 def require_every_page(demo: RunningDemo) -> None:
     with signed_in(demo.link("the analyst, at the tester")) as browser:
-        pages = re.findall(r"^ +\d +(http\S+/studies/[0-9a-f]{64})$", demo.printed, re.MULTILINE)
+        pages = re.findall(r"^ +\d+ +(http\S+/studies/[0-9a-f]{64})$", demo.printed, re.MULTILINE)
         assert len(pages) == len(SYSTEMS)
         for page in pages:
             answer = browser.get(page)
             assert answer.status_code == 200, page
             assert "completed" in answer.text
-    for who in [*(f"{name}, at its agent" for name in (*HOSPITALS, *REGISTERS)), "budapest, at the curator"]:
+            report = browser.get(f"{page}/report")
+            assert report.status_code == 200, page
+            assert "Methods" in report.text
+    for who in [
+        *(f"{name}, at its agent" for name in (*HOSPITALS, "faisalabad", *REGISTERS)),
+        "budapest, at the curator",
+    ]:
         with signed_in(demo.link(who)) as browser:
             assert browser.get("/").status_code == 200
 
@@ -161,9 +170,10 @@ def signed_in(link: str) -> Iterator[httpx.Client]:
 def require_paid(folder: Path, verdicts: dict[str, StudyVerdict]) -> None:
     """Every account paid for its own studies, and for no other."""
     paid = {
-        "cleveland": {"hospitals", "independence", "digits", "women", "sex"},
-        "budapest": {"hospitals", "women", "sex"},
-        "long-beach": {"hospitals", "sex"},
+        "cleveland": {"hospitals", "independence", "digits", "women", "sex", "men-and-women", "age"},
+        "budapest": {"hospitals", "women", "sex", "men-and-women", "age"},
+        "long-beach": {"hospitals", "sex", "men-and-women", "age"},
+        "faisalabad": {"survival"},
         "school-register": {"income", "database"},
         "tax-office": {"income"},
     }

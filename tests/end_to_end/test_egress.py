@@ -66,7 +66,7 @@ def write_rows(folder: Path) -> None:
 
 
 def agents(folder: Path) -> list[OwnerSetup]:
-    policy = PolicySetup("automatic", 20.0, 1e-5, procedures=ALL, columns=("x", "y", "g"))
+    policy = PolicySetup("automatic", 20.0, 1e-5, procedures=ALL, columns=("x", "y", "g"), catalogue=True)
     return [
         OwnerSetup(name, DataSetSetup("people", str(folder / f"{name}.csv"), 100.0, 1e-3), policy)
         for name in ("north", "south")
@@ -315,7 +315,7 @@ def test_something_of_every_kind_was_seen(seen: list[Seen]) -> None:
             kinds.add(envelope["payloadType"])
             if envelope["payloadType"] == RELEASE_TYPE:
                 releases.append(json.loads(base64.b64decode(envelope["payload"]))["release"])
-    types = {"release", "sealed-release", "receipt", "decline"}
+    types = {"release", "sealed-release", "receipt", "decline", "catalogue"}
     assert kinds == {f"application/vnd.tacit.{name}.v1+json" for name in types}
     assert {vector["noise"] for one in releases for vector in one["vectors"].values()} == {
         "gaussian",

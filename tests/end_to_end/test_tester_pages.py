@@ -135,6 +135,66 @@ def test_counts_and_a_database_are_drawn_with_their_numbers(federation: Federati
         require_report(person, 2, tmp_path)
 
 
+WITHIN = {"sex": ["f", "m"], "age": (0, 100), "ill": ["no", "yes"]}
+
+
+def mixed(units: int, seed: int) -> dict[str, Any]:
+    """Return made-up columns: men are older, and fall ill more often and earlier."""
+    rng = np.random.default_rng(seed)
+    sex = rng.choice(["f", "m"], units)
+    age = np.clip(rng.normal(50 + 10 * (sex == "m"), 12), 1, 99)
+    ill = np.where(rng.random(units) < np.where(sex == "m", 0.5, 0.2), "yes", "no")
+    return {"sex": sex, "age": age, "ill": ill}
+
+
+@pytest.mark.parametrize(
+    ("procedure", "columns", "delta", "parameters"),
+    [
+        ("group_comparison", ("sex", "age", "ill"), 1e-5, {"group": "sex"}),
+        ("association", ("sex", "age"), 1e-5, {}),
+        ("stratified_table", ("sex", "ill"), 0.0, {"group": "sex", "outcome": "ill"}),
+        ("survival", ("sex", "age", "ill"), 0.0, {"group": "sex", "cuts": {"age": [40.0, 50.0, 60.0, 70.0]}}),
+    ],
+)
+def test_effects_within_owners_are_read_off_their_forest_plots(
+    federation: Federation,
+    tmp_path: Path,
+    procedure: str,
+    columns: tuple[str, ...],
+    delta: float,
+    parameters: dict[str, Any],
+) -> None:
+    samples = {name: mixed(1500, seed) for seed, name in enumerate(("north", "south"))}
+    bounds = {column: WITHIN[column] for column in columns}
+    found = played(procedure, samples, bounds, epsilon=2.0, delta=delta, **parameters)
+    digest, verdict = completed(federation, found, "Do men and women differ within hospitals?")
+    with signed_in(federation) as (person, url):
+        person.page.goto(f"{url}/studies/{digest}")
+        drawn = [row for chart in person.page.locator("svg.rows").all() for row in bars_of(chart)]
+        for effect in [*verdict["effects"], *verdict["effects_by_owner"]]:
+            ends = [effect[part] for part in ("estimate", "lower", "upper")]
+            absolute = effect["kind"].endswith(("difference", "correlation"))
+            if None in ends or effect["kind"] in ("standard deviation ratio", "risk ratio"):
+                continue
+            if procedure == "group_comparison" and not absolute:
+                continue  # its odds ratios stand in the table
+            assert any(row == pytest.approx(ends if absolute else np.log(ends)) for row in drawn), effect
+        # Answers first: what differs by how much is drawn above how sure it is.
+        kinds = [chart.get_attribute("class") for chart in person.page.locator("svg.chart").all()]
+        assert kinds.index("chart rows") < kinds.index("chart pvalue")
+        person.require_accessible()
+        read = person.page.locator("main").inner_text().lower()
+        assert not re.search(r"pvalue|_|\bupper\b|\blower\b", read.replace(procedure, ""))
+        with person.page.expect_download() as download:
+            person.page.get_by_role("link", name="Download the report").click()
+        download.value.save_as(tmp_path / "report.html")
+        report = person.context.new_page()
+        report.set_content((tmp_path / "report.html").read_text("utf-8"))
+        assert len(re.findall(rb"/Type\s*/Page\b", report.pdf(prefer_css_page_size=True))) == 1
+        assert report.locator("figcaption").count() == 1
+        assert all(cell.inner_text().strip() for cell in report.locator("tbody th").all())
+
+
 def test_a_plan_is_asked_for_and_read(federation: Federation) -> None:
     with signed_in(federation) as (person, url):
         person.page.get_by_role("link", name="Plan").click()

@@ -1,7 +1,9 @@
-"""A certificate for this machine, signed by itself."""
+"""A certificate for this machine, signed by itself, and how a caller begins to use it."""
 
 import datetime
 import ipaddress
+import ssl
+from contextlib import suppress
 from pathlib import Path
 
 from cryptography import x509
@@ -36,3 +38,13 @@ def write_certificate(folder: Path) -> Path:
         )
     )
     return file
+
+
+def client_hello() -> bytes:
+    """Return the first message of a TLS handshake."""
+    written = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        ssl.create_default_context().wrap_bio(
+            ssl.MemoryBIO(), written, server_hostname="127.0.0.1"
+        ).do_handshake()
+    return written.read()

@@ -130,6 +130,19 @@ CASES: dict[str, Case] = {
         curated=True,
         delta=0.0,
     ),
+    "curated_two_sample-aggregate": Case(
+        "curated_two_sample",
+        {"release": "aggregate", "samples": [["north", "west"], ["south"]]},
+        THREE,
+        curated=True,
+        delta=0.0,
+    ),
+    "curated_two_sample-table": Case(
+        "curated_two_sample",
+        {"release": "table", "categories": 2} | PERMUTATIONS,
+        curated=True,
+        delta=0.0,
+    ),
     "joint_independence-gaussian": Case("joint_independence", PERMUTATIONS, ONE, delta=0.0),
     "joint_independence-delta": Case("joint_independence", PERMUTATIONS, ONE),
     "joint_independence-laplacian": Case(
@@ -141,6 +154,15 @@ CASES: dict[str, Case] = {
         ONE,
     ),
     "joint_independence-curated": Case("joint_independence", PERMUTATIONS, curated=True, delta=0.0),
+    "joint_independence-table": Case(
+        "joint_independence", {"method": "table", "categories": 3} | PERMUTATIONS, ONE, delta=0.0
+    ),
+    "joint_independence-table-owners": Case(
+        "joint_independence",
+        {"method": "table", "groups": [["age", "score"], ["ward"]]} | PERMUTATIONS,
+        THREE,
+        delta=0.0,
+    ),
     "distance_correlation-sketch": Case(
         "distance_correlation", PERMUTATIONS, APART, ("age", "score", "outcome"), epsilon=10.0, units=2000
     ),
@@ -157,6 +179,16 @@ CASES: dict[str, Case] = {
         APART,
         ("age", "score", "outcome"),
         epsilon=10.0,
+    ),
+    "curated_distance_correlation-aggregate": Case(
+        "curated_distance_correlation", {"method": "aggregate"}, ONE, NUMBERS, delta=0.0
+    ),
+    "curated_distance_correlation-table": Case(
+        "curated_distance_correlation",
+        {"method": "table", "categories": 3} | PERMUTATIONS,
+        columns=NUMBERS,
+        curated=True,
+        delta=0.0,
     ),
     "curated_distance_correlation-test": Case(
         "curated_distance_correlation", PERMUTATIONS, ONE, NUMBERS, epsilon=10.0
@@ -183,8 +215,14 @@ CASES: dict[str, Case] = {
         "noisy_counts", {"noise": "gaussian", "rho": 0.05, "unlisted": "last"}, columns=COUNTED
     ),
     "homogeneity-laplace": Case("homogeneity", REPLICATES, THREE, ("ward",), delta=0.0),
+    "homogeneity-effects": Case(
+        "homogeneity", {"effects": "shares"} | REPLICATES, THREE, ("ward",), delta=0.0
+    ),
     "homogeneity-gaussian": Case("homogeneity", {"noise": "gaussian"} | REPLICATES, columns=("ward",)),
     "independence_table-laplace": Case("independence_table", REPLICATES, columns=COUNTED, delta=0.0),
+    "independence_table-within-owners": Case(
+        "independence_table", {"within_owners": True} | REPLICATES, columns=COUNTED, delta=0.0
+    ),
     "independence_table-gaussian-three-columns": Case(
         "independence_table",
         {"noise": "gaussian", "cuts": {"age": [50.0]}} | REPLICATES,
@@ -199,6 +237,32 @@ CASES: dict[str, Case] = {
         {"noise": "gaussian", "cuts": {"age": [50.0]}, "group": "ward", "outcome": "sex"} | REPLICATES,
         columns=("age", "ward", "sex"),
         epsilon=8.0,
+    ),
+    "aggregated_test-direction": Case(
+        "aggregated_test",
+        {"test": "mann_whitney"},
+        columns=("age", "sex"),
+        epsilon=0.3,
+        delta=0.0,
+    ),
+    "aggregated_test-groups": Case(
+        "aggregated_test",
+        {"test": "kruskal_wallis", "block_level": 0.2},
+        THREE,
+        ("score", "ward"),
+        epsilon=0.3,
+        delta=0.0,
+    ),
+    "aggregated_test-given": Case(
+        "aggregated_test",
+        {"test": "conditional_independence", "regression": "linear", "blocks": 10},
+        ONE,
+        ("age", "score", "ward"),
+        epsilon=0.3,
+        delta=0.0,
+    ),
+    "joint_independence-aggregate": Case(
+        "joint_independence", {"method": "aggregate"}, THREE, NUMBERS, epsilon=0.3, delta=0.0
     ),
     "group_comparison-numbers": Case(
         "group_comparison", {"group": "sex"}, columns=("age", "score", "ward", "sex")

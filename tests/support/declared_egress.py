@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import BaseModel
 
 from tacit_protocol.messages.alignment import AlignmentMessage
+from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.study import (
     CancellationMessage,
     DeclineMessage,
@@ -26,6 +27,7 @@ from tacit_protocol.messages.study import (
 from tacit_protocol.signing import (
     ALIGNMENT_TYPE,
     CANCELLATION_TYPE,
+    CATALOGUE_TYPE,
     DECLINE_TYPE,
     RECEIPT_TYPE,
     RELEASE_TYPE,
@@ -50,6 +52,7 @@ PAYLOADS: Mapping[str, type[BaseModel]] = {
     CANCELLATION_TYPE: CancellationMessage,
     VERDICT_TYPE: VerdictMessage,
     ALIGNMENT_TYPE: AlignmentMessage,
+    CATALOGUE_TYPE: CatalogueMessage,
 }
 """What an envelope may hold, by its payload type."""
 
@@ -62,6 +65,7 @@ SENDERS: Mapping[str, str] = {
     CANCELLATION_TYPE: "the analyst, to the tester",
     VERDICT_TYPE: "the tester, to every enrolled party",
     ALIGNMENT_TYPE: "an owner, by a file, to one other owner; no service carries it",
+    CATALOGUE_TYPE: "an agent whose policy publishes it, to the tester; the tester, to every enrolled party",
 }
 
 
@@ -167,6 +171,8 @@ _HEALTH: dict[str, Exchange] = {
 
 _EVERYONE = "every enrolled party"
 
+_CATALOGUE = "tacit_services.tester.catalogue:entries"
+
 TESTER: Mapping[str, Exchange] = _HEALTH | {
     "GET /v1/identity": Exchange(
         "anyone", _public("name key audience software", "tacit_services.tester.routes:Tester", "who it is")
@@ -223,6 +229,14 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
     "PUT /v1/studies/{digest}/cancellation": Exchange("the analyst", _STORED, ENVELOPE),
     "GET /v1/studies/{digest}/verdict": Exchange(_EVERYONE, ENVELOPE),
     "GET /v1/studies/{digest}/transcript": Exchange(_EVERYONE, TRANSCRIPT),
+    "PUT /v1/catalogue/{owner}": Exchange(
+        "that owner", _public("owner", _CATALOGUE, "the path's, repeated"), ENVELOPE
+    ),
+    "GET /v1/catalogue": Exchange(
+        _EVERYONE, _public("items[].owner items[].version next", _CATALOGUE, "who publishes, and since when")
+    ),
+    "GET /v1/catalogue/{owner}": Exchange(_EVERYONE, ENVELOPE),
+    "GET /data-sets": Exchange(_EVERYONE, note="a page of what owners publish"),
     "GET /": Exchange(_EVERYONE, note="a page of what `GET /v1/studies` answers"),
     "GET /studies/{digest}": Exchange(
         _EVERYONE,
@@ -353,7 +367,7 @@ CURATOR: Mapping[str, Exchange] = _HEALTH | {
         "an owner whose data it asks for, and the operator",
         _study_here("")
         | _public(
-            "plain_words warnings[] study.** verdict.**",
+            "plain_words stated_purpose[][] warnings[] study.** verdict.**",
             "tacit_services.curator.routes:detail",
             "the study, in words too, and the verdict",
         )
@@ -396,6 +410,7 @@ REQUESTS: Mapping[str, str] = {
     "GET /v1/studies/{digest}": "nothing",
     "PUT /v1/studies/{digest}/releases/{owner}": "an envelope: release, or receipt; or a sealed package",
     "PUT /v1/studies/{digest}/declines/{owner}": "an envelope: decline",
+    "PUT /v1/catalogue/{owner}": "an envelope: catalogue, empty unless the policy publishes one",
     "GET /v1/studies/{digest}/sealed/{owner}": "nothing",
     "GET /v1/studies/{digest}/verdict": "nothing",
 }

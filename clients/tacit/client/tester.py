@@ -20,7 +20,7 @@ from tacit.client.answers import (
     parse_item,
 )
 from tacit.client.http import HttpRequest, check, problem_slug, segment
-from tacit.client.operation import AsyncDriver, Driver, Operation, Pause, ask, call, pages
+from tacit.client.operation import AsyncDriver, Driver, Operation, Pause, ask, call, object_of, pages
 from tacit.client.transport import AsyncHttpTransport, AsyncTransport, HttpTransport, TokenSource, Transport
 from tacit.errors import (
     HopelessStudyError,
@@ -31,6 +31,7 @@ from tacit.errors import (
     VerificationFailedError,
 )
 from tacit.setup.keys import load_key
+from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
 from tacit_protocol.messages.encoding import digest as digest_of
 from tacit_protocol.messages.study import (
@@ -39,9 +40,11 @@ from tacit_protocol.messages.study import (
     Party,
     Study,
     VerdictMessage,
+    read_study,
 )
 from tacit_protocol.signing import (
     CANCELLATION_TYPE,
+    CATALOGUE_TYPE,
     STUDY_TYPE,
     VERDICT_TYPE,
     PrivateKey,
@@ -65,6 +68,11 @@ POLL_WAIT_S = 2
 
 PAUSE_S = 0.2
 """Pause between two questions, for a tester that answers at once."""
+
+CATALOGUES_READ_MAX = 20
+"""Owners of one draft whose catalogues are read before it is sent: a question each."""
+
+NOT_FOUND = 404
 
 Role = Literal["owner", "analyst", "curator"]
 OnProgress = Callable[[StudySummary], None]
@@ -133,8 +141,53 @@ class TesterCalls:
         return parse(EnrolledParty, answer)
 
     @call
+    def catalogue(self, owner: str, key: str | None = None) -> Operation[CatalogueMessage | None]:
+        """Read what an owner publishes of its data sets, its signature checked; None where it does not.
+
+        Args:
+            owner: its name at the tester.
+            key: its public key; by default the one that the tester lists.
+
+        Raises:
+            InputError: no owner of that name is enrolled.
+            VerificationFailedError: the tester's copy is not this owner's.
+        """
+        if key is None:
+            listed = yield from TesterCalls.parties.operation(self)
+            enrolled = {p.name: p.key for p in listed if p.role == "owner" and p.revoked_at is None}
+            if owner not in enrolled:
+                raise InputError(f"no owner named {owner} is enrolled at the tester: see `tacit party list`")
+            key = enrolled[owner]
+        answer = yield HttpRequest("GET", "/v1/catalogue/" + segment(owner))
+        if answer.status == NOT_FOUND:
+            return None
+        check(answer)
+        try:
+            entry = decode(CatalogueMessage, open_envelope(answer.body, CATALOGUE_TYPE, key))
+        except (SignatureError, MessageError) as error:
+            raise VerificationFailedError(f"the tester's copy of {owner}'s catalogue is not valid") from error
+        if entry.owner != owner or self._tester_key not in {None, entry.tester}:
+            raise VerificationFailedError(f"the tester answered with another catalogue than {owner}'s")
+        return entry
+
+    @call
+    def catalogues(self) -> Operation[list[CatalogueMessage]]:
+        """Read what every owner publishes of its data sets, by the owner's name."""
+        listed = yield from TesterCalls.parties.operation(self)
+        enrolled = {p.name: p.key for p in listed if p.role == "owner" and p.revoked_at is None}
+        named = yield from pages("/v1/catalogue", {}, lambda item: str(object_of(item).get("owner")))
+        found = []
+        for owner in named:
+            if owner in enrolled:
+                entry = yield from TesterCalls.catalogue.operation(self, owner, enrolled[owner])
+                found += [entry] if entry is not None and entry.data_sets else []
+        return found
+
+    @call
     def prepare_study(self, draft: "StudyDraft | Mapping[str, Any]") -> Operation["PreparedStudy"]:
         """Freeze a draft into a study, with the parties' keys, and work out its cost; nothing is stored.
+
+        What an owner publishes may say that its policy refuses the study: it is hopeless then.
 
         Raises:
             InputError: an owner is not enrolled, or this client's key is no analyst's.
@@ -159,7 +212,7 @@ class TesterCalls:
             {party.name: party.key for party in enrolled if party.role == role}
             for role in ("owner", "curator")
         )
-        return prepare(
+        prepared = prepare(
             drafted.study(
                 EnrolledKeys(owners, curators),
                 _party(tester.name, tester.key),
@@ -167,6 +220,13 @@ class TesterCalls:
                 int(self._clock()),
             )
         )
+        refusals: list[str] = []
+        study = prepared.study
+        if study.curator is None:
+            for asked in [owner for owner in study.owners if owner.reuses is None][:CATALOGUES_READ_MAX]:
+                entry = yield from TesterCalls.catalogue.operation(self, asked.name, asked.key)
+                refusals += [] if entry is None else entry.refusals(study, asked)
+        return prepared.but_refused(refusals)
 
     @call
     def create_study(
@@ -208,7 +268,7 @@ class TesterCalls:
         answer = yield from ask(HttpRequest("GET", _study_path(digest) + "/envelope"))
         try:
             payload = open_envelope(answer.body, STUDY_TYPE, peek_key_id(answer.body))
-            found = decode(Study, payload)
+            found = read_study(payload)
         except (SignatureError, MessageError) as error:
             raise VerificationFailedError(f"the tester's copy of the study is not valid: {error}") from error
         if digest_of(payload) != digest or found.analyst.key != peek_key_id(answer.body):

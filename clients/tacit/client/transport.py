@@ -7,14 +7,15 @@ plain http goes to this machine's loopback addresses alone, unless the caller sa
 
 import asyncio
 import logging
+import secrets
 import ssl
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
 import httpx
-import tenacity
 
 from tacit.client.http import HttpRequest, HttpResponse, Upload
 from tacit.errors import ConfigurationError, InputError, ResponseError, TransportError
@@ -32,8 +33,9 @@ CONNECT_TIMEOUT_S = 5.0
 RETRIED_STATUSES = frozenset({429, 502, 503, 504})
 """Answers that mean "not now"."""
 
-# Jitter keeps clients that lost the same service from coming back all at once.
-_BACKOFF = tenacity.wait_exponential(multiplier=0.2, max=PAUSE_MAX_S) + tenacity.wait_random(0, 0.2)
+PAUSE_S, JITTER_MS = 0.2, 200
+"""The first pause, doubled with every attempt, and the most that chance adds: clients that lost the same
+service do not come back all at once."""
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # its INFO log holds whole URLs, queries too
 
@@ -80,7 +82,7 @@ class HttpTransport:
         tls: ssl.SSLContext | None = None,
         insecure_plain_http: bool = False,
         inner: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], None] = tenacity.nap.sleep,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._token = token
         self._http = httpx.Client(
@@ -93,10 +95,20 @@ class HttpTransport:
 
     def send(self, request: HttpRequest) -> HttpResponse:
         """Send, retrying where that is harmless; raises TransportError or ResponseError."""
-        attempts = tenacity.Retrying(
-            stop=_stop(request), wait=_pause, retry=_again, sleep=self._sleep, retry_error_callback=_last
-        )
-        return attempts(self._send_once, request)
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                answer = self._send_once(request)
+            except TransportError as error:
+                pause_s = _pause_s(request, attempt, error)
+                if pause_s is None:
+                    raise
+            else:
+                pause_s = _pause_s(request, attempt, answer)
+                if pause_s is None:
+                    return answer
+            self._sleep(pause_s)
 
     def _send_once(self, request: HttpRequest) -> HttpResponse:
         body = request.body
@@ -151,10 +163,20 @@ class AsyncHttpTransport:
 
     async def send(self, request: HttpRequest) -> HttpResponse:
         """Send, retrying where that is harmless; raises TransportError or ResponseError."""
-        attempts = tenacity.AsyncRetrying(
-            stop=_stop(request), wait=_pause, retry=_again, sleep=self._sleep, retry_error_callback=_last
-        )
-        return await attempts(self._send_once, request)
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                answer = await self._send_once(request)
+            except TransportError as error:
+                pause_s = _pause_s(request, attempt, error)
+                if pause_s is None:
+                    raise
+            else:
+                pause_s = _pause_s(request, attempt, answer)
+                if pause_s is None:
+                    return answer
+            await self._sleep(pause_s)
 
     async def _send_once(self, request: HttpRequest) -> HttpResponse:
         body = request.body
@@ -304,29 +326,13 @@ def _lost(base_url: httpx.URL, error: Exception) -> TransportError:
     )
 
 
-def _stop(request: HttpRequest) -> tenacity.stop_after_attempt:
-    return tenacity.stop_after_attempt(ATTEMPTS_MAX if request.repeatable else 1)
-
-
-def _again(state: tenacity.RetryCallState) -> bool:
-    outcome = state.outcome
-    if outcome is None:
-        return True
-    if outcome.failed:
-        return isinstance(outcome.exception(), TransportError)
-    return outcome.result().status in RETRIED_STATUSES
-
-
-def _pause(state: tenacity.RetryCallState) -> float:
-    asked: float | None = None
-    if state.outcome is not None and not state.outcome.failed:
-        asked = state.outcome.result().retry_after_s
-    return min(_BACKOFF(state) if asked is None else asked, PAUSE_MAX_S)
-
-
-def _last(state: tenacity.RetryCallState) -> HttpResponse:
-    """Hand the last answer back, or raise the last failure."""
-    if state.outcome is None:
-        raise TransportError("the request was never sent")
-    result: HttpResponse = state.outcome.result()
-    return result
+def _pause_s(request: HttpRequest, attempt: int, outcome: HttpResponse | TransportError) -> float | None:
+    """Return how long to wait before the next attempt; None where this outcome stands."""
+    if not request.repeatable or attempt >= ATTEMPTS_MAX:
+        return None
+    if isinstance(outcome, HttpResponse):
+        if outcome.status not in RETRIED_STATUSES:
+            return None
+        if outcome.retry_after_s is not None:
+            return min(outcome.retry_after_s, PAUSE_MAX_S)
+    return min(PAUSE_S * 2.0 ** (attempt - 1) + secrets.randbelow(JITTER_MS + 1) / 1000, PAUSE_MAX_S)

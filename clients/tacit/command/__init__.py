@@ -12,6 +12,8 @@ FAILED, INTERRUPTED = 1, 130
 def main() -> None:
     """Run the command on this process's arguments, and exit."""
     sys.excepthook = _report_fault
+    # httpx takes its own command, and the syntax colours that that loads, for not installed: none runs here.
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]
     try:
         from tacit.command.app import run  # noqa: PLC0415 (so that importing the package stays free)
 

@@ -67,6 +67,9 @@ def init(
         list[str] | None,
         typer.Option(help="A procedure that studies may use; kernel_two_sample unless named."),
     ] = None,
+    catalogue: Annotated[
+        bool, typer.Option("--catalogue", help="Publish the data set and these rules at the tester.")
+    ] = False,
     folder: Annotated[Path, typer.Option(help="Where to write the files.")] = Path("agent"),
     host: Annotated[str, typer.Option(help="Address of the local page.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port of the local page.", min=1, max=65535)] = 8710,
@@ -85,6 +88,7 @@ def init(
         delta_per_study_max=delta_per_study,
         units_min=units_min,
         columns=column or [],
+        catalogue=catalogue,
         **({"procedures": procedure} if procedure else {}),
     )
     file = init_agent(

@@ -26,7 +26,7 @@ EPSILON, DELTA = 1.0, 1e-5
 def demo(
     *,
     everything: Annotated[
-        bool, typer.Option("--all", help="Every system: eight studies of hospitals and registers.")
+        bool, typer.Option("--all", help="Every system: eleven studies of hospitals and registers.")
     ] = False,
     folder: Annotated[
         Path | None, typer.Option(help="Where to leave the federation's files; must be new.")

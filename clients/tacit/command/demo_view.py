@@ -122,6 +122,10 @@ CENSUS_ATTRIBUTION = (
     "there: that two registers share it is made up"
 )
 
+HEART_FAILURE_ATTRIBUTION = (
+    "Data: UCI Heart Failure Clinical Records, CC BY 4.0; D. Chicco and G. Jurman 2020; T. Ahmad et al. 2017"
+)
+
 
 def show_all(found: AllAnswers, links: Mapping[str, str], as_json: bool) -> None:
     """Print every verdict, where its page and transcript are, and every account.
@@ -143,7 +147,8 @@ def show_all(found: AllAnswers, links: Mapping[str, str], as_json: bool) -> None
     for number, answer in enumerate(found.answers, 1):
         lines(f"  {number}  {answer.page}", f"     {program()} verify {from_here(answer.transcript)}")
     _print_accounts(found.accounts)
-    lines(ATTRIBUTION, CENSUS_ATTRIBUTION, f"The federation's files are in {from_here(found.folder)}")
+    lines(ATTRIBUTION, HEART_FAILURE_ATTRIBUTION, CENSUS_ATTRIBUTION)
+    lines(f"The federation's files are in {from_here(found.folder)}")
     if not links:
         lines(f"The services stop now. To look at the pages: {program()} demo --all --keep-running")
 

@@ -61,9 +61,15 @@ def flags(
     ] = None,
     effect: Annotated[
         float | None,
-        typer.Option(help="Standard deviations, a correlation or a distance; medium by default."),
+        typer.Option(
+            help="Standard deviations, a correlation, a distance, a risk difference or a hazard ratio; "
+            "medium by default."
+        ),
     ] = None,
-    shift: Annotated[list[str] | None, typer.Option(help="column=amount added in the last sample.")] = None,
+    shift: Annotated[
+        list[str] | None,
+        typer.Option(help="column=amount added in the last sample, or in all groups but the first."),
+    ] = None,
     scale: Annotated[
         list[str] | None, typer.Option(help="column=factor of the last sample's spread.")
     ] = None,

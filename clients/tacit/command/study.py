@@ -378,6 +378,28 @@ def list_studies(
     )
 
 
+@app.command("data-sets")
+@connecting
+def data_sets(
+    owner: Annotated[str | None, typer.Argument(help="Only this owner's.")] = None,
+    party: PartyFile = PARTY_FILE,
+    as_json: Json = False,
+) -> None:
+    """List what owners publish of their data sets: columns, public bounds, and what their policies allow."""
+    from tacit.command.study_view import print_catalogue
+
+    with connect.party_client(party) as client:
+        found = client.catalogues() if owner is None else [client.catalogue(owner)]
+    entries = [entry for entry in found if entry is not None and entry.data_sets]
+    if as_json:
+        print_json([entry.model_dump(mode="json") for entry in entries])
+        return
+    for entry in entries:
+        print_catalogue(entry)
+    if not entries:
+        lines("Nothing is published: ask the owners.")
+
+
 @app.command("show")
 @connecting
 def show(digest: Digest, party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:

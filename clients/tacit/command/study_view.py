@@ -12,6 +12,7 @@ from tacit.errors import InputError
 from tacit.results import Result, StudyVerdict, decides_only, study_verdict
 from tacit.studies.draft import PreparedStudy
 from tacit_protocol.domain import Column, NumericColumn
+from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.study import PUBLIC_RULES, PublicRule, Study
 from tacit_protocol.privacy.accounting import families_of
 from tacit_protocol.terminal import printable
@@ -149,6 +150,30 @@ def print_asked(asked: Mapping[str, Any]) -> None:
         parties.append(("curator", study.curator))
     keys((f"{party.name}, {role}", party.key) for role, party in parties)
     lines("Compare the keys by another way before you trust a name.")
+
+
+def print_catalogue(entry: CatalogueMessage) -> None:
+    """Print what an owner publishes of its data sets."""
+    for data_set in entry.data_sets:
+        size = "" if data_set.units is None else f", about {data_set.units} privacy units"
+        unit = "a row" if data_set.unit_column is None else f"all rows of one {data_set.unit_column}"
+        lines(f"{entry.owner}/{data_set.name}{size}; a privacy unit is {unit}")
+        lines(*([f"  {data_set.about}"] if data_set.about else []))
+        table(
+            ("Column", "Kind", "Public bounds or levels", "In"),
+            [(*_column_row(column), data_set.measures.get(column.name, "")) for column in data_set.columns],
+        )
+        if data_set.other_columns:
+            lines(f"  with bounds of the study's own: {', '.join(data_set.other_columns)}")
+    budget = entry.per_study_max
+    most = (
+        "" if budget is None else f", epsilon {budget.epsilon:g} and delta {budget.delta:g} at most a study"
+    )
+    lines(f"{entry.owner} runs {', '.join(entry.procedures)}{most}; approval is {entry.approval}")
+    if entry.required_fields:
+        lines(f"  a study must state {', '.join(entry.required_fields)}")
+    if entry.data_uses is not None:
+        lines(f"  data_use must be {' or '.join(entry.data_uses)}")
 
 
 def progress_text(summary: StudySummary) -> str:

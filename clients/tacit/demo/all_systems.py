@@ -22,11 +22,14 @@ from tacit.client.tester import Client
 from tacit.demo.hospitals import ATTRIBUTION_FILE, COLUMNS, DATA_SET, HOSPITALS, Narrator, copy_demo_file
 from tacit.errors import ServiceError, VerdictTimeoutError
 from tacit.results import (
+    AssociationResult,
     DatabaseResult,
     DistanceCorrelationResult,
+    GroupComparisonResult,
     Result,
     StratifiedTableResult,
     StudyVerdict,
+    SurvivalResult,
 )
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import CURATOR, CuratedOwnerSetup, LocalCurator, LocalFederation, OwnerSetup
@@ -48,6 +51,10 @@ DIGIT_COLUMN = "pressure_digit"
 
 DIGIT_HOSPITAL = "cleveland"
 DIGITS = tuple(str(digit) for digit in range(10))
+
+HEART_CLINIC, HEART_PATIENTS = "faisalabad", 299
+WEAK_HEART_MAX = 30
+"""Of the blood that leaves the heart at each beat, the per cent up to which a heart counts as weak."""
 
 PEOPLE = 32_561
 PERSON = "person"
@@ -77,7 +84,7 @@ def all_owners(folder: Path) -> DemoOwners:
     copy_demo_file(ATTRIBUTION_FILE, folder / ATTRIBUTION_FILE)
     hospitals = [_hospital(name, folder / name) for name in HOSPITALS]
     curated = [_curated(name, folder / name) for name in HOSPITALS]
-    return DemoOwners([*hospitals, *_registers(folder)], curated)
+    return DemoOwners([*hospitals, _heart_clinic(folder / HEART_CLINIC), *_registers(folder)], curated)
 
 
 def align_registers(federation: LocalFederation) -> str:
@@ -136,10 +143,32 @@ def _hospital(name: str, place: Path) -> OwnerSetup:
             "identity",
             "homogeneity",
             "stratified_table",
+            "group_comparison",
+            "association",
         ),
         columns=columns,
+        catalogue=True,
     )
     return OwnerSetup(name, DataSetSetup(DATA_SET, f"{DATA_SET}.csv", HOSPITAL_EPSILON, DELTA), policy)
+
+
+def _heart_clinic(place: Path) -> OwnerSetup:
+    place.mkdir(parents=True)
+    text = (resources.files("tacit.demo.data") / "heart-failure.csv").read_text("utf-8")
+    with (place / f"{DATA_SET}.csv").open("w", newline="", encoding="utf-8") as opened:
+        rows = csv.writer(opened)
+        rows.writerow([column["name"] for column in HEART_COLUMNS])
+        for patient in csv.DictReader(text.splitlines()):
+            weak = float(patient["ejection_fraction"]) <= WEAK_HEART_MAX
+            rows.writerow([patient["time"], patient["died"], "weak" if weak else "better"])
+    policy = PolicySetup(
+        approval="automatic",
+        epsilon_per_study_max=1.0,
+        delta_per_study_max=0.0,
+        procedures=("survival",),
+        columns=[column["name"] for column in HEART_COLUMNS],
+    )
+    return OwnerSetup(HEART_CLINIC, DataSetSetup(DATA_SET, f"{DATA_SET}.csv", HOSPITAL_EPSILON, 0.0), policy)
 
 
 def _curated(name: str, place: Path) -> CuratedOwnerSetup:
@@ -187,6 +216,7 @@ def _registers(folder: Path) -> list[OwnerSetup]:
             delta_per_study_max=DELTA,
             procedures=("distance_correlation", "embedding_release"),
             columns=columns,
+            catalogue=True,
         )
         # Both studies of the registers have Gaussian noise.
         source = DataSetSetup(
@@ -210,6 +240,13 @@ REGISTER_COLUMNS: Mapping[str, dict[str, Any]] = {
 digits of hours, sixteen grades of schooling."""
 
 
+HEART_COLUMNS: list[dict[str, Any]] = [
+    {"kind": "numeric", "name": "time", "lower": 0.0, "upper": 240.0},
+    {"kind": "categorical", "name": "died", "levels": ["0", "1"]},
+    {"kind": "categorical", "name": "heart", "levels": ["better", "weak"]},
+]
+
+
 @dataclass(frozen=True)
 class Question:
     """A study of the demo: its name, what it asks, its draft, and its result in plain words."""
@@ -230,6 +267,9 @@ def all_questions(curator: LocalCurator, alignment: str) -> tuple[Question, ...]
         _even_digits(),
         _share_of_women(),
         _men_and_women_within_hospitals(),
+        _men_and_women_in_numbers(),
+        _age_and_disease(),
+        _time_to_death(),
         _income_and_education(alignment),
         _working_hours(),
     )
@@ -303,14 +343,44 @@ def _men_and_women_within_hospitals() -> Question:
         "Within the hospitals, are men more often ill than women?",
         _draft("stratified_table", columns, _hospitals(*HOSPITALS), 1.0, 0.0)
         | {"parameters": {"group": "sex", "outcome": "num", "unlisted": "last"}},
-        _odds,
+        _by_how_much("odds ratio"),
     )
 
 
-def _odds(result: Result) -> str:
-    if not isinstance(result, StratifiedTableResult) or not result.reject or result.interval is None:
-        return "no difference shown"
-    return f"yes: odds ratio {result.odds_ratio:.2g} ({result.interval[0]:.2g} to {result.interval[1]:.2g})"
+def _men_and_women_in_numbers() -> Question:
+    columns = _columns(COLUMNS, ("age", "sex", "num"))
+    return Question(
+        "men-and-women",
+        "group comparison, nobody trusted",
+        "Within the hospitals, do men and women differ in age and disease?",
+        _draft("group_comparison", columns, _hospitals(*HOSPITALS), 1.0, DELTA)
+        | {"parameters": {"group": "sex"}},
+        _by_how_much("mean difference"),
+    )
+
+
+def _age_and_disease() -> Question:
+    columns = _columns(COLUMNS, ("age", "num"))
+    return Question(
+        "age",
+        "association, nobody trusted",
+        "Within the hospitals, are older patients more often ill?",
+        _draft("association", columns, _hospitals(*HOSPITALS), 1.0, DELTA),
+        _by_how_much("rank correlation"),
+    )
+
+
+def _time_to_death() -> Question:
+    owner = {"name": HEART_CLINIC, "data_set": DATA_SET, "units": HEART_PATIENTS}
+    parameters = {"group": "heart", "time": "time", "event": "died"}
+    cuts = {"time": [30.0, 60.0, 90.0, 120.0, 180.0]}
+    return Question(
+        "survival",
+        "survival",
+        "Do patients whose heart pumps weakly die earlier?",
+        _draft("survival", HEART_COLUMNS, [owner], 1.0, 0.0) | {"parameters": parameters | {"cuts": cuts}},
+        _by_how_much("hazard ratio"),
+    )
 
 
 def _income_and_education(alignment: str) -> Question:
@@ -366,6 +436,22 @@ def _columns(columns: Sequence[dict[str, Any]], names: Sequence[str]) -> list[di
 
 def _decided(rejected: str, not_rejected: str) -> Callable[[Result], str]:
     return lambda result: rejected if result.reject else not_rejected
+
+
+def _by_how_much(kind: str) -> Callable[[Result], str]:
+    """Tell the surest effect of a kind, where a difference or an association was shown at all."""
+
+    def words(result: Result) -> str:
+        if not isinstance(
+            result, (AssociationResult, GroupComparisonResult, StratifiedTableResult, SurvivalResult)
+        ):
+            raise TypeError("this result has no effects within owners")
+        if not result.reject:
+            return "not shown"
+        surest = next(effect for effect in result.effects if effect.kind == kind)
+        return f"yes: {surest.named}: {surest.words}"
+
+    return words
 
 
 def _correlated(result: Result) -> str:
@@ -442,12 +528,12 @@ def running_federation_of_all(folder: Path, narrator: Narrator) -> Iterator[tupl
 
     Yields the federation and the digest by which its two registers are aligned.
     """
-    narrator.step("Setting up four hospitals, two registers, a curator, a tester and an analyst")
+    narrator.step("Setting up five hospitals, two registers, a curator, a tester and an analyst")
     owners = all_owners(folder)
     with LocalFederation(folder, owners.with_agents, owners.curated) as federation:
         narrator.step(f"Starting {len(owners.with_agents) + 2} services, each a process of its own")
         federation.wait_until_ready(on_ready=lambda name: narrator.progress(f"{name} is up"))
-        narrator.step("Enrolling everyone's key; the hospitals hand a copy of their rows to the curator")
+        narrator.step("Enrolling everyone's key; four hospitals hand a copy of their rows to the curator")
         federation.enrol_all()
         narrator.step("The two registers make sure, past the tester, that they know the same people")
         yield federation, align_registers(federation)

@@ -92,6 +92,7 @@ def owners(epsilon: float, delta: float, folder: Path) -> list[OwnerSetup]:
         delta_per_study_max=delta,
         units_min=100,
         columns=[column["name"] for column in COLUMNS],
+        catalogue=True,
     )
     folder.mkdir(parents=True, exist_ok=True)
     copy_demo_file(ATTRIBUTION_FILE, folder / ATTRIBUTION_FILE)

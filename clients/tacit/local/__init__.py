@@ -15,7 +15,7 @@ from tacit.local.counts import (
     survival,
 )
 from tacit.local.distance import distance_correlation, screening
-from tacit.local.groups import association, group_comparison
+from tacit.local.groups import aggregated_test, association, conditional_independence, group_comparison
 from tacit.local.independence import joint_independence
 from tacit.local.randomised import RandomisedColumn, randomise_column
 from tacit.local.synthetic import CopulaSample, Margin, copula_sample, release_database
@@ -36,8 +36,10 @@ from tacit.planning.counts import compare_identity_methods, plan_homogeneity, pl
 from tacit.planning.locations import OptimisedLocations, optimise_locations
 from tacit.planning.sizes import SampleSizePlan
 from tacit.results import (
+    AggregatedTestResult,
     AnsweredCorrelationResult,
     AssociationResult,
+    CellsTableResult,
     CorrelationMatrix,
     CuratedDistanceCorrelationResult,
     DecisionResult,
@@ -55,8 +57,10 @@ from tacit.results import (
 )
 
 __all__ = [
+    "AggregatedTestResult",
     "AnsweredCorrelationResult",
     "AssociationResult",
+    "CellsTableResult",
     "ChoicePlan",
     "CopulaSample",
     "CorrelationMatrix",
@@ -82,8 +86,10 @@ __all__ = [
     "StratifiedTableResult",
     "SurvivalResult",
     "TwoSampleResult",
+    "aggregated_test",
     "association",
     "compare_identity_methods",
+    "conditional_independence",
     "copula_sample",
     "distance_correlation",
     "group_comparison",

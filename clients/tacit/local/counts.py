@@ -26,7 +26,7 @@ from tacit_protocol.features.cell_counts import CELLS_MAX, CellGrid
 from tacit_protocol.messages.study import UNITS_MAX, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.procedures.discovery import PROCEDURES, with_new_defaults
 from tacit_protocol.procedures.identity import Identity
 
 OWNER = "owner"
@@ -426,7 +426,7 @@ def _play(
     """Play a study; ``chosen`` is epsilon, delta, alpha, seed and progress."""
     progress, seed = chosen.pop("progress", None), seed_text(chosen.pop("seed"))
     domain, tables = held
-    study = local_study(name, domain, owners, parameters, seed=seed, **chosen)
+    study = with_new_defaults(local_study(name, domain, owners, parameters, seed=seed, **chosen))
     result = run(PROCEDURES[name], study, tables, OpenDPNoise(), progress)
     if not isinstance(result, kind):
         raise TypeError(f"{name} has a result of another type")

@@ -24,8 +24,10 @@ from tacit.local.inputs import Missing, Variables, by_argument_names, read_colum
 from tacit.local.randomised import RandomisedColumn
 from tacit.results import (
     AnsweredCorrelationResult,
+    CellsTableResult,
     CuratedDistanceCorrelationResult,
     DistanceCorrelationResult,
+    JointIndependenceResult,
     PeerOutcome,
     PeerResult,
     ScreeningResult,
@@ -194,6 +196,10 @@ OWNER = "owner"
 """Name of the one owner."""
 
 
+CuratedResult = CuratedDistanceCorrelationResult | JointIndependenceResult | CellsTableResult
+"""What is found where one party holds both sides' columns: by permutations, blocks, or a table."""
+
+
 def curated_distance_correlation(
     read: Variables,
     parameters: dict[str, Any],
@@ -205,7 +211,7 @@ def curated_distance_correlation(
     unit_rows: UnitRows,
     seed: int | None,
     progress: Progress | None,
-) -> CuratedDistanceCorrelationResult:
+) -> CuratedResult:
     """Play a study of ``curated_distance_correlation`` of two variables at one owner.
 
     Raises:
@@ -225,7 +231,7 @@ def curated_distance_correlation(
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
     with by_argument_names():
         result = run(procedure, study, [table], OpenDPNoise(), progress)
-    if not isinstance(result, CuratedDistanceCorrelationResult):
+    if not isinstance(result, CuratedResult):
         raise TypeError("curated_distance_correlation has a result of another type")
     return result
 
@@ -280,7 +286,20 @@ def run_peer(
     return PeerOutcome(finding=found, stated=stated)
 
 
-CorrelationMethod = Literal["auto", "two-round", "one-round", "sketch", "pnc", "pnc-disjoint"]
+CorrelationMethod = Literal[
+    "auto",
+    "two-round",
+    "one-round",
+    "sketch",
+    "pnc",
+    "pnc-disjoint",
+    "permutation",
+    "aggregate",
+    "table",
+]
+
+CURATED_METHODS = ("permutation", "aggregate", "table")
+"""Methods where one party holds both sides' columns."""
 
 CORRELATION_OWNERS = ("x-owner", "y-owner")
 """Names of the two owners."""
@@ -288,8 +307,28 @@ CORRELATION_OWNERS = ("x-owner", "y-owner")
 
 @overload
 def distance_correlation(
-    x: Any, y: Any, *, epsilon: float, delta: float = 0.0, mode: Literal["curator"], **options: Any
+    x: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    mode: Literal["curator"],
+    method: Literal["auto", "permutation"] = "auto",
+    **options: Any,
 ) -> CuratedDistanceCorrelationResult: ...
+
+
+@overload
+def distance_correlation(
+    x: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    mode: Literal["curator"],
+    method: Literal["aggregate", "table"],
+    **options: Any,
+) -> JointIndependenceResult | CellsTableResult: ...
 
 
 @overload
@@ -356,7 +395,7 @@ def distance_correlation(
     seed: int | None = None,
     progress: Progress | None = None,
     **parameters: Any,
-) -> AnsweredCorrelationResult | DistanceCorrelationResult | PeerOutcome | CuratedDistanceCorrelationResult:
+) -> AnsweredCorrelationResult | DistanceCorrelationResult | PeerOutcome | CuratedResult:
     """Estimate the distance correlation of two owners' columns privately, and test independence.
 
     Args:
@@ -371,9 +410,11 @@ def distance_correlation(
             "pnc-disjoint": P4's projections of every row. "auto" (the default) takes the first, or the sketch
             for many pairs of columns, by public numbers alone.
         mode: "tester": both owners add noise, and the tester computes. "curator": one trusted party holds
-            both sides' columns, and adds far less noise, once; it has no ``method``. "peer", with pnc: the
-            owner of ``x`` adds noise, and that of ``y`` sets it against its exact columns, for itself.
-        categories: cells of a numeric column, 2 to 4, of "two-round" and "one-round"; chosen by default.
+            both sides' columns, and adds far less noise, once; its methods are "permutation" (the default:
+            estimates and a decision), "aggregate" (blocks that reject) and "table" (cells between private
+            quantiles), the last two with a p-value, and pure. "peer", with pnc: the owner of ``x`` adds
+            noise, and that of ``y`` sets it against its exact columns, for itself.
+        categories: cells of a numeric column, 2 to 4, of "two-round", "one-round" and "table".
         n_projections: directions for an owner of several numeric columns; chosen by default.
         n_features: frequencies for each direction, with "sketch"; chosen by default.
         n_permutations: random permutations of the test; chosen by default.
@@ -394,9 +435,9 @@ def distance_correlation(
             ``publish`` with mode="peer": whether the receiver releases a private covariance.
 
     Returns:
-        A frozen result that unpacks into ``statistic, pvalue``; with mode="curator" one that cannot be
-        unpacked, since its decision has no p-value; with mode="peer" what the receiver finds and what
-        everybody learns.
+        A frozen result that unpacks into ``statistic, pvalue``; with mode="curator" and permutations one that
+        cannot be unpacked, since its decision has no p-value; with mode="peer" what the receiver finds and
+        what everybody learns.
 
     Raises:
         InputError: the columns, the bounds or the ids cannot be used, or mode="curator" is given what it does
@@ -425,15 +466,21 @@ def distance_correlation(
             progress=progress,
         )
     if mode == "curator":
-        if method not in ("auto", "sketch") or {n_projections, n_features, categories} != {None}:
+        if method not in ("auto", *CURATED_METHODS) or {n_projections, n_features} != {None}:
             raise InputError(
-                'mode="curator" computes exactly: leave out method, categories, n_projections, n_features'
+                'mode="curator" has the methods "permutation", "aggregate" and "table", and neither '
+                "n_projections nor n_features: leave them out"
             )
         shared = one_for_both(units)
         read = read_variables((x, y), bounds, None, missing, arguments=NAMES)
         return curated_distance_correlation(
             read,
-            {"permutations": n_permutations} | parameters,
+            {
+                "permutations": n_permutations,
+                "categories": categories,
+                "method": None if method == "auto" else method,
+            }
+            | parameters,
             epsilon=epsilon,
             delta=delta,
             alpha=alpha,

@@ -1,4 +1,4 @@
-"""What is asked within owners, in one process: differences between groups, and associations of columns."""
+"""What is asked within owners, in one process: groups, associations, and known tests by blocks."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,10 +7,12 @@ import numpy.typing as npt
 
 from tacit.errors import InputError
 from tacit.in_process.runner import local_study, owner_names, run, seed_text
-from tacit.in_process.samples import ArrayTable, domain_of
+from tacit.in_process.samples import ArrayTable, domain_of, drawing
 from tacit.local.inputs import read_with_units
-from tacit.results import AssociationResult, GroupComparisonResult, Result
+from tacit.results import AggregatedTestResult, AssociationResult, GroupComparisonResult, Result
 from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.aggregated_test import TestName
+from tacit_protocol.procedures.aggregated_test.statistic import Regression
 from tacit_protocol.procedures.discovery import procedure_named
 
 
@@ -150,24 +152,141 @@ def association(
     return result
 
 
+def aggregated_test(
+    *samples: Any,
+    test: TestName,
+    epsilon: float,
+    bounds: Mapping[str, Any],
+    group: str | None = None,
+    columns: Sequence[str] | None = None,
+    units: str | Sequence[npt.ArrayLike] | None = None,
+    alpha: float = 0.05,
+    names: Sequence[str] | None = None,
+    seed: int | None = None,
+    **parameters: Any,
+) -> AggregatedTestResult:
+    """Take privately a test that people know: blocks of every owner's units vote, and the sum is released.
+
+    Pure epsilon, with no curator; what differs between owners makes no difference.
+
+    Args:
+        samples: pandas, Polars or Arrow tables, one for each owner.
+        test: "t", "welch", "mann_whitney", "brunner_munzel", "kolmogorov_smirnov", "anova", "kruskal_wallis"
+            or "jonckheere" of a group and a number; "paired_t", "wilcoxon" or "sign" of two numbers, before
+            and after; "pearson", "spearman" or "kendall" of two numbers; "fisher", "cochran_armitage" or
+            "chi_squared" of a group and a category; "log_rank" of a time, an event and a group;
+            "conditional_independence" of two columns and those that are given.
+        epsilon: budget that every owner spends, greater than 0.
+        bounds: what is publicly known: each column's (lower, upper) pair or levels, by name. Never taken from
+            the data. Numbers outside count as the bound.
+        group: the column of the groups; by default the first categorical one.
+        columns: the columns, in the test's order; by default all of a table.
+        units: name of a column, or one array for each sample, that tells each row's privacy unit; of a unit's
+            rows one counts, drawn by lot.
+        alpha: level of the test, in (0, 0.5); of both sides.
+        names: the owners' names, by default sample-1, sample-2, ...
+        seed: fixes the permutations. Never the blocks or the noise: two calls differ.
+        parameters: further parameters of the procedure, such as ``blocks`` and ``block_level``.
+
+    Returns:
+        A frozen result that unpacks into ``statistic, pvalue``, with ``direction``, ``finding`` and
+        ``votes``.
+
+    Raises:
+        InputError: the samples or the bounds cannot be used; the message says what to change.
+        StudyRefusedError: the procedure does not take such a study.
+
+    Example:
+        >>> import numpy as np, pyarrow as pa, tacit.local
+        >>> rng = np.random.default_rng(1)
+        >>> arm = rng.choice(["placebo", "drug"], 2000)
+        >>> pain = rng.normal(5, 2, 2000) - 1 * (arm == "drug")
+        >>> trial = pa.table({"arm": arm, "pain": pain})
+        >>> bounds = {"arm": ["placebo", "drug"], "pain": (0, 10)}
+        >>> result = tacit.local.aggregated_test(trial, test="mann_whitney", epsilon=2, bounds=bounds, seed=1)
+        >>> result.reject, result.direction
+        (True, 'down')
+    """
+    result = _asked(
+        "aggregated_test",
+        samples,
+        columns,
+        units,
+        {} if group is None else {"group": group},
+        parameters={"test": test} | parameters,
+        bounds=bounds,
+        names=names,
+        seed=seed,
+        epsilon=epsilon,
+        delta=0.0,
+        alpha=alpha,
+    )
+    if not isinstance(result, AggregatedTestResult):
+        raise TypeError("aggregated_test has no result of its own")
+    return result
+
+
+def conditional_independence(
+    *samples: Any,
+    columns: tuple[str, str],
+    given: Sequence[str],
+    epsilon: float,
+    bounds: Mapping[str, Any],
+    regression: Regression = "polynomial",
+    **asked: Any,
+) -> AggregatedTestResult:
+    """Test privately whether two columns are independent given others (generalised covariance measure).
+
+    In every block both columns are regressed on the given ones, and the residuals' products are tested; see
+    :func:`aggregated_test`. The level is approximate: what the regression misses counts as dependence.
+
+    Args:
+        samples: pandas, Polars or Arrow tables, one for each owner.
+        columns: the two columns: numbers, or categories of two levels.
+        given: the columns that are given.
+        epsilon: budget that every owner spends, greater than 0.
+        bounds: what is publicly known of every column, as of :func:`aggregated_test`.
+        regression: "linear"; "polynomial", of powers up to the third and products of two; "forest" or
+            "boosting", which need scikit-learn.
+        asked: further arguments of :func:`aggregated_test`.
+
+    Returns:
+        A frozen result that unpacks into ``statistic, pvalue``.
+
+    Raises:
+        InputError: the samples or the bounds cannot be used; the message says what to change.
+        StudyRefusedError: the procedure does not take such a study.
+    """
+    return aggregated_test(
+        *samples,
+        test="conditional_independence",
+        epsilon=epsilon,
+        bounds=bounds,
+        columns=[*columns, *given],
+        regression=regression,
+        **asked,
+    )
+
+
 def _asked(
     procedure: str,
     samples: Sequence[Any],
     columns: Sequence[str] | None,
     units: str | Sequence[npt.ArrayLike] | None,
-    parameters: Mapping[str, str],
+    named: Mapping[str, str],
     *,
+    parameters: Mapping[str, Any] | None = None,
     bounds: Mapping[str, Any],
     names: Sequence[str] | None,
     seed: int | None,
     **asked: Any,
 ) -> Result:
-    """Run a study of one sample an owner; parameters name columns."""
+    """Run a study of one sample an owner; ``named`` are parameters that name columns."""
     if not samples:
         raise InputError("pass one sample for each owner")
     read, unit_values = read_with_units(samples, columns, units)
     held = list(read[0].columns)
-    for name in parameters.values():
+    for name in named.values():
         if name not in held:
             raise InputError(f"the samples have no column {name!r} to take groups from")
     domain = domain_of(bounds, held)
@@ -175,9 +294,13 @@ def _asked(
         procedure,
         domain,
         owner_names(names, len(read)),
-        parameters,
+        {**named, **(parameters or {})},
         seed=seed_text(seed),
         **asked,
     )
-    tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
+    rows = "one" if procedure == "aggregated_test" else "average"
+    tables = [
+        ArrayTable.of(sample, domain, unit, drawing(rows, unit) if unit is not None else None)
+        for sample, unit in zip(read, unit_values, strict=True)
+    ]
     return run(procedure_named(procedure), study, tables, OpenDPNoise())

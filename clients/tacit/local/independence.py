@@ -8,15 +8,14 @@ import numpy.typing as npt
 from tacit.in_process.runner import local_study, run, seed_text
 from tacit.in_process.samples import ArrayTable, drawing
 from tacit.local.inputs import Missing, by_argument_names, read_variables
-from tacit.results import DecisionResult, JointIndependenceResult
+from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult
 from tacit_protocol.domain import Table
 from tacit_protocol.messages.study import Study, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.joint_independence import (
     JointIndependence,
-    PermutedStatistics,
-    RejectingBlocks,
+    JointSummary,
 )
 
 OWNER = "owner"
@@ -29,7 +28,7 @@ class _Watched(JointIndependence):
     def __init__(self, progress: Progress | None) -> None:
         self._progress = progress
 
-    def summarise(self, study: Study, table: Table, *_: Any) -> PermutedStatistics | RejectingBlocks:
+    def summarise(self, study: Study, table: Table, *_: Any) -> JointSummary:
         return super().summarise(study, table, self._progress)
 
 
@@ -48,9 +47,9 @@ def joint_independence(
     seed: int | None = None,
     names: Sequence[str] | None = None,
     progress: Progress | None = None,
-    method: Literal["permutation", "aggregate", "auto"] = "permutation",
+    method: Literal["permutation", "aggregate", "table", "auto"] = "permutation",
     **parameters: Any,
-) -> DecisionResult | JointIndependenceResult:
+) -> DecisionResult | JointIndependenceResult | CellsTableResult:
     """Test privately whether two or more variables are jointly independent (dpdHSIC).
 
     The null hypothesis is that the joint distribution is the product of the variables' own. Variables that
@@ -81,13 +80,15 @@ def joint_independence(
         progress: called with the part done, in [0, 1], and the step.
         method: "permutation" decides on all rows at once. "aggregate" tests blocks of them and releases the
             noisy number of those that reject, for epsilon alone, with a p-value; of three variables or more
-            it finds more where epsilon is small. "auto" chooses by the number of variables and epsilon.
+            it finds more where epsilon is small. "table" releases a noisy table of the columns' cells between
+            private quantiles, for epsilon alone: a p-value, and correlations with intervals; ``categories``
+            says how many cells. "auto" chooses by the number of variables and epsilon.
         parameters: further parameters of the procedure, such as ``category_similarity``, or ``graph``, each
             child's parents by name: are the graph's noises independent?
 
     Returns:
-        A frozen decision: ``reject`` and nothing finer, because nothing finer is private. By "aggregate" a
-        frozen test, which unpacks into ``statistic, pvalue``.
+        A frozen decision: ``reject`` and nothing finer, because nothing finer is private. By "aggregate" and
+        by "table" a frozen test, which unpacks into ``statistic, pvalue``.
 
     Raises:
         InputError: the variables or the bounds cannot be used; the message says what to change.
@@ -123,6 +124,6 @@ def joint_independence(
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
     with by_argument_names():
         result = run(procedure, study, [table], OpenDPNoise())
-    if not isinstance(result, DecisionResult | JointIndependenceResult):
+    if not isinstance(result, DecisionResult | JointIndependenceResult | CellsTableResult):
         raise TypeError("joint_independence has a result that is neither decision nor test")
     return result

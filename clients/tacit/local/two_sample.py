@@ -10,7 +10,7 @@ from tacit.errors import InputError
 from tacit.in_process.runner import Setting, local_study, owner_names, run, seed_text, two_sample_procedure
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
 from tacit.local.inputs import read_with_units
-from tacit.results import DecisionResult, TwoSampleResult
+from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult, TwoSampleResult
 from tacit_protocol.domain import Domain
 from tacit_protocol.features.mean_embedding import median_distance
 from tacit_protocol.privacy.noise import OpenDPNoise
@@ -59,7 +59,7 @@ Calibration = Literal["tight", "paper"]
 Null = Literal["auto", "noise-aware", "weighted", "asymptotic"]
 Statistic = Literal["auto", "noise-aware", "mmd", "max"]
 Noise = Literal["auto", "gaussian", "k-norm"]
-Release = Literal["mean-covariance", "statistic", "permutation"]
+Release = Literal["mean-covariance", "statistic", "permutation", "aggregate", "table"]
 
 DEFAULTS = {
     "features": "auto",
@@ -79,6 +79,17 @@ def kernel_two_sample(
     release: Literal["permutation"],
     **arguments: Any,
 ) -> DecisionResult: ...
+
+
+@overload
+def kernel_two_sample(
+    *samples: Any,
+    epsilon: float,
+    delta: float,
+    setting: Literal["curator"],
+    release: Literal["aggregate", "table"],
+    **arguments: Any,
+) -> JointIndependenceResult | CellsTableResult: ...
 
 
 @overload
@@ -127,7 +138,7 @@ def kernel_two_sample(
     release: Release | None = None,
     n_permutations: int | None = None,
     **parameters: Any,
-) -> TwoSampleResult | DecisionResult:
+) -> TwoSampleResult | DecisionResult | JointIndependenceResult | CellsTableResult:
     """Test privately whether two or more samples come from one population (Raj et al., corrected).
 
     Args:
@@ -164,7 +175,7 @@ def kernel_two_sample(
 
     Returns:
         A frozen result that unpacks into ``statistic, pvalue``; with ``release="permutation"`` a decision,
-        which has neither.
+        which has neither; with "aggregate" or "table" a test in pure epsilon.
 
     Raises:
         InputError: the samples or the bounds cannot be used; the message says what to change.
@@ -218,6 +229,6 @@ def kernel_two_sample(
     units_by_owner = {owner.name: table.units for owner, table in zip(study.owners, tables, strict=True)}
     study = with_new_defaults(study, units_by_owner)
     result = run(procedure, study, tables, OpenDPNoise())
-    if not isinstance(result, TwoSampleResult | DecisionResult):
+    if not isinstance(result, TwoSampleResult | DecisionResult | JointIndependenceResult | CellsTableResult):
         raise TypeError(f"{study.procedure} has no result of its own")
     return result

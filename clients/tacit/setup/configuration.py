@@ -110,6 +110,8 @@ class PolicySetup:
     analysts: Sequence[str] = ("*",)
     columns: Sequence[str] = ()
     """Columns of the data set that studies may use; none unless listed, ``*`` for every one."""
+    catalogue: bool = False
+    """Whether the data set and these rules are published at the tester."""
 
 
 def init_tester(folder: Path, name: str, host: str, port: int, url: str | None = None) -> Path:
@@ -167,6 +169,7 @@ def init_agent(
             "units_min": policy.units_min,
             "procedures": list(policy.procedures),
             "analysts": list(policy.analysts),
+            "catalogue": policy.catalogue,
             "data_sets": {data_set.name: {"columns": list(policy.columns)}},
         },
     )

@@ -10,7 +10,7 @@ import re
 import secrets
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Self, get_args
 
@@ -507,6 +507,10 @@ class PreparedStudy:
     def hopeless(self) -> tuple[str, ...]:
         """Those warnings for which the study should not be sent."""
         return tuple(warning for warning in self.warnings if warning.startswith(HOPELESS))
+
+    def but_refused(self, refusals: Sequence[str]) -> "PreparedStudy":
+        """Return it with what owners' policies would refuse it for among its warnings."""
+        return replace(self, warnings=(*self.warnings, *(HOPELESS + words for words in refusals)))
 
 
 def prepare(study: Study) -> PreparedStudy:

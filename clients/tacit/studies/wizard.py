@@ -79,7 +79,7 @@ class Known:
 
 
 def known_at(client: "Client") -> Known:
-    """Ask the tester for its parties, and for the newest studies."""
+    """Ask the tester for its parties, the newest studies, and what owners publish, which counts for more."""
     parties = client.parties()
     found: dict[str, dict[str, KnownDataSet]] = {}
     for summary in sorted(client.studies(), key=lambda study: study.created_at)[-STUDIES_READ_MAX:]:
@@ -87,6 +87,12 @@ def known_at(client: "Client") -> Known:
             learn(found, client.study_content(summary.digest))
         except TacitError:
             continue  # a study that cannot be read tells nothing
+    for entry in client.catalogues():
+        for published in entry.data_sets:
+            data_set = found.setdefault(entry.owner, {}).setdefault(published.name, KnownDataSet())
+            data_set.units = published.units or data_set.units
+            data_set.unit_column = published.unit_column
+            data_set.columns |= {column.name: column for column in published.columns}
     return Known(
         tuple(party.name for party in parties if party.role == "owner"),
         tuple(party.name for party in parties if party.role == "curator"),
@@ -297,7 +303,7 @@ def _some_columns(
     taken: Collection[str] = (),
 ) -> list[Column]:
     for column in known.values():
-        talk.say(f"  {column.name}: {bounds_words(column)} (in an earlier study)")
+        talk.say(f"  {column.name}: {bounds_words(column)} (published, or in an earlier study)")
 
     def read(text: str) -> list[str]:
         names = _list_of(text)

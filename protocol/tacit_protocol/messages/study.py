@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
@@ -264,6 +265,22 @@ class Study(StrictModel):
         if self.curator is not None:
             return (self.curator,)
         return tuple(owner for owner in self.owners if owner.reuses is None)
+
+
+STUDIES_KEPT = 16
+"""Studies that a process keeps as it read them last: each at most as long as one request's body."""
+
+
+@lru_cache(STUDIES_KEPT)
+def read_study(payload: bytes) -> Study:
+    """Read a study strictly: the same object for the same bytes, so that what it fixes is worked out once.
+
+    Signatures are checked before, each time.
+
+    Raises:
+        MessageError: the bytes are not a study.
+    """
+    return decode(Study, payload)
 
 
 class CancellationMessage(StrictModel):

@@ -218,7 +218,17 @@ def table_estimates(table: AnsweredTable, coverage: float) -> TableEstimates:
     inverse = [unmixing(length, kept) for length, kept in zip((k, size), table.kept, strict=True)]
     shares = inverse[0] @ answered @ inverse[1].T
     spread = np.kron(*inverse)
-    covariance = spread @ covariance @ spread.T
+    return joint_estimates(shares, spread @ covariance @ spread.T, table.ordered, coverage)
+
+
+def joint_estimates(
+    shares: Floats, covariance: Floats, ordered: tuple[bool, bool], coverage: float
+) -> TableEstimates:
+    """Return measures of dependence of estimated joint shares (k, l), with intervals of that coverage.
+
+    ``covariance`` (kl, kl) is that of their errors; ``ordered`` says of each side whether its cells have an
+    order.
+    """
     joined = tuple(_joined(shares, covariance, side) for side in (0, 1))
     pools = [np.eye(int(own.max()) + 1)[own].T for own in joined]
     found = TableEstimates(shares, (joined[0], joined[1]))
@@ -226,15 +236,15 @@ def table_estimates(table: AnsweredTable, coverage: float) -> TableEstimates:
         return found
     pooled, pooling = pools[0] @ shares @ pools[1].T, np.kron(*pools)
     own = _Joint(pooled, pooling @ covariance @ pooling.T, coverage)
-    ordered = [flag or len(pool) == 2 for flag, pool in zip(table.ordered, pools, strict=True)]
+    measured = [flag or len(pool) == 2 for flag, pool in zip(ordered, pools, strict=True)]
     return TableEstimates(
         shares,
         found.joined,
         distance_correlation=own.root(
-            *(_distances(len(p), ordered=o) for p, o in zip(pools, ordered, strict=True))
+            *(_distances(len(p), ordered=o) for p, o in zip(pools, measured, strict=True))
         ),
         cramers_v=own.root(None, None),
-        correlation=own.correlation() if all(table.ordered) else None,
+        correlation=own.correlation() if all(ordered) else None,
     )
 
 

@@ -4,7 +4,8 @@ import json
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, TypeVar, runtime_checkable
+from functools import lru_cache, wraps
+from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
@@ -548,6 +549,48 @@ def step(
 ) -> Callable[[float], None]:
     """Return what reports the part done of one step, which takes the progress from ``start`` to ``end``."""
     return lambda part: None if progress is None else progress(start + (end - start) * part, words)
+
+
+PLANS_KEPT = 16
+"""Plans of one kind that a process keeps: those of the studies that it looked at last."""
+
+PlanT = TypeVar("PlanT")
+Further = ParamSpec("Further")
+
+
+class _Asked:
+    """A study that is asked for its plan: equal to itself alone, so that no content is compared."""
+
+    def __init__(self, study: Study, further: Callable[[Study], Any]) -> None:
+        self.study = study
+        self.plan = further
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and other.study is self.study
+
+    def __hash__(self) -> int:
+        return id(self.study)
+
+
+def planned_once(
+    plan: Callable[Concatenate[Study, Further], PlanT],
+) -> Callable[Concatenate[Study, Further], PlanT]:
+    """Work out what a study fixes once, and hand it on to whoever asks about the same study again.
+
+    Check, cost, warnings, sums, noise, verdict and report of a study all rest on its plan. Owners, tester and
+    every verifier each work it out for themselves, from the bytes that were signed, as none of them takes
+    another's word for it: once a party, since :func:`~tacit_protocol.messages.study.read_study` makes one
+    object of the same bytes. ``plan`` depends on the study alone; what else it is given follows from the
+    study. A study that has no plan raises its error each time.
+    """
+    kept = lru_cache(PLANS_KEPT)(lambda asked: asked.plan(asked.study))
+
+    @wraps(plan)
+    def asked_once(study: Study, /, *args: Further.args, **options: Further.kwargs) -> PlanT:
+        found: PlanT = kept(_Asked(study, lambda study: plan(study, *args, **options)))
+        return found
+
+    return asked_once
 
 
 ParametersT = TypeVar("ParametersT", bound=BaseModel)

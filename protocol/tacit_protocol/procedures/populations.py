@@ -279,7 +279,7 @@ def draw_rows(public: Columns | None, domain: Domain, size: int, rng: np.random.
     if public is not None:
         rows = rng.integers(0, rows_of(public), size)
         return {name: values[rows] for name, values in public.items()}
-    return {column.name: _values(None, column, rng.standard_normal(size)) for column in domain.columns}
+    return {column.name: values_of(None, column, rng.standard_normal(size)) for column in domain.columns}
 
 
 def rows_of(columns: Columns) -> int:
@@ -287,7 +287,7 @@ def rows_of(columns: Columns) -> int:
     return len(next(iter(columns.values())))
 
 
-def _values(public: Columns | None, column: Column, latent: Floats) -> npt.NDArray[Any]:
+def values_of(public: Columns | None, column: Column, latent: Floats) -> npt.NDArray[Any]:
     """Return a column's values, (n,), increasing in latent numbers (n,), which are standard normal."""
     if public is not None:
         held = keys = public[column.name]
@@ -327,7 +327,7 @@ def dependent_rows(
     first, rest = latent[pair[0]], latent[pair[1]]
     carried = first if shape == "linear" else (first**2 - 1) / np.sqrt(2)
     latent[pair[1]] = correlation * carried + np.sqrt(1 - correlation**2) * rest
-    return {column.name: _values(public, column, latent[column.name]) for column in domain.columns}
+    return {column.name: values_of(public, column, latent[column.name]) for column in domain.columns}
 
 
 def by_column(effect: Amounts, domain: Domain, neutral: float) -> dict[str, float]:
@@ -380,5 +380,5 @@ def with_standard_effect(
         if public is not None:
             deviation = float(np.nanstd(public[column.name]))
         return with_effect(drawn, public, domain, {column.name: size * deviation}, 1.0)
-    moved = _values(public, column, rng.standard_normal(rows_of(drawn)) + size)
+    moved = values_of(public, column, rng.standard_normal(rows_of(drawn)) + size)
     return {**drawn, column.name: moved}

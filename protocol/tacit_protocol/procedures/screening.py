@@ -47,6 +47,7 @@ from tacit_protocol.procedures.base import (
     StudyError,
     common_fields,
     parse_parameters,
+    planned_once,
     row_warnings,
     step,
 )
@@ -403,6 +404,7 @@ class ScreeningPlan:
         return "even a column equal to the outcome would hardly be found; ask for more units or fewer columns"
 
 
+@planned_once
 def screening_plan(study: Study) -> ScreeningPlan:
     """Return what the study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(ScreeningParameters, study)

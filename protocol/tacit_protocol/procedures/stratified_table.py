@@ -59,7 +59,14 @@ from tacit_protocol.procedures.counts.base import (
 from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_of, effects_table, forest
+from tacit_protocol.verdicts.effects import (
+    Effect,
+    effects_frame,
+    effects_of,
+    effects_table,
+    forest,
+    told_between,
+)
 from tacit_protocol.verdicts.presentation import CHI_SQUARED, Meaning, RowsPanel, Work, either, joined
 
 Report = Callable[[float], None]
@@ -503,7 +510,7 @@ class StratifiedTable(CountTest):
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
-        shown = effects_of(verdict.get("effects", ()))[:3:2]
+        shown = effects_of(verdict.get("effects", ()))
         outcome = shown[0].column if shown else "the outcome"
         said = either(
             study,
@@ -511,8 +518,8 @@ class StratifiedTable(CountTest):
             f"The groups differ in {outcome}, within owners",
             f"No difference between the groups in {outcome}, within owners, was shown: they may be alike",
         )
-        told = "; ".join(f"{effect.named}: {effect.words}" for effect in shown)
-        return Meaning(f"{said.sentence} {told}." if told else said.sentence, said.care)
+        told = ". ".join(told_between(shown, ratios=("odds ratio",)))
+        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
     def test(
         self,

@@ -57,7 +57,15 @@ from tacit_protocol.procedures.counts.release import grid_of
 from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, Population
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable
-from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_of, effects_table, forest, number
+from tacit_protocol.verdicts.effects import (
+    Effect,
+    effects_frame,
+    effects_of,
+    effects_table,
+    forest,
+    number,
+    told_between,
+)
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
     CurvesPanel,
@@ -535,9 +543,9 @@ class Layout:
 
 
 class HazardRatio(Cells):
-    """Counts of groups of which all but the first have a larger hazard, by so much of the first one's."""
+    """Counts of groups of which all but the first have so many times the first one's hazard."""
 
-    medium: ClassVar[float] = 0.5
+    medium: ClassVar[float] = 1.5
     taken: ClassVar[frozenset[str]] = frozenset({"size"})
     off: ClassVar[str] = "the curve is off by {} where it is furthest off"
 
@@ -564,8 +572,8 @@ class HazardRatio(Cells):
     def check(self) -> None:
         """Raise EffectError where there is no such hazard ratio."""
         Population.check(self)
-        if not -0.99 <= self.size <= 99:
-            raise EffectError("an effect is the hazard ratio less 1: between -0.99 and 99")
+        if not 0.01 <= self.size <= 100:
+            raise EffectError("an effect is a hazard ratio between 0.01 and 100: 1 is none at all")
         self.cells  # noqa: B018 (raises where there are none)
 
     @cached_property
@@ -577,7 +585,7 @@ class HazardRatio(Cells):
             own = null[cells]
             if own.sum() > 0:
                 hazard = hazards(own.sum(axis=0))
-                other = 1 - (1 - hazard) ** (1 + self.size)
+                other = 1 - (1 - hazard) ** self.size
                 without[cells] = [with_hazard(group, hazard) for group in own]
                 changed[cells] = [
                     with_hazard(group, other if place else hazard) for place, group in enumerate(own)
@@ -593,7 +601,7 @@ class HazardRatio(Cells):
         """Say how much earlier the event is."""
         if self.layout.group is None:
             return "nothing: a curve is released"
-        return f"a hazard ratio of {1 + self.size:.3g}"
+        return f"a hazard ratio of {self.size:.3g}"
 
 
 class Survival(CountTest):
@@ -644,8 +652,8 @@ class Survival(CountTest):
             "The groups' times to the event differ, within owners",
             "No difference in the groups' times to the event was shown, within owners",
         )
-        told = "; ".join(f"{e.named}: {e.words}" for e in effects_of(verdict.get("effects", ()))[:2])
-        return Meaning(f"{said.sentence} {told}." if told else said.sentence, said.care)
+        told = ". ".join(told_between(effects_of(verdict.get("effects", ())), ratios=("hazard ratio",)))
+        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
     def works(self, study: Study) -> tuple[Work, ...]:
         """Return the works that the study's method comes from."""

@@ -10,7 +10,15 @@ import numpy as np
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.verdicts.presentation import Bar, BarsPanel, CurvesPanel, DrawnCurve, Null, Row, RowsPanel
+from tacit_protocol.verdicts.presentation import (
+    BarsPanel,
+    CurvesPanel,
+    DrawnCurve,
+    Null,
+    RatiosPanel,
+    Row,
+    RowsPanel,
+)
 
 ROWS_MAX = 20
 """Most rows of one panel; its title says how many there are."""
@@ -47,23 +55,22 @@ Panel = NullPanel | PvaluePanel | RowsPanel | BarsPanel | CurvesPanel
 
 
 def panels_of(study: Study, verdict: Mapping[str, Any], releases: Mapping[str, Release]) -> tuple[Panel, ...]:
-    """Return what can be drawn of a completed study's verdict; nothing for a decision alone.
+    """Return what can be drawn of a completed study's verdict, effects first; nothing for a decision alone.
 
     Args:
         study: the study.
         verdict: what its procedure reports, as plain values.
         releases: by owner as the study reads them; empty where they are not at hand.
     """
-    found: list[Panel] = []
     procedure = PROCEDURES.get(study.procedure)
+    own = () if procedure is None else _or_none(lambda: procedure.panels(study, verdict, releases)) or ()
+    estimates = _effects(verdict)
+    found: list[Panel] = [*own, *estimates] if verdict.get("effects") else [*estimates, *own]
     if verdict.get("pvalue") is not None:
         null = None if procedure is None else _or_none(lambda: procedure.null(study, verdict, releases))
         if null is not None and math.isfinite(float(verdict["statistic"])):
             found.append(NullPanel(null, float(verdict["statistic"])))
         found.append(PvaluePanel(float(verdict["pvalue"]), study.level))
-    found += _effects(verdict)
-    if procedure is not None:
-        found += _or_none(lambda: procedure.panels(study, verdict, releases)) or ()
     return tuple(found)
 
 
@@ -130,7 +137,10 @@ class Rule:
 
 @dataclass(frozen=True)
 class Item:
-    """A value with its interval where it has one: a bar from 0, or a dot. ``words`` say it."""
+    """A value with its interval where it has one: a bar from 0, or a dot. ``words`` say it.
+
+    Of a ``ratio``, value and interval are its logarithms.
+    """
 
     label: str
     value: float
@@ -138,6 +148,7 @@ class Item:
     upper: float | None
     look: Look
     stands_out: bool = False
+    ratio: bool = False
 
     @property
     def interval(self) -> Range | None:
@@ -147,10 +158,9 @@ class Item:
     @property
     def words(self) -> str:
         """Label, value and interval."""
-        found = f"{self.label} {number(self.value)}"
-        return (
-            found if self.interval is None else f"{found}, interval {' to '.join(map(number, self.interval))}"
-        )
+        values = (self.value, *(self.interval or ()))
+        value, *ends = (number(math.exp(each) if self.ratio else each) for each in values)
+        return f"{self.label} {value}" + (f", interval {' to '.join(ends)}" if ends else "")
 
 
 @dataclass(frozen=True)
@@ -171,6 +181,7 @@ class Chart:
         edges: of a histogram's bins.
         curves: with their intervals, each named.
         data: the numbers it is of, by name.
+        ratios: whether the lower axis is logarithmic, and says ratios.
     """
 
     kind: Kind
@@ -186,10 +197,13 @@ class Chart:
     edges: tuple[float, ...] = ()
     curves: tuple[DrawnCurve, ...] = ()
     data: Mapping[str, float] = field(default_factory=dict)
+    ratios: bool = False
 
     @property
     def ticks(self) -> list[tuple[float, str]]:
         """Values along the lower axis, and how they are written."""
+        if self.ratios:
+            return ratio_ticks(*self.x)
         if self.kind != "pvalue":
             return ticks_of(*self.x)
         decades = round(-self.x[0])
@@ -256,17 +270,29 @@ def _pvalue(panel: PvaluePanel) -> Chart:
 
 
 def _rows(panel: RowsPanel) -> Chart:
-    items = tuple(_item(row, "bar" if row.lower is None else "dot", row.stands_out) for row in panel.rows)
+    items = tuple(
+        Item(
+            row.label,
+            row.value,
+            row.lower,
+            row.upper,
+            "bar" if row.lower is None else "dot",
+            row.stands_out,
+            ratio=isinstance(panel, RatiosPanel),
+        )
+        for row in panel.rows
+    )
     low, high = _ends(items, *panel.guides)
     margin = 0.05 * (high - low or 1.0)
     rules = (Rule(0.0), *(Rule(guide, dashed=bool(guide)) for guide in panel.guides))
     words = f"{panel.title}: " + "; ".join(item.words for item in items)
     x = (low - margin, high + margin)
-    return Chart("rows", panel.title, words, panel.unit, x, rules=rules, items=items)
+    ratios = isinstance(panel, RatiosPanel)
+    return Chart("rows", panel.title, words, panel.unit, x, rules=rules, items=items, ratios=ratios)
 
 
 def _bars(panel: BarsPanel) -> Chart:
-    items = tuple(_item(bar, "fill") for bar in panel.bars)
+    items = tuple(Item(bar.label, bar.value, bar.lower, bar.upper, "fill") for bar in panel.bars)
     low, high = _ends(items)
     margin = 0.04 * (high - low)
     ends = (low - margin if low < 0 else 0.0, high + margin)
@@ -292,10 +318,6 @@ def curve_words(curve: DrawnCurve) -> str:
     return f"{curve.label}: {'; '.join(said)}."
 
 
-def _item(of: Row | Bar, look: Look, stands_out: bool = False) -> Item:
-    return Item(of.label, of.value, of.lower, of.upper, look, stands_out)
-
-
 def _ends(items: tuple[Item, ...], *others: float) -> Range:
     """Return what holds 0, every value and every interval."""
     ends = [end for item in items for end in (item.value, item.lower, item.upper) if end is not None]
@@ -311,6 +333,23 @@ def ticks_of(low: float, high: float) -> list[tuple[float, str]]:
     step = round_step((high - low) / TICKS)
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [(i * step, f"{i * step:.6g}") for i in range(first, last + 1)]
+
+
+RATIOS = ((1.0,), (1.0, 2.0, 5.0), (1.0, 1.5, 2.0, 3.0, 5.0, 7.0))
+"""Leading digits of the ratios that an axis says, from few to many."""
+
+
+def ratio_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Return logarithms of round ratios from exp(``low``) to exp(``high``), and how they are written."""
+    decades = range(math.floor(low / math.log(10)), math.ceil(high / math.log(10)) + 1)
+    for digits in RATIOS:
+        ratios = [digit * 10.0**decade for decade in decades for digit in digits]
+        found = [ratio for ratio in ratios if low <= math.log(ratio) <= high]
+        if len(found) > TICKS // 2:
+            break
+    else:
+        found = [ratio for ratio, _ in ticks_of(math.exp(low), math.exp(high))]
+    return [(math.log(ratio), f"{ratio:.6g}") for ratio in found]
 
 
 def round_step(step: float) -> float:

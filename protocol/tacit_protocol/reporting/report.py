@@ -23,8 +23,10 @@ from tacit_protocol.reporting.svg import height_of, panel_svg, text
 from tacit_protocol.verdicts.effects import effects_of
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
+    CurvesPanel,
     Meaning,
     Null,
+    RowsPanel,
     Work,
     joined,
     plain_meaning,
@@ -230,7 +232,9 @@ class _Figure:
 
 def _figure(panel: Panel) -> _Figure:
     svg = Markup(panel_svg(panel))  # noqa: S704
-    return _Figure(svg, panel.title, panel.note) if isinstance(panel, BarsPanel) else _Figure(svg)
+    if isinstance(panel, BarsPanel):
+        return _Figure(svg, panel.title, panel.note)
+    return _Figure(svg, panel.title) if isinstance(panel, RowsPanel | CurvesPanel) else _Figure(svg)
 
 
 @dataclass(frozen=True)
@@ -244,12 +248,12 @@ class _Table:
 
 
 def _chosen(panels: Sequence[Panel]) -> list[Panel]:
-    """Choose what fits the page: the null distribution rather than the p-value, then effects, or bars."""
-    known = any(isinstance(panel, NullPanel) for panel in panels)
-    chosen = [panel for panel in panels if not (known and isinstance(panel, PvaluePanel))]
-    bars = [panel for panel in chosen if isinstance(panel, BarsPanel)]
+    """Choose what fits the page: an effect, then the null distribution or else the p-value; or bars."""
+    bars = [panel for panel in panels if isinstance(panel, BarsPanel)]
     if not bars:
-        return chosen[:PANELS_MAX]
+        tests = [panel for panel in panels if isinstance(panel, NullPanel | PvaluePanel)][:1]
+        effects = [panel for panel in panels if not isinstance(panel, NullPanel | PvaluePanel)]
+        return [*effects[: PANELS_MAX - len(tests)], *tests]
     reached = list(accumulate(height_of(panel) for panel in bars))
     return list(bars[: max(1, sum(height <= BARS_HEIGHT_MAX for height in reached))])
 
@@ -315,6 +319,8 @@ def _label(record: Mapping[str, Any]) -> str:
         return f"{record['column']} – {record['outcome']}"
     if "first" in record:
         return f"{record['first']} – {record['second']}"
+    if "column" in record:
+        return str(record["column"])
     return " and ".join(str(column) for column in record.get("columns", ()))
 
 

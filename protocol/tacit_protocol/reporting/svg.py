@@ -77,6 +77,9 @@ class Drawing:
 
 INK, SOFT, ACCENT, BAD, WARN = "#1b1f24", "#57606a", "#0b57a4", "#b3261e", "#8a5a00"
 
+DASHES = ("", "7 3", "2 3", "9 3 2 3")
+"""Of curves beside each other, for those who do not see colours."""
+
 COLOURS = (ACCENT, BAD, WARN, "#1a7f37", "#8250df", "#bf3989", INK, SOFT)
 """Of curves beside each other."""
 
@@ -100,13 +103,14 @@ def drawing(
     )
 
 
-def bottom_axis(x: Axis, down: float) -> list[str]:
-    """Draw an axis along the bottom, with its ticks; each says its value and its place."""
+def bottom_axis(x: Axis, down: float, ticks: Sequence[tuple[float, str]] | None = None) -> list[str]:
+    """Draw an axis along the bottom, with its ticks or those given; each says its value and its place."""
+    marked = x.ticks() if ticks is None else [Tick(x.at(value), value, words) for value, words in ticks]
     found = [f'<path class="axis" d="M{x.start},{down}H{x.end}" fill="none" stroke="{SOFT}"/>']
     found += [
         f'<text class="x-tick" data-value="{tick.value}" data-at="{tick.at}" x="{tick.at}" y="{down + 16}" '
         f'text-anchor="middle">{tick.text}</text>'
-        for tick in x.ticks()
+        for tick in marked
     ]
     return found
 
@@ -233,7 +237,7 @@ def _lying(chart: Chart) -> list[str]:
     labelled = chart.kind == "bars" or len(chart.items) > 1
     x = horizontal(*chart.x, LABELS_WIDTH if labelled else LEFT)
     foot = _foot(chart.items)
-    parts = bottom_axis(x, foot)
+    parts = bottom_axis(x, foot, chart.ticks)
     parts += [_rule(rule, x.at(rule.at), 8, foot) for rule in chart.rules]
     for place, item in enumerate(chart.items):
         down = 16 + ROW_HEIGHT * place
@@ -300,7 +304,9 @@ def _curves(chart: Chart) -> list[str]:
     parts = bottom_axis(x, BOTTOM)
     parts += [written("y-tick", LEFT - 5, tick.at + 4, tick.text, anchor="end") for tick in y.ticks()]
     for place, curve in enumerate(chart.curves):
-        colour = COLOURS[place % len(COLOURS)]
+        colour, named = COLOURS[place % len(COLOURS)], f"nth-{place % len(DASHES) + 1}"
+        dashes = f'stroke-dasharray="{DASHES[place % len(DASHES)]}"'
+        down = BOTTOM - 8 - 14 * place
         line, low, high = (
             [(x.at(a), y.at(b)) for a, b in zip(curve.x, values, strict=True)]
             for values in (curve.y, curve.lower, curve.upper)
@@ -308,11 +314,15 @@ def _curves(chart: Chart) -> list[str]:
         values = " ".join(f"{value:g}" for value in curve.y)
         parts.append(
             f'<g class="row" data-values="{values}"><title>{text(curve_words(curve))}</title>'
-            f'<polygon class="interval" points="{path_of([*high, *low[::-1]])}" fill="{colour}" '
-            f'opacity="0.15"/><polyline class="curve" points="{path_of(line)}" fill="none" '
-            f'stroke="{colour}" stroke-width="2"/></g>'
+            f'<polygon class="interval {named}" points="{path_of([*high, *low[::-1]])}" fill="{colour}" '
+            f'opacity="0.15"/><polyline class="curve {named}" points="{path_of(line)}" fill="none" '
+            f'stroke="{colour}" stroke-width="2" {dashes}/></g>'
         )
-        parts.append(written("named", LEFT + 8, BOTTOM - 8 - 14 * place, curve.label, colour, anchor="start"))
+        parts.append(
+            f'<path class="curve {named}" d="M{LEFT + 8},{down - 4}h24" fill="none" stroke="{colour}" '
+            f'stroke-width="2" {dashes}/>'
+        )
+        parts.append(written("named", LEFT + 38, down, curve.label, colour, anchor="start"))
     return [*parts, middle(BOTTOM + 34, chart.unit)]
 
 

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import Interval, ShownTable, interval_of
-from tacit_protocol.verdicts.presentation import Row, RowsPanel
+from tacit_protocol.verdicts.presentation import RatiosPanel, Row, RowsPanel
 
 ABSOLUTE = ("difference", "correlation")
 """What the name of an effect ends with whose value without any effect is 0; of all others it is 1."""
@@ -173,6 +174,10 @@ def effects_table(effects: Sequence[Effect]) -> ShownTable:
     return ShownTable((*headings, "All together") if joint else headings, rows)
 
 
+FORESTS_MAX = 12
+"""Most forest plots of one verdict; tables hold all effects."""
+
+
 def forest(
     effects: Sequence[Effect],
     alpha: float,
@@ -181,10 +186,11 @@ def forest(
 ) -> list[RowsPanel]:
     """Return a forest plot of each effect: the owners' estimates and the common one, with their intervals.
 
-    Effects of one ``title`` and kind are rows of one panel. Ratios are drawn as natural logarithms. Of
-    ratios, only those whose interval has two ends above 0.
+    Effects of one ``title``, kind and unit are rows of one panel; at most FORESTS_MAX of these, the last of
+    which says how many there are. Ratios are drawn as natural logarithms: those whose interval has two ends
+    above 0.
     """
-    panels: dict[tuple[str, str], list[Row]] = {}
+    panels: dict[tuple[str, str, str], list[Row]] = {}
     for effect in effects:
         ends = (effect.estimate, effect.lower, effect.upper)
         absolute = effect.kind.endswith(ABSOLUTE)
@@ -192,16 +198,18 @@ def forest(
             continue
         value, lower, upper = (float(end) if absolute else math.log(end) for end in ends if end is not None)
         row = Row(label(effect), value, lower, upper, not lower <= 0 <= upper)
-        panels.setdefault((title(effect), effect.kind), []).append(row)
-    percent = f"{100 * (1 - alpha):g} % intervals"
-    return [
-        RowsPanel(
-            f"{named}: {kind}",
-            (kind if kind.endswith(ABSOLUTE) else f"logarithm of the {kind}") + f", {percent}",
-            tuple(rows),
+        unit = f" in {effect.unit}" if effect.unit.startswith("units of") else ""
+        panels.setdefault((title(effect), effect.kind, unit), []).append(row)
+    found = [
+        (RowsPanel if kind.endswith(ABSOLUTE) else RatiosPanel)(
+            f"{named}: {kind}", f"{kind}{unit}, {100 * (1 - alpha):g} % intervals", tuple(rows)
         )
-        for (named, kind), rows in panels.items()
+        for (named, kind, unit), rows in panels.items()
     ]
+    if len(found) > FORESTS_MAX:
+        last = found[FORESTS_MAX - 1]
+        found[FORESTS_MAX - 1] = replace(last, title=f"{last.title} ({FORESTS_MAX} of {len(found)} drawn)")
+    return found[:FORESTS_MAX]
 
 
 def effects_frame(effects: Sequence[Effect], frame: Any) -> Any:
@@ -219,27 +227,34 @@ WORDS = {
     "mean difference": ("mean", "means differ"),
     "standard deviation difference": ("spread", "spreads differ"),
     "risk difference": ("share", "shares differ"),
+    "restricted mean difference": ("restricted mean", "restricted means differ"),
 }
 """What a difference is of, and how it is told where its interval reaches 0."""
 
 
-def told_between(effects: Sequence[Effect]) -> list[str]:
-    """Say in words how pairs of groups differ, column by column: what is sure first, in the column's unit."""
+def told_between(effects: Sequence[Effect], ratios: Sequence[str] = ()) -> list[str]:
+    """Say in words how pairs of groups differ, column by column: what is sure first, in the column's unit.
+
+    After differences come ratios of the kinds that are named.
+    """
     told: dict[tuple[str, str | None, tuple[str, str]], list[tuple[bool, str]]] = {}
     for effect in effects:
-        if effect.kind not in WORDS:
+        if effect.kind not in WORDS and effect.kind not in ratios:
+            continue
+        found = told.setdefault((effect.column, effect.level, effect.groups), [])
+        if effect.kind in ratios:
+            found.append((False, effect.words))
             continue
         what, open_words = WORDS[effect.kind]
         what = what if effect.level is None else f"{what} of {effect.level}"
-        found = told.setdefault((effect.column, effect.level, effect.groups), [])
         said = effect.larger(what)
         if said is None or effect.lower is None or effect.upper is None:
-            found.append((False, f"how {open_words.split()[0]} differ cannot be said"))
+            found.append((False, f"how {open_words} cannot be said"))
         elif effect.lower > 0 or effect.upper < 0:
             found.append((True, f"{said} in {effect.groups[0]} than in {effect.groups[1]}"))
         else:
             of = "" if effect.level is None else f" of {effect.level}"
-            noun, verb = open_words.split()
+            noun, verb = open_words.rsplit(" ", 1)
             found.append((False, f"{noun}{of} {verb} by {number(effect.estimate)} ({effect.between})"))
     lines = []
     for (column, _, groups), parts in told.items():

@@ -231,6 +231,10 @@ class RowsPanel:
     """Values at which a line is drawn, besides 0."""
 
 
+class RatiosPanel(RowsPanel):
+    """Natural logarithms of ratios with intervals, around 0; the axis and all words say the ratios."""
+
+
 Floats = npt.NDArray[np.float64]
 
 BARS_MAX = 20

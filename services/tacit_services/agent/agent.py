@@ -7,8 +7,10 @@ import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.messages.alignment import UnitKey
+from tacit_protocol.messages.catalogue import ANY, CatalogueMessage, PublishedDataSet
+from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.signing import PrivateKey, certify
+from tacit_protocol.signing import CATALOGUE_TYPE, PrivateKey, certify, sign_envelope
 from tacit_services.agent.alignment import unit_key_of
 from tacit_services.agent.intake import Intake, Procedures
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
@@ -17,6 +19,7 @@ from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import StudyRow, expire, move, study_row
+from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
 from tacit_services.ledger.accounts import set_caps
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.problem_responses import ProblemError
@@ -58,6 +61,44 @@ class Agent(Participant):
         at = self._now()
         set_caps(connection, data_set.name, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
 
+    def catalogue(self) -> CatalogueMessage:
+        """Return what is published: settings and policy where the policy says so, else nothing at all."""
+        policy = self.policy
+        nothing = CatalogueMessage(owner=self.name, tester=self.tester_key, version=self._now())
+        if not policy.catalogue:
+            return nothing
+        return CatalogueMessage(
+            owner=nothing.owner,
+            tester=nothing.tester,
+            version=nothing.version,
+            data_sets=tuple(
+                published(data_set, allowed)
+                for data_set in self.settings.data_sets
+                if (allowed := policy.columns_of(data_set.name)) is not None
+            ),
+            procedures=policy.procedures,
+            per_study_max=policy.maximum,
+            respond_after_s_min=policy.respond_after_s_min,
+            approval=policy.approval,
+            required_fields=policy.required_fields,
+            data_uses=policy.data_uses,
+            sealing=certify(self.key),
+        )
+
+    def publish(self) -> bool:
+        """Hand the catalogue to the tester; returns whether it was taken, or a later one is there."""
+        envelope = sign_envelope(encode(self.catalogue()), CATALOGUE_TYPE, self.key)
+        try:
+            self._client.put_catalogue(self.name, envelope)
+        except TesterUnavailableError:
+            return False
+        except TesterRefusedError as error:
+            log.info("catalogue_not_taken", problem=error.slug)
+            return (
+                error.slug == "conflicting-upload"
+            )  # anything else may change, as an enrolment that is to come
+        return True
+
     def approve(self, digest: str) -> None:
         """Let a study run, as the steward decided.
 
@@ -83,6 +124,22 @@ class Agent(Participant):
         if not self._end(digest, State.DECLINED, None, note or "declined by the steward"):
             raise AlreadyDecidedError("the study has been decided on already")
         log.info("declined", study=digest)
+
+
+def published(data_set: DataSetSettings, allowed: tuple[str, ...]) -> PublishedDataSet:
+    """Describe a data set by its settings, as far as the policy allows its columns."""
+    columns = tuple(column for column in data_set.columns if {ANY, column.name} & set(allowed))
+    declared = {column.name for column in data_set.columns}
+    shown = {column.name for column in columns}
+    return PublishedDataSet(
+        name=data_set.name,
+        about=data_set.about,
+        units=data_set.units,
+        unit_column=data_set.unit_column,
+        columns=columns,
+        other_columns=tuple(name for name in allowed if name not in declared),
+        measures={name: words for name, words in data_set.measures.items() if name in shown},
+    )
 
 
 def require_row(agent: Agent, digest: str) -> StudyRow:

@@ -16,6 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn, encode_categorical
+from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.privacy.accounting import Cap, Family
 from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS
 from tacit_protocol.procedures.discovery import PROCEDURES
@@ -24,7 +25,7 @@ from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.source import Columns, DataError, Source
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.policy import ANY, Policy
+from tacit_services.agent.policy import Policy
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.views import ledger_verification
 from tacit_services.ledger.accounts import (

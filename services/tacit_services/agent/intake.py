@@ -14,8 +14,8 @@ import sqlalchemy as sa
 
 from tacit_protocol.domain import PooledTable
 from tacit_protocol.messages.alignment import UnitKey
-from tacit_protocol.messages.encoding import MessageError, decode, digest
-from tacit_protocol.messages.study import Owner, PublicRule, Study
+from tacit_protocol.messages.encoding import MessageError, digest
+from tacit_protocol.messages.study import Owner, PublicRule, Study, read_study
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import (
     Procedure,
@@ -228,7 +228,7 @@ class StudyIntake(ABC):
         if digest(payload) != study_digest:
             refuse("digest-mismatch", "the study's bytes are not those that its digest names")
         try:
-            study = decode(Study, payload)
+            study = read_study(payload)
         except MessageError as error:
             refuse("malformed-message", str(error))
         if study.analyst.key != key:

@@ -382,6 +382,10 @@ class Participant:
         study = self.intake.authenticate(row.digest, row.envelope)
         return self.intake.accept(row.digest, study, self._now())
 
+    def publish(self) -> bool:
+        """Publish what there is to publish; returns whether that is done. A curator has nothing."""
+        return True
+
     def fetch_verdicts(self) -> None:
         """Ask for the verdicts of studies that were answered, and keep those that the tester signed."""
         for row in self._rows(State.SENT):
@@ -403,6 +407,9 @@ class Participant:
             return
         run_transaction(self.engine, lambda connection: record_verdict(connection, row.digest, envelope))
 
+
+PUBLISH_PAUSE_S = 10.0
+"""Pause before a catalogue is offered again that the tester did not take; one that it took is not."""
 
 KNOWN_PAUSE_S = 2.0
 """Pause after an inbox with nothing new: the tester answers at once while a study waits for a steward."""
@@ -429,7 +436,7 @@ class Loops:
         self._bell = threading.Event()
         self._threads = [
             threading.Thread(target=self._forever, args=(step,), name=step.__name__, daemon=True)
-            for step in (self._poll, self._work, self._send, self._fetch)
+            for step in (self._poll, self._work, self._send, self._fetch, self._publish)
         ]
 
     def start(self) -> None:
@@ -476,6 +483,9 @@ class Loops:
         finally:  # verdicts do not wait for a release that the tester cannot be asked for
             self._agent.fetch_verdicts()
         self._stop.wait(WORK_PAUSE_S)
+
+    def _publish(self) -> None:
+        self._stop.wait(None if self._agent.publish() else PUBLISH_PAUSE_S)
 
     def _forever(self, step: Callable[[], None]) -> None:
         shortest, longest = FAILURE_PAUSE_S

@@ -11,7 +11,8 @@ from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, ValidationError
 
-from tacit_protocol.domain import Column, Domain, NumericColumn
+from tacit_protocol.domain import Column, Domain, lies_within
+from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.messages.encoding import message_error
 from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,
@@ -29,9 +30,6 @@ from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.settings import SettingsError, read_toml
-
-ANY = "*"
-"""Stands for every analyst, every procedure of Tacit itself, or every column."""
 
 UNITS_MIN = 20
 """Smallest number of privacy units unless the policy says otherwise: with fewer, noise leaves nothing."""
@@ -155,6 +153,8 @@ class Policy(Rules):
     """The policy file."""
 
     data_sets: dict[DataSetName, DataSetPolicy] = Field(default_factory=dict)
+    catalogue: bool = False
+    """Whether the tester may show everybody there what the data sets are and what this policy allows."""
 
     @classmethod
     def load(cls, path: Path) -> "Policy":
@@ -175,15 +175,5 @@ class Policy(Rules):
 def _require_declared_domain(domain: Domain, data_set: DeclaredDataSet) -> None:
     declared = {column.name: column for column in data_set.columns}
     for column in domain.columns:
-        if column.name in declared and not _lies_within(column, declared[column.name]):
+        if column.name in declared and not lies_within(column, declared[column.name]):
             raise PolicyRefusedError("a column's bounds or levels are outside its declared domain")
-
-
-def _lies_within(asked: Column, declared: Column) -> bool:
-    if isinstance(asked, NumericColumn):
-        return (
-            isinstance(declared, NumericColumn)
-            and declared.lower <= asked.lower
-            and asked.upper <= declared.upper
-        )
-    return not isinstance(declared, NumericColumn) and set(asked.levels) <= set(declared.levels)

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_settings import SettingsConfigDict
 
 from tacit_protocol.domain import Column, ColumnName
-from tacit_protocol.messages.study import DataSetName, PartyName, PublicKeyHex
+from tacit_protocol.messages.study import UNITS_MAX, DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.accounting import Division, Family
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_services.agent.data.csv_source import CsvSource
@@ -156,6 +156,12 @@ class DataSetSettings(SourceSettings):
     """Part of delta for events with a delta of their own, the rest being for Gaussian noise."""
     columns: tuple[Column, ...] = ()
     """The declared domain: a study's bounds and levels must lie within it."""
+    about: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
+    """What it is, for the catalogue, if the policy publishes one."""
+    units: Annotated[int, Field(ge=1, le=UNITS_MAX)] | None = None
+    """Roughly how many privacy units it holds, for the catalogue: a public figure, never counted."""
+    measures: dict[ColumnName, str] = Field(default_factory=dict)
+    """Units of measurement by column, for the catalogue."""
 
     @field_validator("columns", mode="before")
     @classmethod

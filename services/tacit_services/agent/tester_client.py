@@ -304,6 +304,10 @@ class TesterClient:
         """Upload a decline; returns once the tester holds exactly these bytes."""
         self._send("PUT", f"/v1/studies/{digest}/declines/{party}", content=envelope)
 
+    def put_catalogue(self, party: str, envelope: bytes) -> None:
+        """Publish what this owner says of its data sets, once: raises where it was not taken."""
+        self._attempt("PUT", f"/v1/catalogue/{party}", {}, envelope, self._timeout_s)
+
     def verdict_envelope(self, digest: str) -> bytes | None:
         """Return a study's signed verdict, unchecked, or None while there is none."""
         with suppress(_PendingError):

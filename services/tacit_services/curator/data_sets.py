@@ -19,6 +19,7 @@ from pydantic import Field, TypeAdapter, model_validator
 from sqlalchemy.engine import Connection
 
 from tacit_protocol.domain import Column, ColumnName, Domain
+from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.messages.study import DataSetName, PartyName
 from tacit_protocol.privacy.accounting import Division
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
@@ -26,7 +27,7 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.data.source import DataError, Source
 from tacit_services.agent.intake import Procedures
-from tacit_services.agent.policy import ANY, Rules
+from tacit_services.agent.policy import Rules
 from tacit_services.agent.settings import Part, SourceSettings
 from tacit_services.curator.store import RowStore, StoredRows
 from tacit_services.curator.tables import DATA_SETS, OWNERS

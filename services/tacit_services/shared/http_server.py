@@ -5,6 +5,9 @@ anything. It is a stranger's until the service has recognised a caller's token o
 places are taken, a newcomer gets that of the stranger who has been idle for longest; where every place is a
 known caller's, the newcomer is told to come again. So callers without a token, however many connections they
 hold, keep nobody out who asks at once. No network address is looked at: behind a proxy all are the same.
+
+Nothing is made for a connection before it needs it: TLS from its first byte on, HTTP from the first byte that
+was sent over TLS. Of the connections that shake hands, the longest at it gives way to one more than may be.
 """
 
 import asyncio
@@ -45,6 +48,12 @@ KEPT_PER_CALLER = 32
 
 HANDSHAKE_TIMEOUT_S = 10
 """How long a TLS handshake may take: three round trips on the slowest of links."""
+
+HANDSHAKE_LAST_S = 0.001
+"""What a handshake has at least, whose first byte came at the end of that time."""
+
+HANDSHAKES_MAX = 384
+"""Most TLS handshakes at once: each takes 50 KiB, twice what a connection takes that has shaken hands."""
 
 LOG_PERIOD_S = 10.0
 """Least time between two log lines about one kind of refused connection; each says how many there were."""
@@ -90,6 +99,7 @@ class Place:
     def leave(self) -> None:
         """Give the place up; the connection is lost."""
         places = self._places
+        places.handshakes.pop(self, None)
         if self.standing is Standing.ASKING:
             places.taken -= 1
             places.giving_way.pop(self, None)
@@ -117,6 +127,8 @@ class Places:
         """Connections beyond those that are told so."""
         self.giving_way: dict[Place, None] = {}
         """Who gives way, the longest idle first."""
+        self.handshakes: dict[Place, Tls] = {}
+        """Handshakes that have begun and not ended, the oldest first."""
         self.kept: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
         self._told_s: dict[str, float] = {}
@@ -144,6 +156,14 @@ class Places:
         self.surplus += 1
         return Place(self, transport, Standing.SURPLUS)
 
+    def shake_hands(self, place: Place, tls: "Tls") -> None:
+        """Note that a handshake begins; the oldest is given up where there are as many as may be."""
+        if len(self.handshakes) >= HANDSHAKES_MAX:
+            oldest, given_up = next(iter(self.handshakes.items()))
+            given_up.give_up()
+            self._displace(oldest)
+        self.handshakes[place] = tls
+
     def drop_silent(self) -> None:
         """Close every connection on which nothing has been asked."""
         for place in list(self.giving_way):
@@ -164,14 +184,88 @@ class Places:
         place.transport.abort()
 
 
-class Tls(sslproto.SSLProtocol):
-    """asyncio's TLS at a server, whose connections have a place from the start and share their buffers.
-
-    asyncio's own holds a quarter of a mebibyte each, and tells of none before it has shaken hands.
+class Arrival(asyncio.BufferedProtocol):
+    """A connection on which nothing has come yet: it has a place and a time limit, and no more.
 
     Args:
-        loop: the running loop.
-        protocol: what speaks over it; it gets the connection's ``place``.
+        places: the server's.
+        begin: makes what speaks from the first byte on.
+        patience_s: how long the first byte may take.
+        received: where it arrives; it stays there for what begins.
+        place: the connection's, where it has one already.
+    """
+
+    __slots__ = ("_begin", "_patience_s", "_places", "_received", "place", "timer", "transport")
+
+    place: Place | None
+    timer: asyncio.TimerHandle
+    """Closes the connection: whoever takes over may go on waiting for it, or cancels it."""
+    transport: asyncio.Transport
+
+    def __init__(
+        self,
+        places: Places,
+        begin: Callable[["Arrival"], asyncio.BufferedProtocol],
+        patience_s: float,
+        received: memoryview,
+        place: Place | None = None,
+    ) -> None:
+        self._places, self._begin, self._patience_s, self._received = places, begin, patience_s, received
+        self.place = place
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a place, where there is one; over TLS, the handshake has ended."""
+        self.transport = transport
+        if self.place is None:
+            self.place = self._places.take(transport)
+        else:
+            self._places.handshakes.pop(self.place, None)
+        self.timer = asyncio.get_running_loop().call_later(self._patience_s, self._end)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        """Return where the first bytes go."""
+        return self._received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand the connection over, with what arrived."""
+        following = self._begin(self)
+        self.transport.set_protocol(following)
+        following.connection_made(self.transport)
+        following.buffer_updated(nbytes)
+
+    def _end(self) -> None:
+        if self.transport.get_protocol() is self:
+            self.transport.abort()  # over TLS, whoever never spoke need not confirm that it ends
+        else:
+            self.transport.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        """Free the place."""
+        self.timer.cancel()
+        if self.place is not None:
+            self.place.leave()
+
+
+class ArrivalBeforeTls(Arrival):
+    """A connection that has not begun a handshake; what is lost is told."""
+
+    __slots__ = ()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Free the place."""
+        if self.place is not None and self.place.standing is not Standing.LEFT:
+            self._places.tell("handshake_failed")
+        super().connection_lost(exc)
+
+
+class Tls(sslproto.SSLProtocol):
+    """asyncio's TLS at a server, made at a connection's first byte; all connections share their buffers.
+
+    asyncio's own holds a quarter of a mebibyte each.
+
+    Args:
+        arrival: the connection so far; its time limit becomes the handshake's.
+        protocol: what speaks over it.
         context: the service's certificate.
         places: the server's.
     """
@@ -179,34 +273,35 @@ class Tls(sslproto.SSLProtocol):
     max_size = READ_BYTES
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, protocol: Any, context: ssl.SSLContext, places: Places
+        self, arrival: Arrival, protocol: asyncio.BufferedProtocol, context: ssl.SSLContext, places: Places
     ) -> None:
+        arrival.timer.cancel()
+        loop = asyncio.get_running_loop()
         super().__init__(
             cast(Any, loop),
             protocol,
             context,
             cast(Any, None),
             server_side=True,
-            ssl_handshake_timeout=cast(Any, HANDSHAKE_TIMEOUT_S),
+            ssl_handshake_timeout=cast(Any, max(arrival.timer.when() - loop.time(), HANDSHAKE_LAST_S)),
         )
         self._ssl_buffer, self._ssl_buffer_view = cast(Any, places.received.obj), places.received
-        self._places, self._protocol = places, protocol
-        self._place: Place | None = None
+        self._places, self._place = places, cast(Place, arrival.place)
 
     def connection_made(self, transport: Any) -> None:
-        """Begin the handshake, where there is a place."""
-        self._place = self._protocol.place = self._places.take(transport)
-        if self._place is None:
-            self._transport = transport
-            return
+        """Begin the handshake."""
+        self._places.shake_hands(self._place, self)
         super().connection_made(transport)
+
+    def give_up(self) -> None:
+        """Free what the handshake holds now, not when the connection is lost: others begin before that."""
+        self._sslobj: Any = None
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Free the place."""
-        if self._place is not None:
-            if not self._protocol.is_connected and self._place.standing is not Standing.LEFT:
-                self._places.tell("handshake_failed")
-            self._place.leave()
+        if self._place in self._places.handshakes:
+            self._places.tell("handshake_failed")
+        self._place.leave()
         super().connection_lost(exc)
 
 
@@ -275,30 +370,20 @@ class TimedProtocol(H11Protocol, asyncio.BufferedProtocol):
     A connection for which there is no place is answered with the problem ``at-capacity``, whatever it asks.
     """
 
-    _header_timer: asyncio.TimerHandle | None = None
-    place: Place | None = None
-    """The connection's, from its acceptance on."""
-    is_connected = False
-
-    def __init__(self, config: uvicorn.Config, *arguments: Any, places: Places, **named: Any) -> None:
-        super().__init__(config, *arguments, **named)
+    def __init__(self, config: uvicorn.Config, *, arrival: Arrival, places: Places, **named: Any) -> None:
+        super().__init__(config, **named)
         self.conn = self._counted = _CountedConnection()
-        self._places = places
+        self._places, self._place = places, cast(Place, arrival.place)
+        self._header_timer: asyncio.TimerHandle | None = arrival.timer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start waiting for the first request's headers."""
-        self.is_connected = True
-        if self.place is None:  # with TLS it was taken before the handshake
-            self.place = self._places.take(transport)
+        """Note who has the connection; the first request's headers are waited for since it arrived."""
         super().connection_made(transport)
-        if self.place is None:
-            return
-        self.app_state = {**self.app_state, _PLACE: self.place}
+        self.app_state = {**self.app_state, _PLACE: self._place}
         # A request may outlive its connection for as long as it waits, so requests are counted as well.
-        if self.place.standing is Standing.SURPLUS or len(self.tasks) >= 2 * self._places.most:
+        if self._place.standing is Standing.SURPLUS or len(self.tasks) >= 2 * self._places.most:
             self._places.tell("connection_refused")
             self.app = refuse
-        self._start_header_timer()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
         """Return where the next bytes go."""
@@ -330,8 +415,8 @@ class TimedProtocol(H11Protocol, asyncio.BufferedProtocol):
                 self._start_header_timer()  # part of a later request's headers on a connection kept alive
             return
         self._stop_header_timer()
-        if was_idle and self.place is not None:
-            self.place.use()
+        if was_idle:
+            self._place.use()
 
     def handle_events(self) -> None:
         """Handle what was parsed; whoever reads a body that is refused for its crumbs is told so."""
@@ -343,9 +428,10 @@ class TimedProtocol(H11Protocol, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection, and tell a request that waits on it (see :func:`when_gone`)."""
         self._stop_header_timer()
-        if self.place is not None:
-            self.place.leave()
+        self._place.leave()
         super().connection_lost(exc)
+        # uvicorn lets this timer, which holds the connection, run where TLS ended without a word.
+        self._unset_keepalive_if_required()
         if self.scope is not None:
             _tell_gone(cast(Scope, self.scope))
 
@@ -354,8 +440,9 @@ class TimedProtocol(H11Protocol, asyncio.BufferedProtocol):
         if self.conn.their_state is h11.SEND_BODY:
             self.transport.close()
         super().on_response_complete()
-        if self.place is not None:
-            self.place.use()
+        self._place.use()
+        if self.conn.their_state is h11.IDLE:  # nothing of the last request is kept with the connection
+            self.scope, self.cycle, self.headers = cast(Any, None), cast(Any, None), cast(Any, None)
         # The next request's headers may have begun to arrive while this answer was being written.
         if self.conn.their_state is h11.IDLE and self.conn.trailing_data[0] and self._header_timer is None:
             self._start_header_timer()
@@ -489,8 +576,19 @@ def make_server(
     places = Places(connections_max)
 
     def protocol(_loop: asyncio.AbstractEventLoop | None = None, **named: Any) -> asyncio.BaseProtocol:
-        inner = TimedProtocol(_loop=_loop, places=places, **named)
-        return inner if tls is None else Tls(inner.loop, inner, tls, places)
+        def http(arrival: Arrival) -> TimedProtocol:
+            return TimedProtocol(_loop=_loop, arrival=arrival, places=places, **named)
+
+        def shaken(place: Place | None) -> Arrival:
+            return Arrival(places, http, HEADER_TIMEOUT_S, places.decrypted, place)
+
+        if tls is None:
+            return shaken(None)
+
+        def begin(arrival: Arrival) -> Tls:
+            return Tls(arrival, shaken(arrival.place), tls, places)
+
+        return ArrivalBeforeTls(places, begin, HANDSHAKE_TIMEOUT_S, places.received)
 
     config = uvicorn.Config(
         app,

@@ -25,13 +25,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from tacit_protocol.messages.encoding import decode
-from tacit_protocol.messages.study import PUBLIC_RULES, Study, VerdictMessage
+from tacit_protocol.messages.study import PUBLIC_RULES, PartyName, Study, VerdictMessage
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, number, panels_of
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.reporting.svg import Drawing, horizontal, panel_svg, path_of, vertical
 from tacit_protocol.signing import VERDICT_TYPE, open_envelope
-from tacit_protocol.verdicts.effects import effects_of, effects_table
+from tacit_protocol.verdicts.effects import Summary, effects_of, effects_table, summaries_table
 from tacit_protocol.verdicts.presentation import Bar, BarsPanel, CurvesPanel, Meaning, RowsPanel
 from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_app import DigestPath, json_response
@@ -40,6 +40,7 @@ from tacit_services.shared.pages.formatting import short
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester.catalogue import entries
 from tacit_services.tester.parties import EVERYONE
 from tacit_services.tester.reuse import received
 from tacit_services.tester.routes import VERDICT_RETRY_S, Tester
@@ -381,14 +382,16 @@ def _cells(bar: Bar) -> tuple[str, ...]:
     return found if bar.lower is None or bar.upper is None else (*found, number(bar.lower), number(bar.upper))
 
 
-MENU = (Page("Studies", "/"), Page("Plan", "/plan"))
+MENU = (Page("Studies", "/"), Page("Data sets", "/data-sets"), Page("Plan", "/plan"))
 
 RECORDS = {
     "effects": "Effects, each with its interval",
     "effects_by_owner": "Effects of each owner's own units",
+    "summaries": "Each owner's own numbers, with their intervals",
     "curves": "Curves in numbers",
     "pairs": "Pairs compared, p-values adjusted for all of them",
     "columns": "Columns compared, p-values adjusted for all of them",
+    "within_owners": "The same pairs within owners, p-values adjusted for all of them",
     "locations": "Where the owners differ",
     "cells": "Cells compared, p-values adjusted for all of them",
 }
@@ -432,6 +435,14 @@ def _add_studies(site: Site, tester: Tester) -> None:
         return site.page(
             request, "studies.html", reader, studies=listed["items"], following=listed["next"], state=state
         )
+
+    @site.router.get("/data-sets")
+    def show_data_sets(
+        request: Request, reader: Reader, after: Annotated[PartyName | None, Query()] = None
+    ) -> Response:
+        shown, following = entries(tester.engine, after)
+        published = [entry.model_dump(mode="json") for entry in shown if entry.data_sets]
+        return site.page(request, "data_sets.html", reader, owners=published, following=following)
 
     @site.router.get("/studies/{digest}")
     def show_study(request: Request, digest: DigestPath, reader: Reader) -> Response:
@@ -502,9 +513,11 @@ def _shown(result: dict[str, Any]) -> dict[str, Any]:
     """Sort a verdict's fields into what is shown: facts, tables of records, and the rest."""
     records = {name: result[name] for name in RECORDS if _is_records(result.get(name))}
     special = {*records, *FACTS, "reject", "units", "warnings", "counts"}
-    rest = {
-        name: found for name, found in result.items() if name not in special and found not in (None, [], ())
-    }
+    if "shape" in result:  # of tables of counts: the study says as much
+        special |= {"shape", "columns"}
+    rest = _in_words(
+        {n: found for n, found in result.items() if n not in special and found not in (None, [], ())}
+    )
     return {
         "facts": {name: result[name] for name in FACTS if result.get(name) is not None},
         "records": [
@@ -521,13 +534,26 @@ def _shown(result: dict[str, Any]) -> dict[str, Any]:
 
 def _rows(name: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return records as lines of a table: effects in words, and of curves what is not drawn."""
-    if name.startswith("effects"):
-        shown = effects_table(effects_of(records))
+    if name.startswith("effects") or name == "summaries":
+        shown = (
+            summaries_table([Summary.model_validate(record, strict=False) for record in records])
+            if name == "summaries"
+            else effects_table(effects_of(records))
+        )
         return [dict(zip(shown.headings, row, strict=True)) for row in shown.rows]
     if name == "curves":
         kept = ("median", "restricted_mean")
         return [{"group": r["group"]} | {n: _with_ends(r, n) for n in kept} for r in records]
-    return records
+    return [_in_words(record) for record in records]
+
+
+def _in_words(fields: dict[str, Any]) -> dict[str, Any]:
+    """Order fields, which signed texts sort by name: what it is of, then numbers; ends are one interval."""
+    ordered = sorted(fields, key=lambda name: not isinstance(fields[name], str | list | dict))
+    found = {name: fields[name] for name in ordered}
+    if isinstance(found.get("lower"), float) and isinstance(found.get("upper"), float):
+        found["interval"] = f"{number(found.pop('lower'))} to {number(found.pop('upper'))}"
+    return found
 
 
 def _with_ends(record: dict[str, Any], name: str) -> str:

@@ -28,6 +28,7 @@ from tacit_services.shared.http_server import Stopping, when_gone
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Enrolment, Member
 from tacit_services.tester.answers import Answers, Taken, release_for
+from tacit_services.tester.catalogue import entries, entry_of, take_entry
 from tacit_services.tester.inboxes import WAIT_S_MAX, Bell, Inboxes, Watch, poll
 from tacit_services.tester.parties import EVERYONE, ROSTER, Access, EnrolmentRequest, InvitationRequest
 from tacit_services.tester.studies import Identity, State, Studies, transcript_of, verdict_of
@@ -202,7 +203,31 @@ def make_router(tester: Tester) -> APIRouter:
     _add_verdicts(router, tester)
     _add_studies(router, tester)
     _add_parties(router, tester)
+    _add_catalogue(router, tester)
     return router
+
+
+def _add_catalogue(router: APIRouter, tester: Tester) -> None:
+    reader = tester.access.require(*EVERYONE)
+
+    @router.put("/catalogue/{owner}", status_code=201, openapi_extra=body_schema())
+    def publish(
+        owner: Owner, key: Annotated[str, Depends(tester.access.require("owner"))], envelope: Body
+    ) -> Response:
+        is_new = take_entry(tester.engine, tester.identity.key, owner, envelope, key)
+        return json_response({"owner": owner}, 201 if is_new else 200)
+
+    @router.get("/catalogue")
+    def catalogue(
+        _: Annotated[str, Depends(reader)], cursor: Annotated[PartyName | None, Query()] = None
+    ) -> Response:
+        shown, following = entries(tester.engine, cursor)
+        names = [{"owner": entry.owner, "version": entry.version} for entry in shown]
+        return json_response({"items": names, "next": following})
+
+    @router.get("/catalogue/{owner}")
+    def catalogue_entry(owner: Owner, _: Annotated[str, Depends(reader)]) -> Response:
+        return json_response(entry_of(tester.engine, owner))
 
 
 def _add_parties(router: APIRouter, tester: Tester) -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.study import DeclineMessage, Study, Transcript, VerdictMessage
+from tacit_protocol.messages.study import DeclineMessage, Study, Transcript, VerdictMessage, read_study
 from tacit_protocol.procedures.base import (
     StudyError,
     check_study,
@@ -93,7 +93,7 @@ class Studies:
             raise ProblemError("digest-mismatch")
         if read_from(self._engine, _is_stored, study_digest, envelope):
             return False
-        study = decode(Study, payload)
+        study = read_study(payload)
         self._check(study_digest, study, analyst_key, now)
         reached(TesterStep.STUDY_CHECKED)
         is_new = run_transaction(
@@ -196,7 +196,7 @@ class Studies:
 
     def _parse(self, study_digest: str) -> Study:
         envelope, analyst_key = self._signed(study_digest)
-        return decode(Study, open_envelope(envelope, STUDY_TYPE, analyst_key))
+        return read_study(open_envelope(envelope, STUDY_TYPE, analyst_key))
 
     def _signed(self, study_digest: str) -> tuple[bytes, str]:
         """Return a study's envelope and the key of its analyst."""

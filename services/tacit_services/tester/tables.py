@@ -128,6 +128,16 @@ ARCHIVED = sa.Table(
 )
 """What remains of a study whose rows were deleted: no other table has a row of it."""
 
+CATALOGUE = sa.Table(
+    "catalogue",
+    METADATA,
+    sa.Column("owner", _Name, primary_key=True),
+    sa.Column("key", sa.String(64), nullable=False),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("envelope", sa.LargeBinary, nullable=False),
+)
+"""The newest of what each owner published of its data sets."""
+
 SIGN_IN = SignInTables.make(METADATA, "")
 """Links and browsers of the pages."""
 

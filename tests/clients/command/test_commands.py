@@ -39,6 +39,18 @@ def draft_file(tmp_path: Path, draft: dict[str, Any]) -> Path:
 STATISTICS = {"numpy", "scipy", "pyarrow", "opendp", "fastapi", "pandas", "tacit_protocol.procedures.base"}
 """What takes seconds to import, and what a command that asks a service for a list has no use for."""
 
+BROUGHT_ALONG = {"tenacity", "tornado", "click", "pygments", "rich.progress", "rich.syntax"}
+"""What libraries import for uses that a command which asks a service never makes of them."""
+
+ASK = """
+from contextlib import suppress
+from tacit.command import main
+sys.argv = ['tacit', 'study', 'list', '--json']
+with suppress(SystemExit):
+    main()
+assert 'tacit.client.tester' in sys.modules
+"""
+
 CLIENTS = {"httpx", "pydantic", "cryptography", "tacit_protocol.messages.study"}
 
 
@@ -47,13 +59,17 @@ CLIENTS = {"httpx", "pydantic", "cryptography", "tacit_protocol.messages.study"}
     [
         ("from tacit.command.app import run; run(['--help'])", STATISTICS | CLIENTS),
         ("from tacit.command.app import run; run(['study', 'list'])", STATISTICS),
-        ("import tacit.command.app, tacit.client.tester, tacit.client.curator", STATISTICS),
+        (
+            "import tacit.command.app, tacit.client.tester, tacit.client.curator",
+            STATISTICS | {"tenacity", "tornado"},
+        ),
+        (ASK, STATISTICS | BROUGHT_ALONG),
     ],
 )
 def test_commands_that_compute_nothing_import_no_statistics(
     statement: str, heavy: set[str], tmp_path: Path
 ) -> None:
-    script = f"import sys; {statement}; sys.exit(' '.join({heavy!r} & set(sys.modules)) or 0)"
+    script = f"import sys\n{statement}\nsys.exit(' '.join({heavy!r} & set(sys.modules)) or 0)"
     done = subprocess.run(
         [sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False
     )

@@ -45,6 +45,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "independence_table": {"n": 500, "cells": (2, 2), "replicates": 999},
     "stratified_table": {"n": 500, "cells": (2, 2), "replicates": 999},
     "group_comparison": {"n": 800, "bounds": AGE | {"arm": ["a", "b"]}, "group": "arm"},
+    "aggregated_test": {"n": 400, "bounds": AGE | {"arm": ["a", "b"]}, "test": "t"},
     "association": {"n": 800, "bounds": AGE | {"score": (0, 1)}, "effect": 0.3},
     "survival": {
         "n": 600,
@@ -68,11 +69,33 @@ def test_every_procedure_can_be_planned() -> None:
 def test_more_effect_is_found_more_often_and_none_seldom(name: str) -> None:
     asked: dict[str, Any] = {"epsilon": 1.0, "procedure": name, "seed": 1, "runs": 8} | SETTINGS[name]
     found = plan_power(**asked)
-    nothing = plan_power(**(asked | {"effect": 0.0, "runs": 6}))
+    none = 1.0 if name == "survival" else 0.0  # a hazard ratio of 1
+    nothing = plan_power(**(asked | {"effect": none, "runs": 6}))
     # Seeded, so that this never varies; at level .05 five or more of six would have probability 2e-6.
     assert nothing.power < 0.7
     assert found.power > nothing.power
     assert f"in {found.found} of 8 simulated studies (95 % interval" in found.words()
+
+
+def test_people_plan_in_effects_that_they_know() -> None:
+    """A difference in years, a factor of a spread, a risk difference and a hazard ratio say themselves."""
+    asked: dict[str, Any] = {"epsilon": 1.0, "seed": 1, "runs": 4}
+    groups = SETTINGS["group_comparison"]
+    years = plan_power(**asked, procedure="group_comparison", **groups, shift={"age": 12.0})
+    assert "a shift of 12 in age in other groups than a" in years.words()
+    # 120 years of bounds are six deviations of stand-ins: 12 years are .6 of one.
+    standard = plan_power(**asked, procedure="group_comparison", **groups, effect=0.6)
+    assert years.found == standard.found
+    wider = plan_power(**asked, procedure="group_comparison", **groups, scale={"age": 1.5})
+    assert "a spread times 1.5 in age in other groups than a" in wider.words()
+    risks = plan_power(**asked, procedure="stratified_table", **SETTINGS["stratified_table"], effect=0.2)
+    assert "a risk difference of 0.2" in risks.words()
+    hazards = plan_power(**asked, procedure="survival", **SETTINGS["survival"], effect=2.0)
+    assert "a hazard ratio of 2" in hazards.words()
+    with pytest.raises(InputError, match="hazard ratio between"):
+        plan_power(**asked, procedure="survival", **SETTINGS["survival"], effect=0.0)
+    with pytest.raises(InputError, match="not both"):
+        plan_power(**asked, procedure="group_comparison", **groups, effect=0.5, shift={"age": 1.0})
 
 
 def ages(n: int, shift: float, rng: np.random.Generator) -> Any:

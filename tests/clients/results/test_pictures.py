@@ -13,8 +13,9 @@ from played_releases import BOUNDS, patients, played
 from tacit import local
 from tacit.results import Result, figure_of, result_of
 from tacit_protocol.numerics.noisy_tables import CellNoise
-from tacit_protocol.reporting.charts import NullPanel, panels_of
-from tacit_protocol.verdicts.presentation import BarsPanel
+from tacit_protocol.reporting.charts import NullPanel, chart_of, panels_of
+from tacit_protocol.verdicts.effects import FORESTS_MAX, Effect, forest
+from tacit_protocol.verdicts.presentation import BarsPanel, RatiosPanel, Row
 
 SPEND: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5}
 SVG = "{http://www.w3.org/2000/svg}"
@@ -65,6 +66,29 @@ def drawn() -> dict[str, Result]:
 
 def charts(svg: str, kind: str) -> Iterator[ET.Element]:
     return (e for e in ET.fromstring(svg).iter(f"{SVG}svg") if e.get("class") == f"chart {kind}")  # noqa: S314
+
+
+def test_ratios_lie_on_a_logarithmic_axis_that_says_them() -> None:
+    rows = (Row("north", np.log(2.0), np.log(0.5), np.log(8.0), False),)
+    chart = chart_of(RatiosPanel("odds", "odds ratio", rows))
+    assert [(words, pytest.approx(float(words))) for _, words in chart.ticks] == [
+        (words, np.exp(at)) for at, words in chart.ticks
+    ]
+    assert {"1", "2"} <= {words for _, words in chart.ticks}
+    assert "north 2, interval 0.5 to 8" in chart.words
+    narrow = chart_of(RatiosPanel("odds", "odds ratio", (Row("all", 0.02, 0.01, 0.03, True),)))
+    assert len(narrow.ticks) > 1
+
+
+def test_of_many_effects_the_first_are_drawn_and_the_last_says_how_many() -> None:
+    effects = [
+        Effect(column=f"c{place}", kind="mean difference", groups=("a", "b"), estimate=1.0, lower=0.0,
+               upper=2.0, unit="units of c")
+        for place in range(2 * FORESTS_MAX)
+    ]  # fmt: skip
+    drawn = forest(effects, 0.05)
+    assert len(drawn) == FORESTS_MAX
+    assert f"{FORESTS_MAX} of {2 * FORESTS_MAX}" in drawn[-1].title
 
 
 @pytest.mark.sweep(5)

@@ -21,6 +21,7 @@ from tacit.local import (
     association,
     distance_correlation,
     group_comparison,
+    homogeneity,
     independence_table,
     kernel_two_sample,
     screening,
@@ -125,6 +126,11 @@ def table(seed: int, alpha: float) -> Any:
     return independence_table(x, y, bounds=[levels, levels], epsilon=0.5, alpha=alpha, seed=seed)
 
 
+def shares(seed: int, alpha: float) -> Any:
+    owners = [np.random.default_rng([seed, place]).integers(0, 80, 4) for place in range(3)]
+    return homogeneity(*owners, epsilon=0.5, alpha=alpha, seed=seed)
+
+
 def strata(seed: int, alpha: float) -> Any:
     owners = [np.random.default_rng([seed, place]).integers(0, 80, (2, 2)) for place in range(3)]
     return stratified_table(*owners, epsilon=0.5, alpha=alpha, seed=seed)
@@ -173,6 +179,7 @@ CASES: dict[str, tuple[str, Callable[[int, float], Any]]] = {
     "at a curator": ("curated_distance_correlation", lambda s, a: correlation(s, a, mode="curator")),
     "screening": ("screening", screened),
     "table": ("independence_table", table),
+    "shares": ("homogeneity", shares),
     "strata": ("stratified_table", strata),
     "groups": ("group_comparison", groups),
     "pairs of columns": ("association", pairs_of_columns),
@@ -202,6 +209,7 @@ def test_every_procedure_with_an_interval_is_looked_at() -> None:
 
 
 SIGNED = (
+    "shares",
     "strata",
     "groups",
     "pairs of columns",

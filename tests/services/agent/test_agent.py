@@ -10,12 +10,15 @@ from typing import Any
 import httpx
 import pytest
 import respelled
-from agent_fakes import FAKES, NOW, Clock, MakeAgent, World
+from agent_fakes import FAKES, NOW, AttackedAgent, Clock, MakeAgent, World
 
 from tacit_protocol.domain import Domain, NumericColumn, Table
+from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
 from tacit_protocol.messages.study import DeclineMessage, Owner, Party, ReleaseMessage, Study
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.procedures.kernel_two_sample import release as kernel_release
 from tacit_protocol.signing import DECLINE_TYPE, RELEASE_TYPE, STUDY_TYPE, open_envelope, sign_envelope
 from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.agent import AlreadyDecidedError
@@ -41,6 +44,26 @@ def test_a_study_is_released_once_and_sent(make: MakeAgent) -> None:
     assert (entry["study"], entry["epsilon_micro"], entry["data_set"]) == (asked, 500_000, "patients")
     assert setup.agent.units == {"patients": 60}
     assert setup.opened == ["patients"]
+
+
+def test_an_agent_works_a_plan_out_once_from_the_first_look_to_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrated, calibrate = [], kernel_release.gaussian_guarantee
+
+    def counted(budget: Budget) -> Guarantee:
+        calibrated.append(budget)
+        return calibrate(budget)
+
+    monkeypatch.setattr(kernel_release, "gaussian_guarantee", counted)
+    setup = AttackedAgent(tmp_path, procedures=PROCEDURES, policy='approval = "by-hand"')
+    asked = setup.world.ask(setup.tester, setup.world.study(procedure="kernel_two_sample"))
+    setup.turn()
+    setup.agent.approve(asked)
+    setup.turn()
+    setup.agent.engine.dispose()
+    assert setup.row(asked).state is State.SENT
+    assert len(calibrated) == 1
 
 
 def test_a_study_for_a_curator_is_not_answered_by_an_owners_agent(make: MakeAgent) -> None:
@@ -425,3 +448,31 @@ def test_workers_that_cannot_be_reached_decline_nothing_and_hold_nobody_up(
     setup.agent.work()
     assert setup.row(away).state is State.SENT
     assert [entry["study"] for entry in setup.debits()] == [other, away]
+
+
+def test_nothing_is_published_unless_the_policy_says_so(make: MakeAgent) -> None:
+    setup = make()
+    assert setup.agent.catalogue() == CatalogueMessage(
+        owner="north", tester=setup.world.tester.public_hex, version=int(setup.agent.clock())
+    )
+
+
+def test_what_is_published_is_settings_and_policy_and_no_row(make: MakeAgent) -> None:
+    declared = (
+        'about = "Wards"\nunits = 50\nmeasures = { x = "mmol/l", y = "years" }\n'
+        '[[data_sets.columns]]\nkind = "numeric"\nname = "x"\nlower = 0\nupper = 10\n'
+        '[[data_sets.columns]]\nkind = "numeric"\nname = "y"\nlower = 0\nupper = 99\n'
+    )
+    setup = make(policy='catalogue = true\nrequired_fields = ["purpose"]', data_set=declared)
+    entry = setup.agent.catalogue()
+    assert setup.agent.publish() is False  # this tester knows no catalogue: it is offered again later
+    (published,) = entry.data_sets
+    assert published.units == 50  # what was written; there are 60
+    assert [column.name for column in published.columns] == ["x"]  # the policy does not allow y
+    assert published.other_columns == ("absent",)
+    assert published.measures == {"x": "mmol/l"}
+    assert entry.required_fields == ("purpose",)
+    assert entry.per_study_max == setup.agent.policy.maximum
+    for said, refused in (({}, 1), ({"purpose": "to plan"}, 0)):
+        study = setup.world.study(**said)
+        assert len(entry.refusals(study, study.owners[0])) == refused

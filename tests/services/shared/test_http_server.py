@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import socket
 import ssl
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from certificates import write_certificate
+from certificates import client_hello, write_certificate
 from fastapi import Request
 from starlette.responses import Response
 
@@ -23,6 +24,8 @@ from tacit_services.shared.http_server import (
     HEADER_BYTES_MAX,
     Server,
     Stopping,
+    TimedProtocol,
+    Tls,
     make_room,
     make_server,
     recognise,
@@ -326,6 +329,89 @@ def test_handshakes_that_do_not_end_are_counted_and_dropped(
         assert _exchange(address, b"\x16\x03\x01") == b"", "a handshake that has begun"
         assert told == ["handshake_failed"] * 2
         assert server.places.taken == 0
+
+
+def _alive(*kinds: type) -> int:
+    gc.collect()
+    return sum(type(found) in kinds for found in gc.get_objects())
+
+
+@contextlib.contextmanager
+def holding(count: int, certificate: Path, depth: str) -> Iterator[Server]:
+    """A server with TLS of 100 connections; so many are silent before, within or after their handshake."""
+    tls = tls_context(certificate, certificate.with_suffix(".key"))
+    with running(100, [], tls) as server, contextlib.ExitStack() as stack:
+        address = server.servers[0].sockets[0].getsockname()
+        for _ in range(count):
+            if depth == "after":
+                _shaken(stack, address, certificate)
+            else:
+                connection = stack.enter_context(socket.create_connection(address, timeout=PATIENCE_S))
+                if depth == "within":
+                    connection.sendall(client_hello())
+                    assert connection.recv(1), "the handshake has begun"
+        while server.places.taken < count:
+            time.sleep(0.005)
+        yield server
+
+
+def test_nothing_is_made_for_a_connection_before_it_needs_it(certificate: Path) -> None:
+    """No TLS before the first byte, no HTTP before the first one over TLS; who asks is served meanwhile."""
+    for depth, tls, http in (("before", 0, 0), ("after", 40, 0)):
+        made = _alive(Tls), _alive(TimedProtocol)
+        with holding(40, certificate, depth) as server, contextlib.ExitStack() as stack:
+            assert _alive(Tls) - made[0] == tls
+            assert _alive(TimedProtocol) - made[1] == http
+            caller = _shaken(stack, server.servers[0].sockets[0].getsockname(), certificate)
+            _ask(caller, "/known")
+            assert _answer(caller).startswith(b"HTTP/1.1 200")
+            assert server.places.taken == 41
+
+
+def test_the_oldest_handshake_gives_way_where_there_are_as_many_as_may_be(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "HANDSHAKES_MAX", 8)
+    before = _alive(Tls)
+    with holding(8, certificate, "within") as server, contextlib.ExitStack() as stack:
+        address = server.servers[0].sockets[0].getsockname()
+        for _ in range(3):
+            caller = _shaken(stack, address, certificate)
+            _ask(caller, "/known")
+            assert _answer(caller).startswith(b"HTTP/1.1 200")
+        for _ in range(30):
+            connection = stack.enter_context(socket.create_connection(address, timeout=PATIENCE_S))
+            connection.sendall(client_hello())
+            assert connection.recv(1), "newcomers are heard"
+            assert len(server.places.handshakes) <= 8
+        while server.places.taken > 8 + 3:
+            time.sleep(0.005)
+        assert _alive(Tls) - before <= 8 + 3
+        _ask(caller, "/known")
+        assert _answer(caller).startswith(b"HTTP/1.1 200"), "who has shaken hands stays"
+
+
+def test_a_lost_connection_is_not_held_until_an_idle_one_would_be_closed(certificate: Path) -> None:
+    """Nor does a kept one hold its last request."""
+    tls = tls_context(certificate, certificate.with_suffix(".key"))
+    with running(100, [], tls) as server, contextlib.ExitStack() as stack:
+        address = server.servers[0].sockets[0].getsockname()
+        before = _alive(Tls, TimedProtocol)
+        caller = _shaken(stack, address, certificate)
+        _ask(caller)
+        assert b"200" in _answer(caller)
+        _ask(caller)
+        assert b"200" in _answer(caller), "the first answer's request is over"
+        (kept,) = server.server_state.connections
+        until = time.monotonic() + PATIENCE_S
+        while kept.scope is not None or kept.cycle is not None:
+            assert time.monotonic() < until
+            time.sleep(0.005)
+        del kept
+        caller.close()  # without TLS's word of goodbye
+        while _alive(Tls, TimedProtocol) > before:
+            assert time.monotonic() < until
+            time.sleep(0.05)
 
 
 def test_tls_connections_share_their_buffers(certificate: Path) -> None:

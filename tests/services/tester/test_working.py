@@ -2,12 +2,22 @@
 
 import asyncio
 import threading
+from typing import Any
 
+import numpy as np
 import pytest
 from fastapi import FastAPI
 from study_parties import MeanProcedure
 from tester_federation import URL, Federation
 
+from tacit.in_process.samples import ArrayTable, Sample
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.study import ReleaseMessage
+from tacit_protocol.privacy.guarantee import Budget, Guarantee
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.kernel_two_sample import release as kernel_release
+from tacit_protocol.signing import RELEASE_TYPE, sign_envelope
 from tacit_services.tester.__main__ import create_tester
 from tacit_services.tester.settings import TesterSettings
 
@@ -36,6 +46,33 @@ def test_a_tester_that_only_serves_computes_nothing(
     assert "worker" not in threads_while_serving(app)
     assert federation.state(study) == "computing"
     assert "worker" in threads_while_serving(federation.start_tester())
+
+
+@ONE_DATABASE
+def test_a_tester_works_a_plan_out_once_from_the_study_to_the_verdict(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calibrated, calibrate = [], kernel_release.gaussian_guarantee
+
+    def counted(budget: Budget) -> Guarantee:
+        calibrated.append(budget)
+        return calibrate(budget)
+
+    asked: dict[str, Any] = {"procedure": "kernel_two_sample", "respond_after_s": 0}
+    parties, procedure = federation.parties, procedure_named("kernel_two_sample")
+    study = parties.study(**asked)
+    rows = ArrayTable.of(Sample({"age": np.linspace(1, 119, 40)}), study.domain, None)
+    release = procedure.privatise(study, procedure.summarise(study, rows), OpenDPNoise())
+    monkeypatch.setattr(kernel_release, "gaussian_guarantee", counted)
+    name = federation.create(**asked)
+    federation.get(f"/v1/studies/{name}")
+    for owner, key in parties.owners.items():
+        message = ReleaseMessage(study=name, party=owner, release=release)
+        envelope = sign_envelope(encode(message), RELEASE_TYPE, key)
+        assert federation.release(name, owner, envelope=envelope).status_code == 201
+    federation.work()
+    assert federation.verdict(name).outcome == "completed"
+    assert len(calibrated) == 1
 
 
 def test_a_link_of_one_tester_signs_in_at_another_once_and_the_session_holds_at_both(

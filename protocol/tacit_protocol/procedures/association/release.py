@@ -43,7 +43,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
 from tacit_protocol.strict import StrictModel
 
 Floats = npt.NDArray[np.float64]
@@ -323,6 +323,7 @@ class Plan:
         check_layout(release.vectors, release.guarantee, self.parts(release.units), self.guarantee)
 
 
+@planned_once
 def plan_of(study: Study) -> Plan:
     """Return what a study fixes; raises StudyError where it cannot be run as written."""
     parse_parameters(AssociationParameters, study)

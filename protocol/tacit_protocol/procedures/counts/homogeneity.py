@@ -12,15 +12,25 @@ With x_j the noisy shares of owner j and p = sum u_j x_j, cell i has the spread 
 Its null is a parametric bootstrap, tables and noise drawn anew and everything estimated again, at the pooled
 distribution at hand and at a sparser and a more even one that noise cannot tell from it; the largest p-value
 counts.
+
+Effects are differences of noisy shares, d = x_a - x_b, of variance s^2, the sum over both owners of (x(1 - x)
++ 2/n)/n and the noise's. Their intervals d +- z s take z from a bootstrap of each owner's own table: the
+quantile of |d* - d|/s* for one difference, of the largest of all for those that hold together, and no less
+than a normal one.
 """
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from itertools import combinations
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, Field
+from scipy.special import ndtri
 
+from tacit_protocol.features.cell_counts import CellGrid
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import (
     NoisyTable,
@@ -28,6 +38,7 @@ from tacit_protocol.numerics.noisy_tables import (
     PairTest,
     TableTest,
     compare_each,
+    in_blocks,
     onto_simplex,
     plausible,
     simulated_null,
@@ -39,6 +50,7 @@ from tacit_protocol.procedures.base import (
     Releases,
     StudyError,
     decided,
+    parse_parameters,
     public_seed,
     step,
 )
@@ -47,13 +59,23 @@ from tacit_protocol.procedures.counts.base import (
     ComparedPair,
     CountsTestResult,
     CountTest,
+    CountTestParameters,
     require_work,
     residual_panel,
     striking_cells,
     tables_of,
 )
+from tacit_protocol.procedures.means.private_means import RARE_UNITS
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
+from tacit_protocol.verdicts.effects import (
+    JointEffect,
+    effects_frame,
+    effects_of,
+    effects_table,
+    forest,
+    told_between,
+)
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
     NEW_CLASS,
@@ -69,7 +91,13 @@ PAIRED_OWNERS_MAX = 10
 
 Floats = npt.NDArray[np.float64]
 
-TEST_STREAM, PAIRS_STREAM = 1, 2
+DIFFERENCES_MAX = 1200
+"""Most differences of shares, listed cells times pairs of owners, that are estimated."""
+
+STATED_MAX = 120
+"""Most of them that a verdict states; of the cells with the smallest p-values."""
+
+TEST_STREAM, PAIRS_STREAM, EFFECTS_STREAM = 1, 2, 3
 """Spawn keys under the study's seed."""
 
 
@@ -191,25 +219,101 @@ def _sizes(tables: Sequence[NoisyTable]) -> tuple[Floats, Floats]:
     return units, np.array([table.noise_variance for table in tables])
 
 
+def differences(
+    tables: Sequence[NoisyTable],
+    cells: npt.NDArray[np.int64],
+    level: float,
+    draws: int,
+    seed: np.random.SeedSequence,
+) -> tuple[Floats, Floats, Floats]:
+    """Return differences of the shares of ``cells`` (c,) between all pairs, with two intervals' half widths.
+
+    Args:
+        tables: the owners' noisy tables.
+        cells: which cells.
+        level: 1 less the confidence of one interval, and of all those together.
+        draws: bootstrapped tables of each owner.
+        seed: of the bootstrap.
+
+    Returns:
+        Differences of the first owner's shares less the second's, (pairs, c); half widths for each of them
+        alone; and for all of them together.
+    """
+    units, noise = (values[:, None] for values in _sizes(tables))
+    pairs = np.array(list(combinations(range(len(tables)), 2)))
+
+    def spread(shares: Floats) -> tuple[Floats, Floats]:
+        """Return differences and their standard deviations, (..., pairs, c), of shares (..., J, c)."""
+        likely = np.clip(shares, 0.0, 1.0)
+        variances = (likely * (1 - likely) + RARE_UNITS / units) / units + noise / units**2
+        first, second = pairs.T
+        return (
+            shares[..., first, :] - shares[..., second, :],
+            np.sqrt(variances[..., first, :] + variances[..., second, :]),
+        )
+
+    own = np.stack([table.counts / table.units for table in tables])
+    found, deviation = spread(own[:, cells])
+    held = [onto_simplex(shares) for shares in own]
+    true = spread(np.stack(held)[:, cells])[0]
+    away = []
+    for rng, count in in_blocks(seed, draws, len(tables) * own.shape[1] + true.size):
+        drawn = [
+            ((rng.multinomial(table.units, p, size=count) + table.draw_noise(rng, count)) / table.units)[
+                :, cells
+            ]
+            for table, p in zip(tables, held, strict=True)
+        ]
+        value, scale = spread(np.stack(drawn, axis=1))
+        away.append(np.abs(value - true) / scale)
+    ratios = np.concatenate(away)
+    place = min(draws, math.ceil((1 - level) * (draws + 1))) - 1
+    normal = float(-ndtri(level / 2))
+    alone = np.maximum(np.sort(ratios, axis=0)[place], normal)
+    together = np.maximum(float(np.sort(ratios.max(axis=(1, 2)))[place]), alone)
+    return found, alone * deviation, together * deviation
+
+
+class HomogeneityParameters(CountTestParameters):
+    """How owners count, how the null is simulated, and whether differences are stated."""
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"effects"})
+
+    effects: Literal["none", "shares"] = Field(
+        "none",
+        description="Effects that the verdict states: none, or differences of shares. New studies state it.",
+    )
+
+
 class HomogeneityResult(CountsTestResult):
     """Whether the owners' units come from one distribution over the cells, and who and what differs.
 
     Attributes:
         pairs: owners compared with each other; empty for more than ten.
+        effects: by how much shares of listed cells differ between pairs of owners, cells with the smallest
+            p-values first; each with an interval for itself, and one that holds with all others.
         cells: those with the smallest p-values, adjusted for all cells.
     """
 
+    added_fields: ClassVar[frozenset[str]] = frozenset({"effects"})
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue")
 
     pairs: tuple[ComparedPair, ...]
+    effects: tuple[JointEffect, ...] = ()
+
+    def to_pandas(self) -> Any:
+        """Return the effects as a pandas frame: one row each."""
+        return effects_frame(self.effects, self.source.drawn_by.frame)
 
     def __str__(self) -> str:
-        return self._told(self._decided("the distributions differ" if self.reject else "no difference shown"))
+        decision = self._decided("the distributions differ" if self.reject else "no difference shown")
+        return self._told("; ".join([decision, *told_between(self.effects)]))
 
     def fields(self) -> dict[str, Any]:
         """Return what the command lists beside the common fields."""
         pairs = [{"names": p.names, "pvalue": p.pvalue, "reject": p.reject} for p in self.pairs]
-        return super().fields() | {"pairs": pairs}
+        effects = {"effects": [effect.model_dump() for effect in self.effects]} if self.effects else {}
+        return super().fields() | {"pairs": pairs} | effects
 
     def summary(self) -> Sequence[str | ShownTable]:
         """Return what the command shows first."""
@@ -219,7 +323,9 @@ class HomogeneityResult(CountsTestResult):
             for p in self.pairs
         )
         return self._shown(
-            finding, *([ShownTable(("Owners", "p (Holm)", ""), rows)] if len(rows) > 1 else [])
+            finding,
+            *([ShownTable(("Owners", "p (Holm)", ""), rows)] if len(rows) > 1 else []),
+            *([effects_table(self.effects)] if self.effects else []),
         )
 
 
@@ -228,6 +334,7 @@ class Homogeneity(CountTest):
 
     name: ClassVar[str] = "homogeneity"
     title: ClassVar[str] = "Do the owners' categories have one distribution?"
+    Parameters: ClassVar[type[BaseModel]] = HomogeneityParameters
     Verdict: ClassVar[type[BaseVerdict]] = HomogeneityResult
     cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED, NEW_CLASS)
     simulated: ClassVar[str] = "tables of one distribution"
@@ -253,20 +360,41 @@ class Homogeneity(CountTest):
         tables = owners + owners * (owners - 1) if 2 < owners <= PAIRED_OWNERS_MAX else owners
         require_work(plan.grid.size * tables, parameters.replicates)
 
+    def parameters(self, study: Study) -> HomogeneityParameters:
+        """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
+        return parse_parameters(HomogeneityParameters, study)
+
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return that differences of shares are stated."""
+        return {"effects": "shares"}
+
     def caveats(self, study: Study) -> tuple[str, ...]:
-        """Say where there are too many owners to compare them in pairs."""
+        """Say where there are too many owners to compare them in pairs, or too many shares to state any."""
         many = len(study.owners) > PAIRED_OWNERS_MAX
-        return (f"more than {PAIRED_OWNERS_MAX} owners are not compared in pairs",) if many else ()
+        found = (f"more than {PAIRED_OWNERS_MAX} owners are not compared in pairs",) if many else ()
+        if self.parameters(study).effects == "none" or many or self._compared(study):
+            return found
+        return (*found, f"more than {DIFFERENCES_MAX} differences of shares are not estimated")
+
+    def _compared(self, study: Study) -> list[int]:
+        """Return the listed cells whose shares are compared; none where there are too many."""
+        grid, owners = self.plan(study).grid, len(study.owners)
+        places = np.arange(grid.size).reshape(grid.shape)
+        listed: list[int] = places[tuple(slice(axis.listed) for axis in grid.axes)].ravel().tolist()
+        few = owners <= PAIRED_OWNERS_MAX and len(listed) * owners * (owners - 1) // 2 <= DIFFERENCES_MAX
+        return listed if few and self.parameters(study).effects == "shares" else []
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         names = names_of(study)
-        return either(
+        said = either(
             study,
             verdict,
             f"The owners' categories are distributed differently: {names} do not share one distribution",
             f"No difference in the owners' categories was shown: {names} may share one distribution",
         )
+        told = ". ".join(told_between(effects_of(verdict.get("effects", ()))))
+        return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
     def test(
         self,
@@ -290,7 +418,13 @@ class Homogeneity(CountTest):
         one = f"Cells of {names[0]} against both owners"
         title = one if len(names) == 1 else "Owners' cells against all"
         residuals = dict(zip(names, found, strict=True))
-        return residual_panel(title, self.plan(study).grid, residuals, verdict)
+        drawn = forest(
+            effects_of(verdict.get("effects", ())),
+            study.level,
+            title=lambda effect: f"{effect.groups[0]} less {effect.groups[1]}",
+            label=lambda effect: effect.level or "",
+        )
+        return [*drawn, *residual_panel(title, self.plan(study).grid, residuals, verdict)]
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -323,7 +457,45 @@ class Homogeneity(CountTest):
                 for pair in pairs
             ),
             cells=striking_cells(plan.grid, test, shares, study.level),
+            effects=tuple(self._effects(study, tables, test)),
         )
+
+    def _effects(
+        self, study: Study, tables: Mapping[str, NoisyTable], test: TableTest
+    ) -> Iterator[JointEffect]:
+        """Yield differences of shares, of the cells that stand out most first."""
+        grid, names = self.plan(study).grid, list(tables)
+        cells = sorted(self._compared(study), key=lambda cell: -float(test.ratios[cell]))
+        if not cells:
+            return
+        seed, draws = public_seed(study, EFFECTS_STREAM), self.parameters(study).replicates
+        told = differences(list(tables.values()), np.array(cells), study.level, draws, seed)
+        pairs = list(combinations(names, 2))
+        for place, cell in enumerate(cells[: max(1, STATED_MAX // len(pairs))]):
+            for pair, (value, half, wide) in zip(
+                pairs, zip(*(part[:, place].tolist() for part in told), strict=True), strict=True
+            ):
+                yield _difference(grid, cell, pair, value, (half, wide))
+
+
+def _difference(
+    grid: CellGrid, cell: int, pair: tuple[str, str], value: float, halves: tuple[float, float]
+) -> JointEffect:
+    """State a difference of shares; shares lie between 0 and 1."""
+    (lower, upper), (low, high) = ((max(-1.0, value - half), min(1.0, value + half)) for half in halves)
+    value = min(1.0, max(-1.0, value))
+    return JointEffect(
+        column=", ".join(grid.names),
+        kind="risk difference",
+        groups=pair,
+        estimate=value,
+        lower=min(lower, value),
+        upper=max(upper, value),
+        unit="share of units",
+        level=", ".join(grid.label(cell)),
+        simultaneous_lower=min(low, value),
+        simultaneous_upper=max(high, value),
+    )
 
 
 def between_owners(tables: Sequence[NoisyTable]) -> npt.NDArray[np.float64]:

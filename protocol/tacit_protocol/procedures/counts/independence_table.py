@@ -3,7 +3,9 @@
 Every owner releases noisy counts of the cross product of its columns (or an earlier release is read again,
 for nothing). The tester adds the owners' tables up and tests independence in the units of all of them by a
 chi-square statistic whose null distribution counts sampling and noise. Of more than two columns it tests
-mutual independence, and every pair in its margin. Derivations: docs/mathematics/categorical.md.
+mutual independence, and every pair in its margin. Of several owners every pair is also tested within them
+(:mod:`tacit_protocol.procedures.stratified_table`): adding tables up can make dependence, hide it or turn it
+round (Simpson, 1951), and a verdict says where it does. Derivations: docs/mathematics/categorical.md.
 
 With m the product of the projected margins, v_i = m_i (1 - sum_a m_i/r_a + (d - 1) m_i)/n and s^2 g_i what
 noise of standard deviation s on a share adds, the statistic is sum_i ((p_i - m_i)^2 - v_i - s^2 g_i) /
@@ -21,12 +23,15 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
+from itertools import combinations
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, Field
 
 from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.numerics.inference import holm
 from tacit_protocol.numerics.noisy_tables import (
     NoisyTable,
     NuisanceNull,
@@ -47,14 +52,18 @@ from tacit_protocol.procedures.base import (
     Releases,
     StudyError,
     decided,
+    parse_parameters,
     public_seed,
+    reuse_warnings,
     step,
 )
 from tacit_protocol.procedures.counts.base import (
+    WORK_MAX,
     Cells,
     ComparedPair,
     CountsTestResult,
     CountTest,
+    CountTestParameters,
     require_near,
     require_work,
     residual_panel,
@@ -63,6 +72,7 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.populations import Floats, Population
+from tacit_protocol.procedures.stratified_table import CONTRASTS_MAX, Strata, stratified_test
 from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
@@ -74,10 +84,13 @@ from tacit_protocol.verdicts.presentation import (
     joined,
 )
 
+TOLD = 4
+"""Most pairs of which the sentence tells what holds within owners."""
+
 COLUMNS_MAX = 6
 """Most columns: 15 pairs, and tables whose margins still hold more than noise."""
 
-TEST_STREAM, PAIRS_STREAM, ASSOCIATION_STREAM = 1, 2, 3
+TEST_STREAM, PAIRS_STREAM, ASSOCIATION_STREAM, WITHIN_STREAM = 1, 2, 3, 4
 """Spawn keys under the study's seed."""
 
 
@@ -365,6 +378,20 @@ def _ends(
     return 0.0 if low == 0 else min(own.labels(own.at(margins, low))), largest
 
 
+class IndependenceTableParameters(CountTestParameters):
+    """How owners count, how the null is simulated, and what is asked beside the table of all."""
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"within_owners"})
+
+    within_owners: bool = Field(
+        False,
+        description=(
+            "Whether pairs of columns are also tested within owners, so that the verdict says where adding "
+            "tables up misleads. New studies of several owners state it."
+        ),
+    )
+
+
 class ColumnsCompared(ComparedPair):
     """Two columns: p-value adjusted for all pairs, and Cramér's V with its interval."""
 
@@ -388,15 +415,18 @@ class IndependenceTableResult(CountsTestResult):
             are listed; None for more columns.
         interval: of Cramér's V; counts the noise. None for more columns.
         pairs: columns compared with each other, with Cramér's V.
+        within_owners: the same pairs, tested within owners; empty of one owner, and where it was not asked.
         cells: those with the smallest p-values, adjusted for all cells.
     """
 
+    added_fields: ClassVar[frozenset[str]] = frozenset({"within_owners"})
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "cramers_v", "interval")
 
     cramers_v: float | None
     lower: float | None
     upper: float | None
     pairs: tuple[ColumnsCompared, ...]
+    within_owners: tuple[ComparedPair, ...] = ()
 
     @property
     def interval(self) -> Interval | None:
@@ -411,7 +441,12 @@ class IndependenceTableResult(CountsTestResult):
     def fields(self) -> dict[str, Any]:
         """Return what the command lists beside the common fields."""
         shown = ("names", "pvalue", "reject", "cramers_v", "interval")
-        return super().fields() | {"pairs": [{n: getattr(pair, n) for n in shown} for pair in self.pairs]}
+        within = {"within_owners": [pair.model_dump() for pair in self.within_owners]}
+        return (
+            super().fields()
+            | {"pairs": [{n: getattr(pair, n) for n in shown} for pair in self.pairs]}
+            | (within if self.within_owners else {})
+        )
 
     def summary(self) -> Sequence[str | ShownTable]:
         """Return what the command shows first."""
@@ -424,7 +459,15 @@ class IndependenceTableResult(CountsTestResult):
             for pair in self.pairs
         )
         finding = "the columns DEPEND on each other" if self.reject else "no dependence shown"
-        return self._shown(finding, ShownTable(("Columns", "p (Holm)", "Cramér's V"), rows))
+        within = tuple(
+            (" and ".join(pair.names), f"{pair.pvalue:.3g}", "depend" if pair.reject else "not shown")
+            for pair in self.within_owners
+        )
+        return self._shown(
+            finding,
+            ShownTable(("Columns", "p (Holm)", "Cramér's V"), rows),
+            *([ShownTable(("Within owners", "p (Holm)", ""), within)] if within else []),
+        )
 
 
 class DependentCells(Cells):
@@ -451,6 +494,7 @@ class IndependenceTable(CountTest):
 
     name: ClassVar[str] = "independence_table"
     title: ClassVar[str] = "Are these categories independent of each other?"
+    Parameters: ClassVar[type[BaseModel]] = IndependenceTableParameters
     Verdict: ClassVar[type[BaseVerdict]] = IndependenceTableResult
     cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED, NEW_CLASS)
     simulated: ClassVar[str] = "tables of independent columns"
@@ -479,16 +523,53 @@ class IndependenceTable(CountTest):
         simulated = len(study.owners) + (pairs if columns > 2 else 0)
         require_work(plan.grid.size * simulated, parameters.replicates)
         require_work(plan.grid.size * pairs * TABLES_MAX, DRAWS)
+        if parameters.within_owners and not self._within_owners_fits(study):
+            raise StudyError(
+                "within_owners needs two owners or more, and columns with fewer levels: leave it out"
+            )
+
+    def parameters(self, study: Study) -> IndependenceTableParameters:
+        """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
+        return parse_parameters(IndependenceTableParameters, study)
+
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:
+        """Return that pairs are tested within owners too, where there are several and it can be done."""
+        try:
+            return {"within_owners": True} if self._within_owners_fits(study) else {}
+        except StudyError:
+            return {}  # the check of the study says what is wrong with it
+
+    def _within_owners_fits(self, study: Study) -> bool:
+        shape, owners = self.plan(study).grid.shape, len(study.owners)
+        sizes = [(size - 1) * (other - 1) for size, other in combinations(shape, 2)]
+        work = sum(3 * owners * (contrasts + 1) ** 2 for contrasts in sizes)
+        fits = work * self.parameters(study).replicates <= WORK_MAX
+        return owners > 1 and max(sizes, default=0) <= CONTRASTS_MAX and fits
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say where noise drowns an average cell, and before the study what adding tables up may do."""
+        found = super().warnings(study, units)
+        if not self.parameters(study).within_owners:
+            return found
+        return (
+            *found,
+            f"the tables of {len(study.owners)} owners are added up: where owners differ in both columns, "
+            "these depend on each other in the sum though they do not within owners, and the other way "
+            "round; stratified_table asks within owners",
+        )
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         columns = joined(list(verdict.get("columns") or [c.name for c in study.domain.columns]), 6)
-        return either(
+        said = either(
             study,
             verdict,
             f"The categories {columns} depend on each other, among the units of all owners",
             f"No dependence of the categories {columns} was shown: they may be independent",
         )
+        pairs = [ComparedPair.model_validate(own, strict=False) for own in verdict.get("within_owners") or ()]
+        told = "; ".join(_told_within(pair, len(pairs) == 1) for pair in pairs[:TOLD])
+        return Meaning(f"{said.sentence} {told}." if told else said.sentence, said.care)
 
     def test(
         self,
@@ -520,16 +601,20 @@ class IndependenceTable(CountTest):
         simulating = step(progress, "simulating the null", 0.0, 0.5)
         test = self.test(study, [table], parameters.replicates, simulating)
         pairs = _pairs(study, plan, table, test, replicates=parameters.replicates, progress=progress)
+        within, misled = _within_owners(study, plan, list(tables.values()), pairs, parameters)
+        units = {name: own.units for name, own in tables.items()}
         only = pairs[0] if len(pairs) == 1 else None
         return IndependenceTableResult(
             method=f"chi-square test of independence in a table of {' x '.join(map(str, plan.grid.shape))} "
             f"cells with {plan.noise.kind} noise in its null, {parameters.replicates} replicates",
             **decided(study, test.statistic, test.pvalue),
-            **self.shown(study, tables),
+            **self.shown(study, tables)
+            | {"warnings": (*super().warnings(study, units), *misled, *reuse_warnings(study))},
             cramers_v=None if only is None else only.cramers_v,
             lower=None if only is None else only.lower,
             upper=None if only is None else only.upper,
             pairs=pairs,
+            within_owners=within,
             cells=striking_cells(plan.grid, test, {"all": table.counts / table.units}, study.level),
         )
 
@@ -570,6 +655,73 @@ def _pairs(
             )
         )
     return tuple(found)
+
+
+def _within_owners(
+    study: Study,
+    plan: CountPlan,
+    tables: Sequence[NoisyTable],
+    pairs: Sequence[ComparedPair],
+    parameters: IndependenceTableParameters,
+) -> tuple[tuple[ComparedPair, ...], tuple[str, ...]]:
+    """Test every pair within owners, and say where that contradicts what their sum shows."""
+    if not parameters.within_owners:
+        return (), ()
+    places = list(combinations(range(len(plan.grid.shape)), 2))
+    tests, turned = [], []
+    for axes, seed in zip(places, public_seed(study, WITHIN_STREAM).spawn(len(places)), strict=True):
+        owners = []
+        for table in tables:
+            margin, shape = margin_table(table, plan.grid.shape, axes)
+            listed = tuple(plan.grid.axes[axis].listed for axis in axes)
+            first, second = listed if min(listed) > 1 else shape
+            cells = np.arange(len(margin.counts)).reshape(1, *shape)[:, :first, :second]
+            owners.append(Strata(margin, cells))
+        tests.append(stratified_test(owners, parameters.replicates, seed))
+        away = [_away(own.counts[0]) for own in owners]
+        sum_away = _away(np.sum([own.counts[0] for own in owners], axis=0))
+        turned.append(float(np.sum(sum_away * np.sum(away, axis=0))) < 0)
+    adjusted = holm(np.array([test.pvalue for test in tests]))
+    within = tuple(
+        ComparedPair(first=pair.first, second=pair.second, **decided(study, test.statistic, float(pvalue)))
+        for pair, test, pvalue in zip(pairs, tests, adjusted, strict=True)
+    )
+    misled = [
+        _misled(pair, own)
+        for pair, own, other_way in zip(pairs, within, turned, strict=True)
+        if pair.reject != own.reject or (own.reject and other_way)
+    ]
+    return within, tuple(misled)
+
+
+def _away(counts: Floats) -> Floats:
+    """Return by how much counts (R, C) are away from independence, in units."""
+    units = max(1.0, float(counts.sum()))
+    return np.asarray(counts - np.outer(counts.sum(axis=1), counts.sum(axis=0)) / units)
+
+
+def _misled(pair: ComparedPair, within: ComparedPair) -> str:
+    names = " and ".join(pair.names)
+    if not within.reject:
+        return (
+            f"{names} depend on each other in the sum of the tables, and no dependence within owners was "
+            "shown: that owners differ in both may be all there is to it; ask stratified_table"
+        )
+    if not pair.reject:
+        return (
+            f"{names} depend on each other within owners (p = {within.pvalue:.3g}), which adding tables up "
+            "hides; ask stratified_table"
+        )
+    return (
+        f"{names} depend on each other within owners (p = {within.pvalue:.3g}) in another direction than in "
+        "the sum of the tables (Simpson's paradox); ask stratified_table"
+    )
+
+
+def _told_within(pair: ComparedPair, alone: bool) -> str:
+    what, of = ("they", "") if alone else (" and ".join(pair.names), f" of {' and '.join(pair.names)}")
+    found = f"{what} depend on each other" if pair.reject else f"no dependence{of} was shown"
+    return f"Within owners {found} (p = {pair.pvalue:.3g})"
 
 
 def _association(

@@ -47,7 +47,7 @@ from tacit_protocol.privacy.noise import (
     laplace_multiplier,
     laplace_scale,
 )
-from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters
+from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, planned_once
 from tacit_protocol.strict import StrictModel
 
 COUNTS = "counts"
@@ -268,6 +268,7 @@ class CountPlan:
         return Release(units=release.units, guarantee=release.guarantee, vectors={name: coarser})
 
 
+@planned_once
 def count_plan(study: Study, parameters: CountParameters) -> CountPlan:
     """Return what a study on noisy counts fixes.
 

@@ -3,7 +3,8 @@
 Three roots leave in one Gaussian release, dCov, dVar X and dVar Y, with the sharpest sensitivities that are
 proved here (P4, Vepakomma, Pushpita and Raskar, allows three times as much for a variance), and one private
 decision of a permutation test of independence. Distances are over a public diameter.
-Derivations: docs/mathematics/curated-distance-correlation.md.
+Derivations: docs/mathematics/curated-distance-correlation.md. By methods ``aggregate`` and ``table`` it is
+``joint_independence`` of two variables, by blocks tested with distances or by a table of cells.
 """
 
 import math
@@ -31,6 +32,7 @@ from tacit_protocol.procedures.base import (
     Progress,
     Question,
     ReleaseError,
+    Releases,
     StudyError,
     common_fields,
     public_seed,
@@ -49,6 +51,7 @@ from tacit_protocol.procedures.curated_distance_correlation.release import (
     DistancePlan,
     DistanceRoots,
     column_roots,
+    joint_study,
     paired_roots,
     plan_of,
 )
@@ -61,10 +64,20 @@ from tacit_protocol.procedures.curated_distance_correlation.statistic import (
     rejects,
 )
 from tacit_protocol.procedures.distance_correlation.statistic import correlation_words
+from tacit_protocol.procedures.joint_independence import JointIndependence, JointSummary
 from tacit_protocol.procedures.joint_independence.statistic import permuted_feature_statistics
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable, interval_of, stated
-from tacit_protocol.verdicts.presentation import DISTANCE, PERMUTATION, TWO_PARTIES, Meaning, Work, either
+from tacit_protocol.verdicts.presentation import (
+    DISTANCE,
+    PERMUTATION,
+    TWO_PARTIES,
+    Meaning,
+    Null,
+    RowsPanel,
+    Work,
+    either,
+)
 from tacit_protocol.workers import Workers, workers_of
 
 Floats = npt.NDArray[np.float64]
@@ -149,6 +162,10 @@ class CuratedDistanceCorrelationResult(BaseVerdict):
         )
 
 
+JOINT = JointIndependence()
+"""Answers studies by blocks and tables."""
+
+
 @dataclass(frozen=True)
 class DistanceSummary:
     """Exact roots and, for the test, statistics with the observed one first. They never leave the holder."""
@@ -188,6 +205,10 @@ class CuratedDistanceCorrelation(Procedure):
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
+        joint = joint_study(study)
+        if joint is not None:
+            JOINT.check(joint)
+            return
         require_shared_columns(study)
         if study.curator is None and len(study.owners) != 1:
             raise StudyError("all columns must be in one place: name one owner, or a curator of several")
@@ -196,19 +217,40 @@ class CuratedDistanceCorrelation(Procedure):
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where all owners together have too few units, or too many to compare."""
+        joint = joint_study(study)
+        if joint is not None:
+            JOINT.check_units(joint, units)
+            return
         if all(owner.name in units for owner in study.owners):
             plan_of(study).layout(sum(units[owner.name] for owner in study.owners))
 
     def cost(self, study: Study) -> Guarantee:
         """Return what every owner spends: the study's whole budget, on the estimates and the decision."""
-        return plan_of(study).guarantee
+        joint = joint_study(study)
+        return plan_of(study).guarantee if joint is None else JOINT.cost(joint)
+
+    def verdict_type(self, study: Study) -> type[BaseVerdict]:
+        """Return what a study's verdict is: joint independence's, of blocks and tables."""
+        joint = joint_study(study)
+        return self.Verdict if joint is None else JOINT.verdict_type(joint)
+
+    def what_is_released(self, study: Study) -> str:
+        """Name the roots and the decision, or the count, or the table."""
+        joint = joint_study(study)
+        return self.released if joint is None else JOINT.what_is_released(joint)
 
     def numbers_released(self, study: Study) -> int:
-        """Return 3, or 4 with the decision."""
+        """Return 3, or 4 with the decision; of blocks and tables as joint independence."""
+        joint = joint_study(study)
+        if joint is not None:
+            return JOINT.numbers_released(joint)
         return 3 if plan_of(study).decision is None else 4
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where noise hides even the strongest dependence, T = 1/2, and what averages do."""
+        joint = joint_study(study)
+        if joint is not None:
+            return JOINT.warnings(joint, units)
         plan = plan_of(study)
         if any(owner.name not in units for owner in study.owners):
             return row_warnings(study)
@@ -236,13 +278,16 @@ class CuratedDistanceCorrelation(Procedure):
         table: Table,
         progress: Progress | None = None,
         order: np.random.Generator | None = None,
-    ) -> DistanceSummary:
+    ) -> DistanceSummary | JointSummary:
         """Compute roots and permuted statistics, exactly. They never leave the holder.
 
         Units are put in a secret random order first, so that it does not matter in which order a table yields
         them; ``order`` fixes it, for audits and simulations alone. Raises StudyError where there are too many
         units, or fewer than two.
         """
+        joint = joint_study(study)
+        if joint is not None:
+            return JOINT.summarise(joint, table, progress, order)
         plan = plan_of(study)
         plan.layout(table.units)
         chunks = list(table.chunks())
@@ -256,8 +301,13 @@ class CuratedDistanceCorrelation(Procedure):
         by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
         return DistanceSummary(roots, by_owner, _statistics(plan, study, rows, workers, progress))
 
-    def privatise(self, study: Study, summary: DistanceSummary, noise: NoiseSource) -> Release:
-        """Add the noise that ``cost`` states to the roots, and decide."""
+    def privatise(self, study: Study, summary: DistanceSummary | JointSummary, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states to the roots, and decide; or to the blocks or the table."""
+        joint = joint_study(study)
+        if joint is not None and not isinstance(summary, DistanceSummary):
+            return JOINT.privatise(joint, summary, noise)
+        if not isinstance(summary, DistanceSummary):
+            raise TypeError("the summary is of another method than the study's")
         plan, units = plan_of(study), summary.roots.units
         try:
             vectors = release_sums(plan.layout(units, summary.roots), plan.estimates, noise)
@@ -286,6 +336,10 @@ class CuratedDistanceCorrelation(Procedure):
 
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        joint = joint_study(study)
+        if joint is not None:
+            JOINT.check_release(joint, release)
+            return
         plan = plan_of(study)
         owners = {owner.name for owner in study.owners} if study.curator is not None else set()
         if set(release.units_by_owner) != owners:
@@ -309,8 +363,11 @@ class CuratedDistanceCorrelation(Procedure):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> CuratedDistanceCorrelationResult:
+    ) -> BaseVerdict:
         """Compute the verdict: post-processing alone, the same for everyone."""
+        joint = joint_study(study)
+        if joint is not None:
+            return JOINT.assemble(joint, releases, progress)
         plan, sender = plan_of(study), study.senders[0].name
         release = releases[sender]
         self.check_release(study, release)
@@ -342,6 +399,16 @@ class CuratedDistanceCorrelation(Procedure):
             bias_max=found.bias_max,
             warnings=self.warnings(study, units) + ((lost,) if correlation is None else ()),
         )
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
+        """Return the law of blocks that reject, or of a table's statistic; None beside a decision."""
+        joint = joint_study(study)
+        return None if joint is None else JOINT.null(joint, verdict, releases)
+
+    def panels(self, study: Study, verdict: Fields, releases: Releases) -> Sequence[RowsPanel]:
+        """Return rows of the estimates of a table."""
+        joint = joint_study(study)
+        return () if joint is None else JOINT.panels(joint, verdict, releases)
 
 
 def _containing(value: float | None, interval: Interval | None) -> Interval | None:

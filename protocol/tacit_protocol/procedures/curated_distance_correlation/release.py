@@ -8,7 +8,7 @@ column, by at most sqrt 6 (n - 1)/n^2. Proofs: docs/mathematics/curated-distance
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,13 +17,16 @@ from pydantic import Field
 from tacit_protocol.domain import ColumnName
 from tacit_protocol.features.brownian import BrownianFeatures, random_directions
 from tacit_protocol.features.kernels import DistanceKernel
+from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows, unit_features
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import STEPS_MAX, exact_distance_sums
 from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, rank_max
-from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters
+from tacit_protocol.procedures.aggregation import BLOCKS_MAX
+from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters, planned_once
+from tacit_protocol.procedures.joint_independence import as_joint_study
 from tacit_protocol.procedures.joint_independence.sensitivity import (
     evaluation_error,
     observed_sensitivity,
@@ -221,6 +224,22 @@ class CuratedDistanceCorrelationParameters(StrictModel):
     much stronger dependence.
     """
 
+    added_fields: ClassVar[frozenset[str]] = frozenset({"method", "blocks", "categories"})
+
+    method: Literal["permutation", "aggregate", "table"] = Field(
+        "permutation",
+        description=(
+            "Three noisy roots and a private decision on all units; or, as joint_independence has them, the "
+            "noisy number of blocks of units that reject, with a p-value, or a noisy table of cells between "
+            "private quantiles, with a p-value and estimates of the cells."
+        ),
+    )
+    blocks: Annotated[int, Field(ge=1, le=BLOCKS_MAX)] | None = Field(
+        None, description="Blocks of each owner's units, of method aggregate; by default 5 + 12/epsilon."
+    )
+    categories: Annotated[int, Field(ge=2, le=QUANTILE_CELLS_MAX)] | None = Field(
+        None, description="Cells of every numeric column, of method table; by default by the number of units."
+    )
     groups: tuple[Group, Group] | None = Field(
         None, description="The columns of X and those of Y; by default the study's two columns."
     )
@@ -327,6 +346,30 @@ class DistancePlan:
         )
 
 
+def joint_study(study: Study) -> Study | None:
+    """Return the study of joint independence whose blocks or table a study asks for; None of permutations.
+
+    Raises StudyError where it states what is of permutations alone.
+    """
+    parameters = parse_parameters(CuratedDistanceCorrelationParameters, study)
+    if parameters.method == "permutation":
+        if parameters.blocks or parameters.categories:
+            raise StudyError("parameters blocks and categories are of methods aggregate and table")
+        return None
+    if not parameters.test or parameters.test_share != TEST_SHARE:
+        raise StudyError("parameters test and test_share are of method permutation; leave them out")
+    chosen = {
+        "method": parameters.method,
+        "groups": [list(group) for group in _groups(study, parameters.groups)],
+        "permutations": parameters.permutations,
+        "blocks": parameters.blocks,
+        "categories": parameters.categories,
+        "kernel": "distance" if parameters.method == "aggregate" else None,
+    }
+    return as_joint_study(study, chosen)
+
+
+@planned_once
 def plan_of(study: Study) -> DistancePlan:
     """Read a study; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(CuratedDistanceCorrelationParameters, study)

@@ -5,6 +5,9 @@ samples' mean features with what its null distribution needs (P0's TCMC, sharpen
 statistic (P0's TCS with a sensitivity that holds), kept for history; ``permutation``, the private decision of
 a permutation test (dpMMD of Kim and Schrab). P0 is Raj, Law, Sejdinovic and Park, *A differentially private
 kernel two-sample test*. Replacing one individual replaces one unit of one sample.
+
+``aggregate`` and ``table`` are ``joint_independence`` of the sample, a public column, and the columns: the
+noisy number of blocks that reject, and a noisy table of cells, both in pure epsilon.
 """
 
 from collections.abc import Mapping, Sequence
@@ -49,8 +52,10 @@ from tacit_protocol.procedures.curated_two_sample.plan import (
     CuratedTwoSampleParameters,
     Exact,
     Permuted,
+    joint_study,
     method_of,
     plan_of,
+    with_samples,
 )
 from tacit_protocol.procedures.curated_two_sample.release import (
     STATISTIC,
@@ -69,6 +74,11 @@ from tacit_protocol.procedures.curated_two_sample.statistic import (
     curated_covariance,
     paired_law,
 )
+from tacit_protocol.procedures.joint_independence import (
+    JointIndependence,
+    JointIndependenceResult,
+    JointSummary,
+)
 from tacit_protocol.procedures.kernel_two_sample import (
     FEATURE_CHOICES,
     ONE_POPULATION,
@@ -85,6 +95,7 @@ from tacit_protocol.procedures.means.effects import Samples, effects_by_column
 from tacit_protocol.procedures.means.max_form import max_null, named_groups
 from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test
 from tacit_protocol.procedures.populations import Difference, Population
+from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, stated
 from tacit_protocol.verdicts.presentation import (
     DRAWN_MAX,
@@ -109,6 +120,27 @@ class CuratedTwoSampleDecision(DecisionResult):
     if_not_rejected: ClassVar[str] = "no difference between the owners' records shown"
 
 
+class CuratedTwoSampleBlocks(JointIndependenceResult):
+    """Whether the two samples differ, from the noisy number of blocks of units that reject."""
+
+    if_rejected: ClassVar[str] = CuratedTwoSampleDecision.if_rejected
+
+
+class CuratedTwoSampleTable(CellsTableResult):
+    """Whether the two samples differ, from a noisy table of the sample and the columns' cells.
+
+    ``pairs`` says of every column how strongly its cells depend on the sample: a positive correlation means
+    larger values in the second one.
+    """
+
+    if_rejected: ClassVar[str] = CuratedTwoSampleDecision.if_rejected
+    if_not_rejected: ClassVar[str] = CuratedTwoSampleDecision.if_not_rejected
+
+
+JOINT = JointIndependence()
+"""Answers studies by blocks and tables."""
+
+
 class CuratedTwoSampleResult(TwoSampleResult):
     """Whether the two samples come from one distribution and, as far as the release tells, by how much.
 
@@ -118,6 +150,9 @@ class CuratedTwoSampleResult(TwoSampleResult):
 
     absent_fields: ClassVar[bool] = True
 
+
+BY_PERMUTATION = ("permutation", "aggregate")
+"""Releases of permutation tests."""
 
 KEPT_FOR_HISTORY = (
     "release 'statistic' is kept for history, and no plan chooses it: mean-covariance sees much more for the "
@@ -173,25 +208,46 @@ class CuratedTwoSample(Procedure):
         require_shared_columns(study)
         if study.curator is None:
             raise StudyError("this procedure needs a curator; without one use kernel_two_sample")
+        joint = joint_study(study)
+        if joint is not None:
+            JOINT.check(joint)
+            return
         plan_of(study)
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where samples of these sizes cannot be paired, or not be permuted."""
+        joint = joint_study(study)
+        if joint is not None:
+            JOINT.check_units(joint, units)
+            return
         plan = plan_of(study)
         if all(name in units for names in plan.samples for name in names):
             plan.check_units(plan.units(units))
 
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: a test, or a decision alone."""
+        joint = joint_study(study)
+        if joint is not None:
+            tables = joint.parameters["method"] == "table"
+            return CuratedTwoSampleTable if tables else CuratedTwoSampleBlocks
         release = parse_parameters(CuratedTwoSampleParameters, study).release
         return CuratedTwoSampleDecision if release == "permutation" else CuratedTwoSampleResult
 
     def cost(self, study: Study) -> Guarantee:
         """Return what every owner spends: the study's whole budget, in one release for all of them."""
-        return plan_of(study).guarantee
+        joint = joint_study(study)
+        return plan_of(study).guarantee if joint is None else JOINT.cost(joint)
+
+    def what_is_released(self, study: Study) -> str:
+        """Name what the two-sample statistic needs, or the count of blocks, or the table."""
+        joint = joint_study(study)
+        return self.released if joint is None else JOINT.what_is_released(joint)
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers the curator sends; 1 for a decision."""
+        joint = joint_study(study)
+        if joint is not None:
+            return JOINT.numbers_released(joint)
         release = plan_of(study).release
         return 1 if isinstance(release, Permuted) else release.numbers
 
@@ -200,6 +256,9 @@ class CuratedTwoSample(Procedure):
 
         ``units`` are by owner; without them nothing is said.
         """
+        joint = joint_study(study)
+        if joint is not None:
+            return JOINT.warnings(joint, units)
         plan = plan_of(study)
         history = (KEPT_FOR_HISTORY,) if units and plan.form == "ridge" else ()
         return _hopeless(plan, study, units) + history
@@ -210,7 +269,7 @@ class CuratedTwoSample(Procedure):
         table: Table,
         progress: Progress | None = None,
         order: np.random.Generator | None = None,
-    ) -> CuratedSummary:
+    ) -> CuratedSummary | JointSummary:
         """Compute what the release needs, exactly. It never leaves the curator.
 
         Permutations and pairs are drawn afresh and in secret, so that it does not matter in which order a
@@ -218,15 +277,23 @@ class CuratedTwoSample(Procedure):
         where the table is not the owners' pooled one, has too many units, or has samples of two sizes that
         are to be paired.
         """
-        plan = plan_of(study)
         if not isinstance(table, PooledTable) or set(table.parts) != {owner.name for owner in study.owners}:
             raise StudyError("the curator must hold the data sets of all owners of the study")
+        joint = joint_study(study)
+        if joint is not None:
+            return JOINT.summarise(joint, with_samples(study, joint, table), progress, order)
+        plan = plan_of(study)
         order = order if order is not None else np.random.default_rng()
         exact = _exact(plan, plan.tables(table), order, progress, workers_of(table))
         return CuratedSummary(table.units_by_owner, exact)
 
-    def privatise(self, study: Study, summary: CuratedSummary, noise: NoiseSource) -> Release:
+    def privatise(self, study: Study, summary: CuratedSummary | JointSummary, noise: NoiseSource) -> Release:
         """Add the noise that ``cost`` states."""
+        joint = joint_study(study)
+        if joint is not None and not isinstance(summary, CuratedSummary):
+            return JOINT.privatise(joint, summary, noise)
+        if not isinstance(summary, CuratedSummary):
+            raise TypeError("the summary is of another release than the study's")
         plan = plan_of(study)
         units = plan.units(summary.units_by_owner)
         counts = dict(summary.units_by_owner)
@@ -243,6 +310,10 @@ class CuratedTwoSample(Procedure):
 
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        joint = joint_study(study)
+        if joint is not None:
+            JOINT.check_release(joint, release)
+            return
         plan = plan_of(study)
         if set(release.units_by_owner) != {owner.name for owner in study.owners}:
             raise ReleaseError("the release must state the units of every owner whose data it used")
@@ -262,16 +333,22 @@ class CuratedTwoSample(Procedure):
         """Say what a verdict means, in sentences."""
         return two_sample_meaning(study, verdict)
 
-    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
+    def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:
         """Return forest plots of the differences in the columns that differ, or in the first ones."""
+        joint = joint_study(study)
+        if joint is not None:
+            return list(JOINT.panels(joint, verdict, releases))
         return effect_panels(study, verdict)
 
     def works(self, study: Study) -> tuple[Work, ...]:
         """Return the works that the study's method comes from."""
-        return (PERMUTATION if study.parameters.get("release") == "permutation" else KERNEL,)
+        return (PERMUTATION if study.parameters.get("release") in BY_PERMUTATION else KERNEL,)
 
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
         """Work out the null distribution again; simulations are the verdict's, or the first of them."""
+        joint = joint_study(study)
+        if joint is not None:
+            return JOINT.null(joint, verdict, releases)
         plan, statistic = plan_of(study), float(verdict["statistic"])
         release = plan.release
         if isinstance(release, CuratedAdditiveRelease):
@@ -293,6 +370,12 @@ class CuratedTwoSample(Procedure):
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> BaseVerdict:
         """Compute the verdict: post-processing alone, the same for everyone."""
+        joint = joint_study(study)
+        if joint is not None:
+            verdict = JOINT.assemble(joint, releases, progress)
+            own: dict[str, Any] = {name: getattr(verdict, name) for name in type(verdict).model_fields}
+            own["method"] = f"two-sample test at a curator: {verdict.method}"
+            return self.verdict_type(study)(**own)
         plan = plan_of(study)
         release = releases[study.senders[0].name]
         report = step(progress, "testing the samples")

@@ -5,16 +5,16 @@ a column, or a squared MMD of the squared norm of the features.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal, cast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 from scipy.special import ndtri
 
-from tacit_protocol.domain import Domain, PooledTable
+from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, PooledTable, Table
 from tacit_protocol.features.additive import AdditiveRelease
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.choice import (
@@ -27,6 +27,7 @@ from tacit_protocol.features.choice import (
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import BANDWIDTH_POINTS, draw_locations, median_distance
 from tacit_protocol.features.moments import FeatureSums, MomentRelease, MomentShares
+from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
 from tacit_protocol.messages.study import PartyName, Study
 from tacit_protocol.privacy.gaussian_mechanism import (
     SumPart,
@@ -37,11 +38,13 @@ from tacit_protocol.privacy.gaussian_mechanism import (
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, decision_xi, rank_max
+from tacit_protocol.procedures.aggregation import BLOCKS_MAX
 from tacit_protocol.procedures.base import (
     PublicRuleError,
     ReleaseError,
     StudyError,
     parse_parameters,
+    planned_once,
     public_seed,
 )
 from tacit_protocol.procedures.curated_two_sample.permuted_means import (
@@ -63,6 +66,7 @@ from tacit_protocol.procedures.curated_two_sample.release import (
     centre_share,
     require_equal,
 )
+from tacit_protocol.procedures.joint_independence import as_joint_study
 from tacit_protocol.procedures.kernel_two_sample.statistic import (
     DETECTABLE_MAX,
     POWER,
@@ -92,7 +96,7 @@ STATISTIC_FEATURES_MAX = 1000
 """Most coordinates behind the private statistic, which needs their second moment; default features leave out
 pairs of columns above it."""
 
-Form = Literal["max", "mmd", "noise-aware", "paired", "ridge", "permutation"]
+Form = Literal["max", "mmd", "noise-aware", "paired", "ridge", "permutation", "aggregate", "table"]
 Vectors = CuratedAdditiveRelease | CuratedMomentRelease | PairedRelease | RidgeRelease
 Permuted = PermutedFeatures | PermutedKernel
 
@@ -104,12 +108,22 @@ class ChoiceError(StudyError):
 class CuratedChoice(FeatureParameters):
     """What may be chosen, but for the samples. ``paper`` is P0's release of paired differences."""
 
-    release: Literal["mean-covariance", "statistic", "permutation"] = Field(
+    added_fields: ClassVar[frozenset[str]] = FeatureParameters.added_fields | {"blocks", "categories"}
+
+    release: Literal["mean-covariance", "statistic", "permutation", "aggregate", "table"] = Field(
         "mean-covariance",
         description=(
-            "What leaves the curator: noisy means and covariances, one decision, or one number (weak, kept "
-            "for history)."
+            "What leaves the curator: noisy means and covariances; one decision; one number (weak, kept for "
+            "history); the noisy number of blocks of units that reject; or a noisy table of the sample and "
+            "the columns' cells. The last two are joint_independence's, and pure."
         ),
+    )
+    blocks: Annotated[int, Field(ge=1, le=BLOCKS_MAX)] | None = Field(
+        None, description="Blocks of all units, of release aggregate; by default 5 + 12/epsilon."
+    )
+    categories: Annotated[int, Field(ge=2, le=QUANTILE_CELLS_MAX)] | None = Field(
+        None,
+        description="Cells of every numeric column, of release table; by default by the number of units.",
     )
     features: Literal["auto", "columns", "me", "scf", "kernel"] = Field(
         "auto", description="What is compared; kernel, the whole product kernel, with permutation alone."
@@ -130,7 +144,8 @@ class CuratedChoice(FeatureParameters):
         REPLICATES_DEFAULT, description="Simulated nulls of the noise-aware form."
     )
     permutations: Annotated[int, Field(ge=PERMUTATIONS_MIN, le=PERMUTATIONS_MAX)] = Field(
-        PERMUTATIONS_DEFAULT, description="Permutations of the permutation release; they cost no privacy."
+        PERMUTATIONS_DEFAULT,
+        description="Permutations of a decision, or simulations of a table; they cost no privacy.",
     )
 
     @property
@@ -141,6 +156,12 @@ class CuratedChoice(FeatureParameters):
 
 def form_of(choice: CuratedChoice) -> Form:
     """Return the form of the test. Raises ChoiceError where choices exclude or ignore each other."""
+    if choice.release in ("aggregate", "table"):
+        if choice.features != "auto":
+            raise ChoiceError(f"release '{choice.release}' has no features: leave parameter features out")
+        joint: Form = "table" if choice.release == "table" else "aggregate"
+        _refuse_idle_parameters(choice, joint)
+        return joint
     if choice.release == "permutation":
         form: Form = "permutation"
     elif choice.features == "kernel":
@@ -176,6 +197,8 @@ def _means_form(choice: CuratedChoice) -> Form:
 
 def _refuse_idle_parameters(choice: CuratedChoice, form: Form) -> None:
     acting = acting_parameters(choice.features, choice)
+    if form in ("aggregate", "table"):
+        acting = dict.fromkeys(acting, False)
     if choice.features == "kernel":
         acting |= {"kernel": True, "bandwidth": True, "category_similarity": True}
     acting |= {
@@ -185,7 +208,9 @@ def _refuse_idle_parameters(choice: CuratedChoice, form: Form) -> None:
         "mean_share": form in ("mmd", "noise-aware"),
         "regularisation": form in ("ridge", "paired"),
         "replicates": form == "noise-aware",
-        "permutations": form == "permutation",
+        "permutations": form in ("permutation", "table"),
+        "blocks": form == "aggregate",
+        "categories": form == "table",
     }
     name = idle_parameter(choice, acting)
     if name is not None:
@@ -252,6 +277,8 @@ def method_of(choice: CuratedChoice, form: Form) -> str:
         "paired": "private mean and covariance of paired differences, P0's statistic and null",
         "ridge": "private ridge statistic",
         "permutation": f"private decision of {choice.permutations} permutations",
+        "aggregate": "blocks that reject",
+        "table": "table of cells",
     }
     features = {
         "auto": "column-wise and pairwise features",
@@ -389,10 +416,71 @@ class CuratedPlan:
         return vectors_hope(self.release, units, next(iter(scales.values())), study.level)
 
 
+SAMPLE = "sample"
+"""Name of the column that says which sample a unit is in."""
+
+
+def joint_study(study: Study) -> Study | None:
+    """Return the study of joint independence that one by blocks or a table asks for; None of other releases.
+
+    The sample, which is public, is the last column of its domain.
+    """
+    parameters = parse_parameters(CuratedTwoSampleParameters, study)
+    if form_of(parameters) not in ("aggregate", "table"):
+        return None
+    samples_of(study, parameters)
+    names = [column.name for column in study.domain.columns]
+    name = SAMPLE
+    while name in names:
+        name += "_"
+    sample = CategoricalColumn(name=name, levels=("first", "second"))
+    chosen = {
+        "method": parameters.release,
+        "groups": [[name], names],
+        "permutations": parameters.permutations,
+        "blocks": parameters.blocks,
+        "categories": parameters.categories,
+        "kernel": "distance" if parameters.release == "aggregate" else None,
+    }
+    return as_joint_study(study, chosen, Domain(columns=(*study.domain.columns, sample)))
+
+
+@dataclass(frozen=True)
+class OfSample:
+    """An owner's table with a last categorical column: which of two samples its units are in."""
+
+    own: Table
+    domain: Domain
+    sample: int
+
+    @property
+    def units(self) -> int:
+        """Number of privacy units."""
+        return self.own.units
+
+    def chunks(self) -> Iterator[EncodedChunk]:
+        """Yield the chunks, each row with its sample."""
+        for chunk in self.own.chunks():
+            codes = np.full((chunk.rows, 1), self.sample, dtype=np.int32)
+            yield replace(chunk, categorical=np.concatenate([chunk.categorical, codes], axis=1))
+
+
+def with_samples(study: Study, joint: Study, table: PooledTable) -> PooledTable:
+    """Return the owners' tables with the column of their samples."""
+    samples = samples_of(study, parse_parameters(CuratedTwoSampleParameters, study))
+    parts = {
+        name: OfSample(table.parts[name], joint.domain, place)
+        for place, names in enumerate(samples)
+        for name in names
+    }
+    return PooledTable(joint.domain, {owner.name: parts[owner.name] for owner in study.owners})
+
+
+@planned_once
 def plan_of(study: Study) -> CuratedPlan:
     """Read a study; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(CuratedTwoSampleParameters, study)
-    samples = _samples(study, parameters)
+    samples = samples_of(study, parameters)
     seed = public_seed(study, LOCATIONS_STREAM)
     rng = np.random.default_rng(seed)
     form = form_of(parameters)
@@ -408,7 +496,10 @@ def plan_of(study: Study) -> CuratedPlan:
     return CuratedPlan(parameters, samples, form, release, guarantee)
 
 
-def _samples(study: Study, parameters: CuratedTwoSampleParameters) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def samples_of(
+    study: Study, parameters: CuratedTwoSampleParameters
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the owners of either sample; raises StudyError where they are not shared out."""
     names = [owner.name for owner in study.owners]
     if parameters.samples is None:
         if len(names) != 2:

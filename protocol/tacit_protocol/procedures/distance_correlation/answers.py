@@ -41,7 +41,7 @@ from tacit_protocol.privacy.guarantee import (
 from tacit_protocol.privacy.laplace_mechanism import ChoiceSource, choice_guarantee
 from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
 from tacit_protocol.privacy.randomised_response import UniformSource, randomise, retention
-from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError
+from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError, planned_once
 from tacit_protocol.procedures.counts.release import COUNTS, check_counts, count_noise, laplace_counts
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
@@ -397,6 +397,7 @@ class PairTable:
     swapped: bool
 
 
+@planned_once
 def answers_plan(study: Study, parameters: DistanceCorrelationParameters) -> AnswersPlan:
     """Return what the study fixes; raises StudyError where it cannot be run as written."""
     require_two_sides(study)

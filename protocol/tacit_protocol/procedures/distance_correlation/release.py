@@ -26,6 +26,7 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     StudyError,
     parse_parameters,
+    planned_once,
     public_seed,
 )
 from tacit_protocol.signing import SealError, require_certified
@@ -190,6 +191,7 @@ class DistanceCorrelationPlan:
         return max(release.features.dimension for release in self.projections)
 
 
+@planned_once
 def plan_of(study: Study) -> DistanceCorrelationPlan:
     """Return what the study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(DistanceCorrelationParameters, study)

@@ -206,6 +206,10 @@ class Permutations:
             yield order
 
 
+ROUNDING = 1e-12
+"""Of the largest energy: a spread below this part of it is none."""
+
+
 def permutation_test(first: Side, second: Side, permutations: Permutations) -> IndependenceTest:
     """Test independence by permuting the second side's buckets.
 
@@ -215,8 +219,10 @@ def permutation_test(first: Side, second: Side, permutations: Permutations) -> I
     """
     a, b = whitened(first), whitened(second)
     energies = np.array([_nested_energies(a.T @ b[order]) for order in permutations.orders(len(b))])
-    spread = energies.std(axis=0)
-    scores = (energies - energies.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    # Leading axes of different blocks have no unit in common: their covariance is 0, and what is computed of
+    # it rounding, which differs from processor to processor. It must not be blown up to a score.
+    excess, spread = energies - energies.mean(axis=0), energies.std(axis=0)
+    scores = np.divide(excess, spread, out=np.zeros_like(excess), where=spread > ROUNDING * energies.max())
     largest = scores.max(axis=1)
     # Energies of equal tables differ in the last digits: a hair's breadth below counts as a tie.
     reached = int(np.sum(largest[1:] >= largest[0] - 1e-9 * (1 + abs(largest[0]))))

@@ -34,7 +34,7 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.laplace_mechanism import choice_guarantee, laplace_sum_guarantee
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
 from tacit_protocol.procedures.kernel_two_sample.release import (
     LOCATIONS_STREAM,
     KernelTwoSampleParameters,
@@ -244,6 +244,7 @@ def draws_from_histograms(parameters: EmbeddingReleaseParameters) -> bool:
     return parameters.method == "subspace" and parameters.points is None
 
 
+@planned_once
 def plan_of(study: Study) -> EmbeddingPlan:
     """Return what a study with public points or frequencies fixes.
 

@@ -50,7 +50,7 @@ from tacit_protocol.privacy.laplace_mechanism import (
     sums_scale,
 )
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters
+from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, planned_once
 from tacit_protocol.procedures.embedding_release.plan import (
     CELLS_MAX,
     DISTANCE_ERROR,
@@ -375,6 +375,7 @@ class HistogramsThenMean:
         )
 
 
+@planned_once
 def histograms_then_mean(study: Study) -> HistogramsThenMean | None:
     """Return how a study of this placement is released; None where its points are public constants.
 

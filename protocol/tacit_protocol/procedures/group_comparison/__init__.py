@@ -55,11 +55,11 @@ from tacit_protocol.procedures.group_comparison.statistic import (
 )
 from tacit_protocol.procedures.populations import (
     Columns,
+    Difference,
     Held,
     Population,
     draw_rows,
-    first_column,
-    rows_of,
+    with_effect,
     with_standard_effect,
 )
 from tacit_protocol.procedures.within_owners import (
@@ -178,33 +178,35 @@ class Comparison:
         )
 
 
-class GroupShift(Population):
-    """Rows of owners in all of whose groups but the first the first outcome is larger."""
-
-    medium: ClassVar[float] = 0.5
+class GroupShift(Difference):
+    """Rows of owners in all of whose groups but the first the first outcome is larger, or those named are."""
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
         """Draw every owner's rows: groups, and apart from them what is compared."""
         return [self._rows(size, rng) for size in sizes]
 
     def words(self) -> str:
-        """Say by how much which column differs."""
+        """Say by how much which columns differ."""
         plan = plan_of(self.study)
-        return (
-            f"{plan.outcomes[0].name} larger by {self.size:.3g} standard deviations in other groups than "
-            f"{plan.group.levels[0]}"
-        )
+        where = f"in other groups than {plan.group.levels[0]}"
+        if self._moves:
+            return f"{super().words()} {where}"
+        return f"{plan.outcomes[0].name} larger by {self.size:.3g} standard deviations {where}"
 
     def _rows(self, size: int, rng: np.random.Generator) -> Columns:
         plan, domain = plan_of(self.study), self.study.domain
         outcomes = domain.model_copy(update={"columns": plan.outcomes})
         rows = dict(draw_rows(self.public, domain, size, rng))
         group = draw_rows(self.public, domain, size, rng)[plan.group.name]
-        moved = with_standard_effect(rows, self.public, outcomes, self.size, rng)
-        name = first_column(outcomes).name
+        if self._moves:
+            moved = with_effect(rows, self.public, outcomes, self._shift, self._scale)
+        else:
+            moved = with_standard_effect(rows, self.public, outcomes, self.size, rng)
         other = np.array([str(value) != plan.group.levels[0] for value in group])
-        rows[name] = np.where(other[: rows_of(rows)], moved[name], rows[name])
-        return rows | {plan.group.name: group}
+        found = {
+            column.name: np.where(other, moved[column.name], rows[column.name]) for column in plan.outcomes
+        }
+        return rows | found | {plan.group.name: group}
 
 
 class GroupComparison(Procedure):

@@ -29,7 +29,7 @@ from tacit_protocol.features.moments import MomentRelease, MomentShares
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, gaussian_guarantee
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
-from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
 from tacit_protocol.strict import StrictModel
 
 Floats = npt.NDArray[np.float64]
@@ -169,6 +169,7 @@ class Plan:
     guarantee: Guarantee
 
 
+@planned_once
 def plan_of(study: Study) -> Plan:
     """Return what a study fixes; raises StudyError where it cannot be run as written."""
     parameters, domain = parse_parameters(GroupComparisonParameters, study), study.domain

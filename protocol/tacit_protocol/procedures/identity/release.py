@@ -13,7 +13,13 @@ from tacit_protocol.numerics.noisy_tables import CellNoise, cell_probabilities
 from tacit_protocol.privacy.guarantee import ApproximateEvent, Guarantee, LaplaceEvent
 from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic
 from tacit_protocol.privacy.noise import laplace_multiplier
-from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters, public_seed
+from tacit_protocol.procedures.base import (
+    PublicRuleError,
+    StudyError,
+    parse_parameters,
+    planned_once,
+    public_seed,
+)
 from tacit_protocol.procedures.counts.release import (
     CellParameters,
     CountPlan,
@@ -179,6 +185,7 @@ class IdentityPlan:
         return public_seed(self.study, NULL_STREAM)
 
 
+@planned_once
 def plan_of(study: Study) -> IdentityPlan:
     """Read a study. Raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(IdentityParameters, study)

@@ -9,6 +9,10 @@ bit leaves.
 ``aggregate``: every owner, or the curator, tests blocks of its units and releases the noisy number of those
 that reject: pure epsilon and an exact p-value, and owners' counts add up (aggregation.py). It may test the
 residuals of a causal graph in the place of columns (additive_noise.py).
+
+``table``: every owner, or the curator, releases one noisy table of the columns' cells, between private
+quantiles: pure epsilon, a p-value and estimates with intervals; several owners are strata
+(procedures/quantile_tables, docs/mathematics/quantile-tables.md).
 """
 
 import math
@@ -20,10 +24,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain import ColumnName, PooledTable, Table
+from tacit_protocol.domain import ColumnName, Domain, PooledTable, Table
 from tacit_protocol.features.kernels import BANDWIDTH_MAX, DistanceKernel, LinearKernel, ProductKernel
+from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
 from tacit_protocol.features.unit_gram import EvaluatedKernel, KernelMixture, UnitGram, UnitRows, gather_units
-from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.messages.study import UNITS_MAX, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.laplace_mechanism import StatisticError, laplace_sum_guarantee
@@ -33,6 +38,17 @@ from tacit_protocol.privacy.permutation_test import (
     decision_xi,
     permutation_decision,
     rank_max,
+)
+from tacit_protocol.procedures.aggregation import (
+    BLOCK_LEVEL,
+    BLOCK_PERMUTATIONS,
+    BLOCK_UNITS_MIN,
+    BLOCKS_MAX,
+    REJECTIONS,
+    VotesLaw,
+    block_places,
+    drawn_law,
+    sum_of_votes,
 )
 from tacit_protocol.procedures.base import (
     HOPELESS,
@@ -46,6 +62,7 @@ from tacit_protocol.procedures.base import (
     Releases,
     StudyError,
     parse_parameters,
+    planned_once,
     public_seed,
     require_shared_columns,
     row_warnings,
@@ -56,44 +73,43 @@ from tacit_protocol.procedures.joint_independence.additive_noise import (
     GraphError,
     require_graph,
 )
-from tacit_protocol.procedures.joint_independence.aggregation import (
-    BLOCK_LEVEL,
-    BLOCK_PERMUTATIONS,
-    BLOCK_UNITS_MIN,
-    BLOCKS_MAX,
-    REJECTING,
-    CountLaw,
-    block_places,
-    blocks_of,
-    has_the_noise,
-    rejects,
-    release_count,
-    released_count,
-    squared_statistic,
-    squared_statistics,
-    sum_of_counts,
-)
 from tacit_protocol.procedures.joint_independence.sensitivity import (
     evaluation_error,
     observed_sensitivity,
     permuted_sensitivity,
     statistic_max,
 )
-from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics, units_max
+from tacit_protocol.procedures.joint_independence.statistic import (
+    permuted_statistics,
+    squared_statistic,
+    squared_statistics,
+    units_max,
+)
 from tacit_protocol.procedures.populations import Dependence, Population
+from tacit_protocol.procedures.quantile_tables.release import UNITS_MIN, HeldUnits, TablePlan
+from tacit_protocol.procedures.quantile_tables.verdict import (
+    CellsTableResult,
+    pair_panels,
+    table_fields,
+    table_null,
+    table_warnings,
+)
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import (
     JOINT,
     PERMUTATION,
-    Critical,
     Meaning,
     Null,
+    RowsPanel,
     Work,
     either,
     joined,
 )
 from tacit_protocol.workers import Workers, workers_of
+
+REJECTING = "rejecting_blocks"
+"""Name of the vector in a release by aggregation."""
 
 PERMUTATIONS_DEFAULT = 999
 PERMUTATIONS_MIN, PERMUTATIONS_MAX = 99, 9999
@@ -123,11 +139,14 @@ GRAPH_BLOCK_UNITS_MIN = 40
 PERMUTATIONS_STREAM, BLOCKS_STREAM = 3, 4
 """Spawn keys under the study's seed of the permutations, of all units and of each block's."""
 
-DRAWN_POINTS = 200
-"""Points of the null distribution's curve."""
-
 AGGREGATE_EPSILON_MAX = 1.0
 """Largest epsilon at which auto takes aggregation, of three variables or more (docs/benchmarks)."""
+
+TABLE_RELEASED = (
+    "private quantiles of every numeric column, and noisy counts of the units in the cells between them and "
+    "of the categories, crossed"
+)
+"""What leaves by method table, in words."""
 
 GRAPH_CAVEAT = (
     "the level is not kept exactly: residuals are of fitted functions, which are never quite the true ones"
@@ -141,13 +160,21 @@ Group = Annotated[tuple[ColumnName, ...], Field(min_length=1)]
 class JointIndependenceParameters(StrictModel):
     """What a study of this procedure may choose; every choice is public."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"method", "blocks", "graph"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"method", "blocks", "graph", "categories"})
 
-    method: Literal["permutation", "aggregate", "auto"] = Field(
+    method: Literal["permutation", "aggregate", "table", "auto"] = Field(
         "permutation",
         description=(
             "One private decision on all units; or the noisy number of blocks of units that reject, with a "
-            "p-value; or whichever the study's public numbers favour."
+            "p-value; or a noisy table of cells between private quantiles, with a p-value and estimates; or "
+            "whichever the study's public numbers favour."
+        ),
+    )
+    categories: Annotated[int, Field(ge=2, le=QUANTILE_CELLS_MAX)] | None = Field(
+        None,
+        description=(
+            "Cells of every numeric column, of method table; by default 2 to 4, by the number of units (of "
+            "several owners, as the study declares them)."
         ),
     )
     blocks: Annotated[int, Field(ge=1, le=BLOCKS_MAX)] | None = Field(
@@ -183,7 +210,10 @@ class JointIndependenceParameters(StrictModel):
     )
     permutations: Annotated[int, Field(ge=PERMUTATIONS_MIN, le=PERMUTATIONS_MAX)] = Field(
         PERMUTATIONS_DEFAULT,
-        description="Permutations of method permutation, at least 1/level - 1; they cost no privacy.",
+        description=(
+            "Permutations of method permutation, or simulations of method table, at least 1/level - 1; they "
+            "cost no privacy."
+        ),
     )
 
 
@@ -214,6 +244,7 @@ class JointIndependenceResult(PvalueVerdict):
     """
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "blocks", "expected", "deviation")
+    if_rejected: ClassVar[str] = "the columns are not jointly independent"
 
     variables: tuple[tuple[str, ...], ...]
     blocks: int
@@ -225,7 +256,7 @@ class JointIndependenceResult(PvalueVerdict):
 
     def summary(self) -> Sequence[str | ShownTable]:
         """Return what the command shows first."""
-        found = "the columns are not jointly independent" if self.reject else "no dependence shown"
+        found = self.if_rejected if self.reject else "no dependence shown"
         return (
             self._finding(found),
             f"  {self.statistic:.4g} of {self.blocks} blocks reject, noise included; {self.expected:.4g} are "
@@ -253,6 +284,10 @@ class RejectingBlocks:
     rejecting: int = field(repr=False)
 
 
+JointSummary = PermutedStatistics | RejectingBlocks | HeldUnits
+"""What is computed exactly, by method."""
+
+
 @dataclass(frozen=True)
 class _Plan:
     """What a study fixes before any data."""
@@ -262,10 +297,14 @@ class _Plan:
     several_rows: bool
     aggregates: bool
     guarantee: Guarantee
+    table: TablePlan | None = None
+    """What method table fixes."""
 
     @property
     def units_min(self) -> int:
         """Fewest units that the test takes of a sender."""
+        if self.table is not None:
+            return UNITS_MIN
         if not self.aggregates:
             return 2
         return BLOCK_UNITS_MIN if self.parameters.graph is None else GRAPH_BLOCK_UNITS_MIN
@@ -273,19 +312,18 @@ class _Plan:
     @property
     def units_max(self) -> int:
         """Most units that the test takes of a sender."""
+        if self.table is not None:
+            return UNITS_MAX
         permutations = BLOCK_PERMUTATIONS if self.aggregates else self.parameters.permutations
         return units_max(len(self.variables), permutations, self.several_rows)
 
     def blocks(self, units: int) -> int:
         """Return in how many blocks a sender's units are tested."""
-        return blocks_of(units, self.guarantee.budget.epsilon, self.parameters.blocks, self.units_min)
+        return REJECTIONS.blocks(units, self.guarantee.budget.epsilon, self.parameters.blocks, self.units_min)
 
-    def law(self, units: Sequence[int]) -> CountLaw:
+    def law(self, units: Sequence[int]) -> VotesLaw:
         """Return the null law of the sum of senders' counts, of so many units each."""
-        blocks = [self.blocks(count) for count in units]
-        grids = [released_count(count, self.guarantee) for count in blocks]
-        scale, step = max(grid.scale for grid in grids), max(2.0**-grid.bits for grid in grids)
-        return CountLaw(sum(blocks), len(blocks), scale, step)
+        return REJECTIONS.law([self.blocks(count) for count in units], self.guarantee)
 
 
 class JointIndependence(Procedure):
@@ -321,10 +359,10 @@ class JointIndependence(Procedure):
         """Raise StudyError where the study cannot be run as written."""
         require_shared_columns(study)
         plan = _plan(study)
-        if study.curator is None and len(study.owners) != 1 and not plan.aggregates:
+        if study.curator is None and len(study.owners) != 1 and not (plan.aggregates or plan.table):
             raise StudyError(
                 "all columns must be in one place: name one owner, or a curator of several, or ask for "
-                "method aggregate"
+                "method aggregate or table"
             )
         self.check_units(study, units_declared(study))
 
@@ -343,12 +381,17 @@ class JointIndependence(Procedure):
 
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: a decision alone, or a test."""
-        aggregates = _aggregates(parse_parameters(JointIndependenceParameters, study), study)
-        return JointIndependenceResult if aggregates else JointIndependenceDecision
+        plan = _plan(study)
+        if plan.table is not None:
+            return CellsTableResult
+        return JointIndependenceResult if plan.aggregates else JointIndependenceDecision
 
     def what_is_released(self, study: Study) -> str:
-        """Name the decision, or the count."""
-        if not _plan(study).aggregates:
+        """Name the decision, the count, or the table."""
+        plan = _plan(study)
+        if plan.table is not None:
+            return TABLE_RELEASED
+        if not plan.aggregates:
             return self.released
         return (
             "the number of blocks of units in which a permutation test of the d-variable Hilbert-Schmidt "
@@ -360,9 +403,12 @@ class JointIndependence(Procedure):
         return _plan(study).guarantee
 
     def numbers_released(self, study: Study) -> int:
-        """Return 1: one bit leaves, or one noisy count."""
-        _plan(study)
-        return 1
+        """Return 1: one bit leaves, or one noisy count; of a table its counts and cuts."""
+        plan = _plan(study)
+        if plan.table is None:
+            return 1
+        known = [count for count in _by_sender(study, _declared(study)).values() if count is not None]
+        return plan.table.numbers(max(known, default=UNITS_MAX))
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where no data whatever could be rejected with probability one half, and what averages do.
@@ -376,6 +422,9 @@ class JointIndependence(Procedure):
             found = (*found, GRAPH_CAVEAT)
         if any(owner.name not in units for owner in study.owners):
             return found
+        if plan.table is not None:
+            senders = [count or 0 for count in _by_sender(study, units).values()]
+            return table_warnings(plan.table, study, senders, plan.parameters.permutations)
         if plan.aggregates:
             return _aggregate_hopes(plan, study, units) + found
         total = sum(units.values())
@@ -396,8 +445,10 @@ class JointIndependence(Procedure):
         table: Table,
         progress: Progress | None = None,
         order: np.random.Generator | None = None,
-    ) -> PermutedStatistics | RejectingBlocks:
+    ) -> JointSummary:
         """Compute the statistics of the data and of its permutations, or test the blocks. None ever leaves.
+
+        Of method table one row of every unit is read.
 
         Units are put in a secret random order first, so that it does not matter in which order a table yields
         them; ``order`` fixes it, for audits and simulations alone. Raises StudyError where the table has too
@@ -405,8 +456,10 @@ class JointIndependence(Procedure):
         """
         plan = _plan(study)
         _check_units(plan, table.units)
-        rows = gather_units(list(table.chunks()))
         order = order or np.random.default_rng()
+        if plan.table is not None:
+            return plan.table.read(table, order)
+        rows = gather_units(list(table.chunks()))
         rows = rows.reordered(order.permutation(rows.units))
         by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
         report = None if progress is None else lambda part: progress(part, "permuting")
@@ -423,14 +476,14 @@ class JointIndependence(Procedure):
         )
         return PermutedStatistics(rows.units, by_owner, values)
 
-    def privatise(
-        self, study: Study, summary: PermutedStatistics | RejectingBlocks, noise: NoiseSource
-    ) -> Release:
-        """Decide with the noise that ``cost`` states, or add it to the number of rejecting blocks."""
+    def privatise(self, study: Study, summary: JointSummary, noise: NoiseSource) -> Release:
+        """Decide with the noise that ``cost`` states, or add it to the number of blocks, or to a table."""
         plan = _plan(study)
+        if isinstance(summary, HeldUnits):
+            return _required(plan.table).release(summary, noise)
         if isinstance(summary, RejectingBlocks):
             try:
-                count = release_count(summary.rejecting, summary.blocks, plan.guarantee, noise)
+                count = REJECTIONS.release(summary.rejecting, summary.blocks, plan.guarantee, noise)
             except StatisticError as error:
                 raise StudyError(str(error)) from None
             return Release(
@@ -451,7 +504,7 @@ class JointIndependence(Procedure):
         )
 
     def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release is not one decision, or one count, at the study's budget."""
+        """Raise ReleaseError where the release is not one decision, count or table at the study's budget."""
         plan = _plan(study)
         if release.guarantee != plan.guarantee:
             raise ReleaseError("the release states another guarantee than the study")
@@ -460,13 +513,16 @@ class JointIndependence(Procedure):
             raise ReleaseError("the release must state the units of every owner whose data it used")
         if not plan.units_min <= release.units <= plan.units_max:
             raise ReleaseError("the release states a number of units that the test does not take")
+        if plan.table is not None:
+            plan.table.check_release(release)
+            return
         if not plan.aggregates:
             if release.vectors or release.decision is None:
                 raise ReleaseError("the release must hold a decision and nothing else")
             return
         if set(release.vectors) != {REJECTING} or release.decision is not None:
             raise ReleaseError("the release must hold a number of blocks and nothing else")
-        if not has_the_noise(release.vectors[REJECTING], plan.blocks(release.units), plan.guarantee):
+        if not REJECTIONS.fits(release.vectors[REJECTING], plan.blocks(release.units), plan.guarantee):
             raise ReleaseError("the number of blocks has not the grid and the noise that the study fixes")
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
@@ -492,7 +548,7 @@ class JointIndependence(Procedure):
     ) -> BaseVerdict:
         """State the decision, or the p-value of the owners' counts added up: post-processing alone."""
         plan = _plan(study)
-        if progress is not None:
+        if progress is not None and plan.table is None:
             progress(1.0, "reading the decision")
         sent = {sender.name: releases[sender.name] for sender in study.senders}
         units = {
@@ -500,28 +556,38 @@ class JointIndependence(Procedure):
             for sender, release in sent.items()
             for owner, count in (release.units_by_owner or {sender: release.units}).items()
         }
+        common: dict[str, Any] = {
+            "level": study.level,
+            "units": units,
+            "epsilon": study.budget.epsilon,
+            "delta": study.budget.delta,
+            "warnings": self.warnings(study, units),
+        }
+        if plan.table is not None:
+            for release in sent.values():
+                self.check_release(study, release)
+            found = table_fields(
+                plan.table, study, sent, plan.parameters.permutations, self.warnings(study, units), progress
+            )
+            return self.verdict_type(study)(**common | found)
         return self.verdict_type(study)(
-            method=_method(plan),
-            level=study.level,
-            units=units,
-            epsilon=study.budget.epsilon,
-            delta=study.budget.delta,
-            warnings=self.warnings(study, units),
-            **{"variables": plan.variables} | _found(plan, study, sent),
+            method=_method(plan), **common, **{"variables": plan.variables} | _found(plan, study, sent)
         )
 
-    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
-        """Return the law of a sum of noisy counts; None of a decision."""
+    def panels(self, study: Study, verdict: Fields, releases: Releases) -> Sequence[RowsPanel]:  # noqa: ARG002
+        """Return rows of the estimates of a table."""
+        return pair_panels(verdict.get("pairs", ()))
+
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
+        """Return the law of a sum of noisy counts, or of a table's statistic; None of a decision."""
         plan = _plan(study)
+        if plan.table is not None:
+            return table_null(plan.table, study, releases, plan.parameters.permutations)
         if not plan.aggregates:
             return None
         law = plan.law([count or 0 for count in _by_sender(study, verdict["units"]).values()])
-        critical = law.critical(study.level)
-        reach = max(5 * law.deviation, abs(float(verdict["statistic"]) - law.mean), critical - law.mean)
-        edges = np.linspace(law.mean - 5 * law.deviation, law.mean + 1.05 * reach, DRAWN_POINTS + 1)
-        density = -np.diff([law.tail(edge) for edge in edges]) / np.diff(edges)
         words = "a binomial number of rejecting blocks, with the noise"
-        return Null(words, (edges[1:] + edges[:-1]) / 2, np.maximum(density, 0.0), (Critical(critical),))
+        return drawn_law(law, study.level, float(verdict["statistic"]), words)
 
 
 def _found(plan: _Plan, study: Study, sent: Mapping[str, Release]) -> dict[str, Any]:
@@ -532,7 +598,7 @@ def _found(plan: _Plan, study: Study, sent: Mapping[str, Release]) -> dict[str, 
             raise ReleaseError("the release must hold a decision and nothing else")
         return {"reject": release.decision}
     law = plan.law([release.units for release in sent.values()])
-    statistic = sum_of_counts([release.vectors[REJECTING] for release in sent.values()])
+    statistic = sum_of_votes([release.vectors[REJECTING] for release in sent.values()])
     pvalue = law.tail(statistic)
     return {
         "statistic": statistic,
@@ -553,10 +619,12 @@ def _by_sender(study: Study, units: Mapping[str, int | None]) -> dict[str, int |
     return {study.curator.name: sum(known) if len(known) == len(counts) else None}
 
 
+@planned_once
 def _plan(study: Study) -> _Plan:
     parameters = parse_parameters(JointIndependenceParameters, study)
     aggregates = _aggregates(parameters, study)
-    if not aggregates and rank_max(study.level, parameters.permutations + 1) < 1:
+    tabulates = _tabulates(parameters, study)
+    if not (aggregates or tabulates) and rank_max(study.level, parameters.permutations + 1) < 1:
         raise StudyError("the level is below 1 / (permutations + 1): ask for more permutations")
     without_width = parameters.kernel in ("distance", "linear")
     if without_width and (parameters.bandwidth or parameters.category_similarity):
@@ -576,8 +644,58 @@ def _plan(study: Study) -> _Plan:
         raise StudyError("parameter groups: the groups together must name the study's columns, all of them")
     if parameters.graph is not None:
         _check_graph(parameters, study)
+    if tabulates:
+        table = _table_plan(parameters, study, groups)
+        return _Plan(parameters, groups, study.averages_rows, False, table.guarantee, table)
+    if parameters.categories is not None:
+        raise StudyError("parameter categories is of method table; leave it out")
     guarantee = laplace_sum_guarantee(study.budget) if aggregates else decision_guarantee(study.budget)
     return _Plan(parameters, groups, study.averages_rows, aggregates, guarantee)
+
+
+def _tabulates(parameters: JointIndependenceParameters, study: Study) -> bool:  # noqa: ARG001
+    """Say whether the method is a table of cells, from the study alone."""
+    return parameters.method == "table"
+
+
+def _table_plan(
+    parameters: JointIndependenceParameters, study: Study, groups: tuple[tuple[str, ...], ...]
+) -> TablePlan:
+    """Return what a table fixes; raises StudyError where the study's columns make none."""
+    kernels = (parameters.kernel, parameters.bandwidth, parameters.category_similarity)
+    if kernels != ("gaussian", None, 0.0):
+        raise StudyError(
+            "method table has no kernel: leave kernel, bandwidth and category_similarity out, or ask for "
+            "method permutation or aggregate"
+        )
+    units = None
+    if study.curator is None and len(study.owners) > 1:
+        declared = [owner.units for owner in study.owners if owner.units is not None]
+        whole = len(declared) == len(study.owners)
+        units = sum(declared) // len(declared) if whole else UNITS_MIN
+    plan = TablePlan(study.domain, groups, study.budget, parameters.categories, units=units)
+    plan.check()
+    return plan
+
+
+def as_joint_study(study: Study, parameters: Mapping[str, Any], domain: Domain | None = None) -> Study:
+    """Return the study of joint independence whose blocks or table another procedure's study asks for.
+
+    Parameters that are None are left out; ``domain`` is the study's own by default.
+    """
+    given = {name: value for name, value in parameters.items() if value is not None}
+    own = {"procedure": JointIndependence.name, "parameters": given, "domain": domain or study.domain}
+    return study.model_copy(update=own)
+
+
+def _required(table: TablePlan | None) -> TablePlan:
+    if table is None:
+        raise TypeError("the summary is of another method than the study's")
+    return table
+
+
+def _declared(study: Study) -> dict[str, int | None]:
+    return {owner.name: owner.units for owner in study.owners}
 
 
 def _aggregates(parameters: JointIndependenceParameters, study: Study) -> bool:
@@ -636,13 +754,14 @@ def _rejecting_blocks(
         tested = rows.reordered(np.arange(rows.units)[place])
         seed = np.random.SeedSequence(int(study.seed, 16), spawn_key=(BLOCKS_STREAM, block))
         if plan.parameters.graph is None:
-            squares = squared_statistics(_block_grams(plan, study, tested), seed, workers)
+            grams = _block_grams(plan, study, tested)
+            squares = squared_statistics(grams, BLOCK_PERMUTATIONS, seed, workers)
         else:
             model = AdditiveNoise.of(plan.parameters.graph, *_names(study))
             made = model.replicates(tested, BLOCK_PERMUTATIONS, np.random.default_rng(seed))
             read = [model.residuals(tested), *made]
             squares = np.array([squared_statistic(_block_grams(plan, study, each)) for each in read])
-        rejecting += rejects(squares, lots[block])
+        rejecting += REJECTIONS.of(squares, lots[block])
         if report is not None:
             report((block + 1) / blocks)
     return rejecting

@@ -86,39 +86,39 @@ class AdditiveNoise:
             numeric = rng.permuted(noises.numeric, axis=0)
             categorical = rng.permuted(noises.categorical, axis=0)
             for (child, parents, classes), function in zip(self.children, functions, strict=True):
-                numeric[:, child] += function(_terms(numeric[:, parents], categorical[:, classes]))
+                numeric[:, child] += function(terms(numeric[:, parents], categorical[:, classes]))
             made.append(self.residuals(UnitRows(numeric, categorical, rows.starts)))
         return made
 
     def _fitted(self, rows: UnitRows) -> tuple[UnitRows, list[Callable[[Floats], Floats]]]:
         noises, functions = rows.numeric.copy(), []
         for child, parents, classes in self.children:
-            terms = _terms(rows.numeric[:, parents], rows.categorical[:, classes])
-            function = _fit(terms, rows.numeric[:, child])
-            noises[:, child] -= function(terms)
+            known = terms(rows.numeric[:, parents], rows.categorical[:, classes])
+            function = fit(known, rows.numeric[:, child])
+            noises[:, child] -= function(known)
             functions.append(function)
         return UnitRows(noises, rows.categorical, rows.starts), functions
 
 
-def _terms(numeric: Floats, categorical: npt.NDArray[np.int32]) -> Floats:
+def terms(numeric: Floats, categorical: npt.NDArray[np.int32]) -> Floats:
     """Return the terms of a regression, (rows, terms)."""
-    terms = [numeric**power for power in range(1, DEGREE + 1)]
-    terms += [numeric[:, first : first + 1] * numeric[:, first + 1 :] for first in range(numeric.shape[1])]
+    found = [numeric**power for power in range(1, DEGREE + 1)]
+    found += [numeric[:, first : first + 1] * numeric[:, first + 1 :] for first in range(numeric.shape[1])]
     for codes in categorical.T:
         # Permuted codes are the same ones, so that every replicate has the same terms.
-        terms.append((codes[:, None] == np.unique(codes)[None, :]).astype(np.float64))
-    return np.concatenate(terms, axis=1)
+        found.append((codes[:, None] == np.unique(codes)[None, :]).astype(np.float64))
+    return np.concatenate(found, axis=1)
 
 
-def _fit(terms: Floats, response: Floats) -> Callable[[Floats], Floats]:
+def fit(known: Floats, response: Floats) -> Callable[[Floats], Floats]:
     """Return the fitted function of terms, (rows, terms) to (rows,)."""
-    center, spread, mean = terms.mean(axis=0), terms.std(axis=0), float(response.mean())
+    center, spread, mean = known.mean(axis=0), known.std(axis=0), float(response.mean())
 
     def standardised(values: Floats) -> Floats:
         scaled = (values - center) / np.where(spread > 0, spread, 1.0)
         return np.asarray(np.clip(scaled, -EXTRAPOLATION, EXTRAPOLATION))
 
-    known = standardised(terms)
-    penalty = RIDGE * len(response) * np.eye(known.shape[1])
-    slopes = np.linalg.solve(known.T @ known + penalty, known.T @ (response - mean))
+    scaled_terms = standardised(known)
+    penalty = RIDGE * len(response) * np.eye(scaled_terms.shape[1])
+    slopes = np.linalg.solve(scaled_terms.T @ scaled_terms + penalty, scaled_terms.T @ (response - mean))
     return lambda values: mean + standardised(values) @ slopes

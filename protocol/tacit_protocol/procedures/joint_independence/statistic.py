@@ -537,6 +537,46 @@ def permuted_statistics(
         )
 
 
+BATCH_UNITS_MAX = 200
+"""Most units of a block whose kernel matrices are permuted all at once: 32 MiB."""
+
+
+def squared_statistics(
+    grams: Sequence[PermutableGram],
+    permutations: int,
+    seed: np.random.SeedSequence,
+    workers: Workers = ONE_WORKER,
+) -> Floats:
+    """Return T^2 of a block and of its permutations, (permutations + 1,), the observed one first.
+
+    Small blocks are permuted all at once, which takes a tenth of the time.
+    """
+    units = grams[0].size
+    if units > BATCH_UNITS_MAX:
+        return np.square(permuted_statistics(grams, permutations, seed, workers=workers))
+    rng, unmoved = np.random.default_rng(seed), np.arange(units)
+    product, crossed = np.ones((permutations + 1, units, units)), 1.0
+    rows = np.ones((permutations + 1, units))
+    for number, gram in enumerate(grams):
+        orders = np.tile(unmoved, (permutations + 1, 1))
+        if number:
+            rng.permuted(orders[1:], axis=1, out=orders[1:])
+        matrix = gram.rows(0, units)
+        means = matrix.mean(axis=1)
+        product *= matrix[orders[:, :, None], orders[:, None, :]]
+        rows *= means[orders]
+        crossed *= float(means.mean())
+    return np.asarray(product.mean(axis=(1, 2)) - 2 * rows.mean(axis=1) + crossed)
+
+
+def squared_statistic(grams: Sequence[PermutableGram]) -> float:
+    """Return T^2 of a block as it is."""
+    matrices = [gram.rows(0, gram.size) for gram in grams]
+    means = [matrix.mean(axis=1) for matrix in matrices]
+    crossed = math.prod(float(mean.mean()) for mean in means)
+    return float(np.prod(matrices, axis=0).mean() - 2 * np.prod(means, axis=0).mean() + crossed)
+
+
 def permuted_feature_statistics(
     factors: Sequence[Floats],
     permutations: int,

@@ -43,7 +43,13 @@ from tacit_protocol.privacy.k_norm_mechanism import (
     release_k_norm,
 )
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, public_seed
+from tacit_protocol.procedures.base import (
+    ReleaseError,
+    StudyError,
+    parse_parameters,
+    planned_once,
+    public_seed,
+)
 from tacit_protocol.procedures.kernel_two_sample.statistic import Form
 
 MEAN_SHARE = 0.8
@@ -161,6 +167,7 @@ class TwoSamplePlan:
         raise TypeError("the sums are not those of this study's features")
 
 
+@planned_once
 def plan_of(study: Study) -> TwoSamplePlan:
     """Return what a study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(KernelTwoSampleParameters, study)

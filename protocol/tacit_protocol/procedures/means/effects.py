@@ -7,13 +7,16 @@ add their own, a diagonal),
     Cov m = N + V/n,    Cov V = N (4/9 + 4 m m') + 2 N^2 + (E(t - m)^4 - V^2)/n,
 
 where the fourth moment is that of a combination of the released coordinates, fitted to (t - m)^4 where the
-column's mean and variance say that its values lie. A difference of means has a normal interval; a ratio of
-standard deviations is a root of V_x - theta V_y, by Fieller (1954); a difference of them adds up the two
-deviations' own intervals (Zou and Donner, 2008). The share of a category is the mean of its indicator, with
-the variance q(1 - q)/n and the noise's. docs/mathematics/kernel-two-sample.md.
+column's mean and variance say that its values lie; of few waves, which cannot be fitted so well, that of the
+density which agrees best with all released means of the column, and else with where its values may lie. A
+difference of means has a normal interval; a ratio of standard deviations is a root of V_x - theta V_y, by
+Fieller (1954); a difference of them adds up the two deviations' own intervals (Zou and Donner, 2008). The
+share of a category is the mean of its indicator, with the variance q(1 - q)/n and the noise's.
+docs/mathematics/kernel-two-sample.md.
 """
 
 import itertools
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
@@ -43,7 +46,19 @@ KINDS = 3
 """Effects of each comparison."""
 
 PLACES = 201
-"""Values of t at which a moment is fitted by the released coordinates."""
+"""Values of t at which moments are fitted, and a column's density is estimated."""
+
+FEW_WAVES = 2
+"""Up to so many frequencies (of more than three columns), a fit of fourth moments is off by up to a third."""
+
+TRUST = 1e-3
+"""Weight of the guess at a column's density: enough that one density is the best."""
+
+GRID = 1e-4
+"""Of a column's means, what values between the places may change."""
+
+CERTAIN = 1e-3
+"""How far a density may add up to another number than 1 while it is looked for."""
 
 SQUARES_MIN = 2 / 9
 """Least value of P1^2 + P2^2, at t = 1/3."""
@@ -71,6 +86,23 @@ def fit(columns: FloatMatrix, target: FloatVector, density: FloatVector, noise: 
     penalty = np.full(columns.shape[1], noise**2 + 1e-12)
     penalty[0] = 1e-12
     return np.asarray(np.linalg.solve(weighted.T @ columns + np.diag(penalty), weighted.T @ target))
+
+
+def likely_density(columns: FloatMatrix, raw: FloatVector, guess: FloatVector, noise: float) -> FloatVector:
+    """Return the density at the places of ``columns`` (PLACES, J), a constant first, that ``raw`` suggests.
+
+    It minimises, over densities p, the squared distance of the means of ``columns`` from ``raw`` (J - 1,) in
+    deviations of their ``noise`` and of GRID, and TRUST times the chi-square distance of p from ``guess``.
+    """
+    from scipy.optimize import nnls  # noqa: PLC0415 (slow to import)
+
+    # p = guess * ratio: what is solved for has one scale everywhere.
+    guess = guess / guess.sum()
+    told = (columns[:, 1:] * guess[:, None]).T / math.hypot(noise, GRID)
+    rows = np.vstack([told, guess / CERTAIN, np.diag(np.sqrt(TRUST * guess))])
+    wanted = np.concatenate([raw / math.hypot(noise, GRID), [1 / CERTAIN], np.sqrt(TRUST * guess)])
+    found = nnls(rows, wanted)[0] * guess
+    return np.asarray(found / found.sum())
 
 
 @lru_cache(16)
@@ -167,7 +199,7 @@ class Numbers:
 
     def _squares_spreads(self) -> FloatVector:
         """Estimate the variances of (t - m)^2, within what they can be."""
-        found, (t, columns) = [], design(self.cycles)
+        found, t = [], design(self.cycles)[0]
         for raw, mean, spread, own in zip(
             self.raw, self.means, self.spreads, np.diag(self.noise), strict=True
         ):
@@ -175,12 +207,19 @@ class Numbers:
             wide = max(float(spread) + error, 1e-4)
 
             near = np.exp(-((t - mean) ** 2) / (2 * wide))
-            density = near / near.sum() + ELSEWHERE / PLACES
-            coefficients = fit(columns, (t - mean) ** 4, density, float(np.sqrt(own)))
-            moment = float(coefficients[0] + coefficients[1:] @ raw)
+            guess = near / near.sum() + ELSEWHERE / PLACES
+            moment = self._moment(raw, guess, (t - mean) ** 4, float(np.sqrt(own)))
             most = (1 + abs(mean)) ** 2 * spread
             found.append(min(max(moment, spread**2), most) - spread**2)
         return np.array(found)
+
+    def _moment(self, raw: FloatVector, guess: FloatVector, target: FloatVector, noise: float) -> float:
+        """Estimate the mean of ``target`` (PLACES,), where ``guess`` says that values lie."""
+        columns = design(self.cycles)[1]
+        if len(self.cycles) > FEW_WAVES:
+            coefficients = fit(columns, target, guess, noise)
+            return float(coefficients[0] + coefficients[1:] @ raw)
+        return float(likely_density(columns, raw, guess, noise) @ target)
 
     def mean_difference(self, first: int, second: int) -> dict[str, Callable[[float], Estimated]]:
         """Return the difference of two samples' means, at a level; in half ranges of the column."""

@@ -49,9 +49,21 @@ def short(digest: str) -> str:
     return digest[:SHORT_LENGTH]
 
 
+WORDS = {
+    "pvalue": "p-value",
+    "qvalue": "q-value",
+    "reject": "rejected",
+    "heterogeneity_pvalue": "p-value of one effect at all owners",
+    "cramers_v": "Cramér's V",
+    "squared_mmd": "squared MMD",
+    "squared_mmd_unbiased": "squared MMD, unbiased",
+}
+"""Fields of verdicts whose names are no words."""
+
+
 def label(name: str) -> str:
     """Write a field's name or a state as words."""
-    return name.replace("_", " ").replace("-", " ")
+    return WORDS.get(name) or name.replace("_", " ").replace("-", " ")
 
 
 def value(found: Any) -> str:

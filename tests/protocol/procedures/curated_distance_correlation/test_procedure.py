@@ -11,12 +11,13 @@ from two_sample_cases import NoNoise as Nothing
 
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
-from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.curated_distance_correlation import (
     CuratedDistanceCorrelation,
     CuratedDistanceCorrelationResult,
 )
+from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 
 Floats = np.typing.NDArray[np.float64]
 
@@ -163,3 +164,40 @@ def test_large_units_of_several_rows_are_refused_in_clear_words(monkeypatch: pyt
     values = dependent("linear", 120, np.random.default_rng(13))
     with pytest.raises(StudyError, match="one row a unit"):
         PROCEDURE.summarise(study_of(), table_of(study_of(), values, np.repeat(np.arange(60), 2)))
+
+
+@pytest.mark.parametrize("method", ["aggregate", "table"])
+def test_blocks_and_tables_are_those_of_joint_independence(method: str) -> None:
+    """In pure epsilon, with a p-value; of the table the pair's distance correlation and its interval."""
+    rng = np.random.default_rng(1)
+    x = rng.random(2000)
+    values = np.column_stack([x, (2 * x - 1) ** 2 + 0.1 * rng.random(2000)])
+    study = study_of(2, {"method": method}, delta=0.0)
+    PROCEDURE.check(study)
+    summary = PROCEDURE.summarise(study, table_of(study, values))
+    release = PROCEDURE.privatise(study, summary, OpenDPNoise())
+    PROCEDURE.check_release(study, release)
+    verdict = PROCEDURE.assemble(study, {"owner-0": release})
+    assert isinstance(verdict, PROCEDURE.verdict_type(study))
+    assert PROCEDURE.cost(study).budget.delta_pico == 0
+    assert verdict.reject, "of so strong a dependence missed with probability below 1e-9"
+    if isinstance(verdict, CellsTableResult):
+        (pair,) = verdict.pairs
+        assert pair.interval is not None
+        assert pair.interval[0] > 0
+        assert PROCEDURE.panels(study, verdict.model_dump(mode="json"), {})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"method": "table", "test": False}, "of method permutation"),
+        ({"method": "aggregate", "test_share": 0.7}, "of method permutation"),
+        ({"categories": 3}, "of methods aggregate and table"),
+        ({"method": "aggregate", "categories": 3}, "of method table"),
+        ({"method": "table", "blocks": 3}, "leave them out"),
+    ],
+)
+def test_parameters_of_another_method_are_refused(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        PROCEDURE.check(study_of(2, parameters))

@@ -12,7 +12,7 @@ from two_sample_cases import study_of as owners_study
 from tacit_protocol.domain import Domain, PooledTable
 from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.procedures.base import StudyError
-from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
+from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample, CuratedTwoSampleTable
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 PROCEDURE = CuratedTwoSample()
@@ -54,6 +54,10 @@ def pool(domain: Domain, *tables: MemoryTable) -> PooledTable:
         (NUMERIC, {"features": "me", "replicates": 500}, "replicates has no effect"),
         (NUMERIC, {"features": "me", "regularisation": 0.1}, "regularisation has no effect"),
         (NUMERIC, {"release": "permutation", "features": "kernel", "n_features": 5}, "n_features has no"),
+        (NUMERIC, {"release": "table", "features": "me"}, "has no features"),
+        (NUMERIC, {"release": "aggregate", "pair_share": 0.4}, "pair_share has no effect"),
+        (NUMERIC, {"release": "aggregate", "categories": 3}, "categories has no effect"),
+        (NUMERIC, {"blocks": 3}, "blocks has no effect"),
     ],
 )  # fmt: skip
 def test_studies_that_cannot_be_run_as_written_are_refused(
@@ -113,6 +117,14 @@ def test_samples_of_two_sizes_are_not_paired() -> None:
         PROCEDURE.summarise(study, pool(NUMERIC, uniform(NUMERIC, 20, 1), uniform(NUMERIC, 21, 1)))
 
 
+class ChoosingNoise(SeededNoise):
+    """Seeded noise that draws from lists too."""
+
+    def choose(self, scores: np.ndarray, scale: float) -> int:
+        rng = np.random.default_rng(int(scores.sum()) % 2**32)
+        return int(np.argmax(scores / scale + rng.gumbel(size=len(scores))))
+
+
 def seen(
     parameters: dict[str, Any], draw: Callable[[np.random.Generator], Sequence[np.ndarray]], runs: int
 ) -> int:
@@ -123,7 +135,7 @@ def seen(
         tables = [numbers(NUMERIC, rows) for rows in draw(rng)]
         study = study_of(NUMERIC, parameters, level=0.05, seed=run + 1)
         table, order = pool(NUMERIC, *tables), np.random.default_rng(run)
-        release = release_of(PROCEDURE, study, table, SeededNoise(run), order=order)
+        release = release_of(PROCEDURE, study, table, ChoosingNoise(run), order=order)
         rejected += PROCEDURE.assemble(study, {"curator": release}).reject
     return rejected
 
@@ -138,6 +150,8 @@ def seen(
         {"features": "me", "n_features": 5, "statistic": "noise-aware", "replicates": 99},
         {"release": "statistic", "features": "columns"},
         {"release": "permutation", "permutations": 99},
+        {"release": "aggregate"},
+        {"release": "table", "permutations": 99},
     ],
 )  # fmt: skip
 def test_the_level_is_kept(parameters: dict[str, Any], heavy: bool) -> None:
@@ -151,3 +165,25 @@ def test_the_level_is_kept(parameters: dict[str, Any], heavy: bool) -> None:
         return [0.5 + 0.1 * rng.standard_normal(s) for s in shape]
 
     assert seen(parameters, draw, 150) <= 23
+
+
+def test_a_table_says_of_every_column_how_it_depends_on_the_sample() -> None:
+    """In pure epsilon; the second sample's first column is larger, by a standard deviation."""
+    rng = np.random.default_rng(0)
+    values = [0.4 + 0.1 * rng.standard_normal((600, 2)), 0.4 + 0.1 * rng.standard_normal((900, 2))]
+    values[1][:, 0] += 0.1
+    study = study_of(NUMERIC, {"release": "table", "permutations": 199}, delta=0.0)
+    PROCEDURE.check(study)
+    table = pool(NUMERIC, *(numbers(NUMERIC, rows) for rows in values))
+    release = release_of(PROCEDURE, study, table, ChoosingNoise(3), order=rng)
+    verdict = PROCEDURE.assemble(study, {"curator": release})
+    assert isinstance(verdict, CuratedTwoSampleTable)
+    assert verdict.reject
+    found = {pair.second: pair for pair in verdict.pairs}
+    assert set(found) == {"n0", "n1"}
+    first, second = found["n0"].correlation_interval, found["n1"].correlation_interval
+    assert first is not None
+    assert first[0] > 0.2
+    assert second is not None
+    assert second[0] < 0.1
+    assert PROCEDURE.panels(study, verdict.model_dump(mode="json"), {})

@@ -10,7 +10,9 @@ from definitions import Rows
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.procedures.distance_correlation.statistic import (
     Estimate,
+    Permutations,
     Side,
+    permutation_test,
     truncation_bound,
     variance_estimate,
 )
@@ -137,3 +139,26 @@ def test_a_constant_column_has_no_stated_variance() -> None:
 
     assert stated(map(variance_estimate, sides)) < 0.05
     assert stated(map(uncounted_value, sides)) > 0.3
+
+
+def test_axes_of_different_blocks_have_no_score_whatever_rounding_makes_of_their_zeros() -> None:
+    # The widest block of one side is the narrowest of the other: the leading covariances are exactly 0.
+    blocks = np.repeat(np.arange(2), 100)
+    rows = np.random.default_rng(8).standard_normal((2, 2, 100))
+    rows -= rows.mean(axis=2, keepdims=True)
+
+    def side(values: Floats, turned: float) -> Side:
+        turn = np.array([[np.cos(turned), -np.sin(turned)], [np.sin(turned), np.cos(turned)]])
+        buckets = np.concatenate([values[0][:, None] * [1, 0], values[1][:, None] * [0, 1]]) @ turn
+        return Side(buckets, 1e-9, buckets.T @ buckets / 200, 0.0, 1.0, 0.0, 200, np.zeros(2), 0.0)
+
+    tests = [
+        permutation_test(
+            side(rows[0] * [[1.0], [0.1]], turned),  # the same rows in other coordinates: other rounding
+            side(rows[1] * [[0.1], [1.0]], turned),
+            Permutations(99, np.random.default_rng(9), blocks),
+        )
+        for turned in (0.0, 0.3, 1.1, 2.0)
+    ]
+    assert {test.pvalue for test in tests} == {tests[0].pvalue}
+    assert [test.statistic for test in tests] == pytest.approx([tests[0].statistic] * 4, rel=1e-9)

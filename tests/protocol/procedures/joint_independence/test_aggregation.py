@@ -13,17 +13,15 @@ from tacit_protocol.domain import PooledTable
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures import joint_independence
+from tacit_protocol.procedures.aggregation import (
+    BLOCK_PERMUTATIONS,
+    REJECTIONS,
+    VotesLaw,
+    block_places,
+    laplace_sum_tail,
+)
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release
 from tacit_protocol.procedures.joint_independence import JointIndependence, JointIndependenceResult
-from tacit_protocol.procedures.joint_independence.aggregation import (
-    BLOCK_PERMUTATIONS,
-    CountLaw,
-    block_places,
-    blocks_of,
-    laplace_sum_tail,
-    rejection_probability,
-    rejects,
-)
 
 Floats = np.typing.NDArray[np.float64]
 
@@ -100,7 +98,7 @@ def test_a_block_rejects_independent_units_just_as_often_as_stated(kind: str) ->
         values = rng.standard_normal((1200, 2)) * 0.1 + 0.5
         values = {"normal": values, "ties": (values > 0.55) * 1.0, "constant": np.full((1200, 2), 0.3)}[kind]
         found += rejecting(study, values, run)
-    probability = rejection_probability()
+    probability = REJECTIONS.probability
     spread = math.sqrt(150 * runs * probability * (1 - probability))
     assert abs(found - 150 * runs * probability) < 6 * spread
 
@@ -108,13 +106,15 @@ def test_a_block_rejects_independent_units_just_as_often_as_stated(kind: str) ->
 def test_ties_are_broken_by_lot() -> None:
     tied = np.zeros(BLOCK_PERMUTATIONS + 1)
     lots = (np.arange(1000) + 0.5) / 1000
-    assert np.mean([rejects(tied, lot) for lot in lots]) == pytest.approx(rejection_probability(), abs=1e-3)
+    assert np.mean([REJECTIONS.of(tied, lot) for lot in lots]) == pytest.approx(
+        REJECTIONS.probability, abs=1e-3
+    )
     # Differences that roundings make are ties; others are not.
     first = tied.copy()
     first[0] = 1e-12
-    assert not rejects(first, 0.999)
+    assert not REJECTIONS.of(first, 0.999)
     first[0] = 1e-8
-    assert rejects(first, 0.999)
+    assert REJECTIONS.of(first, 0.999)
 
 
 @pytest.mark.parametrize("terms", [1, 2, 5, 40])
@@ -129,7 +129,7 @@ def test_the_tail_of_a_sum_of_laplace_noises_is_that_of_their_convolution(terms:
 
 def test_the_p_value_is_never_below_the_exact_one_of_discrete_noise() -> None:
     """Of one owner P(L >= s) is q^s / (1 + q) for whole s > 0, else 1 - q^(1 - s) / (1 + q)."""
-    law, bits = CountLaw(9, 1, 1.0, 2.0**-24), 24
+    law, bits = VotesLaw(9, 1, 1.0, 2.0**-24), 24
     ratio = math.exp(-(2.0**-bits))
     for value in (-3.0, 0.0, 2.7, 6.25, 12.0):
         exact = 0.0
@@ -142,7 +142,7 @@ def test_the_p_value_is_never_below_the_exact_one_of_discrete_noise() -> None:
 
 
 def test_many_owners_law_is_worked_out_and_never_zero() -> None:
-    law = CountLaw(20_000, 500, 1.0, 2.0**-24)
+    law = VotesLaw(20_000, 500, 1.0, 2.0**-24)
     assert law.tail(law.mean) == pytest.approx(0.5, abs=0.01)
     assert 0 < law.tail(1e9) < 1e-29
 
@@ -167,7 +167,7 @@ def test_one_noisy_count_leaves_in_pure_epsilon() -> None:
     statistic, pvalue = verdict
     assert statistic == vector.mean(1)[0]
     assert verdict.reject is (pvalue <= 0.05)
-    assert verdict.blocks == blocks_of(200, 1.0) == 17
+    assert verdict.blocks == REJECTIONS.blocks(200, 1.0) == 17
     assert PROCEDURE.null(study, verdict.model_dump(), {}) is not None
 
 

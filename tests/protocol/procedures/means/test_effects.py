@@ -257,6 +257,24 @@ def test_the_fit_of_a_moment_is_exact_for_what_the_coordinates_hold() -> None:
     assert columns @ coefficients == pytest.approx(target, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("values", "shares"),
+    [((-0.9, 0.9), (0.99, 0.01)), ((-1.0, -0.5, 0.0, 0.5, 1.0), (0.4, 0.3, 0.2, 0.05, 0.05))],
+)
+def test_the_fourth_moment_of_a_few_far_values_is_found_with_few_waves(
+    values: tuple[float, ...], shares: tuple[float, ...]
+) -> None:
+    """With two waves, as of many columns, a fit of (t - m)^4 itself was a third too small, or a sixth off."""
+    at, weights = np.array(values), np.array(shares)
+    t, columns = effects.design((1.625, 3.25))
+    raw = np.array([weights @ np.interp(at, t, column) for column in columns.T[1:]])
+    numbers = effects.Numbers((1.625, 3.25), raw[None], np.array([5000.0]), 1e-6 * np.eye(1))
+    mean = weights @ at
+    exact = weights @ (at - mean) ** 4 - (weights @ (at - mean) ** 2) ** 2
+    spread = numbers.variance_covariance[0, 0] * 5000 - 5000 * 1e-6 * (4 / 9 + 4 * mean**2)
+    assert spread == pytest.approx(exact, rel=0.06)
+
+
 @pytest.mark.parametrize("moments", [False, True])
 def test_the_mean_squared_norm_follows_from_the_means(moments: bool) -> None:
     rng = np.random.default_rng(4)

@@ -1,0 +1,145 @@
+"""What an owner publishes of its data sets: columns, types, public bounds, and what its policy allows.
+
+The owner signs it with its own key, for one tester, which keeps the newest. It is made from the owner's
+settings and policy, and from no row: whoever reads it learns what the owner's people wrote there.
+"""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from tacit_protocol.domain import COLUMNS_MAX, Column, ColumnName, lies_within
+from tacit_protocol.messages.study import (
+    UNITS_MAX,
+    DataSetName,
+    DataUse,
+    Owner,
+    PartyName,
+    PublicKeyHex,
+    PurposeField,
+    RespondAfter,
+    SealingCertificate,
+    Study,
+    UnixTime,
+)
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.strict import Egress, StrictModel
+
+ANY = "*"
+"""Stands for every procedure of Tacit itself, or every column."""
+
+DATA_SETS_MAX = 100
+"""Most data sets in one owner's catalogue."""
+
+STATED = Egress(
+    "public",
+    "tacit_services.agent.agent:Agent",
+    "the owner's settings and policy, if it chose to publish them",
+)
+
+
+class PublishedDataSet(StrictModel):
+    """One data set, as its owner describes it."""
+
+    egress: ClassVar = STATED
+
+    name: DataSetName
+    about: Annotated[str, Field(max_length=1000)] | None = None
+    """What it is, in the owner's words."""
+    units: Annotated[int, Field(ge=1, le=UNITS_MAX)] | None = None
+    """How many privacy units it holds, roughly: the owner's own figure, never counted for this."""
+    unit_column: ColumnName | None = None
+    """The column whose value names the privacy unit, which studies must state; None where a row is one."""
+    columns: Annotated[tuple[Column, ...], Field(max_length=COLUMNS_MAX)] = ()
+    """Columns that studies may use, with the bounds or levels that a study must stay within."""
+    other_columns: Annotated[tuple[ColumnName, ...], Field(max_length=COLUMNS_MAX)] = ()
+    """Columns that studies may use with bounds or levels of their own; ``*`` stands for any."""
+    measures: dict[ColumnName, Annotated[str, Field(min_length=1, max_length=50)]] = Field(
+        default_factory=dict
+    )
+    """Units of measurement by column: years, mmol/l."""
+
+
+class CatalogueMessage(StrictModel):
+    """The payload that an owner signs; without data sets it withdraws what was published before."""
+
+    egress: ClassVar = STATED
+
+    format: Literal["tacit/catalogue/1"] = "tacit/catalogue/1"
+    owner: PartyName
+    tester: PublicKeyHex
+    """The tester that it is for."""
+    version: UnixTime
+    """When it was made: a later one replaces it."""
+    data_sets: Annotated[tuple[PublishedDataSet, ...], Field(max_length=DATA_SETS_MAX)] = ()
+    procedures: Annotated[tuple[str, ...], Field(max_length=1000)] = ()
+    """Procedures that the policy runs; ``*`` stands for Tacit's own."""
+    per_study_max: Budget | None = None
+    """The most that one study may spend."""
+    respond_after_s_min: RespondAfter = 0
+    approval: Literal["automatic", "by-hand"] | None = None
+    required_fields: tuple[PurposeField, ...] = ()
+    data_uses: tuple[DataUse, ...] | None = None
+    sealing: SealingCertificate | None = None
+    """The key that another owner's release may be sealed to."""
+
+    def data_set(self, name: str) -> PublishedDataSet | None:
+        """Return the data set of that name, or None."""
+        return next((data_set for data_set in self.data_sets if data_set.name == name), None)
+
+    def refusals(self, study: Study, owner: Owner) -> tuple[str, ...]:
+        """Say why this owner's policy, as published, would refuse a study; empty where nothing is known.
+
+        Each text says what to change. An agent asks its policy of today, which alone decides.
+        """
+        if not self.data_sets:
+            return ()
+        data_set = self.data_set(owner.data_set)
+        found = [*self._of_the_study(study)]
+        if data_set is None:
+            names = ", ".join(one.name for one in self.data_sets)
+            found.append(f"{self.owner} publishes no data set {owner.data_set}: it has {names}")
+        else:
+            found.extend(_of_the_data_set(self.owner, study, owner, data_set))
+        return tuple(found)
+
+    def _of_the_study(self, study: Study) -> list[str]:
+        found = []
+        built_in = ANY in self.procedures and study.procedure_origin is None
+        if study.procedure not in self.procedures and not built_in:
+            found.append(f"{self.owner} does not run {study.procedure}: it runs {', '.join(self.procedures)}")
+        if (most := self.per_study_max) is not None:
+            if study.budget.epsilon_micro > most.epsilon_micro:
+                found.append(f"{self.owner} lets one study spend epsilon {most.epsilon:g} at most")
+            if study.budget.delta_pico > most.delta_pico:
+                found.append(f"{self.owner} lets one study spend delta {most.delta:g} at most")
+        if study.respond_after_s < self.respond_after_s_min:
+            found.append(
+                f"{self.owner} answers after {self.respond_after_s_min} s at the soonest: respond_after_s"
+            )
+        if missing := [name for name in self.required_fields if getattr(study, name) is None]:
+            found.append(f"{self.owner} requires that a study states {', '.join(missing)}")
+        if self.data_uses is not None and study.data_use not in self.data_uses:
+            found.append(f"{self.owner} takes studies whose data_use is {' or '.join(self.data_uses)}")
+        return found
+
+
+def _of_the_data_set(name: str, study: Study, owner: Owner, data_set: PublishedDataSet) -> list[str]:
+    declared = {column.name: column for column in data_set.columns}
+    found = []
+    for column in study.domain_of(owner).columns:
+        known = declared.get(column.name)
+        if known is not None:
+            if not lies_within(column, known):
+                found.append(
+                    f"{name}'s column {column.name} has other bounds or levels than the study asks for"
+                )
+        elif not {ANY, column.name} & set(data_set.other_columns):
+            allowed = ", ".join([*declared, *data_set.other_columns])
+            found.append(
+                f"{name} lets no study use a column {column.name} of {data_set.name}: it has {allowed}"
+            )
+    if study.unit_column != data_set.unit_column:
+        needed = "is a row" if data_set.unit_column is None else f"is named by {data_set.unit_column}"
+        found.append(f"{name}'s privacy unit in {data_set.name} {needed}: unit_column")
+    return found

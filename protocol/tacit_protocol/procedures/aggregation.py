@@ -1,0 +1,260 @@
+"""Tests by aggregation: units are tested in blocks, and the noisy sum of the blocks' votes is released.
+
+Every block's permutation test, ties broken by lot, rejects under the null hypothesis with a probability that
+is known exactly. A block votes 1 where it rejects; or, of a test with a direction, 1 or -1 where it rejects
+towards one side or the other. One unit is in one block and changes one vote, whatever is done inside a
+block. The p-value is that of the sum of such votes with the noise.
+Derivations: docs/mathematics/aggregated-tests.md.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import gammaln, nbdtr, xlogy
+
+from tacit_protocol.numerics.inference import PVALUE_MIN
+from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE
+from tacit_protocol.privacy.guarantee import Guarantee, LaplaceEvent, NoisyVector
+from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.permutation_test import rank_max
+from tacit_protocol.verdicts.presentation import Critical, Null
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+BLOCK_LEVEL = 0.3
+"""Level of each block's test. Few blocks that reject easily tell more through the noise than the reverse."""
+
+BLOCK_PERMUTATIONS = 99
+"""Permutations of each block's test: at a level of .3, more would change next to nothing."""
+
+BLOCKS_ALWAYS, BLOCKS_PER_NOISE = 5, 12
+"""Blocks by default: 5, and 12 for each unit of the noise's scale 1/epsilon."""
+
+DIRECTED_BLOCKS_PER_SQUARE = 40
+"""Blocks by default of a test with a direction: 5, and so many for each unit of the noise's squared scale. A
+block's vote moves with the effect, not with its square, so that many small blocks lose little."""
+
+BLOCKS_MAX = 1000
+"""Most blocks of an owner."""
+
+BLOCK_UNITS_MIN = 5
+"""Fewest units of a block: owners of few units have fewer blocks."""
+
+TIE_STEP = math.sqrt(2) * 1e-9
+"""Squared statistics are compared on this grid: those that differ by rounding alone are ties. It is no
+fraction, so that tables of counts do not lie on the border between two steps."""
+
+WEIGHT_MIN = 1e-30
+"""Numbers of blocks that are together less probable count as if they were always exceeded."""
+
+DRAWN_POINTS = 200
+"""Points of the null distribution's curve."""
+
+EVALUATION = 1e-9
+"""Relative slack for the rounding of logarithms of factorials."""
+
+
+@dataclass(frozen=True)
+class Vote:
+    """How blocks vote: 1 where they reject; with a direction 1 or -1, where they reject towards a side.
+
+    ``level`` is that of each block's test, of either side of a test with a direction: in (0, 0.5].
+    """
+
+    level: float = BLOCK_LEVEL
+    directed: bool = False
+
+    @property
+    def rank(self) -> int:
+        """Largest rank of the observed statistic, among all of them, at which a block rejects."""
+        return rank_max(self.level, BLOCK_PERMUTATIONS + 1)
+
+    @property
+    def probability(self) -> float:
+        """Probability with which a block rejects (towards one side) under the null hypothesis, exactly."""
+        return self.rank / (BLOCK_PERMUTATIONS + 1)
+
+    @property
+    def sensitivity(self) -> float:
+        """What one unit moves the sum of votes by: from 0 to 1, or from -1 to 1."""
+        return 2.0 if self.directed else 1.0
+
+    def of(self, statistics: Floats, lot: float) -> int:
+        """Return the vote of a block with these statistics, (B + 1,), the observed one first; ties by lot.
+
+        A statistic without any variation votes by lot alone, with the probabilities of the null hypothesis.
+        """
+        steps = np.rint(statistics / TIE_STEP)
+        larger, ties = int(np.sum(steps[1:] > steps[0])), int(np.sum(steps[1:] == steps[0]))
+        rank = 1 + larger + int(lot * (ties + 1))
+        return int(rank <= self.rank) - int(self.directed and rank > len(statistics) - self.rank)
+
+    def blocks(
+        self, units: int, epsilon: float, asked: int | None = None, units_min: int = BLOCK_UNITS_MIN
+    ) -> int:
+        """Return in how many blocks an owner's units are tested: a function of public numbers.
+
+        >>> Vote().blocks(1000, 1.0), Vote().blocks(1000, 0.3), Vote().blocks(60, 0.3)
+        (17, 45, 12)
+        >>> Vote(directed=True).blocks(1000, 1.0), Vote(directed=True).blocks(1000, 0.3)
+        (45, 200)
+        """
+        more = DIRECTED_BLOCKS_PER_SQUARE / epsilon**2 if self.directed else BLOCKS_PER_NOISE / epsilon
+        return max(1, min(asked or round(min(BLOCKS_MAX, BLOCKS_ALWAYS + more)), units // units_min))
+
+    def released(self, blocks: int, guarantee: Guarantee) -> LaplaceStatistic:
+        """Return how the sum of so many votes is released: Laplace noise, pure epsilon."""
+        event = guarantee.events[0]
+        if not isinstance(event, LaplaceEvent):
+            raise TypeError("the guarantee is not that of a Laplace release")
+        return LaplaceStatistic(self.sensitivity, float(blocks), event.noise_multiplier)
+
+    def release(self, votes: int, blocks: int, guarantee: Guarantee, noise: NoiseSource) -> NoisyVector:
+        """Add the noise to the sum of votes. Nothing else of them may leave.
+
+        Raises:
+            StudyError: so many blocks and so little noise fit no grid.
+        """
+        return self.released(blocks, guarantee).release(float(votes), noise)
+
+    def fits(self, vector: NoisyVector, blocks: int, guarantee: Guarantee) -> bool:
+        """Say whether a vector is one sum with the grid and the noise that the study fixes."""
+        fixed = self.released(blocks, guarantee)
+        same = vector.noise == "laplace" and abs(vector.scale / fixed.scale - 1) <= SCALE_TOLERANCE
+        return same and vector.exponent == -fixed.bits and len(vector.values) == 1
+
+    def law(self, blocks: Sequence[int], guarantee: Guarantee) -> "VotesLaw":
+        """Return the null law of senders' noisy sums, of so many blocks each, added up."""
+        grids = [self.released(count, guarantee) for count in blocks]
+        scale, step = max(grid.scale for grid in grids), max(2.0**-grid.bits for grid in grids)
+        return VotesLaw(sum(blocks), len(blocks), scale, step, self)
+
+
+REJECTIONS = Vote()
+"""The votes of a test without a direction: a block votes 1 where it rejects at BLOCK_LEVEL."""
+
+
+def block_places(units: int, blocks: int) -> Iterator[slice]:
+    """Yield the blocks' places, disjoint and all together those of all units, sizes one apart at most."""
+    for block in range(blocks):
+        yield slice(block * units // blocks, (block + 1) * units // blocks)
+
+
+def laplace_sum_tail(values: Floats, terms: int) -> Floats:
+    """Return P(X >= x) at each value, (m,), for a sum X of so many independent Laplace variables of scale 1.
+
+    >>> laplace_sum_tail(np.array([0.0, 1.0, -1.0]), 1).round(4).tolist()
+    [0.5, 0.1839, 0.8161]
+    """
+    size = np.abs(values)[:, None]
+    index = np.arange(terms)
+    poisson = np.exp(xlogy(index, size) - size - gammaln(index + 1))
+    upper = poisson @ nbdtr(terms - 1 - index, terms, 0.5)
+    return np.asarray(np.where(values >= 0, upper, 1 - upper))
+
+
+@dataclass(frozen=True)
+class VotesLaw:
+    """The law, under the null hypothesis, of the sum of owners' noisy sums of votes.
+
+    ``blocks`` are all owners' together, ``terms`` how many noises were added, of ``scale`` each on a grid of
+    ``step``.
+    """
+
+    blocks: int
+    terms: int
+    scale: float
+    step: float
+    vote: Vote = REJECTIONS
+
+    @property
+    def mean(self) -> float:
+        """Sum to be expected."""
+        return 0.0 if self.vote.directed else self.blocks * self.vote.probability
+
+    @property
+    def deviation(self) -> float:
+        """Standard deviation, noise and all."""
+        each = self.vote.probability
+        variance = 2 * each if self.vote.directed else each * (1 - each)
+        return math.sqrt(self.blocks * variance + 2 * self.terms * self.scale**2)
+
+    @cached_property
+    def votes(self) -> tuple[Floats, Floats, float]:
+        """Sums of votes and their probabilities, (s,) each, and a bound on that of all other sums."""
+        if self.vote.directed:
+            lowest, weights = _votes_sum(self.vote.probability, self.blocks)
+            # Two ends of every halving, of which there are less than twice the blocks.
+            sums = np.arange(lowest, lowest + len(weights), dtype=np.float64)
+            return sums, weights, 4 * self.blocks * WEIGHT_MIN
+        counts, probability = np.arange(self.blocks + 1, dtype=np.float64), self.vote.probability
+        weights = np.exp(
+            gammaln(self.blocks + 1)
+            - gammaln(counts + 1)
+            - gammaln(self.blocks - counts + 1)
+            + counts * math.log(probability)
+            + (self.blocks - counts) * math.log1p(-probability)
+        )
+        kept = weights > WEIGHT_MIN / len(weights)
+        return counts[kept], weights[kept], float(weights[~kept].sum())
+
+    def tail(self, value: float) -> float:
+        """Return the probability of a sum of at least ``value``, never below the exact one.
+
+        Noise on a grid is less than a step for each term away from noise on the line: the value is lowered by
+        as much.
+        """
+        sums, weights, left_out = self.votes
+        left = value - self.terms * self.step - sums
+        found = float(weights @ laplace_sum_tail(left / self.scale, self.terms))
+        return min(1.0, max(PVALUE_MIN, (found + left_out) * (1 + EVALUATION)))
+
+    def pvalue(self, statistic: float) -> float:
+        """Return the probability of a sum at least as large; with a direction, as far from 0 on any side."""
+        return min(1.0, 2 * self.tail(abs(statistic))) if self.vote.directed else self.tail(statistic)
+
+    def critical(self, level: float) -> float:
+        """Return the smallest statistic, to a thousandth of its deviation, that is rejected at a level."""
+        low, high = self.mean, self.blocks + self.scale * (self.terms + 60.0)
+        while high - low > 1e-3 * self.deviation:
+            middle = (low + high) / 2
+            low, high = (low, middle) if self.pvalue(middle) <= level else (middle, high)
+        return high
+
+
+def _votes_sum(probability: float, blocks: int) -> tuple[int, Floats]:
+    """Return the lowest sum of votes 1, 0 and -1 that is kept, and the probabilities from it upwards.
+
+    Terms are positive, so that nothing cancels; ends that are together less probable than WEIGHT_MIN go.
+    """
+    if blocks == 1:
+        return -1, np.array([probability, 1 - 2 * probability, probability])
+    lowest, half = _votes_sum(probability, blocks // 2)
+    lowest, weights = 2 * lowest, np.convolve(half, half)
+    if blocks % 2:
+        one = _votes_sum(probability, 1)[1]
+        lowest, weights = lowest - 1, np.convolve(weights, one)
+    # The law is symmetric: what is left out below is left out above.
+    cut = int(np.searchsorted(np.cumsum(weights), WEIGHT_MIN, side="right"))
+    return lowest + cut, weights[cut : len(weights) - cut]
+
+
+def drawn_law(law: VotesLaw, level: float, statistic: float, words: str) -> Null:
+    """Return the null distribution as it is drawn: of the sum, or of its distance from 0 with a direction."""
+    critical = law.critical(level)
+    reach = max(5 * law.deviation, abs(statistic - law.mean), critical - law.mean)
+    low = 0.0 if law.vote.directed else law.mean - 5 * law.deviation
+    edges = np.linspace(low, law.mean + 1.05 * reach, DRAWN_POINTS + 1)
+    density = -np.diff([law.pvalue(edge) for edge in edges]) / np.diff(edges)
+    return Null(words, (edges[1:] + edges[:-1]) / 2, np.maximum(density, 0.0), (Critical(critical),))
+
+
+def sum_of_votes(vectors: Sequence[NoisyVector]) -> float:
+    """Add up the owners' noisy sums."""
+    return math.fsum(float(vector.mean(1)[0]) for vector in vectors)
