@@ -548,8 +548,8 @@ def few_parts(counts: Counts) -> dict[str, str]:
                     lines.append(f"| {columns}, {differ} | {epsilon:g} | {n} | {shown} | {kind} |")
         powers.append("\n".join(lines) + "\n")
     levels = [
-        f"| data, columns, n | ε | level | {' | '.join(names)} |",
-        "|---|---|---|" + "---|" * len(names),
+        f"| data, columns, n | ε | level | {' | '.join(FINER)} |",
+        "|---|---|---|" + "---|" * len(FINER),
     ]
     for effect in ("none", "skewed"):
         for columns, n in FEW_LEVELS:
