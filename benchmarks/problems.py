@@ -17,6 +17,7 @@ from tacit_protocol.features.mean_embedding import Locations
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.k_norm_mechanism import ProductBody, simulated_k_norm
 
 DELTA, LEVEL = 1e-5, 0.01
 
@@ -37,6 +38,10 @@ class SimulatedNoise:
     def laplace(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
         """Add Laplace noise."""
         return values + np.rint(self._rng.laplace(size=len(values)) * scale).astype(np.int64)
+
+    def k_norm(self, values: npt.NDArray[np.int64], scale: float, body: ProductBody) -> npt.NDArray[np.int64]:
+        """Add noise of the norm's law."""
+        return simulated_k_norm(values, scale, body, self._rng)
 
 
 def no_codes(rows: int) -> npt.NDArray[np.int32]:

@@ -19,7 +19,16 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.harness import Answers, Benchmark, Cell, Counts, grid, level_statement, main, question
-from benchmarks.problems import DELTA, LEVEL, PROBLEMS, MemoryTable, SimulatedNoise, study_of
+from benchmarks.problems import (
+    DELTA,
+    LEVEL,
+    PROBLEMS,
+    MemoryTable,
+    SimulatedNoise,
+    chunk_of,
+    numeric_domain,
+    study_of,
+)
 from tacit.planning.locations import optimise_locations
 from tacit_protocol.domain import PooledTable
 from tacit_protocol.features.choice import FeatureParameters, kernel_features
@@ -388,7 +397,180 @@ def _trust(counts: Counts) -> str:
     )
 
 
+# The page of few features: what noise fits short vectors, beside what a naive analyst does.
+
+SHIFTED = ((1, 1), (2, 1), (3, 3), (3, 1), (5, 1), (10, 1), (30, 30))
+"""(columns, how many of them differ)."""
+
+FEW_SIZES: Mapping[tuple[int, int], Mapping[float, tuple[int, ...]]] = {
+    (1, 1): {0.3: (330, 500), 1.0: (150, 220)},
+    (2, 1): {0.3: (500, 750), 1.0: (220, 330)},
+    (3, 3): {0.3: (500, 1100), 1.0: (220, 330)},
+    (3, 1): {0.3: (750, 1700), 1.0: (330, 500)},
+    (5, 1): {0.3: (1000, 1500), 1.0: (330, 500)},
+    (10, 1): {0.3: (1700, 2500), 1.0: (750, 1100)},
+    (30, 30): {0.3: (2500,), 1.0: (750,)},
+}
+"""Units of either owner, by columns and epsilon."""
+
+EFFECTS: Mapping[str, tuple[float, float]] = {"shift": (0.5, 1.0), "scale": (0.0, 1.5), "none": (0.0, 1.0)}
+"""Mean and standard deviation of columns that differ; those of all others are 0 and 1."""
+
+FEW_LEVELS = ((1, 100), (1, 1000), (3, 300), (10, 300), (1, 5000))
+FEW_EPSILONS = (0.3, 1.0, 5.0)
+FEW_BOUNDS = 4.0
+NAIVE_CELLS, NAIVE_REPLICATES = 4, 399
+
+FEW_METHODS: Mapping[str, Parameters | None] = {
+    "chosen": None,
+    "many features, Gaussian": {"effects": "units"},
+    "few features, K-norm": {"noise": "k-norm"},
+}
+FINER: Mapping[str, Parameters | None] = {
+    "few features, K-norm": {"noise": "k-norm"},
+    "resolution 2, K-norm": {"noise": "k-norm", "resolution": 2},
+}
+"""Those whose level is measured here; that of many features is on the page of the two-sample test."""
+
+FEW_RUNS, FEW_LEVEL_RUNS, NAIVE = 80, 400, "Laplace histograms"
+
+
+def few_table(columns: int, differ: int, effect: str, n: int, rng: np.random.Generator) -> MemoryTable:
+    """Draw rows whose first columns differ; of an effect "skewed" all are log-normal."""
+    rows = rng.standard_normal((n, columns))
+    if effect == "skewed":
+        rows = np.exp(rows) / 2 - FEW_BOUNDS
+    else:
+        mean, deviation = EFFECTS[effect]
+        rows[:, :differ] = mean + deviation * rows[:, :differ]
+    scaled = np.clip((rows + FEW_BOUNDS) / (2 * FEW_BOUNDS), 0.0, 1.0)
+    return MemoryTable(numeric_domain(columns, (-FEW_BOUNDS, FEW_BOUNDS)), chunk_of(scaled))
+
+
+def naive_histograms(tables: Tables, epsilon: float, rng: np.random.Generator) -> float:
+    """Return the p-value of Laplace histograms of four cells a column, each with its part of epsilon."""
+    rows = [table.chunk.numeric for table in tables.values()]
+    columns, n = rows[0].shape[1], len(rows[0])
+    scale = 2 * columns / epsilon
+
+    def statistic(counts: Any, expected: Any) -> Any:
+        return (((counts[0] - counts[1]) / n) ** 2 / (2 * expected / n + 4 * (scale / n) ** 2)).sum(axis=-1)
+
+    smallest = 1.0
+    for place in range(columns):
+        cells = [np.minimum((own[:, place] * NAIVE_CELLS).astype(int), NAIVE_CELLS - 1) for own in rows]
+        counts = np.stack([np.bincount(own, minlength=NAIVE_CELLS) for own in cells])
+        noisy = counts + rng.laplace(0, scale, counts.shape)
+        likely = np.clip(noisy.sum(axis=0), 1.0, None)
+        likely = likely / likely.sum()
+        drawn = rng.multinomial(n, likely, (2, NAIVE_REPLICATES)).astype(float)
+        drawn += rng.laplace(0, scale, drawn.shape)
+        above = np.count_nonzero(statistic(drawn, likely) >= statistic(noisy, likely))
+        smallest = min(smallest, (1 + above) / (NAIVE_REPLICATES + 1))
+    return min(1.0, columns * smallest)
+
+
+def run_few(
+    columns: int, differ: int, effect: str, n: int, epsilons: tuple[float, ...], number: int
+) -> Answers:
+    """Draw both samples once and ask every method at every epsilon and level."""
+    rng = np.random.default_rng([number, n, columns, differ, zlib.crc32(effect.encode())])
+    noise = SimulatedNoise(int(rng.integers(2**63)))
+    second = {"shift": "shift", "scale": "scale"}.get(effect, effect)
+    tables = {
+        "x": few_table(columns, differ, effect if effect == "skewed" else "none", n, rng),
+        "y": few_table(columns, differ, second, n, rng),
+    }
+    answers: dict[str, float] = {}
+    procedure, level_cell = KernelTwoSample(), effect in ("none", "skewed")
+    for epsilon in epsilons:
+        template = study_of(tables["x"].domain, {}, epsilon=epsilon, run=number)
+        for method, stated in (FINER if level_cell else FEW_METHODS).items():
+            parameters = stated
+            if parameters is None:
+                parameters = procedure.fitting(template, {"x": n, "y": n}) or {"effects": "units"}
+                answers[question("k-norm chosen", epsilon, 1)] = float("noise" in parameters)
+            study = template.model_copy(update={"parameters": dict(parameters)})
+            releases = {
+                name: procedure.privatise(study, procedure.summarise(study, table), noise)
+                for name, table in tables.items()
+            }
+            pvalue = procedure.assemble(study, releases).pvalue
+            answers |= {question(method, epsilon, level): bool(pvalue <= level) for level in LEVELS}
+        if level_cell:
+            continue
+        naive = naive_histograms(tables, epsilon, rng)
+        answers |= {question(NAIVE, epsilon, level): bool(naive <= level) for level in LEVELS}
+    return answers
+
+
+def few_cells() -> list[Cell]:
+    """List the cells: power, then levels."""
+    power = [
+        Cell(
+            f"{effect} {columns}/{differ} n={n} e={epsilon:g}",
+            FEW_RUNS,
+            partial(run_few, columns, differ, effect, n, (epsilon,)),
+        )
+        for effect in ("shift", "scale")
+        for columns, differ in SHIFTED
+        for epsilon, sizes in FEW_SIZES[columns, differ].items()
+        for n in sizes
+        if effect == "shift" or columns in (1, 3)
+    ]
+    levels = [
+        Cell(
+            f"{effect} {columns} n={n}", FEW_LEVEL_RUNS, partial(run_few, columns, 1, effect, n, FEW_EPSILONS)
+        )
+        for effect in ("none", "skewed")
+        for columns, n in FEW_LEVELS
+    ]
+    return power + levels
+
+
+def few_parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    names = (*FEW_METHODS, NAIVE)
+    powers = []
+    for effect in ("shift", "scale"):
+        lines = [f"## {effect}\n\n| columns, differ | ε | n | {' | '.join(names)} | chosen |"]
+        lines.append("|---|---|---|" + "---|" * (len(names) + 1))
+        for columns, differ in SHIFTED:
+            for epsilon, sizes in FEW_SIZES[columns, differ].items():
+                for n in sizes:
+                    cell = f"{effect} {columns}/{differ} n={n} e={epsilon:g}"
+                    if cell not in counts.runs:
+                        continue
+                    rates = [counts.shown(cell, question(name, epsilon, 0.05), ".2f") for name in names]
+                    few = counts.rate(cell, question("k-norm chosen", epsilon, 1))
+                    kind = "K-norm" if few else "Gaussian"
+                    shown = " | ".join(rates)
+                    lines.append(f"| {columns}, {differ} | {epsilon:g} | {n} | {shown} | {kind} |")
+        powers.append("\n".join(lines) + "\n")
+    levels = [
+        f"| data, columns, n | ε | level | {' | '.join(FINER)} |",
+        "|---|---|---|" + "---|" * len(FINER),
+    ]
+    for effect in ("none", "skewed"):
+        for columns, n in FEW_LEVELS:
+            cell = f"{effect} {columns} n={n}"
+            if cell not in counts.runs:
+                continue
+            for epsilon, level in ((e, a) for e in FEW_EPSILONS for a in LEVELS):
+                rates = [counts.shown(cell, question(name, epsilon, level), ".3f") for name in FINER]
+                data = {"none": "normal", "skewed": "log-normal"}[effect]
+                found = " | ".join(rates)
+                levels.append(f"| {data}, {columns}, {n} | {epsilon:g} | {level:g} | {found} |")
+    return {
+        "power runs": counts.runs_of("shift"),
+        "level runs": counts.runs_of("none"),
+        "powers": "\n".join(powers),
+        "levels": "\n".join(levels) + "\n",
+    }
+
+
 BENCHMARKS = (
+    Benchmark("few-features", few_cells, few_parts),
     Benchmark("two-sample", cells, parts),
     Benchmark("curator", curator_cells, curator_parts),
 )

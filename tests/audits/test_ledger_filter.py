@@ -217,6 +217,9 @@ def test_a_procedure_states_the_families_of_its_events(name: str) -> None:
     if name == "distance_correlation":  # whose answers have tests of their own
         sides = {"north": ("x0",), "south": ("x1",)}
         studies.append(study(name, domain(2), {"method": "one-round"}, delta=0.0, owners=sides))
+    if name == "kernel_two_sample":  # whose noise by norms has tests of its own
+        owners = {"north": None, "south": None}
+        studies.append(study(name, domain(2), {"noise": "k-norm"}, delta=0.0, owners=owners))
     found = {family for asked in studies for family in families_of(procedure.cost(asked).events)}
     assert found <= procedure.families
     assert found | {"approximate"} >= procedure.families, "none is stated that no way of release costs"

@@ -211,8 +211,11 @@ def test_another_version_is_refused_by_everyone_who_checks() -> None:
 def test_everything_in_a_policy_is_what_is_built_in() -> None:
     rules: dict[str, Any] = {"epsilon_per_study_max": 1.0, "delta_per_study_max": 0.0, "analysts": ("*",)}
     everything, named = Policy(**rules), Policy(**rules, procedures=("*", "sign_test"))
+    families = frozenset({"gaussian"})
     brought = {
-        "sign_test": SimpleNamespace(origin="sign-test 1.0.2", families=frozenset({"gaussian"}), methods={})
+        "sign_test": SimpleNamespace(
+            origin="sign-test 1.0.2", families=families, methods={}, divided_for=None
+        )
     }
     assert everything.allows("identity", None)
     assert not everything.allows("sign_test", "sign-test 1.0.2")

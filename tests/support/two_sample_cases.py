@@ -11,6 +11,7 @@ import numpy.typing as npt
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.k_norm_mechanism import ProductBody, simulated_k_norm
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, TwoSampleResult
 
 Floats = npt.NDArray[np.float64]
@@ -30,6 +31,9 @@ class SeededNoise:
         drawn = self._rng.geometric(-math.expm1(-1 / scale), (2, len(values)))
         return np.asarray(values + drawn[0] - drawn[1])
 
+    def k_norm(self, values: npt.NDArray[np.int64], scale: float, body: ProductBody) -> npt.NDArray[np.int64]:
+        return simulated_k_norm(values, scale, body, self._rng)
+
 
 class NoNoise:
     """Adds nothing: what a release holds is then the exact sums."""
@@ -38,6 +42,14 @@ class NoNoise:
         return values
 
     def laplace(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
+        return values
+
+    def k_norm(
+        self,
+        values: npt.NDArray[np.int64],
+        scale: float,
+        body: ProductBody,
+    ) -> npt.NDArray[np.int64]:
         return values
 
 

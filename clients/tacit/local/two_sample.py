@@ -66,9 +66,16 @@ Features = Literal["auto", "columns", "me", "scf", "kernel"]
 Calibration = Literal["tight", "paper"]
 Null = Literal["auto", "noise-aware", "weighted", "asymptotic"]
 Statistic = Literal["auto", "noise-aware", "mmd", "max"]
+Noise = Literal["auto", "gaussian", "k-norm"]
 Release = Literal["mean-covariance", "statistic", "permutation", "aggregate", "table", "auto"]
 
-DEFAULTS = {"features": "auto", "statistic": "auto", "null": "auto", "calibration": "tight"}
+DEFAULTS = {
+    "features": "auto",
+    "statistic": "auto",
+    "null": "auto",
+    "calibration": "tight",
+    "noise": "auto",
+}
 
 
 @overload
@@ -105,6 +112,7 @@ def kernel_two_sample(
     calibration: Calibration = "tight",
     null: Null = "auto",
     statistic: Statistic = "auto",
+    noise: Noise = "auto",
     alpha: float = 0.05,
     public: Any = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
@@ -128,6 +136,7 @@ def kernel_two_sample(
     calibration: Calibration = "tight",
     null: Null = "auto",
     statistic: Statistic = "auto",
+    noise: Noise = "auto",
     alpha: float = 0.05,
     public: Any = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
@@ -154,6 +163,9 @@ def kernel_two_sample(
         calibration: "tight", or "paper" for the published method to the letter.
         null: null distribution; "asymptotic" is a baseline that is not calibrated.
         statistic: form of the statistic.
+        noise: of owners who trust no one: "gaussian" on many features, which needs a delta; "k-norm", pure
+            epsilon, on few of each column; or "auto", which chooses by the numbers of units and columns,
+            epsilon and delta, where features are left at "auto".
         alpha: level of the test, in (0, 0.5).
         public: a public sample with the same columns, from which the "me" features take their locations and
             the "scf" features their bandwidth.
@@ -192,7 +204,13 @@ def kernel_two_sample(
         raise InputError('release= is a choice of the curator: pass setting="curator" with it')
     read, unit_values = read_with_units(samples, columns, units)
     domain = domain_of(bounds, list(read[0].columns))
-    given = {"features": features, "statistic": statistic, "null": null, "calibration": calibration}
+    given = {
+        "features": features,
+        "statistic": statistic,
+        "null": null,
+        "calibration": calibration,
+        "noise": noise,
+    }
     chosen: dict[str, Any] = {
         # What is left at its default is left to the procedure, which need not have such a choice.
         **{name: value for name, value in given.items() if value != DEFAULTS[name]},
@@ -215,10 +233,9 @@ def kernel_two_sample(
         seed=seed_text(seed),
         curated=setting == "curator",
     )
-    study = with_new_defaults(study)
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
-    if release == "auto":
-        study = declaring(study, tables)
+    units_by_owner = {owner.name: table.units for owner, table in zip(study.owners, tables, strict=True)}
+    study = declaring(study, tables) if release == "auto" else with_new_defaults(study, units_by_owner)
     result = run(procedure, study, tables, OpenDPNoise())
     if not isinstance(result, TwoSampleResult | DecisionResult | JointIndependenceResult | CellsTableResult):
         raise TypeError(f"{study.procedure} has no result of its own")

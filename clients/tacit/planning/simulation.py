@@ -20,6 +20,7 @@ from tacit.in_process.runner import run, seed_text
 from tacit.planning.questions import Question, population_of
 from tacit_protocol.messages.study import LEVEL_MIN, UNITS_MAX, Study
 from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.k_norm_mechanism import ProductBody, simulated_k_norm
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 
@@ -115,6 +116,10 @@ class SimulatedNoise:
         """Add discrete Laplace noise of that scale (in integer steps) to each value."""
         stop = -math.expm1(-1.0 / scale)
         return values + self._rng.geometric(stop, values.shape) - self._rng.geometric(stop, values.shape)
+
+    def k_norm(self, values: Integers, scale: float, body: ProductBody) -> Integers:
+        """Add noise whose probability falls with a body's norm, rounded to the grid."""
+        return simulated_k_norm(values, scale, body, self._rng)
 
     def choose(self, scores: Integers, scale: float) -> int:
         """Return i with probability proportional to exp(scores[i] / scale)."""

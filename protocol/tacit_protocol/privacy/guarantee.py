@@ -121,7 +121,8 @@ class NoisyVector(StrictModel):
     """The sum over units of a bounded vector, on a dyadic grid, plus discrete noise.
 
     Coordinate i is ``values[i] * 2**exponent``; ``scale`` is the noise's parameter (standard deviation of
-    the Gaussian, scale of the Laplace) in the same units, so the mean over n units carries ``scale / n``.
+    the Gaussian, scale of the Laplace, scale of the radius of K-norm noise) in the same units, so the mean
+    over n units carries ``scale / n``.
     """
 
     values: Annotated[
@@ -134,7 +135,7 @@ class NoisyVector(StrictModel):
         ),
     ]
     exponent: Annotated[int, Field(ge=-62, le=0), LAYOUT]
-    noise: Annotated[Literal["gaussian", "laplace"], LAYOUT]
+    noise: Annotated[Literal["gaussian", "laplace", "k-norm"], LAYOUT]
     scale: Annotated[float, Field(gt=0), LAYOUT]
 
     def mean(self, units: int) -> "npt.NDArray[np.float64]":

@@ -12,7 +12,8 @@ after its rounding.
 
 import math
 import secrets
-from typing import Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -69,6 +70,37 @@ class NoiseSource(Protocol):
         """Add discrete Laplace noise of that scale (in integer steps) to each value."""
 
 
+class Body(Protocol):
+    """A convex body, symmetric about 0, within the cube [-1, 1]^J, as a product of parts."""
+
+    @property
+    def dimension(self) -> int:
+        """J, the number of coordinates."""
+
+    @property
+    def parts(self) -> "Sequence[BodyPart]":
+        """The bodies whose product it is, each of coordinates of its own; they are all coordinates."""
+
+
+class BodyPart(Protocol):
+    """One factor of a body."""
+
+    @property
+    def places(self) -> tuple[int, ...]:
+        """Which coordinates it is of."""
+
+    def holds(self, point: Sequence[int], radius: int) -> bool:
+        """Say, in whole numbers and exactly, whether a point of the cube [-radius, radius] is in radius K."""
+
+
+@runtime_checkable
+class KNormSource(Protocol):
+    """Adds noise whose density falls with a norm; OpenDPNoise does."""
+
+    def k_norm(self, values: npt.NDArray[np.int64], scale: float, body: Body) -> npt.NDArray[np.int64]:
+        """Add noise z with probability proportional to exp(-|z| / scale), |z| the least r with z in r K."""
+
+
 class OpenDPNoise:
     """Noise from OpenDP's samplers, seeded by the operating system. It takes no seed, on purpose.
 
@@ -114,6 +146,56 @@ class OpenDPNoise:
     def uniform(self, count: int) -> npt.NDArray[np.uint64]:
         """Return ``count`` independent integers, uniform in 0..2**64 - 1: the operating system's own."""
         return np.frombuffer(secrets.token_bytes(8 * count), dtype=np.uint64)
+
+    def k_norm(self, values: npt.NDArray[np.int64], scale: float, body: Body) -> npt.NDArray[np.int64]:
+        """Add noise z with probability proportional to exp(-|z| / scale), |z| the least r with z in r K.
+
+        Exactly, on the integers: a radius r has probability proportional to (2 r + 1)^J exp(-r / scale), a
+        point is uniform in the cube of that radius, and both are drawn again until the point is in r K. What
+        a point is left with is the sum of exp(-r / scale) over all r that hold it.
+        """
+        dimension = body.dimension
+        _require_room(values, scale * (2 + dimension))
+        if values.size != dimension or sorted(p for part in body.parts for p in part.places) != [
+            *range(dimension)
+        ]:
+            raise NoiseError("the body has not a coordinate for each value")
+        waits = self._waits(scale)
+        while (drawn := _in_body(body, waits)) is None:
+            continue
+        if max(map(abs, drawn)) + max(abs(int(values.min())), abs(int(values.max()))) >= VALUE_MAX:
+            raise NoiseError("the values and their noise need more than 62 bits: use a coarser grid")
+        return values + np.array(drawn, dtype=np.int64)
+
+    def _waits(self, scale: float) -> Iterator[int]:
+        """Yield whole numbers m >= 0 with probability proportional to exp(-m / scale)."""
+        zeros = np.zeros(WAITS_AT_ONCE, dtype=np.int64)
+        while True:
+            # Half of discrete Laplace noise, with its 0, has that law.
+            yield from (int(drawn) for drawn in self.laplace(zeros, scale) if drawn >= 0)
+
+
+WAITS_AT_ONCE = 256
+"""Draws of one call of OpenDP, which takes as long as fifty draws."""
+
+
+def _in_body(body: Body, waits: Iterator[int]) -> list[int] | None:
+    """Try to draw a point of a body: None where the radius or the point is to be drawn again."""
+    dimension = body.dimension
+    # A sum of J + 1 waits s has probability ~ (s + 1)..(s + J) exp(-s / scale), which 2^J (s + 1)..(s + J)
+    # and (2 s + 1)^J, never more, turn into the radius's.
+    radius = sum(next(waits) for _ in range(dimension + 1))
+    most = math.prod(2 * (radius + place) for place in range(1, dimension + 1))
+    if secrets.randbelow(most) >= (2 * radius + 1) ** dimension:
+        return None
+    point = [0] * dimension
+    for part in body.parts:
+        own = [secrets.randbelow(2 * radius + 1) - radius for _ in part.places]
+        if not part.holds(own, radius):
+            return None
+        for place, value in zip(part.places, own, strict=True):
+            point[place] = value
+    return point
 
 
 def discretisation_delta(coordinates: int, scale_steps: float, epsilon: float) -> float:

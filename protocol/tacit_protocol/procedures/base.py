@@ -127,6 +127,9 @@ class Procedure(Protocol):
 
     methods: ClassVar[Mapping[str, frozenset[Family]]] = {}
     """The same of each value of its parameter ``method``, where they differ: a policy may name a method."""
+    divided_for: ClassVar[frozenset[Family] | None] = None
+    """Those of them that accounts are divided for where an owner states no division: None, all. A procedure
+    whose studies may ask for noise of another kind leaves it out here, so that nobody's share is halved."""
 
     Parameters: ClassVar[type[BaseModel]]
     Verdict: ClassVar[type[BaseVerdict]]
@@ -239,8 +242,17 @@ class Procedure(Protocol):
         """
         return {}
 
+    def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return parameters that suit these numbers of units, by owner, beyond ``new_defaults``.
+
+        They may ask for another kind of noise than accounts are divided for, so that they are stated where
+        there is no ledger, and by whoever planned a study.
+        """
+        return {}
+
     plans_two_rounds: ClassVar[bool] = False
     """Whether studies of it that have two rounds in the open can be planned."""
+
     pairwise: ClassVar[bool] = False
     """Whether its time grows with the square of the number of units."""
 

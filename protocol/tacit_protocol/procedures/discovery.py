@@ -7,7 +7,7 @@ the name of another, is left out, and :data:`LEFT_OUT` says why: it keeps no ser
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -88,11 +88,17 @@ _OTHERS, LEFT_OUT = discover(entry_points(group=GROUP), _BUILT_IN)
 PROCEDURES: dict[str, Procedure] = _BUILT_IN | _OTHERS
 
 
-def with_new_defaults(study: Study) -> Study:
-    """Return a study that is not signed yet with its procedure's ``new_defaults`` where it says nothing."""
+def with_new_defaults(study: Study, units: Mapping[str, int] | None = None) -> Study:
+    """Return a study that is not signed yet with its procedure's ``new_defaults`` where it says nothing.
+
+    With ``units``, by owner, also with what suits these numbers (``Procedure.fitting``).
+    """
     procedure = PROCEDURES.get(study.procedure)
     if procedure is None:
         return study
+    if units is not None:
+        fitting = procedure.fitting(study, units)
+        study = study.model_copy(update={"parameters": {**fitting, **study.parameters}})
     return study.model_copy(update={"parameters": {**procedure.new_defaults(study), **study.parameters}})
 
 

@@ -82,7 +82,7 @@ class Rules(StrictModel):
         found = frozenset(
             family
             for name, one in procedures.items()
-            for method, families in ((None, one.families), *one.methods.items())
+            for method, families in ((None, one.divided_for or one.families), *one.methods.items())
             if self.allows(name, one.origin, method)
             for family in families
         )

@@ -132,6 +132,12 @@ def misfits(form: str, shift: int = 0) -> set[str]:
             if drawn or release.cuts or name in {REJECTING, VOTES}:
                 continue
             away = np.subtract(vector.values, rows[sender].vectors[name].values) * 2.0**vector.exponent
+            if vector.noise == "k-norm":
+                # Its radius, common to all, has a gamma law with one degree more than there are coordinates.
+                standard = away / vector.scale / (len(away) + 1)
+                if np.abs(standard).max() > 4 or np.sqrt(np.mean(standard**2)) < 0.1:
+                    found.add(name)
+                continue
             laplace = vector.noise == "laplace"
             standard = away / vector.scale / (np.sqrt(2) if laplace else 1)
             spread = abs(np.mean(standard**2) - 1)

@@ -248,6 +248,8 @@ class CountPlan:
         summed = 1 if name == COUNTS else _summed(name)
         if len(vector.values) != self.grid.size:
             raise ReleaseError(f"vector {COUNTS} has not the shape that the study fixes")
+        if vector.noise == "k-norm":
+            raise ReleaseError(f"vector {COUNTS} has noise of another kind than counts have")
         return NoisyTable(vector.mean(1), release.units, (CellNoise(vector.noise, vector.scale, summed),))
 
     def reread(self, source: Study, release: Release) -> Release:

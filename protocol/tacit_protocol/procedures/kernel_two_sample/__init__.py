@@ -17,12 +17,17 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from tacit_protocol.domain import Table
-from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, AdditiveSums
+from tacit_protocol.features.additive import (
+    AdditiveFeatures,
+    AdditiveRelease,
+    AdditiveSums,
+    FewFeatures,
+    FewRelease,
+)
 from tacit_protocol.features.choice import effects_by_default
 from tacit_protocol.features.moments import DIAGONAL, MEAN, FeatureSums, MomentRelease, read_second_moment
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import check_layout, noise_scales, release_sums
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
@@ -44,6 +49,8 @@ from tacit_protocol.procedures.base import (
 from tacit_protocol.procedures.kernel_two_sample.release import (
     KernelTwoSampleParameters,
     TwoSamplePlan,
+    fitting_noise,
+    leaves_noise,
     plan_of,
     require_same_release,
 )
@@ -116,10 +123,10 @@ class PairComparison(Comparison):
 
     first: str
     second: str
-    squared_mmd: float
-    squared_mmd_unbiased: float
-    lower: float
-    upper: float
+    squared_mmd: float | None
+    squared_mmd_unbiased: float | None
+    lower: float | None
+    upper: float | None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -127,17 +134,17 @@ class PairComparison(Comparison):
         return self.first, self.second
 
     @property
-    def estimate(self) -> float:
-        """Their squared MMD."""
+    def estimate(self) -> float | None:
+        """Their squared MMD, where features tell one."""
         return self.squared_mmd
 
     @property
-    def interval(self) -> Interval:
+    def interval(self) -> Interval | None:
         """That of their squared MMD."""
-        return self.lower, self.upper
+        return interval_of(self.lower, self.upper)
 
     @property
-    def estimate_unbiased(self) -> float:
+    def estimate_unbiased(self) -> float | None:
         """Their squared MMD before it is cut at 0."""
         return self.squared_mmd_unbiased
 
@@ -277,6 +284,8 @@ ONE_POPULATION = Question(
 
 FEATURE_CHOICES: tuple[Mapping[str, Any], ...] = (
     {},
+    {"noise": "k-norm"},
+    {"noise": "k-norm", "resolution": 2},
     {"features": "columns"},
     *(
         {"features": "me", "n_features": count, "bandwidth": width}
@@ -292,7 +301,8 @@ class KernelTwoSample(Procedure):
 
     name: ClassVar[str] = "kernel_two_sample"
     title: ClassVar[str] = "Do the owners' records come from one population?"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+    divided_for: ClassVar[frozenset[Family] | None] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = KernelTwoSampleParameters
     Verdict: ClassVar[type[BaseVerdict]] = TwoSampleResult
     released: ClassVar[str] = "the mean of bounded features of its units"
@@ -302,9 +312,19 @@ class KernelTwoSample(Procedure):
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Return the effects that the study's features can tell."""
+        """Return the effects that the study's features can tell; K-norm noise where there is no delta."""
         given = study.parameters
+        if given.get("noise") == "k-norm":
+            return {}
+        if study.budget.delta_pico == 0 and leaves_noise(study):
+            declared = [owner.units for owner in study.owners if owner.units is not None]
+            known = len(declared) == len(study.owners)
+            return fitting_noise(study, min(declared)) if known else {"noise": "k-norm"}
         return effects_by_default(study.domain, str(given.get("features", "auto")), given.get("cycles"))
+
+    def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:
+        """Return the noise that suits these numbers of units, where the study leaves noise and features."""
+        return fitting_noise(study, min(units.values())) if leaves_noise(study) else {}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -347,13 +367,12 @@ class KernelTwoSample(Procedure):
     def privatise(self, study: Study, summary: FeatureSums | AdditiveSums, noise: NoiseSource) -> Release:
         """Add the noise that ``cost`` states, jointly, to the sums."""
         plan = plan_of(study)
-        vectors = release_sums(plan.parts(summary), plan.guarantee, noise)
+        vectors = plan.privatise(summary, noise)
         return Release(units=summary.units, guarantee=plan.guarantee, vectors=vectors)
 
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
-        plan = plan_of(study)
-        check_layout(release.vectors, release.guarantee, plan.layout(release.units), plan.guarantee)
+        plan_of(study).check(release.vectors, release.guarantee, release.units)
 
     def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
         """Return a release as it is, where it was made for the same columns, features and noise.
@@ -381,6 +400,22 @@ class KernelTwoSample(Procedure):
                 "the earlier mean has not one coordinate with Gaussian noise for each location"
             )
 
+    def asks(self, study: Study) -> tuple[str, ...]:
+        """Say which noise is asked for and why, where it is none on many features."""
+        plan = plan_of(study)
+        if not isinstance(plan.release, FewRelease):
+            return ()
+        why = "there is no delta" if study.budget.delta_pico == 0 else "so few numbers carry less noise so"
+        return (
+            f"releases {plan.release.numbers} numbers, few of each column and none of pairs, in "
+            f"noise of pure epsilon that fits them (k-norm): {why}",
+        )
+
+    def what_is_released(self, study: Study) -> str:
+        """Name few features, or many."""
+        few = isinstance(plan_of(study).release, FewRelease)
+        return "the mean of few bounded features of each column" if few else self.released
+
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         return two_sample_meaning(study, verdict)
@@ -393,6 +428,8 @@ class KernelTwoSample(Procedure):
         """Work out the null distribution again; simulations are the verdict's, or the first of them."""
         plan, statistic = plan_of(study), float(verdict["statistic"])
         features, owners = plan.release.features, len(verdict["units"])
+        if isinstance(features, FewFeatures):
+            return None
         if plan.form == "max" and isinstance(features, AdditiveFeatures):
             return max_null(features, owners, statistic, study.level)
         if plan.form == "asymptotic":
@@ -424,7 +461,7 @@ class KernelTwoSample(Procedure):
         )
         units = {name: releases[name].units for name in names}
         average = _average(pairs)
-        effects, summaries = _effects(plan, study, Samples.of_owners(names, evidence.means), overall)
+        effects, summaries = _effects(plan, study, _samples(plan, names, evidence), overall)
         return TwoSampleResult(
             method=_method(plan),
             **decided(study, overall.statistic, overall.pvalue),
@@ -447,31 +484,38 @@ def _effects(
 ) -> tuple[tuple[JointEffect, ...], tuple[Summary, ...]]:
     """Return the effects and summaries that a study states; none unless it asks for them."""
     features = plan.release.features
-    if plan.parameters.effects == "none" or not isinstance(features, AdditiveFeatures):
+    few = isinstance(features, FewFeatures)
+    if not isinstance(features, AdditiveFeatures) or (plan.parameters.effects == "none" and not few):
         return (), ()
     return effects_by_column(study.domain, features, samples, study.level, overall.groups)
 
 
+def _samples(plan: TwoSamplePlan, names: list[str], evidence: Evidence) -> Samples:
+    law = plan.release.body.law if isinstance(plan.release, FewRelease) else None
+    return Samples.of_owners(names, evidence.means, law)
+
+
 def _compared(names: list[str], found: PairFinding, level: float) -> PairComparison:
-    mmd = stated(found.mmd.squared_mmd, (found.mmd.lower, found.mmd.upper))
+    mmd = None if found.mmd is None else stated(found.mmd.squared_mmd, (found.mmd.lower, found.mmd.upper))
     return PairComparison(
         first=names[found.first],
         second=names[found.second],
         pvalue=found.pvalue,
         reject=found.pvalue <= level,
-        squared_mmd=mmd.value,
-        squared_mmd_unbiased=mmd.unbiased,
-        lower=mmd.lower,
-        upper=mmd.upper,
+        squared_mmd=None if mmd is None else mmd.value,
+        squared_mmd_unbiased=None if mmd is None else mmd.unbiased,
+        lower=None if mmd is None else mmd.lower,
+        upper=None if mmd is None else mmd.upper,
     )
 
 
 def _average(pairs: tuple[PairComparison, ...]) -> Stated | None:
     """Average over pairs of owners: of unbiased estimates, whose mean is unbiased too."""
-    if not pairs:
+    told = [(pair.squared_mmd_unbiased, pair.lower, pair.upper) for pair in pairs]
+    if not told or told[0][0] is None:
         return None
-    ends = float(np.mean([pair.lower for pair in pairs])), float(np.mean([pair.upper for pair in pairs]))
-    return stated(float(np.mean([pair.squared_mmd_unbiased for pair in pairs])), ends)
+    estimate, lower, upper = np.array(told, dtype=np.float64).mean(axis=0).tolist()
+    return stated(estimate, (lower, upper))
 
 
 def planned_test(plan: TwoSamplePlan, study: Study) -> TwoSampleTest:
@@ -517,9 +561,7 @@ def _second_moment(release: Release, dimension: int) -> npt.NDArray[np.float64]:
 
 def _detectable(plan: TwoSamplePlan, study: Study, units: tuple[int, int]) -> float:
     """Return the detectable difference between two owners, relative to the one that is called hopeless."""
-    # The mean comes first in every layout.
-    scale = next(iter(noise_scales(plan.layout(max(units)), plan.guarantee).values()))
-    noise = (scale / units[0], scale / units[1])
+    noise = (plan.mean_noise(units[0]), plan.mean_noise(units[1]))
     features = plan.release.features
     if not isinstance(features, AdditiveFeatures):
         return detectable_squared_mmd(noise, features.dimension, study.level) / features.norm**2
@@ -544,6 +586,8 @@ def _method(plan: TwoSamplePlan) -> str:
         "scf": "smooth characteristic features",
     }
     raw = ", P0's calibration" if plan.parameters.calibration == "paper" else ""
+    if isinstance(plan.release, FewRelease):
+        return "two-sample test: largest of few features of each column, K-norm noise in its null"
     return f"kernel two-sample test: {forms[plan.form]}, {features[plan.parameters.features]}{raw}"
 
 

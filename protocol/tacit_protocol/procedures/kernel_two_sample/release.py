@@ -3,13 +3,21 @@
 Two studies that fix the same release can share it: :func:`require_same_release`.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from tacit_protocol.features.additive import AdditiveRelease, AdditiveSums
+from tacit_protocol.features.additive import (
+    RESOLUTION_MAX,
+    AdditiveFeatures,
+    AdditiveRelease,
+    AdditiveSums,
+    FewFeatures,
+    FewRelease,
+)
 from tacit_protocol.features.choice import (
     FeatureParameters,
     acting_parameters,
@@ -21,10 +29,20 @@ from tacit_protocol.features.moments import FeatureSums, MomentRelease, MomentSh
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_mechanism import (
     SumPart,
+    check_layout,
     gaussian_guarantee,
     halved_guarantee,
+    noise_scales,
+    release_sums,
 )
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, Guarantee, NoisyVector
+from tacit_protocol.privacy.k_norm_mechanism import (
+    check_k_norm,
+    k_norm_guarantee,
+    k_norm_scale,
+    release_k_norm,
+)
+from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
     ReleaseError,
     StudyError,
@@ -51,7 +69,12 @@ OF_THE_TEST = frozenset({"statistic", "null", "regularisation", "replicates"})
 
 
 class KernelTwoSampleParameters(FeatureParameters):
-    """What a study of this procedure may choose; ``paper`` has P0's raw features and its bounds."""
+    """What a study of this procedure may choose; ``paper`` has P0's raw features and its bounds.
+
+    Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
+    """
+
+    added_fields: ClassVar[frozenset[str]] = FeatureParameters.added_fields | {"noise", "resolution"}
 
     features: Literal["auto", "columns", "me", "scf"] = Field(
         "auto",
@@ -77,6 +100,19 @@ class KernelTwoSampleParameters(FeatureParameters):
     replicates: Annotated[int, Field(ge=99, le=100_000)] = Field(
         REPLICATES_DEFAULT, description="Simulated nulls of the noise-aware form."
     )
+    noise: Literal["gaussian", "k-norm"] = Field(
+        "gaussian",
+        description=(
+            "gaussian, of many features, needs a delta; k-norm, of few of each column, costs epsilon alone."
+        ),
+    )
+    resolution: Annotated[int, Field(ge=0, le=RESOLUTION_MAX)] = Field(
+        0,
+        description=(
+            "Cycles of each numeric column under k-norm noise; 0 is one without squares, so that no standard "
+            "deviation is told."
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -87,6 +123,33 @@ class TwoSamplePlan:
     release: AdditiveRelease | MomentRelease
     form: Form
     guarantee: Guarantee
+
+    def privatise(self, sums: FeatureSums | AdditiveSums, noise: NoiseSource) -> dict[str, NoisyVector]:
+        """Add the noise that the guarantee states, jointly, to the sums."""
+        if isinstance(self.release, FewRelease) and isinstance(sums, AdditiveSums):
+            part = self.release.part(sums.units, sums)
+            return release_k_norm(part, self.release.body, self.guarantee, noise)
+        return release_sums(self.parts(sums), self.guarantee, noise)
+
+    def check(self, vectors: Mapping[str, NoisyVector], stated: Guarantee, units: int) -> None:
+        """Raise ReleaseError where vectors of so many units are not as the study fixes."""
+        if isinstance(self.release, FewRelease):
+            try:
+                part = self.release.part(units)
+            except ValueError as error:
+                raise ReleaseError(str(error)) from None
+            check_k_norm(vectors, stated, part, self.release.body, self.guarantee)
+        else:
+            check_layout(vectors, stated, self.layout(units), self.guarantee)
+
+    def mean_noise(self, units: int) -> float:
+        """Return the standard deviation of the noise on a coordinate of a mean over so many units."""
+        if isinstance(self.release, FewRelease):
+            bits = self.release.bits(units)
+            scale = k_norm_scale(self.release.body, bits, self.guarantee.budget.epsilon)
+            return float(np.ldexp(scale, -bits)) / units
+        # The mean comes first in every layout.
+        return next(iter(noise_scales(self.layout(units), self.guarantee).values())) / units
 
     def layout(self, units: int) -> tuple[SumPart, ...]:
         """Lay out the release of so many units, without values."""
@@ -111,15 +174,24 @@ def plan_of(study: Study) -> TwoSamplePlan:
     form = _form(parameters, len(study.owners))
     _refuse_idle_parameters(parameters, form)
     release = _release(study, parameters)
+    if isinstance(release, FewRelease) and release.numbers < 2:
+        raise StudyError("k-norm noise needs two numbers or more: list another level, or another column")
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
-    calibrate = halved_guarantee if parameters.calibration == "paper" else gaussian_guarantee
-    return TwoSamplePlan(parameters, release, form, calibrate(study.budget))
+    return TwoSamplePlan(parameters, release, form, _guarantee(parameters, study.budget))
+
+
+def _guarantee(parameters: KernelTwoSampleParameters, budget: Budget) -> Guarantee:
+    if parameters.noise == "k-norm":
+        return k_norm_guarantee(budget)
+    return halved_guarantee(budget) if parameters.calibration == "paper" else gaussian_guarantee(budget)
 
 
 def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:
     additive = parameters.features in ("auto", "columns")
     statistic, null = parameters.statistic, parameters.null
+    if parameters.noise == "k-norm" and not additive:
+        raise StudyError("k-norm noise is for the few features of columns: leave features at 'auto'")
     if additive:
         if parameters.calibration == "paper":
             raise StudyError("calibration 'paper' needs features 'me' or 'scf'")
@@ -148,13 +220,19 @@ def _refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -
         "mean_share": kernel and parameters.calibration == "tight",
         "regularisation": form in ("weighted", "asymptotic"),
         "replicates": form == "noise-aware",
+        "resolution": parameters.noise == "k-norm",
     }
+    if parameters.noise == "k-norm":
+        acting |= {"cycles": False, "pair_share": False}
     name = idle_parameter(parameters, acting)
     if name is not None:
         raise StudyError(f"parameter {name} has no effect with the other choices; leave it out")
 
 
 def _release(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveRelease | MomentRelease:
+    if parameters.noise == "k-norm":
+        levels = tuple(len(column.levels) for column in study.domain.categorical)
+        return FewRelease(FewFeatures(len(study.domain.numeric), levels, parameters.resolution))
     if parameters.features == "auto" or parameters.features == "columns":  # noqa: PLR1714 (narrows the type)
         pairs = parameters.features == "auto"
         return AdditiveRelease(additive_features(study.domain, parameters, pairs=pairs))
@@ -171,6 +249,59 @@ def _release(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveRel
     except ValueError as error:
         raise StudyError(str(error)) from None
     return MomentRelease(features, shares)
+
+
+SAMPLING = 0.25
+"""Standard deviation of a typical column's coordinate, as a part of its span, before division by sqrt n."""
+
+GAUSSIAN_FROM = (0.5, 1.4)
+"""Gaussian noise is taken from where it is so many times sampling's standard deviation: in studies of one
+column, which gain finer features, and of several, which gain pairs of columns that few features lack."""
+
+FINER_FROM = 0.5
+"""K-norm noise buys more features as long as it stays below this part of sampling's standard deviation."""
+
+
+def leaves_noise(study: Study) -> bool:
+    """Say whether a study leaves it open what is released: noise and features."""
+    return not set(study.parameters) - OF_THE_TEST - {"effects"}
+
+
+def fitting_noise(study: Study, units: int) -> dict[str, str | int]:
+    """Return the noise, and its resolution, that suit a study of so many units an owner, as parameters.
+
+    From public numbers alone: units, budget, columns and their kinds. Nothing where it is Gaussian noise with
+    the many features of auto. The noise that counts is that on a coordinate, as a part of its span.
+    """
+    sampling = SAMPLING / np.sqrt(units)
+    numeric = len(study.domain.numeric)
+    levels = tuple(len(column.levels) for column in study.domain.categorical)
+    gaussian = np.inf
+    if study.budget.delta_pico:
+        many = {"effects": "units"} if numeric else {"effects": "shares"}
+        gaussian = _relative_noise(study.model_copy(update={"parameters": many}), units)
+        if gaussian <= GAUSSIAN_FROM[numeric + len(levels) > 1] * sampling:
+            return {}
+    chosen: dict[str, str | int] = {}
+    for resolution in range(RESOLUTION_MAX + 1 if numeric else 1):
+        parameters: dict[str, str | int] = {"noise": "k-norm", "resolution": resolution}
+        if resolution == 0:
+            del parameters["resolution"]
+        few = _relative_noise(study.model_copy(update={"parameters": parameters}), units)
+        if few < gaussian and (not chosen or few <= FINER_FROM * sampling):
+            chosen = parameters
+    return chosen
+
+
+def _relative_noise(study: Study, units: int) -> float:
+    """Return the noise on the columns' foremost coordinates, as a part of their spans: the largest."""
+    plan = plan_of(study)
+    features = plan.release.features
+    if not isinstance(features, AdditiveFeatures):
+        raise TypeError("only features of columns have coordinates with spans")
+    span = {"P1": 2.0, "category": 1.0}
+    spans = [span[c.part] * c.scale for c in features.column_wise.coordinates if c.part in span]
+    return plan.mean_noise(units) / min(spans)
 
 
 def require_same_release(study: Study, source: Study) -> None:

@@ -18,12 +18,18 @@ import numpy as np
 from scipy.special import chdtrc, chdtri, chndtr, ndtr, ndtri
 
 from tacit_protocol.domain import Domain
-from tacit_protocol.features.additive import AdditiveFeatures
+from tacit_protocol.features.additive import AdditiveFeatures, FewFeatures
 from tacit_protocol.features.mean_embedding import RawMeanEmbedding, WhitenedMeanEmbedding, decode_locations
 from tacit_protocol.numerics.inference import PVALUE_MIN, holm
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
 from tacit_protocol.procedures.means.effects import OWNERS_COMPARED_MAX, squared_lengths
-from tacit_protocol.procedures.means.max_form import Family, GroupResult, additive_variances, max_test
+from tacit_protocol.procedures.means.max_form import (
+    Family,
+    GroupResult,
+    additive_variances,
+    few_test,
+    max_test,
+)
 from tacit_protocol.procedures.means.private_means import (
     RARE_UNITS,
     FloatVector,
@@ -150,12 +156,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class PairFinding:
-    """Two owners compared: p-value adjusted for all pairs (Holm), and the squared MMD between them."""
+    """Two owners compared: p-value adjusted for all pairs (Holm), and the squared MMD between them.
+
+    Few features are no kernel of the records, so that they tell no MMD.
+    """
 
     first: int
     second: int
     pvalue: float
-    mmd: MmdEstimate
+    mmd: MmdEstimate | None
 
 
 @dataclass(frozen=True)
@@ -184,6 +193,9 @@ class TwoSampleTest:
             if self.features is None:
                 raise TypeError("the max form needs additive features")
             variances = additive_variances(self.features, evidence.means)
+            if isinstance(self.features, FewFeatures):
+                law = self.features.few.body.law
+                return Finding(*few_test(evidence.means, variances, self.families[0], law))
             return Finding(*max_test(evidence.means, variances, self.families))
         if evidence.second_moments is None or evidence.second_noise is None:
             raise TypeError("this form needs second moments")
@@ -218,8 +230,11 @@ class TwoSampleTest:
             if progress is not None:
                 progress((number + 1) / len(pairs))
         adjusted = holm(np.array(findings))
+        kernel = not isinstance(self.features, FewFeatures)
         return tuple(
-            PairFinding(a, b, float(p), self.estimate(evidence.select((a, b)), confidence))
+            PairFinding(
+                a, b, float(p), self.estimate(evidence.select((a, b)), confidence) if kernel else None
+            )
             for (a, b), p in zip(pairs, adjusted, strict=True)
         )
 

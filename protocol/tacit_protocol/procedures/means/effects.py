@@ -18,15 +18,16 @@ docs/mathematics/kernel-two-sample.md.
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 
 import numpy as np
 from scipy.special import ndtri
 
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
-from tacit_protocol.features.additive import AdditiveFeatures
+from tacit_protocol.features.additive import AdditiveFeatures, FewFeatures
 from tacit_protocol.numerics.inference import Effects, Estimated, estimated, root_intervals, spread_difference
+from tacit_protocol.privacy.k_norm_mechanism import KNormLaw
 from tacit_protocol.procedures.means.max_form import GroupResult
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatMatrix, FloatVector, PrivateMeans
 from tacit_protocol.verdicts.effects import JointEffect, Summary
@@ -132,28 +133,40 @@ def squared_lengths(features: AdditiveFeatures, means: FloatMatrix) -> FloatVect
 class Samples:
     """Samples by name: noisy means of additive features (k, J), units (k,), and their noise's covariance.
 
-    ``noise`` (k, k) is that of one coordinate of the means, alike of all.
+    ``noise`` (k, k) is that of one coordinate of the means, alike of all. ``law`` is that of K-norm noise,
+    whose tails are heavier than normal ones; ``widened`` is by what intervals count its variance.
     """
 
     names: tuple[str, ...]
     means: FloatMatrix
     units: FloatVector
     noise: FloatMatrix
+    law: KNormLaw | None = None
+    widened: float = 1.0
 
     @classmethod
-    def of_owners(cls, names: Sequence[str], means: PrivateMeans) -> "Samples":
+    def of_owners(cls, names: Sequence[str], means: PrivateMeans, law: KNormLaw | None = None) -> "Samples":
         """Take the means of owners, who add independent noise."""
-        return cls(tuple(names), means.means, means.units, np.diag(means.noise**2))
+        return cls(tuple(names), means.means, means.units, np.diag(means.noise**2), law)
+
+    def at(self, level: float) -> "Samples":
+        """Return the samples for normal intervals of that level."""
+        return self if self.law is None else replace(self, widened=self.law.widening(level))
 
 
 @dataclass(frozen=True)
 class Numbers:
-    """A numeric column of k samples: raw means of P1, P2 and waves, (k, 2 + 2 cycles), with their noise."""
+    """A numeric column of k samples: raw means of P1, P2 and waves, (k, 2 + 2 cycles), with their noise.
+
+    ``noise`` (k, k) is that of P1, and ``squares`` times it that of P2; ``widened`` is the samples'.
+    """
 
     cycles: tuple[float, ...]
     raw: FloatMatrix
     units: FloatVector
     noise: FloatMatrix
+    squares: float = 1.0
+    widened: float = 1.0
 
     @cached_property
     def means(self) -> FloatVector:
@@ -173,13 +186,16 @@ class Numbers:
     @cached_property
     def mean_covariance(self) -> FloatMatrix:
         """The covariance of the means, (k, k)."""
-        return self.noise + np.diag((self.spreads + RARE_UNITS / self.units) / self.units)
+        return self.widened * self.noise + np.diag((self.spreads + RARE_UNITS / self.units) / self.units)
 
     @cached_property
     def variance_covariance(self) -> FloatMatrix:
         """The covariance of the variances, (k, k)."""
-        noise = self.noise * (4 / 9 + 4 * np.outer(self.means, self.means)) + 2 * self.noise**2
-        return noise + np.diag((self._squares_spreads() + RARE_UNITS / self.units) / self.units)
+        outer = np.outer(self.means, self.means)
+        noise = self.noise * (4 / 9 * self.squares + 4 * outer) + 2 * self.noise**2
+        return self.widened * noise + np.diag(
+            (self._squares_spreads() + RARE_UNITS / self.units) / self.units
+        )
 
     def _squares_spreads(self) -> FloatVector:
         """Estimate the variances of (t - m)^2, within what they can be."""
@@ -205,12 +221,17 @@ class Numbers:
             return float(coefficients[0] + coefficients[1:] @ raw)
         return float(likely_density(columns, raw, guess, noise) @ target)
 
-    def between(self, first: int, second: int) -> dict[str, Callable[[float], Estimated]]:
-        """Return the effects of two samples by kind, each at a level; in half ranges of the column."""
+    def mean_difference(self, first: int, second: int) -> dict[str, Callable[[float], Estimated]]:
+        """Return the difference of two samples' means, at a level; in half ranges of the column."""
         pair = [first, second]
         covariance = self.mean_covariance[np.ix_(pair, pair)]
         moved = float(covariance[0, 0] + covariance[1, 1] - 2 * covariance[0, 1])
         mean = Effects.single(float(self.raw[first, 0] - self.raw[second, 0]), 1.0, (moved, 0.0, 0.0))
+        return {"mean difference": lambda level: estimated(mean, level, "mean difference", 2.0)}
+
+    def between(self, first: int, second: int) -> dict[str, Callable[[float], Estimated]]:
+        """Return the effects of two samples by kind, each at a level; in half ranges of the column."""
+        pair = [first, second]
         one, other = self.variances[pair].tolist()
         errors = self.variance_covariance[np.ix_(pair, pair)]
         ratio = Effects.single(
@@ -222,11 +243,26 @@ class Numbers:
             value, lower, upper = (min(1.0, max(-1.0, end)) for end in ends)
             return Estimated(value, None if lower <= -1 else lower, None if upper >= 1 else upper)
 
-        return {
-            "mean difference": lambda level: estimated(mean, level, "mean difference", 2.0),
+        return self.mean_difference(first, second) | {
             "standard deviation difference": spread,
             "standard deviation ratio": lambda level: estimated(ratio, level, "standard deviation ratio"),
         }
+
+
+class Means(Numbers):
+    """A numeric column of k samples of which raw means of P1 and of waves are known, no squares.
+
+    That of t^2 is bounded from above by one cycle's cosine: (1 - cos pi t)/2 is never less.
+    """
+
+    @cached_property
+    def spreads(self) -> FloatVector:
+        """Upper bounds of the variances of t, (k,), but for noise on the cosine."""
+        return np.clip((1 + self.raw[:, 1]) / 2 - self.means**2 + np.diag(self.noise), 0.0, 1 - self.means**2)
+
+    def between(self, first: int, second: int) -> dict[str, Callable[[float], Estimated]]:
+        """Return the difference of two samples' means."""
+        return self.mean_difference(first, second)
 
 
 @dataclass(frozen=True)
@@ -236,12 +272,14 @@ class Shares:
     shares: FloatVector
     units: FloatVector
     noise: FloatMatrix
+    widened: float = 1.0
 
     @cached_property
     def covariance(self) -> FloatMatrix:
         """The covariance of the shares, (k, k)."""
         likely = np.clip(self.shares, 0.0, 1.0)
-        return self.noise + np.diag((likely * (1 - likely) + RARE_UNITS / self.units) / self.units)
+        rare = RARE_UNITS / self.units
+        return self.widened * self.noise + np.diag((likely * (1 - likely) + rare) / self.units)
 
     def between(self, first: int, second: int) -> dict[str, Callable[[float], Estimated]]:
         """Return the effects of two samples by kind, each at a level."""
@@ -328,12 +366,16 @@ class Part:
                 yield told(owner, "share", ends, "share of units")
             return
         errors = np.sqrt(np.diag(self.found.mean_covariance))
-        spreads = root_intervals(self.found.variances, np.diag(self.found.variance_covariance), level)
+        spreads: Sequence[tuple[float, float, float] | None] = [None] * len(names)
+        if not isinstance(self.found, Means):
+            own = np.diag(self.found.variance_covariance)
+            spreads = root_intervals(self.found.variances, own, level)
         unit = f"units of {self.column}"
         for owner, mean, error, spread in zip(names, self.found.means, errors, spreads, strict=True):
             ends = np.clip([mean, mean - z * error, mean + z * error], -1.0, 1.0)
             yield told(owner, "mean", low + half * (1 + ends), unit)
-            yield told(owner, "standard deviation", half * np.array(spread), unit)
+            if spread is not None:
+                yield told(owner, "standard deviation", half * np.array(spread), unit)
 
 
 def parts_of(domain: Domain, features: AdditiveFeatures, samples: Samples) -> dict[int, list[Part]]:
@@ -346,12 +388,19 @@ def parts_of(domain: Domain, features: AdditiveFeatures, samples: Samples) -> di
         noise = samples.noise / scales[start] ** 2
         if isinstance(column, NumericColumn):
             if features.choice.moments:
-                numbers = Numbers(features.choice.cycles, raw, samples.units, noise)
-                found[place] = [Part(column.name, None, numbers, (column.lower, column.upper))]
+                squares = (scales[start] / scales[start + 1]) ** 2
+                numbers = Numbers(
+                    features.choice.cycles, raw, samples.units, noise, float(squares), samples.widened
+                )
+            elif isinstance(features, FewFeatures):
+                numbers = Means(features.choice.cycles, raw, samples.units, noise, widened=samples.widened)
+            else:
+                continue
+            found[place] = [Part(column.name, None, numbers, (column.lower, column.upper))]
         elif isinstance(column, CategoricalColumn):
             first = int(len(column.levels) == 2)
             found[place] = [
-                Part(column.name, name, Shares(raw[:, at], samples.units, noise), (0.0, 1.0))
+                Part(column.name, name, Shares(raw[:, at], samples.units, noise, samples.widened), (0.0, 1.0))
                 for at, name in list(enumerate(column.levels))[first:]
             ]
     return found
@@ -369,15 +418,21 @@ def effects_by_column(
     ``groups`` are the columns' p-values: the smallest come first. The simultaneous intervals share the level
     out over all effects, stated or not (Bonferroni).
     """
-    parts, names = parts_of(domain, features, samples), samples.names
+    names = samples.names
     tested = sorted((own for own in groups if own.family == "column"), key=lambda own: own.pvalue)
-    ordered = [part for own in tested for part in parts.get(int(own.name), ())]
+
+    def in_order(samples: Samples) -> list[Part]:
+        parts = parts_of(domain, features, samples)
+        return [part for own in tested for part in parts.get(int(own.name), ())]
+
+    ordered = in_order(samples.at(level))
     pairs = list(itertools.combinations(range(len(names)), 2)) if len(names) <= OWNERS_COMPARED_MAX else []
-    compared = [(part, pair) for part in ordered for pair in pairs][:COMPARISONS_MAX]
-    levels = (level, level / max(1, KINDS * len(ordered) * len(pairs)))
+    joint = level / max(1, KINDS * len(ordered) * len(pairs))
+    together = ordered if samples.law is None else in_order(samples.at(joint))
+    compared = [(parts, pair) for parts in zip(ordered, together, strict=True) for pair in pairs]
     effects = tuple(
-        part.effect(kind, (names[a], names[b]), *(at(each) for each in levels))
-        for part, (a, b) in compared
+        part.effect(kind, (names[a], names[b]), at(level), wider.found.between(a, b)[kind](joint))
+        for (part, wider), (a, b) in compared[:COMPARISONS_MAX]
         for kind, at in part.found.between(a, b).items()
     )
     told = ordered[: max(1, SUMMARIES_MAX // len(names))]

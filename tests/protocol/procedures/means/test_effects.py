@@ -202,7 +202,7 @@ SHARE_NOISE = "self.noise + np.diag((likely"
     ("right", "wrong", "law", "kind"),
     [
         (MEAN_NOISE, f"0 * {MEAN_NOISE}", "normal", NUMERIC[0]),
-        ("self.noise * (4 / 9 +", "self.noise * (1 / 9 +", "normal", NUMERIC[1]),
+        ("self.noise * (4 / 9 *", "self.noise * (1 / 9 *", "normal", NUMERIC[1]),
         (SHARE_NOISE, f"0.2 * {SHARE_NOISE}", "level of .4", CATEGORICAL[0]),
         ("(v, -2 * c, w)", "(v / 9, -2 * c, w / 9)", "level of .4", CATEGORICAL[1]),
         ("Effects.single(p * (1 - q) + c", "Effects.single(p + c", "level of .4", CATEGORICAL[2]),
