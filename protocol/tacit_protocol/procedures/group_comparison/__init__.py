@@ -258,6 +258,7 @@ class GroupComparison(BesideAnswers):
     name: ClassVar[str] = "group_comparison"
     title: ClassVar[str] = "Do groups differ in numbers and categories, within every owner?"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+    divided_for: ClassVar[frozenset[Family] | None] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = GroupComparisonParameters
     Verdict: ClassVar[type[BaseVerdict]] = GroupComparisonResult
     RelayedVerdict: ClassVar[type[BaseVerdict]] = AnsweredGroupsResult
