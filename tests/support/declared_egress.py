@@ -432,7 +432,7 @@ REQUESTS: Mapping[str, str] = {
 
 
 def verdicts_of(procedure: Procedure) -> list[type[BaseVerdict]]:
-    """Return what a procedure's verdicts may be: ``Verdict``, and all that its module names, but for bases."""
+    """Return what a procedure's verdicts may be: ``Verdict``, and all its module names but bases."""
     named = vars(sys.modules[type(procedure).__module__]).values()
     found = [one for one in named if isinstance(one, type) and issubclass(one, BaseVerdict)]
     bases = {base for one in found for base in one.__mro__[1:]}
