@@ -580,7 +580,7 @@ class AggregatedTest(Procedure):
             study,
             verdict,
             f"Within owners, {plan.says(verdict.get('direction'))}",
-            f"The {plan.test.words} of {of}, within owners, showed nothing",
+            f"No {plan.test.shows} was shown by the {plan.test.words} of {of}, within owners",
         )
 
     def works(self, study: Study) -> tuple[Work, ...]:
