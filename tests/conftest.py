@@ -4,6 +4,7 @@ import fcntl
 import gc
 import os
 import signal
+import sys
 import tempfile
 import uuid
 import warnings
@@ -35,6 +36,27 @@ settings.load_profile("tacit")
 # Imports and collection make 200 000 objects that live as long as the process. Looking for garbage among
 # them, over and over, took a fifth of a test's processor time.
 gc.set_threshold(50_000, 20, 50)
+
+
+def forget_plans() -> None:
+    """Drop every plan of a study that is kept: a test that changes the code must not read one of before."""
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tacit_protocol.procedures"):
+            for found in vars(module).values():
+                forget = getattr(found, "forget", None)
+                if callable(forget) and callable(found):
+                    forget()
+
+
+@pytest.fixture(autouse=True)
+def plans_of_the_code_as_it_is(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let planted mistakes be seen, and be gone afterwards."""
+    if "monkeypatch" not in request.fixturenames:
+        yield
+        return
+    forget_plans()
+    yield
+    forget_plans()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -118,9 +118,14 @@ def procedures() -> Iterator[str]:
     yield "| procedure | parameters | `result` |"
     yield "|---|---|---|"
     for name, procedure in PROCEDURES.items():
-        result = listed(procedure.Verdict)
-        if isinstance(procedure, RelayedProcedure):
-            result += "; of a study between two owners: " + listed(procedure.RelayedVerdict)
+        result, told = listed(procedure.Verdict), set(procedure.Verdict.model_fields)
+        relayed = procedure.RelayedVerdict if isinstance(procedure, RelayedProcedure) else procedure.Verdict
+        if relayed is not procedure.Verdict:
+            result += "; of a study between two owners: " + listed(relayed)
+        told |= set(relayed.model_fields)
+        for other in egress.verdicts_of(procedure):
+            if not set(other.model_fields) <= told:
+                result += f"; as `{other.__name__}`: " + listed(other)
         yield cell_row(f"[`{name}`](releases/{name}.md)", listed(procedure.Parameters), result)
 
 
@@ -163,7 +168,10 @@ def answer(exchange: Exchange) -> str:
     """Return what a route answers, in a cell."""
     forms: tuple[tuple[Mapping[str, Egress], str], ...] = (
         (egress.ENVELOPE, "an envelope"),
-        (egress.PACKAGE, "a sealed release's package; of a release in the open, its envelope"),
+        (
+            {**egress.ENVELOPE, **egress.PACKAGE},
+            "a sealed release's package; of a release in the open, its envelope",
+        ),
         (egress.TRANSCRIPT, "the transcript"),
     )
     parts = [text for fields, text in forms if exchange.answer == fields]

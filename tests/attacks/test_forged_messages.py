@@ -45,6 +45,16 @@ CONSTANT_TEXTS = {
 }
 """Everything that a receiver says of a forged envelope."""
 
+PARSERS = [
+    (intake_module, "read_study"),
+    (agent_module, "decode"),
+    (answers_module, "decode"),
+    (relay_module, "decode"),
+    (studies_module, "decode"),
+    (studies_module, "read_study"),
+]
+"""What parses payloads, by the name that each receiver calls it."""
+
 NO_SIGNER = Signer(PrivateKey.generate(), "tacit")
 
 UNKNOWN_ANALYST = "the policy does not list this analyst's key"
@@ -58,8 +68,8 @@ def payloads_are_not_parsed(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Non
         raise AssertionError("a payload was parsed before its signature was checked")
 
     def forbid() -> None:
-        for module in (intake_module, agent_module, answers_module, relay_module, studies_module):
-            monkeypatch.setattr(module, "decode", parsed)
+        for module, parser in PARSERS:
+            monkeypatch.setattr(module, parser, parsed)
 
     return forbid
 
@@ -256,6 +266,10 @@ def test_a_study_tampered_in_any_field_is_refused_before_it_is_parsed_and_before
         unit_column="who",
         unit_rows="one",
         procedure_origin="sign-test 1.0.2",
+        purpose="Dose finding",
+        contact="Ada",
+        approval_number="EC 12/3",
+        data_use="DUO:0000042",
     )
     places = {place.partition(" ")[0] for place, _ in tampered_studies(study)}
     for field in Study.model_fields:

@@ -177,6 +177,7 @@ def calls(at: Federation) -> dict[str, list[str]]:
         "agent enrol": ["--invitation", "x" * 20, "--config", str(at.agent)],
         "study create": [str(draft), *party],
         "study list": party,
+        "study data-sets": party,
         "study show": released,
         "study watch": [*released, "--timeout-s", "0"],
         "study cancel": released,

@@ -9,7 +9,7 @@ from audited_procedures import CASES
 from long_runs import LONG
 from mechanism_cases import MECHANISMS, NO_SAMPLER, TooNarrow
 from noise_law import DRAWS_MIN, LEVEL, variance, wrong_in, wrong_in_counts
-from release_audit import Floats, Recorder, ReleaseCase, release
+from release_audit import Floats, Recorder, ReleaseCase, release, summarise
 
 from tacit_protocol.privacy import noise as source
 from tacit_protocol.privacy.guarantee import MechanismEvent
@@ -28,9 +28,9 @@ NUMBERS_MIN = 1 if LONG else 60
 
 
 def _shows_noise(case: ReleaseCase) -> bool:
-    """Decisions and choices do not; other files audit theirs. Only a release of one number may be one."""
-    numbers = procedure_named(case.study.procedure).numbers_released(case.study)
-    return numbers > 1 or bool(release(case.study, case.neighbours(0)[0]).vectors)
+    """Decisions and choices do not; other files audit theirs. Nor do counts between cuts drawn anew."""
+    exact = release(case.study, case.neighbours(0)[0])
+    return bool(exact.vectors) and not exact.cuts
 
 
 LARGE = [
@@ -132,7 +132,7 @@ def noise_of(case: ReleaseCase, noise: NoiseSource) -> dict[tuple[str, str], Flo
     """
     procedure, table = procedure_named(case.study.procedure), case.neighbours(0)[0]
     exact = release(case.study, table)
-    summary = procedure.summarise(case.study, table)
+    summary = summarise(case.study, table)
     numbers: dict[str, int] = {}
     for vector in exact.vectors.values():
         numbers[vector.noise] = numbers.get(vector.noise, 0) + len(vector.values)

@@ -18,7 +18,7 @@ import declared_egress as egress
 import jwt
 import numpy as np
 import pytest
-from declared_egress import ROUTES, Fields, Service, declared, paths_in
+from declared_egress import ROUTES, Fields, Service, declared, paths_in, verdicts_of
 from recording_proxy import Recorded, Recording, recording_proxy
 
 from tacit.client.agent import AgentClient, finding_result
@@ -33,17 +33,13 @@ from tacit.setup.processes import free_ports
 from tacit.studies.draft import StudyDraft
 from tacit_protocol.messages.problems import MEDIA_TYPE
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.relay import RelayedProcedure
 from tacit_protocol.signing import CLAIMS, RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE, certify
 
 pytestmark = pytest.mark.long
 
 UNITS = 300
 COLUMN: dict[str, Any] = {"kind": "numeric", "name": "x", "lower": 0, "upper": 1}
-VERDICTS = [
-    *(procedure.Verdict for procedure in PROCEDURES.values()),
-    *(found.RelayedVerdict for found in PROCEDURES.values() if isinstance(found, RelayedProcedure)),
-]
+VERDICTS = [verdict for procedure in PROCEDURES.values() for verdict in verdicts_of(procedure)]
 GROUP: dict[str, Any] = {"kind": "categorical", "name": "g", "levels": ["a", "b"]}
 ALL = ("*",)
 
@@ -319,7 +315,7 @@ def test_something_of_every_kind_was_seen(seen: list[Seen]) -> None:
             kinds.add(envelope["payloadType"])
             if envelope["payloadType"] == RELEASE_TYPE:
                 releases.append(json.loads(base64.b64decode(envelope["payload"]))["release"])
-    types = {"release", "sealed-release", "receipt", "decline", "catalogue"}
+    types = {"release", "sealed-release", "receipt", "acceptance", "decline", "catalogue"}
     assert kinds == {f"application/vnd.tacit.{name}.v1+json" for name in types}
     assert {vector["noise"] for one in releases for vector in one["vectors"].values()} == {
         "gaussian",

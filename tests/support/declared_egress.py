@@ -5,6 +5,7 @@ them, requests, answers, headers and tokens, is declared here, route by route. `
 written from both, and the tests hold every route, and every message of a running federation, against them.
 """
 
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -25,6 +26,7 @@ from tacit_protocol.messages.study import (
     Transcript,
     VerdictMessage,
 )
+from tacit_protocol.procedures.base import BaseVerdict, Procedure
 from tacit_protocol.signing import (
     ACCEPTANCE_TYPE,
     ALIGNMENT_TYPE,
@@ -228,7 +230,9 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
         ),
     ),
     "PUT /v1/studies/{digest}/releases/{owner}": Exchange("the sender", _STORED, {**ENVELOPE, **PACKAGE}),
-    "GET /v1/studies/{digest}/sealed/{owner}": Exchange("the receiver that the study names alone", PACKAGE),
+    "GET /v1/studies/{digest}/sealed/{owner}": Exchange(
+        "the receiver that the study names alone", {**ENVELOPE, **PACKAGE}
+    ),
     "PUT /v1/studies/{digest}/declines/{owner}": Exchange("the sender", _STORED, ENVELOPE),
     "PUT /v1/studies/{digest}/acceptances/{owner}": Exchange("the receiver", _STORED, ENVELOPE),
     "GET /v1/studies/{digest}/acceptances/{owner}": Exchange(
@@ -425,6 +429,15 @@ REQUESTS: Mapping[str, str] = {
     "GET /v1/studies/{digest}/verdict": "nothing",
 }
 """All that an agent or a curator asks a tester, and what it sends with it, beside headers and token."""
+
+
+def verdicts_of(procedure: Procedure) -> list[type[BaseVerdict]]:
+    """Return what a procedure's verdicts may be: ``Verdict``, and all its module names but bases."""
+    named = vars(sys.modules[type(procedure).__module__]).values()
+    found = [one for one in named if isinstance(one, type) and issubclass(one, BaseVerdict)]
+    bases = {base for one in found for base in one.__mro__[1:]}
+    return list(dict.fromkeys([procedure.Verdict, *(one for one in found if one not in bases)]))
+
 
 Step = str
 """One step of a path: a member's name, or ``[]`` for any item of a list."""

@@ -392,7 +392,8 @@ def _income_and_education(alignment: str) -> Question:
         "income",
         "distance correlation of two owners",
         "Does income (the tax office knows it) depend on schooling (a register does)?",
-        draft | {"unit_column": PERSON, "alignment": alignment},
+        # The sketch of the paper's kind, in Gaussian noise like the registers' other study.
+        draft | {"unit_column": PERSON, "alignment": alignment, "parameters": {"method": "sketch"}},
         _correlated,
     )
 

@@ -594,7 +594,8 @@ def planned_once(
     every verifier each work it out for themselves, from the bytes that were signed, as none of them takes
     another's word for it: once a party, since :func:`~tacit_protocol.messages.study.read_study` makes one
     object of the same bytes. ``plan`` depends on the study alone; what else it is given follows from the
-    study. A study that has no plan raises its error each time.
+    study. A study that has no plan raises its error each time. ``forget()`` of what is returned drops what is
+    kept, for tests that change the code.
     """
     kept = lru_cache(PLANS_KEPT)(lambda asked: asked.plan(asked.study))
 
@@ -603,6 +604,7 @@ def planned_once(
         found: PlanT = kept(_Asked(study, lambda study: plan(study, *args, **options)))
         return found
 
+    asked_once.forget = kept.cache_clear  # type: ignore[attr-defined]
     return asked_once
 
 

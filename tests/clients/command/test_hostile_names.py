@@ -31,10 +31,11 @@ from tacit.command import app as app_module
 from tacit.command.connect import become
 from tacit.setup.configuration import toml_value
 from tacit.setup.keys import load_key
+from tacit_protocol.messages.catalogue import CatalogueMessage, PublishedDataSet
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.problems import problem_document
 from tacit_protocol.messages.study import Party, Study, VerdictMessage
-from tacit_protocol.signing import STUDY_TYPE, VERDICT_TYPE, sign_envelope
+from tacit_protocol.signing import CATALOGUE_TYPE, STUDY_TYPE, VERDICT_TYPE, PrivateKey, sign_envelope
 from tacit_protocol.terminal import printable
 
 Run = Callable[..., tuple[int, str, str]]
@@ -156,6 +157,18 @@ class HostileService:
         )
         self.verdict = sign_envelope(encode(verdict), VERDICT_TYPE, self.tester)
         self.transcript = signed_transcript(result, title=NAME.strip() + "?")
+        self.owner = PrivateKey.generate()
+        published = PublishedDataSet(
+            name="p", about=NAME, other_columns=(NAME[:100],), measures={NAME[:100]: NAME[:50]}
+        )
+        catalogue = CatalogueMessage(
+            owner="n",
+            tester=self.tester.public_hex,
+            version=1,
+            data_sets=(published,),
+            procedures=(NAME[:60],),
+        )
+        self.catalogue = sign_envelope(encode(catalogue), CATALOGUE_TYPE, self.owner)
         self.refuses = False
         self.text = LONG
         self.asked: list[str] = []
@@ -172,6 +185,8 @@ class HostileService:
         exact = {"envelope": self.envelope, "verdict": self.verdict, "transcript": self.transcript}
         if last in exact:
             return HttpResponse(200, {}, exact[last])
+        if "/catalogue/" in request.path:
+            return HttpResponse(200, {}, self.catalogue)
         return _json(200, self._answer(request, last))
 
     def _answer(self, request: HttpRequest, last: str) -> dict[str, Any]:
@@ -179,8 +194,13 @@ class HostileService:
         match request.method, last:
             case "GET", "owners" | "invitations" | "data-sets" | "studies" | "ledger":
                 return {"items": [item], "next": None}
+            case "GET", "catalogue":
+                return {
+                    "items": [{"owner": "n", "version": 1}, {"owner": self.text, "version": 1}],
+                    "next": None,
+                }
             case "GET", "parties":
-                known = {"ann": (self.analyst.public_hex, "analyst"), "n": ("1" * 64, "owner")}
+                known = {"ann": (self.analyst.public_hex, "analyst"), "n": (self.owner.public_hex, "owner")}
                 known["s"] = ("2" * 64, "owner")
                 named = [{"name": n, "key": k, "role": r} for n, (k, r) in known.items()]
                 return {"items": [item, *named], "next": None}
@@ -299,7 +319,7 @@ SHOWN: dict[str, list[str]] = {
     "study transcript": ["DIGEST", "--output", f"{MARK}\x1b[2J.json", *PARTY],
     "study create": ["draft.toml", "--dry-run", *PARTY],
     **{key: ["DIGEST", *PARTY] for key in ("study show", "study watch", "study cancel")},
-    **dict.fromkeys(("study list", "party list", "party login"), PARTY),
+    **dict.fromkeys(("study list", "study data-sets", "party list", "party login"), PARTY),
     **dict.fromkeys(("party invitations", "tester login"), TESTER),
     **dict.fromkeys(("curator invitations", "curator owners", "curator status", "curator login"), CURATOR),
     **dict.fromkeys(

@@ -87,7 +87,7 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     ((*CURVE, "--picture", "p.png"), "ends in .svg"),
     ((*IDENTITY, "--alpha", "nan"), "alpha must lie"),
     ((*CHOICE, "--candidate", DEEP), "write JSON"),
-    (("plan", "power", "nope", "--n", "300"), "procedure must be one of association, curated"),
+    (("plan", "power", "nope", "--n", "300"), "procedure must be one of aggregated_test, association"),
     (("release", "show", "loop"), "cannot read loop"),
     (("release", "show", "x" * 5000), "File name too long"),
     (("release", "show", "forged.json"), "does not hold"),

@@ -42,6 +42,7 @@ DECISION: dict[str, Any] = {
     "warnings": ["few units"],
 }
 AGE = Domain(columns=(NumericColumn(name="age", lower=0, upper=120),))
+BOTH = Domain(columns=(*AGE.columns, NumericColumn(name="weight", lower=0, upper=200)))
 
 
 def result(procedure: str, verdict: dict[str, Any]) -> Result:
@@ -49,7 +50,8 @@ def result(procedure: str, verdict: dict[str, Any]) -> Result:
     decides = procedure == "curated_two_sample" and "statistic" not in verdict
     parameters = {"release": "permutation"} if decides else {}
     choices = {"epsilon": 2.0, "delta": 0.0, "alpha": 0.01, "seed": seed_text(1)}
-    study = local_study(procedure, AGE, ["north", "south"], parameters, curated=True, **choices)
+    columns = BOTH if procedure == "joint_independence" else AGE
+    study = local_study(procedure, columns, ["north", "south"], parameters, curated=True, **choices)
     return result_of(study, verdict)
 
 
@@ -252,7 +254,8 @@ def question(pvalue: float) -> Any:
 
 def made(procedure: str, verdict: dict[str, Any], alpha: float = 0.05, digest: str | None = None) -> Result:
     choices: dict[str, Any] = {"epsilon": 2.0, "delta": 0.0, "alpha": alpha, "seed": seed_text(1)}
-    study = local_study(procedure, AGE, ["north", "south"], {}, **choices)
+    columns = BOTH if procedure == "joint_independence" else AGE
+    study = local_study(procedure, columns, ["north", "south"], {}, **choices)
     return result_of(study, COMMON | verdict, digest=digest)
 
 

@@ -17,6 +17,8 @@ from tacit.in_process.runner import in_two_rounds
 from tacit_protocol.domain import Domain, PooledTable, Table
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.aggregated_test import WANTED
+from tacit_protocol.procedures.aggregated_test.statistic import TESTS
 from tacit_protocol.procedures.base import (
     PublicRuleError,
     StudyError,
@@ -34,6 +36,8 @@ ENDED = 30
 STUDIES_MAX = 2000
 """Random studies that may be drawn until then: most are refused, which costs nothing."""
 
+BY_BLOCKS = {"aggregated_test"}
+
 TWO_SIDED = {"distance_correlation", "screening"}
 
 
@@ -41,6 +45,10 @@ def random_study(name: str, rng: np.random.Generator) -> Study:
     """Draw a study; parameters that a schema gives no simple values for are left out."""
     numeric, categorical = int(rng.integers(0, 3)), tuple(rng.integers(4, 7, int(rng.integers(0, 3))))
     domain = domain_of(max(numeric, 2 - len(categorical)), [int(size) for size in categorical])
+    test = str(rng.choice(list(TESTS))) if name == "aggregated_test" else ""
+    if test:
+        wanted = WANTED.get(TESTS[test].takes, (2, 1))
+        domain = domain_of(wanted[0], [int(size) for size in rng.integers(4, 7, wanted[1])])
     names = [column.name for column in domain.columns]
     owners = 2 if name in TWO_SIDED else int(rng.integers(1, 4))
     cut = int(rng.integers(1, len(names)))
@@ -53,6 +61,8 @@ def random_study(name: str, rng: np.random.Generator) -> Study:
         for field, shape in schema.get("properties", {}).items()
         if rng.random() < share and (drawn := random_value(field, shape, parties, rng)) is not None
     }
+    if test:
+        parameters = {"test": test, "blocks": int(rng.integers(1, 4))}
     if domain.numeric and "enum" not in schema["properties"].get("cuts", {"enum": []}):
         parameters["cuts"] = {column.name: [0.5] for column in domain.numeric}
     if "probabilities" in schema["properties"]:
@@ -105,7 +115,7 @@ def random_value(field: str, shape: Mapping[str, Any], parties: list[str], rng: 
 
 def random_tables(study: Study, rng: np.random.Generator) -> dict[str, Table]:
     """Draw few units: uniform, constant or rare values, one or several rows each."""
-    units = int(rng.choice([1, 2, 3, 4, 5, 7, 12, 40]))
+    units = int(rng.choice([1, 2, 3, 4, 5, 7, 12, 40, *([60, 130] if study.procedure in BY_BLOCKS else [])]))
     tables: dict[str, Table] = {}
     for owner in study.owners:
         if study.procedure not in TWO_SIDED and rng.random() < 0.5:

@@ -154,7 +154,7 @@ def test_a_release_is_what_its_rows_give_and_noise_of_the_stated_scale(form: str
 
 def test_releases_of_other_rows_would_be_seen() -> None:
     """But not of dependence or blocks' votes, whose single numbers are small beside their noise."""
-    seen = {CASES[form].procedure for form in FIRST if misfits(form, shift=1)}
+    seen = {CASES[form].procedure for form in FORMS if misfits(form, shift=1)}
     dependence = {"joint_independence", "curated_distance_correlation", "distance_correlation", "screening"}
     assert seen >= set(PROCEDURES) - dependence - {"aggregated_test"}
 
@@ -296,7 +296,8 @@ def test_few_units_are_warned_of_before_anything_is_spent_and_many_are_not(form:
     poor = study.model_copy(update={"budget": Budget.of(0.05, study.budget.delta)})
     if study.procedure not in {"noisy_counts"}:
         assert any(w.startswith(HOPELESS) or "noise" in w for w in procedure.warnings(poor, units)), form
-    assert procedure.warnings(study, {}) == ()
+    warned = procedure.warnings(study, {})  # but of what adding owners' tables up may hide
+    assert [words for words in warned if "stratified_table asks" not in words] == []
 
 
 @pytest.mark.parametrize("form", FORMS)

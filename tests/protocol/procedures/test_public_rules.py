@@ -100,6 +100,6 @@ def test_every_rule_has_words_and_is_raised_by_some_procedure() -> None:
 
 def test_no_procedure_is_handed_data_where_it_says_why() -> None:
     limiting = [found for found in PROCEDURES.values() if isinstance(found, LimitsUnits)]
-    assert {found.name for found in limiting} == {case[0] for case in CASES}
+    assert {found.name for found in limiting} >= {case[0] for case in CASES}
     for found in limiting:
         assert list(inspect.signature(found.check_units).parameters) == ["study", "units"]

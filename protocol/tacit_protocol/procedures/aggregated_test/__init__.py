@@ -576,11 +576,12 @@ class AggregatedTest(Procedure):
         """Say what a verdict means, in sentences."""
         plan = plan_of(study)
         of = f"{plan.roles.first.name} and {plan.roles.second.name}"
+        sought = "dependence" if plan.test.takes in ("pair", "given") else "difference"
         return either(
             study,
             verdict,
             f"Within owners, {plan.says(verdict.get('direction'))}",
-            f"The {plan.test.words} of {of}, within owners, showed nothing",
+            f"No {sought} was shown by the {plan.test.words} of {of}, within owners",
         )
 
     def works(self, study: Study) -> tuple[Work, ...]:

@@ -544,6 +544,8 @@ class IndependenceTable(CountTest):
             return {}  # the check of the study says what is wrong with it
 
     def _within_owners_fits(self, study: Study) -> bool:
+        if self.beside(study) is not None:
+            return False  # one owner's table, by another's answers
         shape, owners = self.plan(study).grid.shape, len(study.owners)
         sizes = [(size - 1) * (other - 1) for size, other in combinations(shape, 2)]
         work = sum(3 * owners * (contrasts + 1) ** 2 for contrasts in sizes)
@@ -607,19 +609,17 @@ class IndependenceTable(CountTest):
         pairs = _pairs(
             study, plan, table, test, replicates=parameters.replicates, known=known, progress=progress
         )
-        within, misled = (
-            ((), ())
-            if known is not None
-            else _within_owners(study, plan, list(tables.values()), pairs, parameters)
-        )
-        units = {name: own.units for name, own in tables.items()}
+        within, misled = _within_owners(study, plan, list(tables.values()), pairs, parameters)
+        drawn: dict[str, Any] = {}
+        if parameters.within_owners:  # what was warned of before is known now
+            units = {name: own.units for name, own in tables.items()}
+            drawn = {"warnings": (*super().warnings(study, units), *misled, *reuse_warnings(study))}
         only = pairs[0] if len(pairs) == 1 else None
         return IndependenceTableResult(
             method=f"chi-square test of independence in a table of {' x '.join(map(str, plan.grid.shape))} "
             f"cells with {plan.noise.kind} noise in its null, {parameters.replicates} replicates",
             **decided(study, test.statistic, test.pvalue),
-            **self.shown(study, tables)
-            | {"warnings": (*super().warnings(study, units), *misled, *reuse_warnings(study))},
+            **self.shown(study, tables) | drawn,
             cramers_v=None if only is None else only.cramers_v,
             lower=None if only is None else only.lower,
             upper=None if only is None else only.upper,

@@ -270,7 +270,8 @@ class AnswersPlan:
 
     def numbers(self, side: int, units: int) -> int:
         """Return how many noisy numbers an owner sends: an answer of every unit, or counts; and cuts."""
-        bought = sum(self.cells(side, place, units).bought for place in range(len(self.names[side])))
+        held = [self.cells(side, place, units) for place in range(len(self.names[side]))]
+        bought = sum(own.cells - 1 for own in held if own.bought)
         if self.answers_at(side):
             return units + bought
         return sum(math.prod(self._shape(pair, units)) for pair in range(len(self.pairs))) + bought
@@ -311,7 +312,7 @@ class AnswersPlan:
     def _check_table(self, side: int, release: Release) -> None:
         if set(release.vectors) != {COUNTS} or release.answers:
             raise LayoutError("the release has not the counts of the second round, and nothing else")
-        size = self.numbers(side, release.units) - len(release.cuts)
+        size = self.numbers(side, release.units) - sum(len(cuts) for cuts in release.cuts.values())
         own, bits = self._table_guarantee, grid_bits(release.units, products=False)
         check_counts(release.vectors[COUNTS], own, size, bits, own)
 
