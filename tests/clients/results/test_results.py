@@ -41,17 +41,18 @@ DECISION: dict[str, Any] = {
     "delta": 0.0,
     "warnings": ["few units"],
 }
-AGE = Domain(columns=(NumericColumn(name="age", lower=0, upper=120),))
-BOTH = Domain(columns=(*AGE.columns, NumericColumn(name="weight", lower=0, upper=200)))
+AGE, WEIGHT = (NumericColumn(name=name, lower=0, upper=120) for name in ("age", "weight"))
+PERSONS = Domain(columns=(AGE, WEIGHT))
+
+DECIDES = {"curated_two_sample": {"release": "permutation"}, "joint_independence": {"method": "permutation"}}
+"""Parameters of studies that release a decision alone, by procedure."""
 
 
 def result(procedure: str, verdict: dict[str, Any]) -> Result:
     """Read a verdict; a curator's without a statistic is one of a study that releases a decision."""
-    decides = procedure == "curated_two_sample" and "statistic" not in verdict
-    parameters = {"release": "permutation"} if decides else {}
+    parameters = {} if "statistic" in verdict else DECIDES.get(procedure, {})
     choices = {"epsilon": 2.0, "delta": 0.0, "alpha": 0.01, "seed": seed_text(1)}
-    columns = BOTH if procedure == "joint_independence" else AGE
-    study = local_study(procedure, columns, ["north", "south"], parameters, curated=True, **choices)
+    study = local_study(procedure, PERSONS, ["north", "south"], parameters, curated=True, **choices)
     return result_of(study, verdict)
 
 
@@ -252,15 +253,20 @@ def question(pvalue: float) -> Any:
     return SimpleNamespace(pvalue=pvalue)
 
 
-def made(procedure: str, verdict: dict[str, Any], alpha: float = 0.05, digest: str | None = None) -> Result:
+def made(
+    procedure: str,
+    verdict: dict[str, Any],
+    alpha: float = 0.05,
+    digest: str | None = None,
+    **parameters: str,
+) -> Result:
     choices: dict[str, Any] = {"epsilon": 2.0, "delta": 0.0, "alpha": alpha, "seed": seed_text(1)}
-    columns = BOTH if procedure == "joint_independence" else AGE
-    study = local_study(procedure, columns, ["north", "south"], {}, **choices)
+    study = local_study(procedure, PERSONS, ["north", "south"], parameters, **choices)
     return result_of(study, COMMON | verdict, digest=digest)
 
 
 def decision(reject: bool, alpha: float = 0.05) -> Result:
-    return made("joint_independence", {"reject": reject}, alpha)
+    return made("joint_independence", {"reject": reject}, alpha, **DECIDES["joint_independence"])
 
 
 def with_p(pvalue: float, digest: str | None = None) -> Result:
