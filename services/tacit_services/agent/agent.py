@@ -11,7 +11,7 @@ from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.catalogue import ANY, CatalogueMessage, PublishedDataSet
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.signing import CATALOGUE_TYPE, PrivateKey, certify, sign_envelope
+from tacit_protocol.signing import CATALOGUE_TYPE, EnvelopeError, PrivateKey, certify, sign_envelope
 from tacit_services.agent.alignment import unit_key_of
 from tacit_services.agent.intake import Intake, Procedures, StudyRefusedError
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
@@ -88,7 +88,14 @@ class Agent(Participant):
 
     def publish(self) -> bool:
         """Hand the catalogue to the tester; returns whether it was taken, or a later one is there."""
-        envelope = sign_envelope(encode(self.catalogue()), CATALOGUE_TYPE, self.key)
+        try:
+            envelope = sign_envelope(encode(self.catalogue()), CATALOGUE_TYPE, self.key)
+        except (
+            ValueError,
+            EnvelopeError,
+        ):  # more than a catalogue holds; the agent answers studies all the same
+            log.warning("catalogue_too_large")
+            return True
         try:
             self._client.put_catalogue(self.name, envelope)
         except TesterUnavailableError:

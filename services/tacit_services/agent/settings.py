@@ -160,7 +160,9 @@ class DataSetSettings(SourceSettings):
     """What it is, for the catalogue, if the policy publishes one."""
     units: Annotated[int, Field(ge=1, le=UNITS_MAX)] | None = None
     """Roughly how many privacy units it holds, for the catalogue: a public figure, never counted."""
-    measures: dict[ColumnName, str] = Field(default_factory=dict)
+    measures: dict[ColumnName, Annotated[str, Field(min_length=1, max_length=50)]] = Field(
+        default_factory=dict
+    )
     """Units of measurement by column, for the catalogue."""
 
     @field_validator("columns", mode="before")

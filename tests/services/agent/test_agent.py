@@ -457,6 +457,12 @@ def test_nothing_is_published_unless_the_policy_says_so(make: MakeAgent) -> None
     )
 
 
+def test_a_policy_that_no_catalogue_can_hold_stops_nothing(make: MakeAgent) -> None:
+    setup = make(policy="catalogue = true")
+    setup.agent.policy = setup.agent.policy.model_copy(update={"procedures": ("x",) * 1001})
+    assert setup.agent.publish() is True
+
+
 def test_what_is_published_is_settings_and_policy_and_no_row(make: MakeAgent) -> None:
     declared = (
         'about = "Wards"\nunits = 50\nmeasures = { x = "mmol/l", y = "years" }\n'
