@@ -75,6 +75,69 @@ def curator_window(curated: CuratorFederation, party: str) -> Window:
 
 
 PAGES = ("/", "/ledger", "/data-sets", "/policy")
+BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+def test_a_browser_gets_a_page_of_every_error_and_a_program_gets_json(asked: Asked) -> None:
+    window = asked.window.sign_in()
+    for method, path, status in (
+        ("GET", f"/no/{CANARY}", 404),
+        ("DELETE", "/policy", 405),
+        ("GET", f"/v1/studies/{asked.digest}", 401),
+        ("GET", f"/v1/studies?state={CANARY}", 401),
+    ):
+        page = window.send(method, path, headers=BROWSER)
+        require_decent(page)
+        assert (page.status_code, page.headers["cache-control"]) == (status, "no-store")
+        assert page.headers["content-security-policy"].startswith("default-src 'none'")
+        assert "Signed in as <bdi>" in page.text
+        assert "Back to the first page" in page.text
+        program = window.send(method, path)
+        assert program.headers["content-type"] == "application/problem+json"
+        assert program.status_code == status
+    encoded = {"content-encoding": "gzip", "origin": window.url}
+    require_decent(window.send("POST", "/sign-out", headers=BROWSER | encoded))
+    rebound = window.get("/", headers=BROWSER | {"host": "evil.example"})
+    require_decent(rebound)
+    assert (rebound.status_code, "Signed in as" in rebound.text) == (421, False)
+    assert "Signed in as" not in agent_window(asked.agent).get("/none", headers=BROWSER).text
+
+
+def test_a_fault_of_the_services_own_is_a_page_with_the_requests_id(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    window = asked.window.sign_in()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError(CANARY)
+
+    monkeypatch.setattr("tacit_services.agent.pages.inbox", fail)
+    page = window.get("/", headers=BROWSER)
+    assert (page.status_code, CANARY in page.text) == (500, False)
+    assert page.headers["x-request-id"] in page.text
+    assert CANARY not in "".join(capsys.readouterr())
+
+
+def test_every_page_says_the_product_and_who_is_signed_in(
+    asked: Asked, curated: CuratorFederation, federation: Federation, parties: Parties
+) -> None:
+    agent = asked.window.sign_in()
+    for window, who in (
+        (agent, "the owner&#39;s steward"),
+        (curator_window(curated, OPERATOR).sign_in(), "the operator"),
+        (curator_window(curated, "north").sign_in(), "north, owner"),
+        (tester_window(federation, parties.tester).sign_in(), "the operator"),
+        (tester_window(federation, parties.analyst).sign_in(), "analyst, analyst"),
+    ):
+        page = window.get("/").text
+        assert f"Signed in as <bdi>{who}</bdi>" in page
+        assert 'href="/">Tacit</a>' in page
+
+
+def test_cells_of_tables_carry_their_columns_headings_for_cards(asked: Asked) -> None:
+    page = asked.window.sign_in().get(f"/studies/{asked.digest}").text
+    assert '<th data-label="Party" scope="row"><bdi>' in page
+    assert '<td data-label="Role">tester</td>' in page
 
 
 def test_nothing_is_shown_to_a_browser_that_is_not_signed_in(asked: Asked) -> None:

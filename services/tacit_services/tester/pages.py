@@ -41,7 +41,7 @@ from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.catalogue import entries
-from tacit_services.tester.parties import EVERYONE
+from tacit_services.tester.parties import EVERYONE, ROSTER
 from tacit_services.tester.reuse import received
 from tacit_services.tester.routes import VERDICT_RETRY_S, Tester
 from tacit_services.tester.studies import State, transcript_of, verdict_of
@@ -422,7 +422,14 @@ def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
         MENU,
         public_url,
     )
-    site = Site(service, Sessions(tester.engine, SIGN_IN, tester.clock), tester.access.role)
+
+    def named(key: str) -> str:
+        if key == tester.identity.key:
+            return "the operator"
+        member = read_from(tester.engine, ROSTER.require_member, key)
+        return f"{member.name}, {member.role}"
+
+    site = Site(service, Sessions(tester.engine, SIGN_IN, tester.clock), tester.access.role, named)
     _add_studies(site, tester)
     add_plans(site, Planner(tester.stopping))
     site.add_to(app, tester.access.require(*EVERYONE))
