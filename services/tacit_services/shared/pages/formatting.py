@@ -52,21 +52,14 @@ def short(digest: str) -> str:
     return digest[:SHORT_LENGTH]
 
 
-WORDS = {
-    "pvalue": "p-value",
-    "qvalue": "q-value",
-    "reject": "rejected",
-    "heterogeneity_pvalue": "p-value of one effect at all owners",
-    "cramers_v": "Cramér's V",
-    "squared_mmd": "squared MMD",
-    "squared_mmd_unbiased": "squared MMD, unbiased",
-}
-"""Fields of verdicts whose names are no words."""
-
-
 def label(name: str) -> str:
     """Write a field's name or a state as words."""
-    return WORDS.get(name) or name.replace("_", " ").replace("-", " ")
+    return name.replace("_", " ").replace("-", " ")
+
+
+def capitalised(words: str) -> str:
+    """Write words with a capital at their beginning, and leave the others."""
+    return words[:1].upper() + words[1:]
 
 
 def value(found: Any) -> str:
@@ -107,7 +100,7 @@ def _part(part: Any) -> str:
 _HEAD = re.compile(r"<thead>.*?</thead>", re.DOTALL)
 _CELL = re.compile(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", re.DOTALL)
 _ROW = re.compile(r"<tr\b.*?</tr>", re.DOTALL)
-_OPENING = re.compile(r"<(t[hd])\b")
+_OPENING = re.compile(r"<t[hd]\b[^>]*")
 
 
 def carded(table: Markup) -> Markup:
@@ -127,7 +120,7 @@ def carded(table: Markup) -> Markup:
 
 def _with_label(cell: "re.Match[str]", headings: Iterator[str]) -> str:
     heading = next(headings, "")
-    return f'{cell[0]} data-label="{escape(heading[:1].upper() + heading[1:])}"' if heading else cell[0]
+    return f'{cell[0]} data-label="{escape(capitalised(heading))}"' if heading else cell[0]
 
 
 FILTERS = {
