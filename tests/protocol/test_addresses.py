@@ -1,4 +1,4 @@
-"""Which addresses are private on the way, however they are spelled; and what a proxy and its credentials are."""
+"""Which addresses are private on the way, however spelled; and what a proxy and its credentials are."""
 
 import pytest
 
