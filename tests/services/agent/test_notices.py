@@ -17,8 +17,17 @@ from agent_fakes import AttackedAgent
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 from certificates import write_certificate
+from curator_federation import curator_federation
 
-from tacit_services.agent.notices import LISTED_MAX, QUIET_S, RETRY_S, Notifier, seen_left
+from tacit_services.agent.notices import (
+    LISTED_MAX,
+    QUIET_S,
+    RETRY_S,
+    NoticeSettings,
+    Notifier,
+    seen_left,
+)
+from tacit_services.agent.participant import Loops
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.shared.database import read_from
@@ -85,6 +94,7 @@ class Hook:
 
     def __init__(self) -> None:
         self.posted: list[tuple[dict[str, str], bytes]] = []
+        self.came = threading.Event()
         self.broken = False
 
 
@@ -97,6 +107,7 @@ def hook_server() -> Iterator[tuple[Hook, str]]:
             body = self.rfile.read(int(self.headers["content-length"]))
             if not hook.broken:
                 hook.posted.append(({k.lower(): v for k, v in self.headers.items()}, body))
+                hook.came.set()
             self.send_response(503 if hook.broken else 204)
             self.end_headers()
 
@@ -342,3 +353,35 @@ def test_relative_files_are_beside_the_configuration(tmp_path: Path) -> None:
     assert channel.folder == tmp_path
     with suppress(Exception):
         agent.agent.engine.dispose()
+
+
+def test_a_running_agent_says_it_by_itself(hooked: tuple[AttackedAgent, Hook]) -> None:
+    agent, hook = hooked
+    agent.world.ask(agent.tester, agent.world.study())
+    agent.turn()
+    stop = threading.Event()
+    loops = Loops(agent.agent, stop, 0, notifier(agent))
+    loops.start()
+    try:
+        assert hook.came.wait(120)
+        assert loops.alive()
+    finally:
+        loops.end()
+    assert [kind for kind, _, _ in said(hook)] == ["waits"]
+
+
+def test_at_a_curator_an_owner_hears_of_its_own_and_the_operator_of_everything(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text(SECRET)
+    with curator_federation(tmp_path) as curated, hook_server() as (north, one), hook_server() as (all_, two):
+        for owner in ("north", "south", "west"):
+            curated.add_owner(owner, "by-hand")
+        channels = tuple(
+            NoticeSettings(webhook=url, webhook_secret_file=Path("secret"), folder=tmp_path, owner=owner)
+            for url, owner in ((one, "north"), (two, None))
+        )
+        teller = Notifier(curated.curator, channels, curated.url, insecure=False, sleep=lambda _: None)
+        both, other = curated.ask("north", "south"), curated.ask("south", "west")
+        assert curated.call("POST", f"/v1/studies/{other}/approval", "west", json={}).status_code == 200
+        teller.look()
+        assert [link for _, _, link in said(north)] == [f"{curated.url}/studies/{both}"]
+        assert {link for _, _, link in said(all_)} == {f"{curated.url}/studies/{d}" for d in (both, other)}
