@@ -46,6 +46,7 @@ HERE = {
     *(
         "agent login",
         "agent status",
+        "agent studies",
         "agent inbox",
         "agent show",
         "agent reuses",

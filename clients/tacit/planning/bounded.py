@@ -35,6 +35,9 @@ COLUMNS_MAX, CELLS_MAX, UNITS_MAX, SLOW_UNITS_MAX, RUNS = 8, 400, 20_000, 2000, 
 LABELS = {"n": "units of each owner", "alpha": "level", "effect": "what to find"}
 """What fields are called on the page, where that is another name."""
 
+FLAGS = {"alpha": "level"}
+"""What options of the command are called, where fields have another name."""
+
 SOFT_S, SOFT_CPU_S = 30.0, 12.0
 """After so long, or so much processor time, no more studies are simulated."""
 
@@ -170,7 +173,7 @@ def _command(fields: Mapping[str, str]) -> str:
         parts += ["--cells", part.strip()] if part.strip() else []
     for name in ("n", "epsilon", "delta", "alpha", "effect", "target"):
         if fields.get(name, "").strip():
-            parts += [f"--{name}", fields[name].strip()]
+            parts += [f"--{FLAGS.get(name, name)}", fields[name].strip()]
     return shlex.join([*parts, *(["--quadratic"] if fields.get("shape") == "quadratic" else [])])
 
 
