@@ -575,6 +575,7 @@ def curve(
         require_writable(picture)
     if target is not None:
         require_target(target, planning.question.measure)
+    aim = TARGET if target is None and planning.question.measure == "power" else target
     with progress("simulating studies", quiet=as_json) as report:
         found = simulate_curve(
             planning.question,
@@ -583,9 +584,9 @@ def curve(
             values=value,
             runs=planning.runs,
             seed=planning.seed,
+            target=aim,
             progress=report,
         )
-    aim = TARGET if target is None and found.measure == "power" else target
     if picture is not None:
         write_file(picture, found.svg(aim).encode())
     if as_json:

@@ -12,13 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.samples import domain_of
-from tacit.planning.curve import Over, at, curve_of, places_of
+from tacit.planning.curve import Over, at, curve_of, next_place, places_of, reach_of
 from tacit.planning.questions import Asked
 from tacit.planning.search import TARGET
 from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
@@ -43,6 +44,11 @@ SOFT_S, SOFT_CPU_S = 30.0, 12.0
 
 CPU_S, MEMORY_BYTES, NICENESS = 40, 2**31, 5
 """What the operating system allows the process."""
+
+EPSILON_MAX = 20.0
+
+ADAPTED_FROM, ADAPTED = 4, 3
+"""The round after which places are added where the target is reached, and in how many rounds: one in each."""
 
 ROUND_RUNS = 2
 """Studies of every point in one round; time is looked at after each study."""
@@ -83,20 +89,30 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
         if is_late():
             raise OutOfTimeError
 
-    places, answers = places_of(question, over, values), list[Answers]()
+    done = dict[float, Answers]()
+    aim = target if target is not None or question.measure == "error" else TARGET
+    reach = (reach_of(question, over)[0], float(EPSILON_MAX if over == "epsilon" else most_units(slow)))
+
+    def simulated(place: float, seed: int) -> Answers:
+        there = at(question, setting, over, place)
+        return or_nothing(question, there, runs=ROUND_RUNS, seed=seed, progress=watch)
+
     try:
         for seed in range(RUNS // ROUND_RUNS):
-            there = (at(question, setting, over, place) for place in places)
-            more = [or_nothing(question, each, runs=ROUND_RUNS, seed=seed, progress=watch) for each in there]
-            pairs = zip(answers, more, strict=True) if answers else ()
-            answers = [old.with_more(new) for old, new in pairs] or more
+            places = sorted(done) or places_of(question, over, values)
+            more = {place: simulated(place, seed) for place in places}
+            done = {place: done[place].with_more(new) if done else new for place, new in more.items()}
+            further = None
+            if aim is not None and ADAPTED_FROM <= seed < ADAPTED_FROM + ADAPTED:
+                further = next_place(done, aim, reach)
+            if further is not None:  # as often as all others, with their seeds
+                done[further] = reduce(Answers.with_more, [simulated(further, s) for s in range(seed + 1)])
     except OutOfTimeError:
-        if not answers:
+        if not done:
             raise InputError(
                 "this takes too long here: ask for fewer units, or use tacit plan on your own machine"
             ) from None
-    found = curve_of(over, places, answers)
-    aim = target if target is not None or found.measure == "error" else TARGET
+    found = curve_of(over, sorted(done), [done[place] for place in sorted(done)])
     return {
         "curve": asdict(found),
         "words": found.words(aim),
@@ -106,6 +122,11 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
     }
 
 
+def most_units(slow: bool) -> int:
+    """Return the most units that a plan here may have."""
+    return SLOW_UNITS_MAX if slow else UNITS_MAX
+
+
 def _read(fields: Mapping[str, str]) -> tuple[Asked, Setting, Over, float | None]:
     procedure, over = fields.get("procedure", ""), fields.get("over", "epsilon")
     if procedure not in PROCEDURES or PROCEDURES[procedure].population is None:
@@ -113,7 +134,7 @@ def _read(fields: Mapping[str, str]) -> tuple[Asked, Setting, Over, float | None
     if over not in ("epsilon", "n"):
         raise InputError("the curve is over epsilon or over n")
     units = _number(fields, "n", 1000, whole=True)
-    most = SLOW_UNITS_MAX if PROCEDURES[procedure].pairwise else UNITS_MAX
+    most = most_units(PROCEDURES[procedure].pairwise)
     if units > most:
         raise InputError(f"units: at most {most} here; tacit plan on your own machine takes more")
     columns = [parse_column(text.strip()) for text in fields.get("columns", "").splitlines() if text.strip()]
