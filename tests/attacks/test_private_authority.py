@@ -5,20 +5,16 @@ so that a new one is either run here or said to call nobody.
 """
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import add, deployed
+from certificates import add, deployed, wait_until_ready
 from typer.main import get_command
 
-from tacit.client.http import HttpRequest
-from tacit.client.transport import HttpTransport, tls_of
 from tacit.command.app import app, run
-from tacit.errors import TransportError
 from tacit.setup.configuration import (
     CuratorAddress,
     DataSetSetup,
@@ -33,13 +29,16 @@ from tacit.setup.configuration import (
 )
 from tacit.setup.keys import load_key
 from tacit.setup.processes import ServiceKind, ServiceProcess, free_ports, service_command, stop_all
+from tacit_protocol.addresses import DIRECT
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.study import DeclineMessage
+from tacit_protocol.signing import DECLINE_TYPE, PrivateKey, sign_envelope
 
-READY_S = 300.0
 DIGEST = "ab" * 32
 
 HERE = {
     # Become a service, or look at this machine's own files.
-    *("tester serve", "tester work", "tester archive", "agent serve", "curator serve"),
+    *("tester serve", "tester work", "tester archive", "agent serve", "agent answer", "curator serve"),
     *("agent certificate", "data check", "data align make", "data align compare"),
     *("data align list", "data align forget"),
     # Ask one's own agent, on this machine, which the agent's own setting lets call a tester.
@@ -111,24 +110,16 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
             command = service_command(kind, "serve", file)
             made.services.append(ServiceProcess.start(kind, command, folder / f"{kind}.log"))
         for url in urls.values():
-            wait_until_ready(url, made)
+            wait_until_ready(url, made.services, DIRECT.trusting(made.ca_file))
         yield made
     finally:
         stop_all(made.services)
 
 
-def wait_until_ready(url: str, federation: Federation) -> None:
-    ends_at = time.monotonic() + READY_S
-    with HttpTransport(url, tls=tls_of(federation.ca_file), sleep=lambda _: None) as sender:
-        while True:
-            for service in federation.services:
-                service.check_running()
-            try:
-                if sender.send(HttpRequest("GET", "/readyz", signed=False)).status == 200:
-                    return
-            except TransportError:
-                assert time.monotonic() < ends_at
-            time.sleep(0.1)
+def declined() -> bytes:
+    """Return an owner's decline of some study, signed by a key that nobody knows."""
+    message = encode(DeclineMessage(study=DIGEST, party="north"))
+    return sign_envelope(message, DECLINE_TYPE, PrivateKey.generate())
 
 
 def calls(at: Federation) -> dict[str, list[str]]:
@@ -147,6 +138,7 @@ def calls(at: Federation) -> dict[str, list[str]]:
         toml_text({"name": "heart", "columns": columns, "epsilon": 1.0, "delta": 1e-5, "policy": policy})
     )
     released = [DIGEST, *party]
+    (at.folder / "answer.dsse").write_bytes(declined())
     return {
         "doctor": ["--config", str(at.party)],
         "party invite": ["--role", "analyst", "--name", "ann", *tester],
@@ -163,6 +155,8 @@ def calls(at: Federation) -> dict[str, list[str]]:
         "study show": released,
         "study watch": [*released, "--timeout-s", "0"],
         "study cancel": released,
+        "study envelope": [*released, "--output", str(at.folder / "study.dsse")],
+        "study deliver": [str(at.folder / "answer.dsse"), *party],
         "study transcript": [*released, "--output", str(at.folder / "transcript.json")],
         "study report": [*released],
         "release show": released,

@@ -175,6 +175,7 @@ _HEALTH: dict[str, Exchange] = {
     "GET /static/{version}/{name}": Exchange("anyone", note="style and script: constants of the code"),
 }
 
+_CARRIER = "the sender, or the analyst who carries"
 _EVERYONE = "every enrolled party"
 
 _CATALOGUE = "tacit_services.tester.catalogue:entries"
@@ -229,11 +230,11 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
             "items[].digest items[].deadline", "tacit_services.tester.inboxes:Inboxes", "studies that name it"
         ),
     ),
-    "PUT /v1/studies/{digest}/releases/{owner}": Exchange("the sender", _STORED, {**ENVELOPE, **PACKAGE}),
+    "PUT /v1/studies/{digest}/releases/{owner}": Exchange(_CARRIER, _STORED, {**ENVELOPE, **PACKAGE}),
     "GET /v1/studies/{digest}/sealed/{owner}": Exchange(
         "the receiver that the study names alone", {**ENVELOPE, **PACKAGE}
     ),
-    "PUT /v1/studies/{digest}/declines/{owner}": Exchange("the sender", _STORED, ENVELOPE),
+    "PUT /v1/studies/{digest}/declines/{owner}": Exchange(_CARRIER, _STORED, ENVELOPE),
     "PUT /v1/studies/{digest}/acceptances/{owner}": Exchange("the receiver", _STORED, ENVELOPE),
     "GET /v1/studies/{digest}/acceptances/{owner}": Exchange(
         "the sender that the study names alone", ENVELOPE

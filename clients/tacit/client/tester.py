@@ -5,6 +5,7 @@ import math
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,7 +39,9 @@ from tacit_protocol.messages.encoding import digest as digest_of
 from tacit_protocol.messages.study import (
     TRANSCRIPT_BYTES_MAX,
     CancellationMessage,
+    DeclineMessage,
     Party,
+    ReleaseMessage,
     Study,
     VerdictMessage,
     read_study,
@@ -46,8 +49,11 @@ from tacit_protocol.messages.study import (
 from tacit_protocol.signing import (
     CANCELLATION_TYPE,
     CATALOGUE_TYPE,
+    DECLINE_TYPE,
+    RELEASE_TYPE,
     STUDY_TYPE,
     VERDICT_TYPE,
+    EnvelopeError,
     PrivateKey,
     SignatureError,
     issue_token,
@@ -316,6 +322,26 @@ class TesterCalls:
         return (yield from ask(HttpRequest("GET", path, size_bytes_max=TRANSCRIPT_BYTES_MAX))).body
 
     @call
+    def study_envelope(self, digest: str) -> Operation[bytes]:
+        """Read a study as its analyst signed it: exact bytes, to be carried to an owner."""
+        return (yield from ask(HttpRequest("GET", _study_path(digest) + "/envelope"))).body
+
+    @call
+    def deliver(self, envelope: bytes) -> Operation[str]:
+        """Take to the tester what an owner answered to a study of yours; returns the study's digest.
+
+        Raises:
+            InputError: this is no release and no decline, or no owner of the study signed it.
+        """
+        read = carried_answer(envelope)
+        if read is None:
+            raise InputError("this is no owner's answer: bring what `tacit agent answer` wrote")
+        kind, message = read
+        path = f"{_study_path(message.study)}/{kind}/{message.party}"
+        yield from ask(HttpRequest("PUT", path, body=envelope))
+        return message.study
+
+    @call
     def cancel(self, digest: str) -> Operation[None]:
         """Withdraw a study; only its analyst may. What owners have spent stays spent."""
         envelope = sign_envelope(
@@ -433,6 +459,19 @@ def _party(name: str, key: str) -> Party:
         return Party(name=name, key=key)
     except ValueError as error:
         raise ResponseError("the tester answered with a name that no party can have") from error
+
+
+def carried_answer(envelope: bytes) -> tuple[str, ReleaseMessage | DeclineMessage] | None:
+    """Return what an owner answered, and the kind of answer as paths call it; None where it is none.
+
+    The signature is checked with the key that the envelope names: whose that is, the tester says.
+    """
+    with suppress(SignatureError, MessageError):
+        key = peek_key_id(envelope)
+        with suppress(EnvelopeError):
+            return "releases", decode(ReleaseMessage, open_envelope(envelope, RELEASE_TYPE, key))
+        return "declines", decode(DeclineMessage, open_envelope(envelope, DECLINE_TYPE, key))
+    return None
 
 
 def _verdict(asked: Study, study_digest: str, envelope: bytes) -> "StudyVerdict":
