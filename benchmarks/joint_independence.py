@@ -38,6 +38,7 @@ from benchmarks.harness import (
 from benchmarks.problems import SimulatedNoise, no_codes
 from tacit.in_process.runner import local_study, run, seed_text
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
+from tacit_protocol.domain import linear_algebra
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
@@ -49,7 +50,6 @@ from tacit_protocol.procedures.joint_independence.sensitivity import (
     permuted_sensitivity,
 )
 from tacit_protocol.procedures.joint_independence.statistic import factorise, permuted_statistics
-from tacit_protocol.workers import linear_algebra
 
 DELTA = 1e-6
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)

@@ -31,7 +31,7 @@ from benchmarks.problems import (
 )
 from tacit.planning.locations import optimise_locations
 from tacit_protocol.domain import PooledTable
-from tacit_protocol.features.choice import FeatureParameters, kernel_features
+from tacit_protocol.features.mean_embedding import FeatureParameters, kernel_features
 from tacit_protocol.numerics.quadratic_forms import survival
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample

@@ -26,7 +26,7 @@ from tacit.database.weights import (
 )
 from tacit.errors import InputError
 from tacit.in_process.samples import ArrayTable, read_samples
-from tacit_protocol.domain import Domain
+from tacit_protocol.domain import Domain, linear_algebra
 from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import (
@@ -54,7 +54,6 @@ from tacit_protocol.procedures.embedding_release.concentration_bounds import (
 from tacit_protocol.procedures.embedding_release.plan import POINTS_MAX
 from tacit_protocol.procedures.means.private_means import PrivateMeans, estimate_mmd
 from tacit_protocol.verdicts.base import stated
-from tacit_protocol.workers import linear_algebra
 
 if TYPE_CHECKING:
     from tacit_protocol.procedures.embedding_release.verdict import EmbeddingReleaseVerdict

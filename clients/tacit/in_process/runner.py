@@ -23,7 +23,7 @@ from tacit_protocol.messages.study import Owner, Party, Release, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release
-from tacit_protocol.procedures.relay import Relay, check_own_release, conclude, relay_of
+from tacit_protocol.procedures.relay import Relay, RelayedProcedure, check_own_release
 
 CURATOR = "local.curator"
 """Name of the curator of a study in this process."""
@@ -109,15 +109,16 @@ def run(
     try:
         procedure.check(study)
         held = held_by_senders(study, tables)
-        relay = relay_of(procedure, study)
+        relay = procedure.relay(study) if isinstance(procedure, RelayedProcedure) else None
         if relay is None:
             releases = {
                 sender: _release(procedure, study, table, noise, order) for sender, table in held.items()
             }
+            verdict = procedure.assemble(study, releases, progress)
         else:
             releases = in_two_rounds(relay, study, held, noise)
-        units = {name: release.units for name, release in releases.items()}
-        verdict = conclude(procedure, study, releases, units, progress)
+            units = {name: release.units for name, release in releases.items()}
+            verdict = relay.procedure.conclude(study, units, releases)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
     return result_from(verdict, study, releases=releases)

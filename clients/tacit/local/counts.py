@@ -9,8 +9,17 @@ import numpy.typing as npt
 
 from tacit.errors import InputError
 from tacit.in_process.runner import CountedTable, local_study, owner_names, run, seed_text
-from tacit.in_process.samples import ArrayTable, Sample, domain_of, drawing, read_samples
-from tacit.local.inputs import Missing, read_columns, read_variables, read_with_units
+from tacit.in_process.samples import (
+    ArrayTable,
+    Missing,
+    Sample,
+    domain_of,
+    drawing,
+    read_columns,
+    read_samples,
+    read_variables,
+    read_with_units,
+)
 from tacit.local.randomised import RandomisedColumn, run_beside
 from tacit.results import (
     DecisionResult,
@@ -27,7 +36,7 @@ from tacit_protocol.features.cell_counts import CELLS_MAX, CellGrid
 from tacit_protocol.messages.study import UNITS_MAX, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.discovery import PROCEDURES, with_new_defaults
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.identity import Identity
 
 OWNER = "owner"
@@ -502,9 +511,9 @@ def _play(
 ) -> ResultT:
     """Play a study; ``chosen`` is epsilon, delta, alpha, seed and progress."""
     progress, seed = chosen.pop("progress", None), seed_text(chosen.pop("seed"))
-    domain, tables = held
-    study = with_new_defaults(local_study(name, domain, owners, parameters, seed=seed, **chosen))
-    result = run(PROCEDURES[name], study, tables, OpenDPNoise(), progress)
+    (domain, tables), procedure = held, PROCEDURES[name]
+    study = local_study(name, domain, owners, parameters, seed=seed, **chosen)
+    result = run(procedure, procedure.with_new_defaults(study), tables, OpenDPNoise(), progress)
     if not isinstance(result, kind):
         raise TypeError(f"{name} has a result of another type")
     return result

@@ -19,8 +19,16 @@ import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.runner import Aligned, local_study, run, seed_text
-from tacit.in_process.samples import ArrayTable, Sample, drawing
-from tacit.local.inputs import Missing, Variables, by_argument_names, read_columns, read_variables
+from tacit.in_process.samples import (
+    ArrayTable,
+    Missing,
+    Sample,
+    Variables,
+    by_argument_names,
+    drawing,
+    read_columns,
+    read_variables,
+)
 from tacit.local.randomised import RandomisedColumn
 from tacit.results import (
     AnsweredCorrelationResult,
@@ -38,7 +46,7 @@ from tacit_protocol.messages.alignment import KEY_BYTES, AlignmentError, UnitHas
 from tacit_protocol.messages.study import Release, Study, UnitRows
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release, parse_parameters
-from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation.answered import answered_verdict, answers_warnings
 from tacit_protocol.procedures.distance_correlation.answers import answers_plan, own_units
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters
@@ -514,7 +522,7 @@ def distance_correlation(
         aligned=held.aligned,
         unit_rows=unit_rows,
     )
-    study = with_new_defaults(study)
+    study = procedure.with_new_defaults(study)
     if mode == "peer":
         study = with_receiver(study, str(parameters["receiver"]))
         with by_argument_names():

@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from tacit.errors import InputError
 from tacit.in_process.runner import local_study, owner_names, run, seed_text
-from tacit.in_process.samples import ArrayTable, domain_of, drawing, read_samples
-from tacit.local.inputs import read_with_units
+from tacit.in_process.samples import ArrayTable, domain_of, drawing, read_samples, read_with_units
 from tacit.local.randomised import RandomisedColumn, run_beside
 from tacit.results import AggregatedTestResult, AssociationResult, GroupComparisonResult, Result
 from tacit_protocol.privacy.noise import OpenDPNoise

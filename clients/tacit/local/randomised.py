@@ -9,8 +9,7 @@ import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.runner import local_study, seed_text
-from tacit.in_process.samples import ArrayTable, Sample
-from tacit.local.inputs import Missing, read_columns
+from tacit.in_process.samples import ArrayTable, Missing, Sample, read_columns
 from tacit.results import Result, result_from
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX, ColumnCells, answered_categories
