@@ -29,7 +29,7 @@ from benchmarks.harness import (
     question,
     table,
 )
-from tacit.in_process.runner import local_study, run, seed_text
+from tacit.in_process.runner import local_study, run, terms
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.planning.simulation import SimulatedNoise
 from tacit.results import AnsweredCorrelationResult
@@ -249,10 +249,7 @@ def level_run(kind: str, n: int, epsilon: float, number: int) -> Answers:
             domain,
             ("x-owner", "y-owner"),
             {"method": method, "permutations": PERMUTATIONS},
-            epsilon=epsilon,
-            delta=0.0,
-            alpha=LEVEL,
-            seed=seed_text(number),
+            **terms(epsilon, 0.0, LEVEL, number),
             columns=[tuple(side) for side in sides],
         )
         tables = [

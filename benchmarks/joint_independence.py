@@ -36,7 +36,7 @@ from benchmarks.harness import (
     table,
 )
 from benchmarks.problems import SimulatedNoise, no_codes
-from tacit.in_process.runner import local_study, run, seed_text
+from tacit.in_process.runner import local_study, run, terms
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit_protocol.domain import linear_algebra
 from tacit_protocol.features.kernels import ProductKernel
@@ -232,10 +232,7 @@ def method_run(name: str, variables: int, n: int, number: int) -> Answers:
             domain,
             ["owner"],
             {"method": "aggregate"},
-            epsilon=epsilon,
-            delta=0.0,
-            alpha=POWER_LEVEL,
-            seed=seed_text(seed),
+            **terms(epsilon, 0.0, POWER_LEVEL, seed),
         )
         counted = run(PROCEDURE, study, [table], noise, order=rng)
         answers[question(AGGREGATE, epsilon, POWER_LEVEL)] = counted.reject

@@ -25,7 +25,7 @@ from benchmarks.harness import (
     question,
     table,
 )
-from tacit.in_process.runner import local_study, run, seed_text
+from tacit.in_process.runner import local_study, run, terms
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.features.private_cells import GRIDS
@@ -157,10 +157,7 @@ def asked(
         domain,
         owners,
         chosen,
-        epsilon=epsilon,
-        delta=0.0 if procedure == "joint_independence" else 1e-5,
-        alpha=LEVEL,
-        seed=seed_text(number),
+        **terms(epsilon, 0.0 if procedure == "joint_independence" else 1e-5, LEVEL, number),
         curated=procedure == "curated_two_sample",
     )
     declared = [

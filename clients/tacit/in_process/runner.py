@@ -9,7 +9,7 @@ import inspect
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -124,6 +124,16 @@ def run(
     return result_from(verdict, study, releases=releases)
 
 
+ResultT = TypeVar("ResultT", bound=Result)
+
+
+def of_type(kind: type[ResultT], result: Result) -> ResultT:
+    """Return a result of that type; raises TypeError where it is of another."""
+    if not isinstance(result, kind):
+        raise TypeError(f"the procedure has a result of another type than {kind.__name__}")
+    return result
+
+
 def in_two_rounds(
     relay: Relay, study: Study, held: Mapping[str, Table], noise: NoiseSource
 ) -> dict[str, Release]:
@@ -157,6 +167,20 @@ def _release(
     release = procedure.privatise(study, procedure.summarise(study, table, **fixed), noise)
     check_release(procedure, study, release)
     return release
+
+
+class Terms(TypedDict):
+    """What every owner spends, the test's level, and the public seed: arguments of :func:`local_study`."""
+
+    epsilon: float
+    delta: float
+    alpha: float
+    seed: str
+
+
+def terms(epsilon: float, delta: float, alpha: float, seed: int | None) -> Terms:
+    """Return a study's terms; its public seed is fresh, or derived from a number."""
+    return {"epsilon": epsilon, "delta": delta, "alpha": alpha, "seed": seed_text(seed)}
 
 
 def local_study(

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from tacit.in_process.runner import declaring, local_study, run, seed_text
+from tacit.in_process.runner import declaring, local_study, run, terms
 from tacit.in_process.samples import ArrayTable, Missing, by_argument_names, drawing, read_variables
 from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult
 from tacit_protocol.domain import Table
@@ -112,10 +112,7 @@ def joint_independence(
         read.domain,
         [OWNER],
         chosen | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **terms(epsilon, delta, alpha, seed),
     )
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
     if method == "auto":

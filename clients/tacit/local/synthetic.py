@@ -17,7 +17,7 @@ from scipy.special import ndtr, ndtri
 from tacit.database.released import ReleasedDatabase, databases_of
 from tacit.database.weights import Weighting
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.runner import local_study, seed_text
+from tacit.in_process.runner import local_study, terms
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_with_units
 from tacit.results import (
     CorrelationMatrix,
@@ -128,10 +128,7 @@ def release_database(
         domain,
         [OWNER],
         chosen | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=0.05,
-        seed=seed_text(seed),
+        **terms(epsilon, delta, 0.05, seed),
     )
     try:
         study = procedure.with_new_defaults(study)

@@ -13,7 +13,7 @@ from tacit.in_process.runner import (
     local_study,
     owner_names,
     run,
-    seed_text,
+    terms,
     two_sample_procedure,
 )
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples, read_with_units
@@ -226,10 +226,7 @@ def kernel_two_sample(
         domain,
         owner_names(names, len(read)),
         chosen | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **terms(epsilon, delta, alpha, seed),
         curated=setting == "curator",
     )
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
