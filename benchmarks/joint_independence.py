@@ -35,9 +35,10 @@ from benchmarks.harness import (
     question,
     table,
 )
-from benchmarks.problems import SimulatedNoise, no_codes
+from benchmarks.problems import no_codes, noise_of
 from tacit.in_process.runner import local_study, run, terms
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
+from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.domain import linear_algebra
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
@@ -146,7 +147,7 @@ def sensitivities(units: int, variables: int) -> tuple[float, float]:
 def level_run(law: str, variables: int, n: int, number: int) -> Answers:
     """Test independent variables."""
     rng = np.random.default_rng([number, n, variables, zlib.crc32(law.encode())])
-    rows, noise = independent(law, variables, n, rng), SimulatedNoise(int(rng.integers(2**63)))
+    rows, noise = independent(law, variables, n, rng), noise_of(rng)
     seed = np.random.SeedSequence(int(rng.integers(2**63)))
     grams = [gram(rows, (column,)) for column in range(variables)]
     values = permuted_statistics(grams, LEVEL_PERMUTATIONS, seed)
@@ -161,7 +162,7 @@ def level_run(law: str, variables: int, n: int, number: int) -> Answers:
 def power_run(name: str, n: int, number: int) -> Answers:
     """Ask every method about three dependent variables."""
     rng = np.random.default_rng([number, n, zlib.crc32(name.encode())])
-    rows, noise = dependent(name, n, rng), SimulatedNoise(int(rng.integers(2**63)))
+    rows, noise = dependent(name, n, rng), noise_of(rng)
     seeds = np.random.SeedSequence(int(rng.integers(2**63))).spawn(3)
     single = [gram(rows, (column,)) for column in range(3)]
     joint = permuted_statistics(single, POWER_PERMUTATIONS, seeds[0])
@@ -222,7 +223,7 @@ def method_run(name: str, variables: int, n: int, number: int) -> Answers:
     columns = {f"x{column}": rows.numeric[:, column] for column in range(variables)}
     domain = domain_of((0.0, 1.0), list(columns))
     table = ArrayTable.of(Sample(columns), domain)
-    seed, noise = int(rng.integers(2**31)), SimulatedNoise(int(rng.integers(2**63)))
+    seed, noise = int(rng.integers(2**31)), noise_of(rng)
     grams = [gram(rows, (column,)) for column in range(variables)]
     values = permuted_statistics(grams, POWER_PERMUTATIONS, np.random.SeedSequence(seed))
     answers: dict[str, bool] = {}

@@ -24,12 +24,13 @@ from benchmarks.problems import (
     LEVEL,
     PROBLEMS,
     MemoryTable,
-    SimulatedNoise,
     chunk_of,
+    noise_of,
     numeric_domain,
     study_of,
 )
 from tacit.planning.locations import optimise_locations
+from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.domain import PooledTable
 from tacit_protocol.features.mean_embedding import FeatureParameters, kernel_features
 from tacit_protocol.numerics.quadratic_forms import survival
@@ -88,7 +89,7 @@ class Asked:
 def run(problem: str, n: int, epsilons: tuple[float, ...], methods: tuple[str, ...], number: int) -> Answers:
     """Draw both samples once and ask every method at every epsilon."""
     rng = np.random.default_rng([number, n, len(problem)])
-    noise = SimulatedNoise(int(rng.integers(2**63)))
+    noise = noise_of(rng)
     tables = {name: PROBLEMS[problem].table(n, name == "y", rng) for name in ("x", "y")}
     answers: dict[str, bool] = {}
     for method in methods:
@@ -187,13 +188,13 @@ class Method:
         return {question(self.name, epsilon, level): pvalue <= level for level in LEVELS}
 
     def _owners(self, asked: Asked) -> dict[str, bool]:
-        noise, found = SimulatedNoise(int(asked.rng.integers(2**63))), dict[str, bool]()
+        noise, found = noise_of(asked.rng), dict[str, bool]()
         for epsilon, verdict in verdicts(asked, noise):
             found |= self._decided(epsilon, verdict.pvalue)
         return found
 
     def _curator(self, asked: Asked) -> dict[str, bool]:
-        procedure, noise = CuratedTwoSample(), SimulatedNoise(int(asked.rng.integers(2**63)))
+        procedure, noise = CuratedTwoSample(), noise_of(asked.rng)
         found: dict[str, bool] = {}
         summary = None
         for epsilon in asked.epsilons:
@@ -475,7 +476,7 @@ def run_few(
 ) -> Answers:
     """Draw both samples once and ask every method at every epsilon and level."""
     rng = np.random.default_rng([number, n, columns, differ, zlib.crc32(effect.encode())])
-    noise = SimulatedNoise(int(rng.integers(2**63)))
+    noise = noise_of(rng)
     second = {"shift": "shift", "scale": "scale"}.get(effect, effect)
     tables = {
         "x": few_table(columns, differ, effect if effect == "skewed" else "none", n, rng),

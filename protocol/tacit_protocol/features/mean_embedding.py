@@ -21,7 +21,7 @@ from scipy.spatial.distance import pdist
 
 from tacit_protocol.domain import Domain, encode
 from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
-from tacit_protocol.features.base import FeatureMap, FloatMatrix, Rows, row_products
+from tacit_protocol.features.base import FeatureMap, FloatMatrix, InBall, Rows, row_products
 from tacit_protocol.features.kernels import ProductKernel, RandomFourier
 from tacit_protocol.numerics.sincos import wave
 from tacit_protocol.strict import StrictModel
@@ -204,7 +204,7 @@ def windowed_diameter(frequencies: FloatMatrix, window: float) -> float:
     return min(2.0, math.sqrt(squared) * (1 + WINDOW_ROUNDING))
 
 
-class SmoothCharacteristic:
+class SmoothCharacteristic(InBall):
     """SCF with window g(x) = exp(-|x - 1/2|^2 / (2 window^2)); ``window`` is None for g = 1.
 
     ``frequencies`` is (J/2, numeric columns), in radians per unit of the scaled columns. ``raw`` leaves out
@@ -233,11 +233,6 @@ class SmoothCharacteristic:
         if self._window is None:
             return 2 * self.norm
         return windowed_diameter(self._frequencies, self._window) * self.norm
-
-    @property
-    def second_moment_diameter(self) -> float:
-        """The square root of 2, times the squared norm."""
-        return float(np.sqrt(2)) * self.norm**2
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the features, (rows, J): all sines, then all cosines."""

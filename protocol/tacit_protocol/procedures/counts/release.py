@@ -22,7 +22,7 @@ from tacit_protocol.features.cell_counts import COUNT_BITS, CellCounts, CellGrid
 from tacit_protocol.features.private_cells import UnitRows
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
-from tacit_protocol.privacy.accounting import fits, gaussian_mu
+from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.gaussian_mechanism import (
     SCALE_TOLERANCE,
     LayoutError,
@@ -81,14 +81,6 @@ def gaussian_count_guarantee(budget: Budget, rho: float | None = None) -> Guaran
     if not fits(events, budget):
         raise SensitivityError("rho costs more than the study's budget: lower it, or raise epsilon or delta")
     return Guarantee(budget=budget, events=events)
-
-
-def largest_rho(budget: Budget) -> float:
-    """Return the largest rho whose Gaussian noise fits the budget: mu^2/2 of its calibration.
-
-    Larger than what the textbook conversion of zCDP to (epsilon, delta) would allow: it is the exact curve.
-    """
-    return gaussian_mu(budget.epsilon, budget.delta * (1 - DISCRETISATION_SHARE)) ** 2 / 2
 
 
 def count_noise(guarantee: Guarantee) -> tuple[str, float]:
