@@ -29,7 +29,7 @@ from benchmarks.harness import (
     Cell,
     Counts,
     Floats,
-    cells_of,
+    cells_for,
     level_statement,
     main,
     question,
@@ -364,14 +364,10 @@ def answers_level_run(kind: str, n: int, epsilon: float, number: int) -> Answers
 
 def answers_cells() -> list[Cell]:
     """List the cells: power, then level."""
-    made: list[Cell] = []
-    for setting in ANSWERED:
-        made += cells_of(POWER_CELL, POWER_RUNS, answers_run, *([value] for value in setting))
-    for setting in (one for one in ANSWERED if one[0] in STATED):
-        made += cells_of("choice {} n={} ε={:g}", 1, choice_run, *([value] for value in setting))
-    for setting in ANSWER_NULLS:
-        made += cells_of(ANSWER_LEVEL, LEVEL_RUNS, answers_level_run, *([value] for value in setting))
-    return made
+    stated = [setting for setting in ANSWERED if setting[0] in STATED]
+    made = cells_for(POWER_CELL, POWER_RUNS, answers_run, ANSWERED)
+    made += cells_for("choice {} n={} ε={:g}", 1, choice_run, stated)
+    return made + cells_for(ANSWER_LEVEL, LEVEL_RUNS, answers_level_run, ANSWER_NULLS)
 
 
 def answers_parts(counts: Counts) -> dict[str, str]:
@@ -538,15 +534,9 @@ def tables_level_run(kind: str, d: int, n: int, epsilon: float, number: int) -> 
 
 def tables_cells() -> list[Cell]:
     """List the cells: power, then level."""
-    made: list[Cell] = []
-    for form, runs, asked_once, settings in (
-        (POWER_CELL, POWER_RUNS, tables_run, TABULATED),
-        (SHIFT_CELL, POWER_RUNS, shift_run, SHIFTS),
-        (TABLE_LEVEL, LEVEL_RUNS, tables_level_run, TABLE_NULLS),
-    ):
-        for setting in settings:
-            made += cells_of(form, runs, asked_once, *([value] for value in setting))
-    return made
+    made = cells_for(POWER_CELL, POWER_RUNS, tables_run, TABULATED)
+    made += cells_for(SHIFT_CELL, POWER_RUNS, shift_run, SHIFTS)
+    return made + cells_for(TABLE_LEVEL, LEVEL_RUNS, tables_level_run, TABLE_NULLS)
 
 
 def tables_parts(counts: Counts) -> dict[str, str]:

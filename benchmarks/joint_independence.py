@@ -27,7 +27,7 @@ from benchmarks.harness import (
     Cell,
     Counts,
     Floats,
-    cells_of,
+    cells_for,
     grid,
     level_statement,
     main,
@@ -271,14 +271,9 @@ def bootstrap(grams: list[UnitGram], resamples: int, rng: np.random.Generator) -
 
 def cells() -> list[Cell]:
     """List the cells: levels first."""
-    made: list[Cell] = []
-    for asked in LEVEL_PLAN:
-        made += cells_of("level {} d={} n={}", LEVEL_RUNS, level_run, *([value] for value in asked))
-    for asked in METHOD_PLAN:
-        made += cells_of("method {} d={} n={}", METHOD_RUNS, method_run, *([value] for value in asked))
-    for asked in POWER_PLAN:
-        made += cells_of("power {} n={}", POWER_RUNS, power_run, *([value] for value in asked))
-    return made
+    made = cells_for("level {} d={} n={}", LEVEL_RUNS, level_run, LEVEL_PLAN)
+    made += cells_for("method {} d={} n={}", METHOD_RUNS, method_run, METHOD_PLAN)
+    return made + cells_for("power {} n={}", POWER_RUNS, power_run, POWER_PLAN)
 
 
 def parts(counts: Counts) -> dict[str, str]:
@@ -411,7 +406,7 @@ def speed_run(kernel: str, units: int, variables: int, permutations: int, _: int
 
 def speed_cells() -> list[Cell]:
     """List the cases."""
-    return [Cell("{} | {} | {} | {}".format(*case), 1, partial(speed_run, *case)) for case in SPEED_CASES]
+    return cells_for("{} | {} | {} | {}", 1, speed_run, SPEED_CASES)
 
 
 def speed_parts(counts: Counts) -> dict[str, str]:

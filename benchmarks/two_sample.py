@@ -14,11 +14,12 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.harness import Answers, Benchmark, Cell, Counts, grid, level_statement, main, question
+from benchmarks.harness import Answers, Benchmark, Cell, Counts, grid, level_statement, main, question, table
 from benchmarks.problems import (
     DELTA,
     LEVEL,
@@ -531,42 +532,30 @@ def few_cells() -> list[Cell]:
 
 def few_parts(counts: Counts) -> dict[str, str]:
     """Write the tables of the page."""
-    names = (*FEW_METHODS, NAIVE)
-    powers = []
+    powers, levels = [], {}
     for effect in ("shift", "scale"):
-        lines = [f"## {effect}\n\n| columns, differ | ε | n | {' | '.join(names)} | chosen |"]
-        lines.append("|---|---|---|" + "---|" * (len(names) + 1))
-        for columns, differ in SHIFTED:
-            for epsilon, sizes in FEW_SIZES[columns, differ].items():
-                for n in sizes:
-                    cell = f"{effect} {columns}/{differ} n={n} e={epsilon:g}"
-                    if cell not in counts.runs:
-                        continue
-                    rates = [counts.shown(cell, question(name, epsilon, 0.05), ".2f") for name in names]
-                    few = counts.rate(cell, question("k-norm chosen", epsilon, 1))
-                    kind = "K-norm" if few else "Gaussian"
-                    shown = " | ".join(rates)
-                    lines.append(f"| {columns}, {differ} | {epsilon:g} | {n} | {shown} | {kind} |")
-        powers.append("\n".join(lines) + "\n")
-    levels = [
-        f"| data, columns, n | ε | level | {' | '.join(FINER)} |",
-        "|---|---|---|" + "---|" * len(FINER),
-    ]
-    for effect in ("none", "skewed"):
-        for columns, n in FEW_LEVELS:
-            cell = f"{effect} {columns} n={n}"
-            if cell not in counts.runs:
-                continue
-            for epsilon, level in ((e, a) for e in FEW_EPSILONS for a in LEVELS):
-                rates = [counts.shown(cell, question(name, epsilon, level), ".3f") for name in FINER]
-                data = {"none": "normal", "skewed": "log-normal"}[effect]
-                found = " | ".join(rates)
-                levels.append(f"| {data}, {columns}, {n} | {epsilon:g} | {level:g} | {found} |")
+        rows = {}
+        sizes = ((*c, e, n) for c in SHIFTED for e, numbers in FEW_SIZES[c].items() for n in numbers)
+        for columns, differ, epsilon, n in sizes:
+            cell = f"{effect} {columns}/{differ} n={n} e={epsilon:g}"
+            if cell in counts.runs:
+                few = counts.rate(cell, question("k-norm chosen", epsilon, 1))
+                rows[f"{columns}, {differ} | {epsilon:g} | {n}"] = {
+                    name: counts.shown(cell, question(name, epsilon, 0.05), ".2f")
+                    for name in (*FEW_METHODS, NAIVE)
+                } | {"noise chosen": "K-norm" if few else "Gaussian"}
+        powers.append(f"## {effect}\n\n" + table(rows, "columns, differ | ε | n"))
+    for (effect, data), (columns, n) in product((("none", "normal"), ("skewed", "log-normal")), FEW_LEVELS):
+        cell = f"{effect} {columns} n={n}"
+        for epsilon, level in product(FEW_EPSILONS, LEVELS) if cell in counts.runs else ():
+            levels[f"{data}, {columns}, {n} | {epsilon:g} | {level:g}"] = {
+                name: counts.shown(cell, question(name, epsilon, level), ".3f") for name in FINER
+            }
     return {
         "power runs": counts.runs_of("shift"),
         "level runs": counts.runs_of("none"),
         "powers": "\n".join(powers),
-        "levels": "\n".join(levels) + "\n",
+        "levels": table(levels, "data, columns, n | ε | level"),
     }
 
 
