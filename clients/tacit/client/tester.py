@@ -85,7 +85,28 @@ Role = Literal["owner", "analyst", "curator"]
 OnProgress = Callable[[StudySummary], None]
 
 
-class TesterCalls:
+class ServiceCalls:
+    """What testers and curators answer alike."""
+
+    @call
+    def identity(self) -> Operation[Identity]:
+        """Ask the service who it is; needs no key."""
+        answer = yield from ask(HttpRequest("GET", "/v1/identity", signed=False))
+        return parse(Identity, answer)
+
+    @call
+    def invitations(self) -> Operation[list[InvitationRecord]]:
+        """List all invitations ever made, and what became of each; only the service's own key may."""
+        return (yield from pages("/v1/invitations", {}, partial(parse_item, InvitationRecord)))
+
+    @call
+    def revoke_invitations(self, name: str) -> Operation[RevokedInvitations]:
+        """Revoke the invitations of a name that could still be used; only the service's own key may."""
+        answer = yield from ask(HttpRequest("DELETE", "/v1/invitations/" + segment(name)))
+        return parse(RevokedInvitations, answer)
+
+
+class TesterCalls(ServiceCalls):
     """What a party does with a tester, which :class:`Client` and :class:`AsyncClient` share."""
 
     _key: PrivateKey | None
@@ -100,12 +121,6 @@ class TesterCalls:
         return self._key
 
     @call
-    def identity(self) -> Operation[Identity]:
-        """Ask the tester who it is; needs no key."""
-        answer = yield from ask(HttpRequest("GET", "/v1/identity", signed=False))
-        return parse(Identity, answer)
-
-    @call
     def parties(self) -> Operation[list[EnrolledParty]]:
         """List the enrolled parties."""
         return (yield from pages("/v1/parties", {}, partial(parse_item, EnrolledParty)))
@@ -117,17 +132,6 @@ class TesterCalls:
         body = encode_json({"role": role, "name": name})
         answer = yield from ask(HttpRequest("POST", "/v1/invitations", body=body))
         return parse(Invitation, answer)
-
-    @call
-    def invitations(self) -> Operation[list[InvitationRecord]]:
-        """List all invitations ever made, and what became of each; only the tester's own key may."""
-        return (yield from pages("/v1/invitations", {}, partial(parse_item, InvitationRecord)))
-
-    @call
-    def revoke_invitations(self, name: str) -> Operation[RevokedInvitations]:
-        """Revoke the invitations of a name that could still be used; only the tester's own key may."""
-        answer = yield from ask(HttpRequest("DELETE", "/v1/invitations/" + segment(name)))
-        return parse(RevokedInvitations, answer)
 
     @call
     def revoke(self, name: str) -> Operation[EnrolledParty]:
@@ -254,7 +258,7 @@ class TesterCalls:
         if prepared.hopeless and not force:
             raise HopelessStudyError(prepared.hopeless)
         envelope = sign_envelope(prepared.payload, STUDY_TYPE, self._signing_key())
-        yield from ask(HttpRequest("PUT", _study_path(prepared.digest), body=envelope))
+        yield from ask(HttpRequest("PUT", study_path(prepared.digest), body=envelope))
         return prepared.digest
 
     @call
@@ -266,13 +270,13 @@ class TesterCalls:
     @call
     def study(self, digest: str) -> Operation[StudySummary]:
         """Read one study's state."""
-        answer = yield from ask(HttpRequest("GET", _study_path(digest)))
+        answer = yield from ask(HttpRequest("GET", study_path(digest)))
         return parse(StudySummary, answer)
 
     @call
     def study_content(self, digest: str) -> Operation[Study]:
         """Read the study itself, checked against its digest and its analyst's signature."""
-        answer = yield from ask(HttpRequest("GET", _study_path(digest) + "/envelope"))
+        answer = yield from ask(HttpRequest("GET", study_path(digest) + "/envelope"))
         try:
             payload = open_envelope(answer.body, STUDY_TYPE, peek_key_id(answer.body))
             found = read_study(payload)
@@ -298,7 +302,7 @@ class TesterCalls:
         ends_at = time.monotonic() + timeout_s
         while True:
             wait_s = max(0, min(POLL_WAIT_S, math.floor(ends_at - time.monotonic())))
-            answer = yield HttpRequest("GET", _study_path(digest) + "/verdict", {"wait_s": str(wait_s)})
+            answer = yield HttpRequest("GET", study_path(digest) + "/verdict", {"wait_s": str(wait_s)})
             if answer.status == 200:
                 return _verdict(asked, digest, answer.body)
             if answer.status != 202 and problem_slug(answer) != "verdict-pending":
@@ -318,7 +322,7 @@ class TesterCalls:
     @call
     def transcript(self, digest: str) -> Operation[bytes]:
         """Read a study's transcript: exact bytes, to be kept and verified."""
-        path = _study_path(digest) + "/transcript"
+        path = study_path(digest) + "/transcript"
         return (yield from ask(HttpRequest("GET", path, size_bytes_max=TRANSCRIPT_BYTES_MAX))).body
 
     @call
@@ -347,7 +351,7 @@ class TesterCalls:
         envelope = sign_envelope(
             encode(CancellationMessage(study=digest)), CANCELLATION_TYPE, self._signing_key()
         )
-        yield from ask(HttpRequest("PUT", _study_path(digest) + "/cancellation", body=envelope))
+        yield from ask(HttpRequest("PUT", study_path(digest) + "/cancellation", body=envelope))
 
 
 class Client(TesterCalls, Driver):
@@ -486,5 +490,6 @@ def _verdict(asked: Study, study_digest: str, envelope: bytes) -> "StudyVerdict"
     return study_verdict(asked, message)
 
 
-def _study_path(digest: str) -> str:
+def study_path(digest: str) -> str:
+    """Return where a service has a study."""
     return "/v1/studies/" + segment(digest)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 import structlog
 
+from tacit_protocol.domain import WorkersUnavailableError
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import AcceptanceMessage, DeclineMessage, PublicRule, Study, VerdictMessage
 from tacit_protocol.signing import (
@@ -25,7 +26,6 @@ from tacit_protocol.signing import (
     open_envelope,
     sign_envelope,
 )
-from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
 from tacit_services.agent.releases import Dependencies, Mailbox, Releaser, send_time
 from tacit_services.agent.schema import State

@@ -67,9 +67,10 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
 from tacit_protocol.procedures.populations import Population
-from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.effects import (
+from tacit_protocol.verdicts.base import (
+    BaseVerdict,
     JointEffect,
+    ShownTable,
     effects_frame,
     effects_of,
     effects_table,
