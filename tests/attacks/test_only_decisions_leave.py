@@ -26,7 +26,7 @@ import pytest
 import structlog
 from curated_world import CURATOR, curated_study_of
 from curator_federation import OPERATOR, CuratorFederation, curator_federation, registration
-from fault_world import SeededNoise
+from made_studies import SeededNoise
 
 from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Release

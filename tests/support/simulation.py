@@ -26,7 +26,6 @@ from fastapi import FastAPI
 from fault_world import (
     NOW,
     URL,
-    SeededNoise,
     check_account,
     enrol,
     key_of,
@@ -35,6 +34,7 @@ from fault_world import (
     sealed,
     study_of,
 )
+from made_studies import SeededNoise
 
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import CancellationMessage, Study

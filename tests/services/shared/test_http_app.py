@@ -4,10 +4,12 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 import httpx
 import pytest
+import served
 from fastapi import Depends, FastAPI, Query, Request
 from hurried_loop import run_hurried
 from pydantic import Field
@@ -78,17 +80,7 @@ def make_app(ready: Callable[[], None] = lambda: None) -> FastAPI:
 
 @pytest.fixture
 def call() -> Callable[..., httpx.Response]:
-    app = make_app()
-
-    def send(method: str, path: str, **options: Any) -> httpx.Response:
-        async def run() -> httpx.Response:
-            transport = httpx.ASGITransport(app=app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-                return await client.request(method, path, **options)
-
-        return asyncio.run(run())
-
-    return send
+    return partial(served.call, make_app(), "http://test")
 
 
 def put(call: Callable[..., httpx.Response], body: bytes, **headers: str) -> httpx.Response:
@@ -197,12 +189,7 @@ def test_not_ready_is_a_problem() -> None:
     def away() -> None:
         raise DatabaseUnavailableError(CANARY)
 
-    async def run() -> httpx.Response:
-        transport = httpx.ASGITransport(app=make_app(away))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await client.get("/readyz")
-
-    response = asyncio.run(run())
+    response = served.call(make_app(away), "http://test", "GET", "/readyz")
     assert response.status_code == 503
     assert problem(response)["type"] == "urn:tacit:problem:not-ready"
 
@@ -215,16 +202,16 @@ PACE = BodyLimit(SIZE_BYTES_MAX, TIMEOUT_S, bytes_per_s_min=1000.0, too_large="u
 def streaming_app() -> FastAPI:
     unhurried = replace(PACE, timeout_s=600.0)
     streamed = StreamedBodies("PUT", re.compile("/files/[^/]+"), unhurried)
-    streaming_app = create_app(
+    app = create_app(
         title="test", version="0", metrics_prefix="test", check_ready=lambda: None, streamed=streamed
     )
 
-    @streaming_app.put("/files/{name}")
-    @streaming_app.put("/others/{name}")
+    @app.put("/files/{name}")
+    @app.put("/others/{name}")
     async def take(request: Request) -> dict[str, int]:
         return {"size": sum([len(piece) async for piece in request.stream()])}
 
-    return streaming_app
+    return app
 
 
 def put_body(path: str, content: bytes | Iterable[bytes]) -> httpx.Response:
@@ -232,13 +219,8 @@ def put_body(path: str, content: bytes | Iterable[bytes]) -> httpx.Response:
         for piece in content:
             yield piece
 
-    async def send() -> httpx.Response:
-        transport = httpx.ASGITransport(app=streaming_app())
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            body = content if isinstance(content, bytes) else pieces()
-            return await client.put(path, content=body)
-
-    return asyncio.run(send())
+    body = content if isinstance(content, bytes) else pieces()
+    return served.call(streaming_app(), "http://test", "PUT", path, content=body)
 
 
 @pytest.mark.parametrize("announced", [True, False])

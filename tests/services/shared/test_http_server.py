@@ -6,7 +6,6 @@ import gc
 import json
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import served
 from certificates import client_hello, write_certificate
 from fastapi import Request
 from starlette.responses import Response
@@ -29,11 +29,9 @@ from tacit_services.shared.http_server import (
     Places,
     Server,
     Standing,
-    Stopping,
     TimedProtocol,
     Tls,
     make_room,
-    make_server,
     recognise,
     tls_context,
     when_gone,
@@ -85,15 +83,8 @@ def address(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Iterator[tuple[s
         monkeypatch.setattr(http_server, "HEADER_TIMEOUT_S", HASTE_S)
         return json_response({})
 
-    server = make_server(app, "127.0.0.1", 0, Stopping())
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        thread.join(0.005)
-    yield server.servers[0].sockets[0].getsockname()
-    server.should_exit = True
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
+    with served.running(app) as (server, _):
+        yield served.address_of(server)
 
 
 def _exchange(address: tuple[str, int], *pieces: bytes) -> bytes:
@@ -230,20 +221,11 @@ def running(connections_max: int, gone: list[str], tls: ssl.SSLContext | None = 
     async def back(request: Request) -> Response:
         return Response(await request.body())
 
-    server = make_server(app, "127.0.0.1", 0, Stopping(), connections_max, tls=tls)
-    thread = threading.Thread(target=server.run)
     with pytest.MonkeyPatch.context() as patch:
         # Connections are held before they are used.
         patch.setattr(http_server, "HEADER_TIMEOUT_S", PATIENCE_S)
-        thread.start()
-        while not server.started:
-            thread.join(0.005)
-        try:
+        with served.running(app, connections_max=connections_max, tls=tls) as (server, _):
             yield server
-        finally:
-            server.should_exit = True
-            thread.join(PATIENCE_S)
-    assert not thread.is_alive()
 
 
 def _ask(connection: socket.socket, path: str = "/healthz") -> None:
@@ -263,7 +245,7 @@ def _answer(connection: socket.socket) -> bytes:
 def test_a_surplus_connection_is_told_to_come_later_and_those_that_hold_are_served() -> None:
     gone: list[str] = []
     with running(2, gone) as server, contextlib.ExitStack() as stack:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         held = [stack.enter_context(socket.create_connection(address)) for _ in range(2)]
         for connection in held:
             _ask(connection, "/known")
@@ -303,7 +285,7 @@ def test_idle_callers_without_a_token_keep_nobody_out(with_tls: bool, certificat
     """They hold every connection there is, with TLS before their handshake, and never say a word."""
     tls = tls_context(certificate, certificate.with_suffix(".key")) if with_tls else None
     with running(10, [], tls) as server, contextlib.ExitStack() as stack:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         silent = [stack.enter_context(socket.create_connection(address)) for _ in range(40)]
         for _ in range(3):
             caller = (
@@ -330,7 +312,7 @@ def test_handshakes_that_do_not_end_are_counted_and_dropped(
     told: list[str] = []
     monkeypatch.setattr(http_server.Places, "tell", lambda _, event: told.append(event))
     with running(10, [], tls_context(certificate, certificate.with_suffix(".key"))) as server:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         assert _exchange(address) == b""
         assert _exchange(address, b"\x16\x03\x01") == b"", "a handshake that has begun"
         assert told == ["handshake_failed"] * 2
@@ -347,7 +329,7 @@ def holding(count: int, certificate: Path, depth: str) -> Iterator[Server]:
     """A server with TLS of 100 connections; so many are silent before, within or after their handshake."""
     tls = tls_context(certificate, certificate.with_suffix(".key"))
     with running(100, [], tls) as server, contextlib.ExitStack() as stack:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         for _ in range(count):
             if depth == "after":
                 _shaken(stack, address, certificate)
@@ -368,7 +350,7 @@ def test_nothing_is_made_for_a_connection_before_it_needs_it(certificate: Path) 
         with holding(40, certificate, depth) as server, contextlib.ExitStack() as stack:
             assert _alive(Tls) - made[0] == tls
             assert _alive(TimedProtocol) - made[1] == http
-            caller = _shaken(stack, server.servers[0].sockets[0].getsockname(), certificate)
+            caller = _shaken(stack, served.address_of(server), certificate)
             _ask(caller, "/known")
             assert _answer(caller).startswith(b"HTTP/1.1 200")
             assert server.places.taken == 41
@@ -380,7 +362,7 @@ def test_the_oldest_handshake_gives_way_where_there_are_as_many_as_may_be(
     monkeypatch.setattr(http_server, "HANDSHAKES_MAX", 8)
     before = _alive(Tls)
     with holding(8, certificate, "within") as server, contextlib.ExitStack() as stack:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         for _ in range(3):
             caller = _shaken(stack, address, certificate)
             _ask(caller, "/known")
@@ -401,7 +383,7 @@ def test_a_lost_connection_is_not_held_until_an_idle_one_would_be_closed(certifi
     """Nor does a kept one hold its last request."""
     tls = tls_context(certificate, certificate.with_suffix(".key"))
     with running(100, [], tls) as server, contextlib.ExitStack() as stack:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         before = _alive(Tls, TimedProtocol)
         caller = _shaken(stack, address, certificate)
         _ask(caller)
@@ -426,7 +408,7 @@ def test_tls_connections_share_their_buffers(certificate: Path) -> None:
         running(10, [], tls_context(certificate, certificate.with_suffix(".key"))) as server,
         contextlib.ExitStack() as stack,
     ):
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         for _ in range(3):
             caller = _shaken(stack, address, certificate)
             _ask(caller)
@@ -440,7 +422,7 @@ def test_tls_connections_share_their_buffers(certificate: Path) -> None:
 def test_a_large_body_and_answer_pass_tls_whole(certificate: Path) -> None:
     tls = tls_context(certificate, certificate.with_suffix(".key"))
     with running(10, [], tls) as server, contextlib.ExitStack() as stack:
-        caller = _shaken(stack, server.servers[0].sockets[0].getsockname(), certificate)
+        caller = _shaken(stack, served.address_of(server), certificate)
         body = bytes(range(256)) * 2**12
         head = b"PUT /back HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 1048576\r\n\r\n"
         caller.sendall(head + body)
@@ -461,7 +443,7 @@ def test_a_certificate_that_cannot_be_used_is_told_before_the_service_starts(
 def test_a_request_that_waits_hears_that_its_caller_has_gone(path: str) -> None:
     gone: list[str] = []
     with running(2, gone) as server:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         with socket.create_connection(address) as connection:
             _ask(connection, path)
             with socket.create_connection(address) as other:
