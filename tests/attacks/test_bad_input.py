@@ -344,7 +344,6 @@ def test_connections_are_kept_for_known_callers_alone(
     service.app = over_a_connection  # type: ignore[assignment]
     for key, kept in ((PrivateKey.generate(), False), (service.keys[0], True)):
         place = places.take(wire)
-        assert place is not None
         assert (service.call("GET", path, key=key).status_code == 200) == kept
         assert (place.key == key.public_hex) == kept
         place.leave()

@@ -209,7 +209,6 @@ def run_study(federation: CuratorFederation, case: str, parameters: dict[str, An
     )
     federation.turn()
     row = run_transaction(federation.curator.engine, lambda c: study_row(c, study), read_only=True)
-    assert row is not None
     if row.state is not State.SENT:
         return study
     transcript = federation.end(study)

@@ -122,7 +122,6 @@ def fields_read(reader: Any) -> set[str]:
 )
 def test_every_field_of_a_file_is_in_its_section(heading: str, fields: set[str]) -> None:
     section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", page("command"), re.MULTILINE | re.DOTALL)
-    assert section is not None
     assert len(fields) >= 4
     assert {f for f in fields if not re.search(rf"`(?:\[+)?{f}\b", section[1])} == set()
 

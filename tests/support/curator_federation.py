@@ -135,7 +135,6 @@ class CuratorFederation:
 
     def end(self, study: str) -> bytes:
         """Let the tester compute and the curator read the verdict; returns the transcript."""
-        assert self.network.app is not None
         self.network.app.state.worker.run_once()
         self.curator.fetch_verdicts()
         transcript = run_transaction(self.tester_engine, lambda c: transcript_of(c, study), read_only=True)

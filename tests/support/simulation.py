@@ -251,7 +251,6 @@ class Simulation:
                 agent.decline(name, None)
 
     def work_at_tester(self) -> None:
-        assert self.network.app is not None
         self.network.app.state.worker.run_once()
 
     def deliver_late(self, index: int) -> None:

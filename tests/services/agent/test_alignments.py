@@ -337,8 +337,6 @@ def test_places_are_those_of_the_ids_however_the_rows_are_cut(tmp_path: Path, bo
     places = {name: place for place, name in enumerate(sorted(set(ids), key=lambda i: expected(i)[0]))}
     seen = []
     for chunk in table.chunks():
-        assert chunk.unit is not None
-        assert chunk.positions is not None
         for row in range(chunk.rows):
             name = ids[round(float(chunk.numeric[row, 0]) * 1000)]
             assert chunk.positions[chunk.unit[row]] == places[name]

@@ -115,7 +115,6 @@ def test_bounds_are_told_in_words(tmp_path: Path, rows: list[str], age: str, sex
 def test_a_budget_is_read_without_making_a_database(tmp_path: Path) -> None:
     settings = AgentSettings.load(World(tmp_path).write("http://tester"))
     (report,) = budget_report(settings, frozenset(("pure",))).values()
-    assert report.standing is not None
     assert report.standing.pure_left_micro == report.standing.epsilon_cap_micro > 0
     assert not (tmp_path / "agent.sqlite3").exists()
     (tmp_path / "agent.sqlite3").write_bytes(b"no database, at some length" * 100)

@@ -97,7 +97,6 @@ def test_units_are_distinct_values_and_missing_ones_are_one_unit(tmp_path: Path,
     assert table.units == 4  # p1, p2, p3, and the missing one
     (chunk,) = table.chunks()
     assert (chunk.rows, chunk.units) == (5, 4)
-    assert chunk.unit is not None
     ages: dict[int, list[float]] = {}
     for unit, age in zip(chunk.unit.tolist(), chunk.numeric[:, 0].tolist(), strict=True):
         ages.setdefault(unit, []).append(age)
@@ -131,7 +130,6 @@ def test_whole_units_in_one_chunk_however_many_passes(
     source = SourceTable(open_source("t.parquet", None, tmp_path), domain, "u", bounds)
     sums, counts = [], 0
     for chunk in source.chunks():
-        assert chunk.unit is not None
         assert sorted(set(chunk.unit.tolist())) == list(range(chunk.units))
         assert chunk.rows <= 64 or chunk.units == 1
         sums += np.bincount(chunk.unit, weights=chunk.numeric[:, 0]).round(9).tolist()

@@ -98,7 +98,6 @@ def test_places_of_aligned_units_stay(tmp_path: Path) -> None:
     hasher, source = AlignedUnits(UnitKey(bytes(32))), open_source("rows.parquet", None, tmp_path)
     average, one = (SourceTable(source, DOMAIN, "id", None, hasher, ordered=True, draw=d) for d in (None, 5))
     (all_rows,), (rows,) = average.chunks(), one.chunks()
-    assert rows.positions is not None
     assert rows.positions.tolist() == [0, 1, 2]
     assert all_rows.unit is not None
     for place, x in zip(rows.positions, rows.numeric[:, 0], strict=True):

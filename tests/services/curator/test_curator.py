@@ -97,7 +97,6 @@ class Setup:
 
     def end(self, study: str) -> VerifiedTranscript:
         """Let the tester compute; returns the verified transcript."""
-        assert self.network.app is not None
         self.network.app.state.worker.run_once()
         self.curator.fetch_verdicts()
         transcript = run_transaction(self.tester_engine, lambda c: transcript_of(c, study), read_only=True)

@@ -197,7 +197,6 @@ def test_who_has_gone_away_is_forgotten_at_once() -> None:
     async def run() -> None:
         poll = asyncio.create_task(inboxes.poll("a", 3600, leave.append))
         await until(lambda: inboxes.waiting == 1)
-        assert leave[0] is not None
         leave[0]()
         assert not await asyncio.wait_for(poll, PATIENCE_S)
         assert leave[1:] == [None], "a connection that is kept keeps nothing of the answer"
@@ -396,7 +395,6 @@ def test_a_check_whose_caller_has_gone_does_not_begin() -> None:
         unwanted = asyncio.ensure_future(checks.run("analyst", 1, gate.check("unwanted"), gone.append))
         await asyncio.sleep(0)
         last = ask("analyst", "last")
-        assert gone[0] is not None
         gone[0]()
         with pytest.raises(ProblemError):
             await unwanted

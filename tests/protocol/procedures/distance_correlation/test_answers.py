@@ -323,7 +323,6 @@ def pair(study: Study) -> tuple[Release, Release]:
 def test_a_study_of_answers_names_who_sends_and_costs_each_the_whole_of_epsilon_alone() -> None:
     study = study_of(TWO, delta=1e-5)
     relay = relay_of(procedure_named(study.procedure), study)
-    assert relay is not None
     assert (relay.sender.name, relay.receiver.name, relay.sealed, relay.accepted_first) == (
         "a",
         "b",
