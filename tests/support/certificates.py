@@ -67,8 +67,6 @@ def deployed() -> Any:
     """Return the module that makes the compose file's certificates."""
     path = ROOT / "deploy" / "certificates.py"
     spec = importlib.util.spec_from_file_location("certificates", path)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -1,5 +1,6 @@
-"""Studies with made-up keys, tables in memory and their releases, for the tests of every procedure."""
+"""Studies with made-up keys, tables in memory, their releases, and stand-ins for privacy noise."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -7,15 +8,90 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from two_sample_cases import Floats, MemoryTable, NoNoise
 
-from tacit_protocol.domain import Domain, EncodedChunk, Table
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn, Table
 from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.k_norm_mechanism import ProductBody, simulated_k_norm
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, check_release
 
+Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int32]
 Integers = npt.NDArray[np.int64]
+
+
+class SeededNoise:
+    """Rounded normal noise and discrete Laplace noise with a seed, and a count of its draws."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = np.random.default_rng(seed)
+        self.draws = 0
+
+    def gaussian(self, values: Integers, scale: float) -> Integers:
+        self.draws += 1
+        return values + np.rint(scale * self._rng.standard_normal(values.shape)).astype(np.int64)
+
+    def laplace(self, values: Integers, scale: float) -> Integers:
+        self.draws += 1
+        drawn = self._rng.geometric(-math.expm1(-1 / scale), (2, len(values)))
+        return np.asarray(values + drawn[0] - drawn[1])
+
+    def k_norm(self, values: Integers, scale: float, body: ProductBody) -> Integers:
+        return simulated_k_norm(values, scale, body, self._rng)
+
+
+class NoNoise:
+    """Adds nothing: what a release holds is then the exact sums."""
+
+    def gaussian(self, values: Integers, scale: float) -> Integers:
+        return values
+
+    def laplace(self, values: Integers, scale: float) -> Integers:
+        return values
+
+    def k_norm(self, values: Integers, scale: float, body: ProductBody) -> Integers:
+        return values
+
+
+@dataclass(frozen=True)
+class MemoryTable:
+    """Encoded rows in memory, cut into chunks of ``cuts`` units; ``unit`` (rows,) numbers their units."""
+
+    domain: Domain
+    numeric: Floats
+    categorical: Codes
+    unit: Integers | None = None
+    cuts: Sequence[int] = ()
+    declared: int | None = None
+    order: Integers | None = None
+
+    @property
+    def units(self) -> int:
+        if self.declared is not None:
+            return self.declared
+        return len(self.numeric) if self.unit is None else len(np.unique(self.unit))
+
+    def chunks(self) -> Iterator[EncodedChunk]:
+        unit = np.arange(len(self.numeric)) if self.unit is None else self.unit
+        names = np.unique(unit)
+        ends = [*self.cuts, len(names)]
+        for start, stop in zip([0, *ends[:-1]], ends, strict=True):
+            rows = np.flatnonzero(np.isin(unit, names[start:stop]))
+            if self.order is not None:
+                rows = self.order[np.isin(self.order, rows)]
+            owners = None if self.unit is None else np.searchsorted(names[start:stop], unit[rows])
+            yield EncodedChunk(self.numeric[rows], self.categorical[rows], owners, stop - start)
+
+
+def domain_of(numeric: int, categories: Sequence[int] = ()) -> Domain:
+    """Numeric columns n0, n1, ... on [0, 1] and categorical ones c0, c1, ... with so many categories."""
+    columns: list[Column] = [NumericColumn(name=f"n{i}", lower=0.0, upper=1.0) for i in range(numeric)]
+    columns += [
+        CategoricalColumn(name=f"c{i}", levels=tuple(f"l{j}" for j in range(count - 2)))
+        for i, count in enumerate(categories)
+    ]
+    return Domain(columns=tuple(columns))
 
 
 class Drawing(NoNoise):
