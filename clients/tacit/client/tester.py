@@ -328,7 +328,7 @@ class TesterCalls(ServiceCalls):
     @call
     def study_envelope(self, digest: str) -> Operation[bytes]:
         """Read a study as its analyst signed it: exact bytes, to be carried to an owner."""
-        return (yield from ask(HttpRequest("GET", _study_path(digest) + "/envelope"))).body
+        return (yield from ask(HttpRequest("GET", study_path(digest) + "/envelope"))).body
 
     @call
     def deliver(self, envelope: bytes) -> Operation[str]:
@@ -341,7 +341,7 @@ class TesterCalls(ServiceCalls):
         if read is None:
             raise InputError("this is no owner's answer: bring what `tacit agent answer` wrote")
         kind, message = read
-        path = f"{_study_path(message.study)}/{kind}/{message.party}"
+        path = f"{study_path(message.study)}/{kind}/{message.party}"
         yield from ask(HttpRequest("PUT", path, body=envelope))
         return message.study
 

@@ -10,13 +10,13 @@ what differs, between which groups, by how much, in which unit.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Protocol, Self
+from typing import Annotated, Any, ClassVar, Protocol, Self
 
 from pydantic import ConfigDict, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
 
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.presentation import RatiosPanel, Row, RowsPanel
+from tacit_protocol.verdicts.presentation import RatiosPanel, Row, RowsPanel, Shown, pvalue_number
 
 Interval = tuple[float, float]
 
@@ -24,6 +24,36 @@ Interval = tuple[float, float]
 def interval_of(lower: float | None, upper: float | None) -> Interval | None:
     """Return an interval from its ends, None where they are."""
     return None if lower is None or upper is None else (lower, upper)
+
+
+PVALUE = Shown("p-value", "test", words=pvalue_number, first=True)
+"""How people see a p-value."""
+
+QVALUE = Shown("q-value", words=pvalue_number)
+HETEROGENEITY = Shown("p-value of one effect at all owners", "test", words=pvalue_number)
+REJECTED = Shown("shown at the level")
+"""How people see the decision on one of several hypotheses."""
+EFFECTS = Shown("effects, each with its interval", "effects")
+EFFECTS_BY_OWNER = Shown("effects of each owner's own units", "effects")
+SUMMARIES = Shown("each owner's own numbers, with their intervals", "effects")
+COVARIANCE_ESTIMATE = Shown(
+    "squared distance covariance", "effects", ("covariance_lower", "covariance_upper")
+)
+
+
+def estimate_shown(label: str, lower: str = "lower", upper: str = "upper") -> Shown:
+    """Return how people see an estimate with an interval between two fields."""
+    return Shown(label, "effects", (lower, upper))
+
+
+def compared_shown(what: str) -> Shown:
+    """Return how people see several hypotheses that were tested together."""
+    return Shown(f"{what} compared, p-values adjusted for all of them", "test")
+
+
+def unbiased_shown(label: str) -> Shown:
+    """Return how people see an estimate before it is cut to what is possible, and to its interval."""
+    return Shown(f"{label}, unbiased (may be negative)")
 
 
 class UnboundVerdictError(LookupError):
@@ -110,13 +140,13 @@ class BaseVerdict(StrictModel):
     private_decision: ClassVar[bool] = False
     """Whether ``reject`` was decided privately, so that no p-value tells how close it was."""
 
-    method: str
-    reject: bool
-    level: float
-    units: dict[str, int]
-    epsilon: float
-    delta: float
-    warnings: tuple[str, ...]
+    method: Annotated[str, Shown("method", "test")]
+    reject: Annotated[bool, Shown("")]
+    level: Annotated[float, Shown("level", "test")]
+    units: Annotated[dict[str, int], Shown("privacy units")]
+    epsilon: Annotated[float, Shown("spent by every sender, ε")]
+    delta: Annotated[float, Shown("spent by every sender, δ")]
+    warnings: Annotated[tuple[str, ...], Shown("")]
 
     _source: Source | None = PrivateAttr(default=None)
 
@@ -273,8 +303,8 @@ class PvalueVerdict(BaseVerdict):
         pvalue: probability under the null hypothesis of a statistic at least as large.
     """
 
-    statistic: float
-    pvalue: float
+    statistic: Annotated[float, Shown("statistic", "test")]
+    pvalue: Annotated[float, PVALUE]
 
     def __iter__(self) -> Iterator[float]:  # type: ignore[override]
         yield self.statistic

@@ -75,7 +75,9 @@ def add_agent_pages(
 
     name = agent.settings.name
     service = Service("agent", name, "tacit_services.agent", "tacit agent login", MENU)
-    site = Site(service, Sessions(agent.engine, SIGN_IN, agent.clock), identify)
+    site = Site(
+        service, Sessions(agent.engine, SIGN_IN, agent.clock), identify, lambda _: "the owner's steward"
+    )
     _add_reading(site, agent)
     _add_deciding(site, agent, ring)
     site.add_to(app, owner_key)

@@ -24,8 +24,9 @@ from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.intake import Procedures
+from tacit_services.agent.notices import Notifier
 from tacit_services.agent.pages import add_agent_pages
-from tacit_services.agent.participant import Loops
+from tacit_services.agent.participant import Loops, Participant
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import REASON_LENGTH, State
@@ -178,6 +179,21 @@ def _add_deciding(app: FastAPI, agent: Agent, runtime: Runtime, owner: list[Any]
         return json_response(views.summary(agent, row))
 
 
+def pages_of(settings: AgentSettings) -> str:
+    """Return the address at which a browser of this machine has the pages."""
+    return f"http://127.0.0.1:{settings.port}"
+
+
+def notifier_of(
+    participant: Participant, settings: ParticipantSettings, link: str, stop: threading.Event
+) -> Notifier | None:
+    """Return what tells stewards, where any channel is set up; raises SettingsError."""
+    if not settings.notices:
+        return None
+    insecure = settings.insecure_plain_http
+    return Notifier(participant, settings.notices, link, insecure=insecure, sleep=stop.wait)
+
+
 CONNECTIONS_MAX = 200
 """Most connections at once, on the owner's own machine: the steward's browser and commands."""
 
@@ -297,7 +313,7 @@ def run(config: PathlibPath | None, procedures: Procedures) -> None:
     prepare_to_compute()
     stop = threading.Event()
     agent = build(settings, procedures, stop)
-    loops = Loops(agent, stop, settings.poll_wait_s)
+    loops = Loops(agent, stop, settings.poll_wait_s, notifier_of(agent, settings, pages_of(settings), stop))
     app = create_agent_app(agent, Runtime(version("tacit"), loops.alive, loops.ring))
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)

@@ -41,7 +41,12 @@ def add_curator_pages(
         "curator", curator.name, "tacit_services.curator", "tacit curator login", MENU, public_url
     )
     sessions = Sessions(curator.engine, SIGN_IN, context.clock)
-    site = Site(service, sessions, context.access.caller_of)
+
+    def named(key: str) -> str:
+        owner = context.access.caller_of(key).owner
+        return "the operator" if owner is None else f"{owner}, owner"
+
+    site = Site(service, sessions, context.access.caller_of, named)
 
     def may_sign_in(caller: Annotated[Caller, Depends(context.access.caller)]) -> str:
         return caller.key
