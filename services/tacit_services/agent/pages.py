@@ -98,7 +98,7 @@ def _add_reading(site: Site, agent: Agent) -> None:
             request,
             "study.html",
             steward,
-            study=views.detail(agent, row),
+            study=views.detail(agent, row, agent.name),
             payment=payment(agent, row),
             finding=None if found is None else json.loads(found.finding),
             reason_length=REASON_LENGTH,
@@ -124,18 +124,22 @@ def _add_reading(site: Site, agent: Agent) -> None:
 
 
 def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
+    Steward = Annotated[SignedIn, Depends(site.signed_in)]
+
     @site.router.post("/studies/{digest}/approval")
-    def approve(digest: DigestPath, _: Annotated[Mapping[str, str], Depends(site.form())]) -> Response:
-        decide(agent, digest, lambda: agent.approve(digest))
+    def approve(
+        digest: DigestPath, steward: Steward, _: Annotated[Mapping[str, str], Depends(site.form())]
+    ) -> Response:
+        decide(agent, digest, lambda: agent.approve(digest, steward.person))
         ring()
         return site.redirect(f"/studies/{digest}")
 
     @site.router.post("/studies/{digest}/decline")
     def decline(
-        digest: DigestPath, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
+        digest: DigestPath, steward: Steward, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
     ) -> Response:
         reason = read_reason(form)
-        decide(agent, digest, lambda: agent.decline(digest, reason))
+        decide(agent, digest, lambda: agent.decline(digest, reason, steward.person))
         ring()
         return site.redirect(f"/studies/{digest}")
 

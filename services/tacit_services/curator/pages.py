@@ -134,7 +134,7 @@ def _add_deciding(site: Site, curator: Curator, ring: Callable[[], None]) -> Non
         digest: DigestPath, someone: Someone, _: Annotated[Mapping[str, str], Depends(site.form())]
     ) -> Response:
         owner = owner_of(someone)
-        decide(curator, digest, owner, lambda: curator.approve(digest, owner))
+        decide(curator, digest, owner, lambda: curator.approve(digest, owner, someone.person))
         ring()
         return site.redirect(f"/studies/{digest}")
 
@@ -143,6 +143,6 @@ def _add_deciding(site: Site, curator: Curator, ring: Callable[[], None]) -> Non
         digest: DigestPath, someone: Someone, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
     ) -> Response:
         owner, reason = owner_of(someone), read_reason(form)
-        decide(curator, digest, owner, lambda: curator.decline(digest, owner, reason))
+        decide(curator, digest, owner, lambda: curator.decline(digest, owner, reason, someone.person))
         ring()
         return site.redirect(f"/studies/{digest}")

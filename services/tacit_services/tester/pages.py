@@ -172,7 +172,9 @@ def add_plans(site: Site, planner: Planner) -> None:
 
     @site.router.post("/plan")
     async def plan(
-        request: Request, fields: Annotated[Mapping[str, str], Depends(site.form(*FIELDS))], reader: Reader
+        request: Request,
+        fields: Annotated[Mapping[str, str], Depends(site.form(*FIELDS, least="viewer"))],
+        reader: Reader,
     ) -> Response:
         asked = {name: fields.get(name, "") for name in FIELDS}
         if any(len(text) > FIELD_LENGTH_MAX for text in asked.values()):

@@ -321,6 +321,11 @@ SHOWN: dict[str, list[str]] = {
     **{key: ["DIGEST", *PARTY] for key in ("study show", "study watch", "study cancel")},
     **dict.fromkeys(("study list", "study data-sets", "party list", "party login"), PARTY),
     **dict.fromkeys(("party invitations", "tester login"), TESTER),
+    **{
+        f"{noun} users {verb}": [*words, *where]
+        for noun, where in (("party", PARTY), ("tester", TESTER), ("curator", CURATOR), ("agent", AGENT))
+        for verb, words in (("list", []), ("add", ["ann", "--role", "viewer"]), ("remove", ["ann"]), ("record", []))
+    },
     **dict.fromkeys(("curator invitations", "curator owners", "curator status", "curator login"), CURATOR),
     **dict.fromkeys(
         ("curator data-sets", "curator studies", "curator ledger", "curator verify-ledger"), OWNER
@@ -404,6 +409,7 @@ def files(home: Path, service: HostileService) -> None:
 SAYS_NOTHING_FOREIGN = {
     *("study watch", "study cancel", "study transcript", "study create", "study report", "study adjust"),
     *("party revoke --invitation", "curator delete", "curator approve", "curator decline", "agent decline"),
+    *(f"{noun} users {verb}" for noun in ("party", "tester", "curator", "agent") for verb in ("add", "remove")),
     *("agent approve", "agent reuses", "agent result", "ledger export", "data check"),
     *("release expect", "release compare"),
     *("release sample", "release export", "doctor", "party invite", "curator invite", "curator register"),

@@ -15,11 +15,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from tacit_protocol.messages.study import PartyName
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.http_app import body_schema, json_body, json_response
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.formatting import FILTERS
 from tacit_services.shared.pages.sessions import SESSION_LIFE_S, Session, Sessions
+from tacit_services.shared.people import KEY_HOLDER, Person, Role
 from tacit_services.shared.problem_responses import ProblemError, as_problem, problem_response
 
 MEDIA_TYPES = {
@@ -127,6 +129,12 @@ class Empty(StrictModel):
     """A body that says nothing."""
 
 
+class LinkRequest(StrictModel):
+    """Whom a sign-in link is for: one of the caller's people; whoever holds the key unless one is named."""
+
+    user: PartyName | None = None
+
+
 @dataclass(frozen=True)
 class Page:
     """A name in the menu, and the path that it leads to."""
@@ -157,6 +165,11 @@ class SignedIn:
 
     session: Session
     who: Any = field(default=None)
+
+    @property
+    def person(self) -> Person:
+        """Who uses the browser."""
+        return self.session.person
 
 
 class Site:
@@ -204,12 +217,18 @@ class Site:
         recognise(request.scope, session.key)
         return signed_in
 
-    def form(self, *allowed: str) -> Callable[[Request], Awaitable[Mapping[str, str]]]:
-        """Make a dependency: the fields of a form that one of this browser's own pages sent."""
+    def form(
+        self, *allowed: str, least: Role = "steward"
+    ) -> Callable[[Request], Awaitable[Mapping[str, str]]]:
+        """Make a dependency: the fields of a form that one of this browser's own pages sent.
+
+        Raises ``role-needed`` where the person's role is below ``least``.
+        """
 
         async def read(request: Request) -> Mapping[str, str]:
             require_same_origin(request, self.service.public_url)
             signed_in = await self.signed_in(request)
+            signed_in.person.require(least)
             return await read_form(request, allowed, signed_in.session)
 
         return read
@@ -228,13 +247,15 @@ class Site:
         """Add the pages to an app; ``may_sign_in`` is a dependency: the key that signed the request."""
         app.include_router(self.router)
 
-        @app.post("/v1/sign-in-links", status_code=201, openapi_extra=body_schema(Empty))
+        app.include_router(self.sessions.people.router(may_sign_in))
+
+        @app.post("/v1/sign-in-links", status_code=201, openapi_extra=body_schema(LinkRequest))
         def make_sign_in_link(
             key: Annotated[str, Depends(may_sign_in)],
-            body: Annotated[Empty, Depends(json_body(Empty))],  # noqa: ARG001
+            body: Annotated[LinkRequest, Depends(json_body(LinkRequest))],
         ) -> Response:
-            """Make a link that signs a browser in as the caller: once, within five minutes."""
-            secret, expires_at = self.sessions.make_link(key)
+            """Make a link that signs one of the caller's people in: once, within five minutes."""
+            secret, expires_at = self.sessions.make_link(key, body.user or KEY_HOLDER)
             return json_response({"path": f"/sign-in?link={secret}", "expires_at": expires_at}, 201)
 
     def _add_signing_in(self) -> None:
@@ -261,7 +282,7 @@ class Site:
 
         @self.router.post("/sign-out")
         async def sign_out(
-            request: Request, _: Annotated[Mapping[str, str], Depends(self.form())]
+            request: Request, _: Annotated[Mapping[str, str], Depends(self.form(least="viewer"))]
         ) -> Response:
             await run_in_threadpool(self.sessions.end, request.cookies.get(self._cookie))
             response = self._html(request, "signed_out.html", 200, {"signed_in": None})
