@@ -4,6 +4,7 @@
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
@@ -180,27 +181,29 @@ def users_app(door: str, file: Any, default: Path) -> typer.Typer:
         return sign_in.ask_door(asked, HttpRequest(method, path, body=sent), ca_file=told_ca_file())
 
     def path_of(name: str) -> str:
-        from tacit.client.http import segment
-
-        return f"/v1/users/{segment(name)}"
+        if not re.fullmatch("[a-z0-9][a-z0-9._-]{0,62}", name):
+            raise InputError("a person's name has small letters, digits, '.', '_' and '-', at most 63")
+        return f"/v1/users/{name}"
 
     @app.command("list")
     @connecting
     def list_users(config: file = default, as_json: Json = False) -> None:
         """List the people, those who were removed among them."""
-        found = ask(config, "GET", "/v1/users")["items"]
+        from tacit.client.answers import User, parse_item
+
+        found = [parse_item(User, item) for item in ask(config, "GET", "/v1/users").get("items", ())]
         if as_json:
-            print_json(found)
+            print_json([user.model_dump() for user in found])
             return
         table(
             ("Name", "Role", "E-mail", "Added", "Removed"),
             [
                 (
-                    user["name"],
-                    user["role"],
-                    user["email"] or "",
-                    time_text(user["added_at"]),
-                    "" if user["removed_at"] is None else time_text(user["removed_at"]),
+                    user.name,
+                    user.role,
+                    user.email or "",
+                    time_text(user.added_at),
+                    "" if user.removed_at is None else time_text(user.removed_at),
                 )
                 for user in found
             ],
@@ -219,6 +222,8 @@ def users_app(door: str, file: Any, default: Path) -> typer.Typer:
         as_json: Json = False,
     ) -> None:
         """Add a person, or change the role or the address of one: the person has to sign in again."""
+        if role not in {"viewer", "steward", "officer", "admin"}:
+            raise InputError("--role must be viewer, steward, officer or admin")
         done = ask(config, "PUT", path_of(name), {"role": role, "email": email})
         answer(as_json, done, f"{name} is a {role}. A link for {name}: login --user {name}")
 
@@ -235,19 +240,21 @@ def users_app(door: str, file: Any, default: Path) -> typer.Typer:
     @connecting
     def record(config: file = default, as_json: Json = False) -> None:
         """Show who changed people or an agent's policy, oldest first. Exit code 1 where it is damaged."""
-        found = ask(config, "GET", "/v1/record")
+        from tacit.client.answers import ChangeRecord, parse_item
+
+        found = parse_item(ChangeRecord, ask(config, "GET", "/v1/record"))
         if as_json:
-            print_json(found)
+            print_json(found.model_dump())
         else:
             table(
                 ("When", "Who", "What", "Of"),
                 [
-                    (time_text(entry["at"]), entry["person"], entry["action"], _of_change(entry["detail"]))
-                    for entry in found["entries"]
+                    (time_text(entry.at), entry.person, entry.action, _of_change(entry.detail))
+                    for entry in found.entries
                 ],
             )
-            lines("The record is whole." if found["fault"] is None else f"Damaged: {found['fault']}")
-        if found["fault"] is not None:
+            lines("The record is whole." if found.fault is None else f"Damaged: {found.fault}")
+        if found.fault is not None:
             raise typer.Exit(1)
 
     return app
