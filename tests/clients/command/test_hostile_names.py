@@ -324,7 +324,12 @@ SHOWN: dict[str, list[str]] = {
     **{
         f"{noun} users {verb}": [*words, *where]
         for noun, where in (("party", PARTY), ("tester", TESTER), ("curator", CURATOR), ("agent", AGENT))
-        for verb, words in (("list", []), ("add", ["ann", "--role", "viewer"]), ("remove", ["ann"]), ("record", []))
+        for verb, words in (
+            ("list", []),
+            ("add", ["ann", "--role", "viewer"]),
+            ("remove", ["ann"]),
+            ("record", []),
+        )
     },
     **dict.fromkeys(("curator invitations", "curator owners", "curator status", "curator login"), CURATOR),
     **dict.fromkeys(
@@ -409,7 +414,11 @@ def files(home: Path, service: HostileService) -> None:
 SAYS_NOTHING_FOREIGN = {
     *("study watch", "study cancel", "study transcript", "study create", "study report", "study adjust"),
     *("party revoke --invitation", "curator delete", "curator approve", "curator decline", "agent decline"),
-    *(f"{noun} users {verb}" for noun in ("party", "tester", "curator", "agent") for verb in ("add", "remove")),
+    *(
+        f"{noun} users {verb}"
+        for noun in ("party", "tester", "curator", "agent")
+        for verb in ("add", "remove")
+    ),
     *("agent approve", "agent reuses", "agent result", "ledger export", "data check"),
     *("release expect", "release compare"),
     *("release sample", "release export", "doctor", "party invite", "curator invite", "curator register"),
