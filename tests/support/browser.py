@@ -148,9 +148,9 @@ def visitor(browser: Any) -> Iterator[Visitor]:
 
 
 @contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
+def serving(app: FastAPI, port: int = 0) -> Iterator[str]:
     """Serve an app of this process on a loopback port; yields its URL."""
-    server = make_server(app, "127.0.0.1", 0, Stopping())
+    server = make_server(app, "127.0.0.1", port, Stopping())
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -182,6 +182,10 @@ _HEALTH: dict[str, Exchange] = {
     "GET /v1/record": Exchange("the caller", _own("entries[].** fault next", _PEOPLE, _PEOPLE_WHY)),
     "GET /sign-in": Exchange("anyone", note="a page with one button"),
     "POST /sign-in": Exchange("who has the link", note="a redirection and the session's cookie"),
+    "GET /sign-in/openid": Exchange("anyone", note="a redirection to the provider, and a random cookie"),
+    "GET /sign-in/openid/answer": Exchange(
+        "who comes back from the provider", note="a page that says who is signed in, and the session's cookie"
+    ),
     "POST /sign-out": Exchange("who is signed in", note="a page that says so"),
     "GET /static/{version}/{name}": Exchange("anyone", note="style and script: constants of the code"),
 }

@@ -83,7 +83,7 @@ class Change(ServiceAnswer):
 
 
 class ChangeRecord(ServiceAnswer):
-    """All that a party's people changed, oldest first; ``fault`` says what is wrong with its chain of hashes."""
+    """All that a party's people changed, oldest first; ``fault`` says what is wrong with the chain."""
 
     entries: tuple[Change, ...] = Field(strict=False)
     fault: str | None = None

@@ -81,6 +81,24 @@ _ALL = (
         "Links work once, for five minutes. Ask for a new one with the login command.",
     ),
     ProblemType(
+        "openid-refused",
+        "The provider's answer does not let you in",
+        403,
+        "Begin again on the sign-in page, in one browser, and finish within ten minutes.",
+    ),
+    ProblemType(
+        "openid-unknown-person",
+        "Nobody here is known by that identity",
+        403,
+        "Ask whoever holds the key to add you with the address that your provider has verified (users add).",
+    ),
+    ProblemType(
+        "openid-unavailable",
+        "The provider of identities does not answer as it should",
+        503,
+        "Try again shortly, or sign in with a link; the operator finds what is wrong in the log.",
+    ),
+    ProblemType(
         "form-refused",
         "The form did not come from this service's own page",
         403,

@@ -16,6 +16,7 @@ from tacit_services.ledger.verification import export
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_app import DigestPath
 from tacit_services.shared.pages.formatting import burn_down
+from tacit_services.shared.pages.openid import openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
@@ -74,8 +75,10 @@ def add_agent_pages(
             raise ProblemError("sign-in-needed")  # the agent has another key since
 
     name = agent.settings.name
-    service = Service("agent", name, "tacit_services.agent", "tacit agent login", MENU)
-    site = Site(service, Sessions(agent.engine, SIGN_IN, agent.clock), identify)
+    sessions, key = Sessions(agent.engine, SIGN_IN, agent.clock), agent.key.public_hex
+    openid = openid_of(agent.settings.openid, None, sessions.people, key, agent.clock)
+    service = Service("agent", name, "tacit_services.agent", "tacit agent login", MENU, openid=openid)
+    site = Site(service, sessions, identify)
     _add_reading(site, agent)
     _add_deciding(site, agent, ring)
     site.add_to(app, owner_key)

@@ -31,6 +31,7 @@ from tacit_services.agent.data.parquet_source import ParquetFolder, ParquetSourc
 from tacit_services.agent.data.source import DataError, Source
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.shared.compute import ComputeSettings
+from tacit_services.shared.pages.openid import OpenIdSettings
 from tacit_services.shared.settings import ListeningSettings
 
 
@@ -223,6 +224,8 @@ class ParticipantSettings(ListeningSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     compute: ComputeSettings = Field(default_factory=ComputeSettings)
     """What computes, and in how much memory."""
+    openid: OpenIdSettings = Field(default_factory=OpenIdSettings)
+    """Where people sign in, besides by links."""
 
     @model_validator(mode="after")
     def _the_way_is_whole(self) -> Self:

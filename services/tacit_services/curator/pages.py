@@ -19,6 +19,7 @@ from tacit_services.ledger.accounts import account_of
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_app import DigestPath
 from tacit_services.shared.pages.formatting import burn_down
+from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
@@ -35,12 +36,21 @@ def add_curator_pages(
     context: CuratorContext,
     public_url: str,
     ring: Callable[[], None],
+    *,
+    openid: OpenIdSettings | None = None,
 ) -> None:
     """Add the pages to the curator's app; ``ring`` wakes the loop that runs studies."""
+    sessions, key = Sessions(curator.engine, SIGN_IN, context.clock), context.identity.key
+    provider = openid_of(openid or OpenIdSettings(), public_url, sessions.people, key, context.clock)
     service = Service(
-        "curator", curator.name, "tacit_services.curator", "tacit curator login", MENU, public_url
+        "curator",
+        curator.name,
+        "tacit_services.curator",
+        "tacit curator login",
+        MENU,
+        public_url,
+        provider,
     )
-    sessions = Sessions(curator.engine, SIGN_IN, context.clock)
     site = Site(service, sessions, context.access.caller_of)
 
     def may_sign_in(caller: Annotated[Caller, Depends(context.access.caller)]) -> str:

@@ -37,6 +37,7 @@ from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_app import DigestPath, json_response
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.pages.formatting import short
+from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
@@ -414,8 +415,9 @@ FACTS = ("method", "statistic", "pvalue", "level", "epsilon", "delta")
 """What is said of every verdict that has it, in this order."""
 
 
-def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
+def add_tester_pages(app: FastAPI, tester: Tester, public_url: str, openid: OpenIdSettings) -> None:
     """Add the pages to the tester's app."""
+    sessions, key = Sessions(tester.engine, SIGN_IN, tester.clock), tester.identity.key
     service = Service(
         "tester",
         tester.identity.name,
@@ -423,8 +425,9 @@ def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
         "tacit tester login, or tacit party login",
         MENU,
         public_url,
+        openid_of(openid, public_url, sessions.people, key, tester.clock),
     )
-    site = Site(service, Sessions(tester.engine, SIGN_IN, tester.clock), tester.access.role)
+    site = Site(service, sessions, tester.access.role)
     _add_studies(site, tester)
     add_plans(site, Planner(tester.stopping))
     site.add_to(app, tester.access.require(*EVERYONE))

@@ -194,6 +194,11 @@ class HostileService:
         match request.method, last:
             case "GET", "owners" | "invitations" | "data-sets" | "studies" | "ledger":
                 return {"items": [item], "next": None}
+            case "GET", "users":
+                return {"items": [item | {"email": self.text, "added_at": 7, "removed_at": 7}], "next": None}
+            case "GET", "record":
+                changed = {"at": 7, "person": self.text, "action": self.text, "detail": {"name": self.text}}
+                return {"entries": [changed], "fault": self.text}
             case "GET", "catalogue":
                 return {
                     "items": [{"owner": "n", "version": 1}, {"owner": self.text, "version": 1}],

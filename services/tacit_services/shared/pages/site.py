@@ -20,7 +20,8 @@ from tacit_protocol.strict import StrictModel
 from tacit_services.shared.http_app import body_schema, json_body, json_response
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.formatting import FILTERS
-from tacit_services.shared.pages.sessions import SESSION_LIFE_S, Session, Sessions
+from tacit_services.shared.pages.openid import FLOW_LIFE_S, Flow, OpenId
+from tacit_services.shared.pages.sessions import SECRET_LENGTH_MAX, SESSION_LIFE_S, Session, Sessions
 from tacit_services.shared.people import KEY_HOLDER, Person, Role
 from tacit_services.shared.problem_responses import ProblemError, as_problem, problem_response
 
@@ -148,7 +149,8 @@ class Service:
     """Whose pages these are.
 
     ``package`` holds the templates; ``login`` is the command that prints a link; ``public_url`` is where
-    browsers reach a service that is not for its own machine alone.
+    browsers reach a service that is not for its own machine alone; ``openid`` the provider at which people
+    sign in, if there is one.
     """
 
     kind: str
@@ -157,6 +159,7 @@ class Service:
     login: str
     menu: tuple[Page, ...]
     public_url: str | None = None
+    openid: OpenId | None = None
 
 
 @dataclass(frozen=True)
@@ -269,15 +272,7 @@ class Site:
             require_same_origin(request, self.service.public_url)
             await read_form(request, (), None)
             response = self.redirect("/")
-            response.set_cookie(
-                self._cookie,
-                await run_in_threadpool(self.sessions.use_link, link),
-                max_age=SESSION_LIFE_S,
-                path=self.root or "/",
-                secure=self._secure,
-                httponly=True,
-                samesite="strict",
-            )
+            self._admit(response, await run_in_threadpool(self.sessions.use_link, link))
             return response
 
         @self.router.post("/sign-out")
@@ -287,6 +282,56 @@ class Site:
             await run_in_threadpool(self.sessions.end, request.cookies.get(self._cookie))
             response = self._html(request, "signed_out.html", 200, {"signed_in": None})
             response.delete_cookie(self._cookie, path=self.root or "/", httponly=True, samesite="strict")
+            return response
+
+        self._add_openid()
+
+    def _admit(self, response: Response, cookie: str) -> None:
+        response.set_cookie(
+            self._cookie,
+            cookie,
+            max_age=SESSION_LIFE_S,
+            path=self.root or "/",
+            secure=self._secure,
+            httponly=True,
+            samesite="strict",
+        )
+
+    def _add_openid(self) -> None:
+        place, cookie = f"{self.root}/sign-in/openid", f"{self._cookie}-openid"
+
+        def provider() -> OpenId:
+            if self.service.openid is None:
+                raise ProblemError("not-found")
+            return self.service.openid
+
+        @self.router.get("/sign-in/openid")
+        async def go_to_provider() -> Response:
+            openid, flow = provider(), Flow.begin()
+            response = RedirectResponse(await run_in_threadpool(openid.address, flow), 303)
+            # Lax: the browser comes back from another site.
+            response.set_cookie(
+                cookie,
+                flow.secret,
+                max_age=FLOW_LIFE_S,
+                path=place,
+                secure=self._secure,
+                httponly=True,
+                samesite="lax",
+            )
+            return response
+
+        @self.router.get("/sign-in/openid/answer")
+        async def come_back(request: Request) -> Response:
+            openid, secret = provider(), request.cookies.get(cookie, "")
+            if not secret or len(secret) > SECRET_LENGTH_MAX:
+                raise ProblemError("openid-refused")
+            person = await run_in_threadpool(openid.person, Flow(secret), dict(request.query_params))
+            response = self._html(request, "openid.html", 200, {"signed_in": None, "person": person})
+            # The session's cookie goes along with what this site itself leads to, not with a redirection.
+            response.headers["Refresh"] = f"0; url={self.root}/"
+            self._admit(response, await run_in_threadpool(self.sessions.begin, person))
+            response.delete_cookie(cookie, path=place, httponly=True, samesite="lax")
             return response
 
     def _add_static(self) -> None:
