@@ -111,6 +111,10 @@ class Participant:
                 known[owner.name] = self.units[account]
         return known
 
+    def approvals_needed(self, row: StudyRow, owner: str) -> int:
+        """Return how many of an owner's people have to approve a study, by its policy of today."""
+        raise NotImplementedError
+
     def reused_by(self, digest: str) -> tuple[str, ...]:
         """Ask the tester which later studies read this party's release for a study again.
 

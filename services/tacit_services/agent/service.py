@@ -127,7 +127,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
     @app.get("/v1/studies/{digest}", dependencies=owner)
     def show_study(digest: DigestPath) -> Response:
         """Show one study: what it asks, what would leave, what it costs, and its verdict if known."""
-        return json_response(views.detail(agent, require_row(agent, digest)))
+        return json_response(views.detail(agent, require_row(agent, digest), agent.name))
 
     @app.get("/v1/studies/{digest}/reuses", dependencies=owner)
     def show_reuses(digest: DigestPath) -> Response:

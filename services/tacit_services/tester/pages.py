@@ -59,6 +59,7 @@ from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_app import DigestPath, json_response
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.pages.formatting import brief, capitalised, short, value
+from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
@@ -194,7 +195,9 @@ def add_plans(site: Site, planner: Planner) -> None:
 
     @site.router.post("/plan")
     async def plan(
-        request: Request, fields: Annotated[Mapping[str, str], Depends(site.form(*FIELDS))], reader: Reader
+        request: Request,
+        fields: Annotated[Mapping[str, str], Depends(site.form(*FIELDS, least="viewer"))],
+        reader: Reader,
     ) -> Response:
         asked = {name: fields.get(name, "") for name in FIELDS}
         if any(len(text) > FIELD_LENGTH_MAX for text in asked.values()):
@@ -465,8 +468,9 @@ PAGE_SIZE = 25
 """Studies on one page of the list."""
 
 
-def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
+def add_tester_pages(app: FastAPI, tester: Tester, public_url: str, openid: OpenIdSettings) -> None:
     """Add the pages to the tester's app."""
+    sessions, key = Sessions(tester.engine, SIGN_IN, tester.clock), tester.identity.key
     service = Service(
         "tester",
         tester.identity.name,
@@ -474,6 +478,7 @@ def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
         "tacit tester login, or tacit party login",
         MENU,
         public_url,
+        openid_of(openid, public_url, sessions.people, key, tester.clock),
     )
 
     def named(key: str) -> str:
@@ -482,7 +487,7 @@ def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
         member = read_from(tester.engine, ROSTER.require_member, key)
         return f"{member.name}, {member.role}"
 
-    site = Site(service, Sessions(tester.engine, SIGN_IN, tester.clock), tester.access.role, named)
+    site = Site(service, sessions, tester.access.role, named)
     _add_studies(site, tester)
     add_plans(site, Planner(tester.stopping))
     site.add_to(app, tester.access.require(*EVERYONE))

@@ -201,6 +201,11 @@ class HostileService:
         match request.method, last:
             case "GET", "owners" | "invitations" | "data-sets" | "studies" | "ledger":
                 return {"items": [item], "next": None}
+            case "GET", "users":
+                return {"items": [item | {"email": self.text, "added_at": 7, "removed_at": 7}], "next": None}
+            case "GET", "record":
+                changed = {"at": 7, "person": self.text, "action": self.text, "detail": {"name": self.text}}
+                return {"entries": [changed], "fault": self.text}
             case "GET", "catalogue":
                 return {
                     "items": [{"owner": "n", "version": 1}, {"owner": self.text, "version": 1}],
@@ -330,6 +335,16 @@ SHOWN: dict[str, list[str]] = {
     **{key: ["DIGEST", *PARTY] for key in ("study show", "study watch", "study cancel")},
     **dict.fromkeys(("study list", "study data-sets", "party list", "party login"), PARTY),
     **dict.fromkeys(("party invitations", "tester login"), TESTER),
+    **{
+        f"{noun} users {verb}": [*words, *where]
+        for noun, where in (("party", PARTY), ("tester", TESTER), ("curator", CURATOR), ("agent", AGENT))
+        for verb, words in (
+            ("list", []),
+            ("add", ["ann", "--role", "viewer"]),
+            ("remove", ["ann"]),
+            ("record", []),
+        )
+    },
     **dict.fromkeys(("curator invitations", "curator owners", "curator status", "curator login"), CURATOR),
     **dict.fromkeys(
         ("curator data-sets", "curator studies", "curator ledger", "curator verify-ledger"), OWNER
@@ -425,6 +440,11 @@ SAYS_NOTHING_FOREIGN = {
         "study adjust",
     ),
     *("party revoke --invitation", "curator delete", "curator approve", "curator decline", "agent decline"),
+    *(
+        f"{noun} users {verb}"
+        for noun in ("party", "tester", "curator", "agent")
+        for verb in ("add", "remove")
+    ),
     *("agent approve", "agent reuses", "agent result", "ledger export", "data check"),
     *("release expect", "release compare"),
     *("release sample", "release export", "doctor", "party invite", "curator invite", "curator register"),
