@@ -8,11 +8,11 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from tacit.errors import InputError, TacitError
 from tacit.studies.draft import DraftOwner, StudyDraft
-from tacit.studies.public_knowledge import known_of
 from tacit_protocol.domain import Column, NumericColumn, bounds_words, parse_bounds
 from tacit_protocol.messages.study import UNITS_MAX, Study
 from tacit_protocol.procedures.base import Procedure, Question
 from tacit_protocol.procedures.discovery import AnsweredQuestion, answered_questions, proposed_question
+from tacit_protocol.public_knowledge import known_of
 
 if TYPE_CHECKING:
     from tacit.client.tester import Client
