@@ -4,7 +4,6 @@ Real processes that serve TLS, and a real authority. Which commands there are is
 so that a new one is either run here or said to call nobody.
 """
 
-import importlib.util
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import add, deployed
 from typer.main import get_command
 
 from tacit.client.http import HttpRequest
@@ -34,7 +34,6 @@ from tacit.setup.configuration import (
 from tacit.setup.keys import load_key
 from tacit.setup.processes import ServiceKind, ServiceProcess, free_ports, service_command, stop_all
 
-ROOT = Path(__file__).resolve().parents[2]
 READY_S = 300.0
 DIGEST = "ab" * 32
 
@@ -72,27 +71,10 @@ class Federation:
     services: list[ServiceProcess]
 
 
-def certificates() -> Any:
-    path = ROOT / "deploy" / "certificates.py"
-    spec = importlib.util.spec_from_file_location("certificates", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def add(file: Path, **fields: str) -> Path:
-    """Add settings at the top of a configuration, in place of those of the same names."""
-    kept = [line for line in file.read_text().splitlines() if line.split(" = ")[0] not in fields]
-    file.write_text(toml_text(fields) + "\n".join(kept) + "\n")
-    return file
-
-
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]:
     folder = tmp_path_factory.mktemp("private")
-    for name, content in certificates().service_secrets():
+    for name, content in deployed().service_secrets():
         (folder / name).write_bytes(content)
         (folder / name).chmod(0o600)
     tester_port, curator_port = free_ports(2)
@@ -263,7 +245,7 @@ def is_unreached(answer: dict[str, Any]) -> bool:
     """Whether the service was not reached, for want of trust in its certificate."""
     if "said" in answer and isinstance(answer["said"], list):  # the doctor's findings
         found = {item.get("name"): item.get("text", "") for item in answer["said"]}
-        return "certificate" in str(found.get("tester", ""))
+        return "certificate" in str(found.get("tester certificate", ""))
     return answer.get("error") == "TransportError" and "--ca-file" in str(answer.get("message"))
 
 
@@ -310,7 +292,7 @@ def test_a_file_that_holds_no_certificate_is_said_to_be_none(federation: Federat
 
 def test_another_authority_is_not_trusted(federation: Federation, say: Say, tmp_path: Path) -> None:
     other = tmp_path / "other.pem"
-    other.write_bytes(dict(certificates().service_secrets())["services_ca"])
+    other.write_bytes(dict(deployed().service_secrets())["services_ca"])
     code, answer = say("party", "list", "--party", str(federation.party), "--ca-file", str(other))
     assert code == 1
     assert is_unreached(answer)

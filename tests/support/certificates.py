@@ -1,15 +1,21 @@
 """A certificate for this machine, signed by itself, and how a caller begins to use it."""
 
 import datetime
+import importlib.util
 import ipaddress
 import ssl
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from tacit.setup.configuration import toml_text
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def write_certificate(folder: Path) -> Path:
@@ -48,3 +54,21 @@ def client_hello() -> bytes:
             ssl.MemoryBIO(), written, server_hostname="127.0.0.1"
         ).do_handshake()
     return written.read()
+
+
+def deployed() -> Any:
+    """Return the module that makes the compose file's certificates."""
+    path = ROOT / "deploy" / "certificates.py"
+    spec = importlib.util.spec_from_file_location("certificates", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def add(file: Path, **fields: str) -> Path:
+    """Add settings at the top of a configuration, in place of those of the same names."""
+    kept = [line for line in file.read_text().splitlines() if line.split(" = ")[0] not in fields]
+    file.write_text(toml_text(fields) + "\n".join(kept) + "\n")
+    return file

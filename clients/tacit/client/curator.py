@@ -22,9 +22,10 @@ from tacit.client.data_set import DataSetDescription, OnBytes, upload_of
 from tacit.client.http import HttpRequest, segment
 from tacit.client.operation import AsyncDriver, Driver, Operation, ask, ask_object, call, object_of, pages
 from tacit.client.tester import resolve_key, token_source
-from tacit.client.transport import AsyncHttpTransport, AsyncTransport, HttpTransport, Transport, tls_of
+from tacit.client.transport import AsyncHttpTransport, AsyncTransport, HttpTransport, Transport, way
 from tacit.errors import InputError, ResponseError, VerificationFailedError
 from tacit.setup.configuration import read_own_curator, read_owner
+from tacit_protocol.addresses import Proxy
 from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.signing import PrivateKey
 
@@ -205,6 +206,8 @@ class CuratorClient(CuratorCalls, Driver):
         curator_key: the curator's public key (64 hexadecimal digits), learned by a channel that you trust. It
             is compared before anything is handed over; TLS is what keeps others from listening.
         tls: a TLS context, for a private certificate authority or mutual TLS.
+        proxy: a proxy that opens tunnels, such as ``http://proxy.example:3128``; ``environment`` for what
+            HTTPS_PROXY and NO_PROXY say; a :class:`~tacit_protocol.addresses.Proxy` has credentials too.
         insecure_plain_http: let everything travel in the clear to a URL that is not this machine's own. For
             tests without real data alone: without it such a URL is an :class:`~tacit.errors.InputError`.
         transport: replaces the network, for tests.
@@ -223,6 +226,7 @@ class CuratorClient(CuratorCalls, Driver):
         audience: str | None = None,
         curator_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        proxy: Proxy | str | None = None,
         insecure_plain_http: bool = False,
         transport: Transport | None = None,
         clock: Callable[[], float] = time.time,
@@ -231,7 +235,7 @@ class CuratorClient(CuratorCalls, Driver):
         self._key, self._owner, self._curator_key = _own_key(key), owner, curator_key
         tokens = token_source(self._key, audience or url.rstrip("/"), clock)
         chosen = transport or HttpTransport(
-            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+            url, tokens, tls=tls, proxy=proxy, insecure_plain_http=insecure_plain_http, sleep=sleep
         )
         super().__init__(chosen, sleep)
 
@@ -250,7 +254,7 @@ class CuratorClient(CuratorCalls, Driver):
             owner=owner.name,
             audience=curator.audience,
             curator_key=curator.key,
-            tls=tls_of(ca_file or owner.ca_file),
+            **way(owner.route.trusting(ca_file), curator.url),
             insecure_plain_http=owner.insecure_plain_http,
         )
 
@@ -267,7 +271,7 @@ class CuratorClient(CuratorCalls, Driver):
             own.key,
             audience=own.audience,
             curator_key=own.key.public_hex,
-            tls=tls_of(ca_file or own.ca_file),
+            **way(own.route.trusting(ca_file), own.url),
             insecure_plain_http=own.insecure_plain_http,
         )
 
@@ -288,6 +292,7 @@ class AsyncCuratorClient(CuratorCalls, AsyncDriver):
         audience: str | None = None,
         curator_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        proxy: Proxy | str | None = None,
         insecure_plain_http: bool = False,
         transport: AsyncTransport | None = None,
         clock: Callable[[], float] = time.time,
@@ -296,7 +301,7 @@ class AsyncCuratorClient(CuratorCalls, AsyncDriver):
         self._key, self._owner, self._curator_key = _own_key(key), owner, curator_key
         tokens = token_source(self._key, audience or url.rstrip("/"), clock)
         chosen = transport or AsyncHttpTransport(
-            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+            url, tokens, tls=tls, proxy=proxy, insecure_plain_http=insecure_plain_http, sleep=sleep
         )
         super().__init__(chosen, sleep)
 

@@ -32,6 +32,7 @@ from tacit.errors import (
     VerificationFailedError,
 )
 from tacit.setup.keys import load_key
+from tacit_protocol.addresses import Proxy
 from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
 from tacit_protocol.messages.encoding import digest as digest_of
@@ -357,6 +358,8 @@ class Client(TesterCalls, Driver):
         tester_key: the tester's public key (64 hexadecimal digits), learned by a channel that you trust.
             Without it the tester's own word is believed.
         tls: a TLS context, for a private certificate authority or mutual TLS.
+        proxy: a proxy that opens tunnels, such as ``http://proxy.example:3128``; ``environment`` for what
+            HTTPS_PROXY and NO_PROXY say; a :class:`~tacit_protocol.addresses.Proxy` has credentials too.
         insecure_plain_http: let everything travel in the clear to a URL that is not this machine's own. For
             tests without real data alone: without it such a URL is an :class:`~tacit.errors.InputError`.
         transport: replaces the network, for tests.
@@ -374,6 +377,7 @@ class Client(TesterCalls, Driver):
         audience: str | None = None,
         tester_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        proxy: Proxy | str | None = None,
         insecure_plain_http: bool = False,
         transport: Transport | None = None,
         clock: Callable[[], float] = time.time,
@@ -382,7 +386,7 @@ class Client(TesterCalls, Driver):
         self._key, self._tester_key, self._clock = resolve_key(key), tester_key, clock
         tokens = token_source(self._key, audience or url.rstrip("/"), clock)
         chosen = transport or HttpTransport(
-            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+            url, tokens, tls=tls, proxy=proxy, insecure_plain_http=insecure_plain_http, sleep=sleep
         )
         super().__init__(chosen, sleep)
 
@@ -411,6 +415,7 @@ class AsyncClient(TesterCalls, AsyncDriver):
         audience: str | None = None,
         tester_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        proxy: Proxy | str | None = None,
         insecure_plain_http: bool = False,
         transport: AsyncTransport | None = None,
         clock: Callable[[], float] = time.time,
@@ -419,7 +424,7 @@ class AsyncClient(TesterCalls, AsyncDriver):
         self._key, self._tester_key, self._clock = resolve_key(key), tester_key, clock
         tokens = token_source(self._key, audience or url.rstrip("/"), clock)
         chosen = transport or AsyncHttpTransport(
-            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+            url, tokens, tls=tls, proxy=proxy, insecure_plain_http=insecure_plain_http, sleep=sleep
         )
         super().__init__(chosen, sleep)
 

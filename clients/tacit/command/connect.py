@@ -69,7 +69,7 @@ def told_ca_file() -> Path | None:
 def party_client(party_file: Path) -> "Client":
     """Return a client for the party that a party.toml (or an agent.toml) describes."""
     from tacit.client.tester import Client
-    from tacit.client.transport import tls_of
+    from tacit.client.transport import way
     from tacit.setup.configuration import read_party
 
     party = read_party(party_file)
@@ -78,7 +78,7 @@ def party_client(party_file: Path) -> "Client":
         party.key_file,
         audience=party.tester.audience,
         tester_key=party.tester.key,
-        tls=tls_of(told_ca_file() or party.ca_file),
+        **way(party.route.trusting(told_ca_file()), party.tester.url),
         insecure_plain_http=party.insecure_plain_http,
     )
 
@@ -86,8 +86,8 @@ def party_client(party_file: Path) -> "Client":
 def tester_client(tester_file: Path) -> "Client":
     """Return a client that uses the tester's own key, at the address that its tester.toml gives."""
     from tacit.client.tester import Client
-    from tacit.client.transport import tls_of
-    from tacit.setup.configuration import TESTER_PORT, beside, local_address, read_toml, text_field
+    from tacit.client.transport import way
+    from tacit.setup.configuration import TESTER_PORT, local_address, read_toml, route_of, text_field
     from tacit.setup.keys import load_key
 
     fields = read_toml(tester_file)
@@ -98,7 +98,7 @@ def tester_client(tester_file: Path) -> "Client":
         key,
         audience=address.audience,
         tester_key=key.public_hex,
-        tls=tls_of(told_ca_file() or beside(tester_file, fields.get("tester_ca_file"))),
+        **way(route_of(fields, "tester", tester_file).trusting(told_ca_file()), address.url),
         insecure_plain_http=fields.get("insecure_plain_http") is True,
     )
 

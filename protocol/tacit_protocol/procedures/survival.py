@@ -591,11 +591,16 @@ class HazardRatio(Cells):
         counts = np.sum([np.asarray(own)[self.layout.cells].sum(axis=(0, 1)) for own in held], axis=0)
         return float(np.abs(np.array(result.curves[0].survival) - curve(counts.astype(np.float64))).max())
 
+    @staticmethod
+    def check_ratio(size: float) -> None:
+        """Raise EffectError where a size is no hazard ratio."""
+        if not 0.01 <= size <= 100:
+            raise EffectError("an effect is a hazard ratio between 0.01 and 100: 1 is none at all")
+
     def check(self) -> None:
         """Raise EffectError where there is no such hazard ratio."""
         Population.check(self)
-        if not 0.01 <= self.size <= 100:
-            raise EffectError("an effect is a hazard ratio between 0.01 and 100: 1 is none at all")
+        self.check_ratio(self.size)
         self.cells  # noqa: B018 (raises where there are none)
 
     @cached_property

@@ -201,7 +201,7 @@ def dependencies_of(
         key,
         clock,
         stop.wait,
-        ca_file=settings.tester_ca_file,
+        route=settings.route_to_tester,
         insecure_plain_http=settings.insecure_plain_http,
     )
     computing = Computing(make_workers(settings.compute), settings.compute.memory_bytes)

@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic_settings import SettingsConfigDict
 
+from tacit_protocol.addresses import Route
 from tacit_protocol.domain import Column, ColumnName
 from tacit_protocol.messages.study import UNITS_MAX, DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.accounting import Division, Family
@@ -210,10 +211,23 @@ class ParticipantSettings(ListeningSettings):
     """What the tester expects its tokens to be for; its URL unless it says otherwise."""
     tester_ca_file: Path | None = None
     """Certificates that the tester's must chain to, where the public ones do not do."""
+    tester_certificate_file: Path | None = None
+    """A certificate chain to show to the tester (mutual TLS), PEM; needs ``tester_certificate_key_file``."""
+    tester_certificate_key_file: Path | None = None
+    """Its private key, PEM, without a password."""
+    tester_proxy: Annotated[str, Field(max_length=500)] | None = None
+    """A proxy on the way to the tester: a URL, or ``environment`` for what HTTPS_PROXY and NO_PROXY say."""
+    tester_proxy_credentials_file: Path | None = None
+    """A file of one line, ``user:password``, for the proxy."""
     poll_wait_s: Annotated[float, Field(ge=0, le=POLL_WAIT_S_MAX)] = 20.0
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     compute: ComputeSettings = Field(default_factory=ComputeSettings)
     """What computes, and in how much memory."""
+
+    @model_validator(mode="after")
+    def _the_way_is_whole(self) -> Self:
+        self.route_to_tester  # noqa: B018 (raises where one setting needs another)
+        return self
 
     @classmethod
     def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -225,6 +239,12 @@ class ParticipantSettings(ListeningSettings):
                 {"folder": directory, **item} if isinstance(item, dict) else item for item in data_sets
             ]
         return resolved
+
+    @property
+    def route_to_tester(self) -> Route:
+        """How the tester is reached."""
+        own = {name: value for name, value in self.__dict__.items() if value is not None}
+        return Route.of(own, "tester")
 
     @property
     def audience_of_tester(self) -> str:

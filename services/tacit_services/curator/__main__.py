@@ -98,6 +98,10 @@ class CuratorSettings(ParticipantSettings, PublicSettings):
     """When a study is declined that says nothing that could be believed."""
     curator_ca_file: Path | None = None
     """Certificates that this service's own must chain to, for the operator's commands alone."""
+    curator_certificate_file: Path | None = None
+    """A certificate chain that the operator's commands show, where ``tls_client_ca_file`` asks for one."""
+    curator_certificate_key_file: Path | None = None
+    """Its private key, PEM."""
     port: Annotated[int, Field(ge=0, le=65535)] = PORT
     data_sets: tuple[ConfiguredDataSet, ...] = ()
     """Data sets whose rows are in a database or a file of the operator's; their owners register them."""
@@ -309,7 +313,7 @@ def run(config: Path | None, procedures: Procedures) -> None:
     settings = CuratorSettings.load(config)
     configure_logging(settings.log_level)
     prepare_to_compute()
-    tls = tls_context(settings.tls_certificate_file, settings.tls_key_file)
+    tls = tls_context(settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file)
     stop, stopping = threading.Event(), Stopping()
     base = open_foundation(settings)
     curator = make_curator(base, procedures, stop)

@@ -41,6 +41,10 @@ class TesterSettings(PublicSettings):
     """Least severe log line that is written."""
     tester_ca_file: Path | None = None
     """Certificates that this service's own must chain to, for the operator's commands alone."""
+    tester_certificate_file: Path | None = None
+    """A certificate chain that the operator's commands show, where ``tls_client_ca_file`` asks for one."""
+    tester_certificate_key_file: Path | None = None
+    """Its private key, PEM."""
 
     @property
     def token_audience(self) -> str:
