@@ -273,6 +273,16 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
     "GET /studies/{digest}/events": Exchange(_EVERYONE, note="the same study's progress, as it changes"),
     "GET /studies/{digest}/transcript": Exchange(_EVERYONE, TRANSCRIPT, note="as a download"),
     "GET /studies/{digest}/report": Exchange(_EVERYONE, note="the verdict as one page: post-processed"),
+    "GET /key": Exchange(
+        "anyone, without a token",
+        note="a page that makes a key in the browser: the audience, and nobody's name",
+    ),
+    "GET /new": Exchange(
+        _EVERYONE, note="a form: who may be asked, what owners publish, or an earlier study"
+    ),
+    "POST /new": Exchange(
+        _EVERYONE, note="the form's next step; to an analyst a study's bytes, which nothing stores"
+    ),
     "GET /plan": Exchange(_EVERYONE, note="a form"),
     "POST /plan": Exchange(_EVERYONE, note="a plan, simulated from what the form says: no data is in reach"),
 }

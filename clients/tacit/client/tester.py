@@ -28,6 +28,7 @@ from tacit.errors import (
     InputError,
     ProblemError,
     ResponseError,
+    StudyRefusedError,
     VerdictTimeoutError,
     VerificationFailedError,
 )
@@ -46,6 +47,7 @@ from tacit_protocol.messages.study import (
     VerdictMessage,
     read_study,
 )
+from tacit_protocol.preparation import PreparedStudy
 from tacit_protocol.signing import (
     CANCELLATION_TYPE,
     CATALOGUE_TYPE,
@@ -64,7 +66,7 @@ from tacit_protocol.signing import (
 
 if TYPE_CHECKING:
     from tacit.results import StudyVerdict
-    from tacit.studies.draft import PreparedStudy, StudyDraft
+    from tacit.studies.draft import EnrolledKeys, StudyDraft
     from tacit_protocol.verification import VerifiedTranscript
 
 VERDICT_TIMEOUT_S = 600.0
@@ -195,18 +197,23 @@ class TesterCalls(ServiceCalls):
         return found
 
     @call
-    def prepare_study(self, draft: "StudyDraft | Mapping[str, Any]") -> Operation["PreparedStudy"]:
+    def prepare_study(self, draft: "StudyDraft | Mapping[str, Any] | bytes") -> Operation[PreparedStudy]:
         """Freeze a draft into a study, with the parties' keys, and work out its cost; nothing is stored.
 
         What an owner publishes may say that its policy refuses the study: it is hopeless then.
 
+        Args:
+            draft: a draft, its plain fields, or the exact bytes of a study that the tester's page made.
+
         Raises:
             InputError: an owner is not enrolled, or this client's key is no analyst's.
             StudyRefusedError: the procedure does not take the study as written.
+            VerificationFailedError: the bytes name another analyst, tester, owner or curator than these.
         """
         from tacit.studies.draft import EnrolledKeys, StudyDraft, prepare  # noqa: PLC0415 (loads when needed)
 
-        drafted = draft if isinstance(draft, StudyDraft) else StudyDraft.from_dict(draft)
+        frozen = draft if isinstance(draft, bytes) else None
+        drafted = draft if isinstance(draft, StudyDraft | bytes) else StudyDraft.from_dict(draft)
         tester = yield from TesterCalls.identity.operation(self)
         if self._tester_key is not None and tester.key != self._tester_key:
             raise VerificationFailedError("the tester has another key than the one that you pinned")
@@ -216,21 +223,22 @@ class TesterCalls(ServiceCalls):
         analyst = next((p for p in enrolled if p.key == own_key and p.role == "analyst"), None)
         if analyst is None:
             raise InputError("your key is not enrolled as an analyst: enrol it with an invitation first")
-        if drafted.seed is None and drafted.reuses is not None:
+        if isinstance(drafted, StudyDraft) and drafted.seed is None and drafted.reuses is not None:
             earlier = yield from TesterCalls.study_content.operation(self, drafted.reuses)
             drafted = drafted.model_copy(update={"seed": earlier.seed})
         owners, curators = (
             {party.name: party.key for party in enrolled if party.role == role}
             for role in ("owner", "curator")
         )
-        prepared = prepare(
-            drafted.study(
-                EnrolledKeys(owners, curators),
-                _party(tester.name, tester.key),
-                _party(analyst.name, analyst.key),
-                int(self._clock()),
-            )
-        )
+        known = EnrolledKeys(owners, curators)
+        parties = _party(tester.name, tester.key), _party(analyst.name, analyst.key)
+        if isinstance(drafted, bytes):
+            written = _frozen(drafted, known, *parties)
+        else:
+            written = drafted.study(known, *parties, int(self._clock()))
+        prepared = prepare(written)
+        if frozen is not None and prepared.payload != frozen:
+            raise StudyRefusedError("the study's bytes are not in the one form that is signed: make it anew")
         refusals: list[str] = []
         study = prepared.study
         if study.curator is None:
@@ -241,7 +249,7 @@ class TesterCalls(ServiceCalls):
 
     @call
     def create_study(
-        self, study: "StudyDraft | PreparedStudy | Mapping[str, Any]", *, force: bool = False
+        self, study: "StudyDraft | PreparedStudy | Mapping[str, Any] | bytes", *, force: bool = False
     ) -> Operation[str]:
         """Sign a study and hand it to the tester. Returns its digest, by which everyone knows it.
 
@@ -249,8 +257,6 @@ class TesterCalls(ServiceCalls):
             HopelessStudyError: it could hardly find anything, and ``force`` is False.
             StudyRefusedError: the procedure does not take it as written.
         """
-        from tacit.studies.draft import PreparedStudy  # noqa: PLC0415 (loads when needed)
-
         if isinstance(study, PreparedStudy):
             prepared = study
         else:
@@ -352,6 +358,24 @@ class TesterCalls(ServiceCalls):
             encode(CancellationMessage(study=digest)), CANCELLATION_TYPE, self._signing_key()
         )
         yield from ask(HttpRequest("PUT", study_path(digest) + "/cancellation", body=envelope))
+
+
+def _frozen(payload: bytes, known: "EnrolledKeys", tester: Party, analyst: Party) -> Study:
+    """Read a study that somebody else wrote for this analyst; raises where it names others than these."""
+    try:
+        study = read_study(payload)
+    except MessageError as error:
+        raise InputError(f"this is no study: {error}") from error
+    if (study.tester, study.analyst) != (tester, analyst):
+        raise VerificationFailedError("the study names another tester or another analyst: it is not yours")
+    for party, keys in ((study.curator, known.curators), *((owner, known.owners) for owner in study.owners)):
+        # The key that an owner has at its curator is nothing that the tester knows.
+        curated = study.curator is not None and party is not study.curator
+        if party is not None and not curated and keys.get(party.name) != party.key:
+            raise VerificationFailedError(
+                f"the study gives another key for {party.name} than the tester does"
+            )
+    return study
 
 
 class Client(TesterCalls, Driver):

@@ -30,6 +30,7 @@ from tacit_services.shared.problem_responses import ProblemError, as_problem, pr
 MEDIA_TYPES = {
     "pages.css": "text/css; charset=utf-8",
     "pages.js": "text/javascript; charset=utf-8",
+    "keys.js": "text/javascript; charset=utf-8",
     "htmx.min.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
