@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from agent_fakes import AttackedAgent
-from browser import Visitor, hostile_site, running_browser, serving, visitor
+from browser import Visitor, hostile_site, running_browser, visitor
 from scipy.stats import chi2
+from served import serving
 
 from tacit.client.sign_in import Door, agent_door, make_sign_in_link, party_door
 from tacit.command.app import run

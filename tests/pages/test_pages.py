@@ -14,7 +14,7 @@ from agent_fakes import AttackedAgent
 from curator_federation import NOW as CURATOR_NOW
 from curator_federation import OPERATOR, CuratorFederation, curator_federation, key_of
 from curator_federation import URL as CURATOR_URL
-from study_parties import MeanProcedure, Parties
+from study_parties import Parties
 from tester_federation import URL as TESTER_URL
 from tester_federation import Federation
 from window import FORM, Window
@@ -50,14 +50,6 @@ def asked(tmp_path: Path) -> Iterator[Asked]:
     agent.turn()
     yield Asked(agent, agent_window(agent), digest)
     agent.agent.engine.dispose()
-
-
-@pytest.fixture
-def federation(tmp_path: Path, parties: Parties, mean_procedure: MeanProcedure) -> Iterator[Federation]:
-    found = Federation(tmp_path, f"sqlite:///{tmp_path / 'tester.sqlite3'}", parties)
-    found.enrol_everyone()
-    yield found
-    found.engine.dispose()
 
 
 def tester_window(federation: Federation, key: PrivateKey) -> Window:

@@ -64,12 +64,10 @@ from tacit_protocol.verdicts.base import (
     EFFECTS_BY_OWNER,
     HETEROGENEITY,
     BaseVerdict,
+    Effect,
     Interval,
     PvalueVerdict,
     ShownTable,
-)
-from tacit_protocol.verdicts.effects import (
-    Effect,
     effects_frame,
     effects_of,
     effects_table,

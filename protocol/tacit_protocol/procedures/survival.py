@@ -57,9 +57,14 @@ from tacit_protocol.procedures.counts.base import (
 from tacit_protocol.procedures.counts.release import grid_of
 from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, Population
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import EFFECTS, EFFECTS_BY_OWNER, PVALUE, BaseVerdict, Interval, ShownTable
-from tacit_protocol.verdicts.effects import (
+from tacit_protocol.verdicts.base import (
+    EFFECTS,
+    EFFECTS_BY_OWNER,
+    PVALUE,
+    BaseVerdict,
     Effect,
+    Interval,
+    ShownTable,
     effects_frame,
     effects_of,
     effects_table,

@@ -10,10 +10,12 @@ from tacit_protocol.verdicts.base import (
     HETEROGENEITY,
     PVALUE,
     REJECTED,
+    Effect,
     PvalueVerdict,
     ShownTable,
+    effects_frame,
+    effects_table,
 )
-from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_table
 from tacit_protocol.verdicts.presentation import Work
 
 STATED_MAX = 60

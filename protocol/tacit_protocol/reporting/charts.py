@@ -10,7 +10,7 @@ import numpy as np
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.verdicts.effects import Summary
+from tacit_protocol.verdicts.base import Summary
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
     CurvesPanel,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 import structlog
 
+from tacit_protocol.domain import WorkersUnavailableError
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import AcceptanceMessage, DeclineMessage, PublicRule, Study, VerdictMessage
 from tacit_protocol.signing import (
@@ -25,7 +26,6 @@ from tacit_protocol.signing import (
     open_envelope,
     sign_envelope,
 )
-from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
 from tacit_services.agent.notices import Notifier
 from tacit_services.agent.releases import Dependencies, Mailbox, Releaser, send_time
@@ -110,6 +110,10 @@ class Participant:
             if account in self.units:
                 known[owner.name] = self.units[account]
         return known
+
+    def approvals_needed(self, row: StudyRow, owner: str) -> int:
+        """Return how many of an owner's people have to approve a study, by its policy of today."""
+        raise NotImplementedError
 
     def reused_by(self, digest: str) -> tuple[str, ...]:
         """Ask the tester which later studies read this party's release for a study again.

@@ -32,6 +32,7 @@ from tacit_services.agent.data.source import DataError, Source
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.agent.notices import NoticeSettings
 from tacit_services.shared.compute import ComputeSettings
+from tacit_services.shared.pages.openid import OpenIdSettings
 from tacit_services.shared.settings import ListeningSettings
 
 
@@ -226,6 +227,8 @@ class ParticipantSettings(ListeningSettings):
     """What computes, and in how much memory."""
     notices: tuple[NoticeSettings, ...] = ()
     """Whom to tell that a study waits or is about to expire, or that a budget runs low."""
+    openid: OpenIdSettings = Field(default_factory=OpenIdSettings)
+    """Where people sign in, besides by links."""
 
     @model_validator(mode="after")
     def _the_way_is_whole(self) -> Self:

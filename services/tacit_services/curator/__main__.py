@@ -304,7 +304,7 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
         hosts=settings.page_hosts,
     )
     add_study_routes(app, curator, access, loops.ring)
-    add_curator_pages(app, curator, context, settings.url, loops.ring)
+    add_curator_pages(app, curator, context, settings.url, loops.ring, openid=settings.openid)
     return app
 
 

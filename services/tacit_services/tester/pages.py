@@ -13,7 +13,7 @@ import os
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
@@ -35,8 +35,14 @@ from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, numbe
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.reporting.svg import Drawing, horizontal, panel_svg, path_of, vertical
 from tacit_protocol.signing import VERDICT_TYPE, open_envelope
-from tacit_protocol.verdicts.base import ProcedureResult, ShownTable
-from tacit_protocol.verdicts.effects import Effect, Summary, effects_table, summaries_table
+from tacit_protocol.verdicts.base import (
+    Effect,
+    ProcedureResult,
+    ShownTable,
+    Summary,
+    effects_table,
+    summaries_table,
+)
 from tacit_protocol.verdicts.presentation import (
     Bar,
     BarsPanel,
@@ -51,12 +57,14 @@ from tacit_protocol.verdicts.presentation import (
 )
 from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_app import DigestPath, json_response
-from tacit_services.shared.http_server import Stopping
+from tacit_services.shared.http_server import Stopping, when_gone
 from tacit_services.shared.pages.formatting import brief, capitalised, short, value
+from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.catalogue import entries
+from tacit_services.tester.new_study import add_new_studies
 from tacit_services.tester.parties import EVERYONE, ROSTER
 from tacit_services.tester.reuse import received
 from tacit_services.tester.routes import VERDICT_RETRY_S, Tester
@@ -82,6 +90,9 @@ TOO_SLOW = "This took too long: ask for fewer units or columns, or use tacit pla
 FAILED = "The simulation failed. Ask for fewer units or columns, or use tacit plan on your own machine."
 
 
+OnGone = Callable[[Callable[[], None] | None], None]
+
+
 class Planner:
     """Runs plans for the people who are signed in.
 
@@ -98,12 +109,16 @@ class Planner:
         self._limit_s = limit_s or LIMIT_S
         self._planning: set[str] = set()
 
-    async def plan(self, person: str, fields: Mapping[str, str]) -> dict[str, Any]:
+    async def plan(
+        self, person: str, fields: Mapping[str, str], on_gone: OnGone = lambda _: None
+    ) -> dict[str, Any]:
         """Return ``{"plan": ...}``, or ``{"refused": "what to change"}``.
 
         Args:
             person: whose plan; a person has one at a time.
             fields: the form's.
+            on_gone: has what it is given called when the person's browser goes, which ends the plan; None
+                takes that back.
 
         Raises:
             ProblemError: ``rate-limited``: the person has a plan under way, or too many others have.
@@ -112,12 +127,19 @@ class Planner:
         if person in self._planning or len(self._planning) >= AT_ONCE_MAX:
             raise ProblemError("rate-limited", retry_after_s=PLAN_RETRY_S)
         self._planning.add(person)
+        gone = asyncio.Event()
+        on_gone(gone.set)
         try:
-            return await self._run(json.dumps(dict(fields)).encode())
+            return await self._run(json.dumps(dict(fields)).encode(), gone)
         finally:
+            on_gone(None)
             self._planning.discard(person)
 
-    async def _run(self, sent: bytes) -> dict[str, Any]:
+    async def shown(self, person: str, fields: Mapping[str, str], on_gone: OnGone) -> dict[str, Any]:
+        """Return what a page shows of a plan: ``plan`` with its ``chart``, or ``refused``; raises as plan."""
+        return _drawn_answer(await self.plan(person, fields, on_gone))
+
+    async def _run(self, sent: bytes, gone: asyncio.Event) -> dict[str, Any]:
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
@@ -129,7 +151,7 @@ class Planner:
         )
         answering = asyncio.ensure_future(process.communicate(sent))
         try:
-            if not await self._ended(answering):
+            if not await self._ended(answering, gone):
                 return {"refused": TOO_SLOW}
             return _answer(process.returncode, (await answering)[0])
         finally:
@@ -139,12 +161,12 @@ class Planner:
             with suppress(asyncio.CancelledError):
                 await process.wait()
 
-    async def _ended(self, answering: "asyncio.Future[Any]") -> bool:
-        """Wait for the process; False where its time is up, or the service stops."""
+    async def _ended(self, answering: "asyncio.Future[Any]", gone: asyncio.Event) -> bool:
+        """Wait for the process; False where its time is up, nobody waits for it, or the service stops."""
         loop = asyncio.get_running_loop()
         limit = loop.time() + self._limit_s
         while not answering.done():
-            if self._stopping.requested or loop.time() > limit:
+            if self._stopping.requested or gone.is_set() or loop.time() > limit:
                 return False
             await asyncio.wait({answering}, timeout=PLAN_LOOK_S)
         return True
@@ -188,13 +210,15 @@ def add_plans(site: Site, planner: Planner) -> None:
 
     @site.router.post("/plan")
     async def plan(
-        request: Request, fields: Annotated[Mapping[str, str], Depends(site.form(*FIELDS))], reader: Reader
+        request: Request,
+        fields: Annotated[Mapping[str, str], Depends(site.form(*FIELDS, least="viewer"))],
+        reader: Reader,
     ) -> Response:
         asked = {name: fields.get(name, "") for name in FIELDS}
         if any(len(text) > FIELD_LENGTH_MAX for text in asked.values()):
             answer: dict[str, Any] = {"refused": f"A field has {FIELD_LENGTH_MAX} characters at most."}
         else:
-            answer = await planner.plan(reader.session.key, asked)
+            answer = await planner.plan(reader.session.key, asked, partial(when_gone, request.scope))
         response = _page(site, request, reader, asked, answer)
         if "refused" in answer:
             response.status_code = 422
@@ -204,17 +228,20 @@ def add_plans(site: Site, planner: Planner) -> None:
 def _page(
     site: Site, request: Request, reader: SignedIn, fields: Mapping[str, str], answer: Mapping[str, Any]
 ) -> Response:
-    found = answer.get("plan")
     return site.page(
         request,
         "plan.html",
         reader,
         fields=fields,
         procedures={name: procedure.title for name, procedure in PROCEDURES.items()},
-        refused=answer.get("refused"),
-        plan=found,
-        chart=None if found is None else drawn(found["curve"], found["target"]),
+        **_drawn_answer(answer),
     )
+
+
+def _drawn_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+    found = answer.get("plan")
+    chart = None if found is None else drawn(found["curve"], found["target"])
+    return {"refused": answer.get("refused"), "plan": found, "chart": chart}
 
 
 def drawn(curve: Mapping[str, Any], target: float | None) -> dict[str, Any]:
@@ -450,7 +477,12 @@ def _cells(bar: Bar) -> tuple[str, ...]:
     return found if bar.lower is None or bar.upper is None else (*found, number(bar.lower), number(bar.upper))
 
 
-MENU = (Page("Studies", "/"), Page("Data sets", "/data-sets"), Page("Plan", "/plan"))
+MENU = (
+    Page("Studies", "/"),
+    Page("New study", "/new"),
+    Page("Data sets", "/data-sets"),
+    Page("Plan", "/plan"),
+)
 
 RECORDS_MAX = 50
 """Lines of one table that are shown; the transcript has all."""
@@ -459,8 +491,9 @@ PAGE_SIZE = 25
 """Studies on one page of the list."""
 
 
-def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
+def add_tester_pages(app: FastAPI, tester: Tester, public_url: str, openid: OpenIdSettings) -> None:
     """Add the pages to the tester's app."""
+    sessions, key = Sessions(tester.engine, SIGN_IN, tester.clock), tester.identity.key
     service = Service(
         "tester",
         tester.identity.name,
@@ -468,6 +501,7 @@ def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
         "tacit tester login, or tacit party login",
         MENU,
         public_url,
+        openid_of(openid, public_url, sessions.people, key, tester.clock),
     )
 
     def named(key: str) -> str:
@@ -476,9 +510,11 @@ def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
         member = read_from(tester.engine, ROSTER.require_member, key)
         return f"{member.name}, {member.role}"
 
-    site = Site(service, Sessions(tester.engine, SIGN_IN, tester.clock), tester.access.role, named)
+    site = Site(service, sessions, tester.access.role, named)
     _add_studies(site, tester)
-    add_plans(site, Planner(tester.stopping))
+    planner = Planner(tester.stopping)
+    add_plans(site, planner)
+    add_new_studies(site, tester, planner.shown)
     site.add_to(app, tester.access.require(*EVERYONE))
 
 

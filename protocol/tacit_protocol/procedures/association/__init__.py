@@ -57,8 +57,7 @@ from tacit_protocol.procedures.within_owners import (
     WithinOwnersVerdict,
     smallest,
 )
-from tacit_protocol.verdicts.base import BaseVerdict, compared_shown
-from tacit_protocol.verdicts.effects import Effect, effects_of, forest, number
+from tacit_protocol.verdicts.base import BaseVerdict, Effect, compared_shown, effects_of, forest, number
 from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
 
 PEARSON, RANKS = "Pearson correlation", "rank correlation"

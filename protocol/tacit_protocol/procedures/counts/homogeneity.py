@@ -67,9 +67,12 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
 from tacit_protocol.procedures.populations import Population
-from tacit_protocol.verdicts.base import EFFECTS, BaseVerdict, ShownTable, compared_shown
-from tacit_protocol.verdicts.effects import (
+from tacit_protocol.verdicts.base import (
+    EFFECTS,
+    BaseVerdict,
     JointEffect,
+    ShownTable,
+    compared_shown,
     effects_frame,
     effects_of,
     effects_table,

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from tacit_protocol.domain import PooledTable, Table
+from tacit_protocol.domain import PooledTable, Table, Workers, workers_of
 from tacit_protocol.features.unit_gram import UnitRows, gather_units
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family
@@ -87,7 +87,6 @@ from tacit_protocol.verdicts.presentation import (
     Work,
     either,
 )
-from tacit_protocol.workers import Workers, workers_of
 
 Floats = npt.NDArray[np.float64]
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from tacit_protocol.domain import Column, Table
-from tacit_protocol.features.cell_counts import CellCounts, sum_cells
+from tacit_protocol.features.cell_counts import COUNT_BITS, CellCounts, sum_cells
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import SUM_TOLERANCE
 from tacit_protocol.privacy.accounting import Family
@@ -224,7 +224,7 @@ class Identity(Procedure):
         plan = plan_of(study)
         plan.check_units(table.units)
         counts = sum_cells(table, plan.grid)
-        whole, rng = counts.steps >> counts.bits, order or np.random.default_rng()
+        whole, rng = counts.steps >> COUNT_BITS, order or np.random.default_rng()
         if plan.method == "privit":
             return IdentitySummary(counts, plan.privit(table.units).draw(whole, rng))
         if plan.method == "repetition":
@@ -377,7 +377,7 @@ def _vectors(plan: IdentityPlan, counts: CellCounts, noise: NoiseSource) -> dict
     value = float(clipped.statistic(counts.counts))
     vectors = {STATISTIC: plan.released(counts.units).release(value, noise)}
     if plan.parameters.clipping == "filter":
-        vectors[COUNTS] = laplace_counts(counts.steps, counts.bits, plan.guarantee, noise)
+        vectors[COUNTS] = laplace_counts(counts.steps, COUNT_BITS, plan.guarantee, noise)
     return vectors
 
 

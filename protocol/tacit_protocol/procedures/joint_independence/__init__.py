@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain import ColumnName, Domain, PooledTable, Table
+from tacit_protocol.domain import ColumnName, Domain, PooledTable, Table, Workers, workers_of
 from tacit_protocol.features.kernels import BANDWIDTH_MAX, DistanceKernel, LinearKernel, ProductKernel
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
 from tacit_protocol.features.unit_gram import EvaluatedKernel, KernelMixture, UnitGram, UnitRows, gather_units
@@ -107,7 +107,6 @@ from tacit_protocol.verdicts.presentation import (
     either,
     joined,
 )
-from tacit_protocol.workers import Workers, workers_of
 
 REJECTING = "rejecting_blocks"
 """Name of the vector in a release by aggregation."""

@@ -24,7 +24,7 @@ from tacit_protocol.features.additive import (
     FewFeatures,
     FewRelease,
 )
-from tacit_protocol.features.choice import effects_by_default
+from tacit_protocol.features.mean_embedding import effects_by_default
 from tacit_protocol.features.moments import DIAGONAL, MEAN, FeatureSums, MomentRelease, read_second_moment
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Family
@@ -78,30 +78,28 @@ from tacit_protocol.procedures.means.max_form import (
 from tacit_protocol.procedures.means.private_means import PrivateMeans, mmd_law, noise_aware_test
 from tacit_protocol.procedures.populations import Difference, Population
 from tacit_protocol.verdicts.base import (
+    CLIPPED,
     EFFECTS,
     SUMMARIES,
+    TOLD,
     BaseVerdict,
+    Effect,
     Interval,
+    JointEffect,
     PvalueVerdict,
     ShownTable,
     Stated,
-    compared_shown,
-    estimate_shown,
-    interval_of,
-    stated,
-    unbiased_shown,
-)
-from tacit_protocol.verdicts.effects import (
-    CLIPPED,
-    TOLD,
-    Effect,
-    JointEffect,
     Summary,
+    compared_shown,
     effects_frame,
     effects_table,
+    estimate_shown,
     forest,
+    interval_of,
+    stated,
     summaries_table,
     told_between,
+    unbiased_shown,
 )
 from tacit_protocol.verdicts.presentation import (
     DRAWN_MAX,

@@ -16,17 +16,21 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from tacit_protocol.messages.study import PartyName
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.database import DatabaseError
 from tacit_services.shared.http_app import body_schema, json_body, json_response
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.formatting import FILTERS
-from tacit_services.shared.pages.sessions import SESSION_LIFE_S, Session, Sessions
+from tacit_services.shared.pages.openid import FLOW_LIFE_S, Flow, OpenId
+from tacit_services.shared.pages.sessions import SECRET_LENGTH_MAX, SESSION_LIFE_S, Session, Sessions
+from tacit_services.shared.people import KEY_HOLDER, Person, Role
 from tacit_services.shared.problem_responses import ProblemError, as_problem, problem_response
 
 MEDIA_TYPES = {
     "pages.css": "text/css; charset=utf-8",
     "pages.js": "text/javascript; charset=utf-8",
+    "keys.js": "text/javascript; charset=utf-8",
     "htmx.min.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
@@ -135,6 +139,12 @@ class Empty(StrictModel):
     """A body that says nothing."""
 
 
+class LinkRequest(StrictModel):
+    """Whom a sign-in link is for: one of the caller's people; whoever holds the key unless one is named."""
+
+    user: PartyName | None = None
+
+
 @dataclass(frozen=True)
 class Page:
     """A name in the menu, and the path that it leads to."""
@@ -148,7 +158,8 @@ class Service:
     """Whose pages these are.
 
     ``package`` holds the templates; ``login`` is the command that prints a link; ``public_url`` is where
-    browsers reach a service that is not for its own machine alone.
+    browsers reach a service that is not for its own machine alone; ``openid`` the provider at which people
+    sign in, if there is one.
     """
 
     kind: str
@@ -157,6 +168,7 @@ class Service:
     login: str
     menu: tuple[Page, ...]
     public_url: str | None = None
+    openid: OpenId | None = None
 
 
 @dataclass(frozen=True)
@@ -166,6 +178,11 @@ class SignedIn:
     session: Session
     who: Any = field(default=None)
     name: str = ""
+
+    @property
+    def person(self) -> Person:
+        """Who uses the browser."""
+        return self.session.person
 
 
 def _guarded(response: Response) -> Response:
@@ -225,16 +242,25 @@ class Site:
         if session is None:
             raise ProblemError("sign-in-needed")
         who = await run_in_threadpool(self._identify, session.key)
-        signed_in = SignedIn(session, who, await run_in_threadpool(self._named, session.key))
+        name, person = await run_in_threadpool(self._named, session.key), session.person
+        if person.name != KEY_HOLDER:
+            name = f"{person.name}, {person.role}; {name}"
+        signed_in = SignedIn(session, who, name)
         recognise(request.scope, session.key)
         return signed_in
 
-    def form(self, *allowed: str) -> Callable[[Request], Awaitable[Mapping[str, str]]]:
-        """Make a dependency: the fields of a form that one of this browser's own pages sent."""
+    def form(
+        self, *allowed: str, least: Role = "steward"
+    ) -> Callable[[Request], Awaitable[Mapping[str, str]]]:
+        """Make a dependency: the fields of a form that one of this browser's own pages sent.
+
+        Raises ``role-needed`` where the person's role is below ``least``.
+        """
 
         async def read(request: Request) -> Mapping[str, str]:
             require_same_origin(request, self.service.public_url)
             signed_in = await self.signed_in(request)
+            signed_in.person.require(least)
             return await read_form(request, allowed, signed_in.session)
 
         return read
@@ -257,13 +283,15 @@ class Site:
         app.include_router(self.router)
         app.state.error_page = self._error
 
-        @app.post("/v1/sign-in-links", status_code=201, openapi_extra=body_schema(Empty))
+        app.include_router(self.sessions.people.router(may_sign_in))
+
+        @app.post("/v1/sign-in-links", status_code=201, openapi_extra=body_schema(LinkRequest))
         def make_sign_in_link(
             key: Annotated[str, Depends(may_sign_in)],
-            body: Annotated[Empty, Depends(json_body(Empty))],  # noqa: ARG001
+            body: Annotated[LinkRequest, Depends(json_body(LinkRequest))],
         ) -> Response:
-            """Make a link that signs a browser in as the caller: once, within five minutes."""
-            secret, expires_at = self.sessions.make_link(key)
+            """Make a link that signs one of the caller's people in: once, within five minutes."""
+            secret, expires_at = self.sessions.make_link(key, body.user or KEY_HOLDER)
             return json_response({"path": f"/sign-in?link={secret}", "expires_at": expires_at}, 201)
 
     def _add_signing_in(self) -> None:
@@ -277,24 +305,66 @@ class Site:
             require_same_origin(request, self.service.public_url)
             await read_form(request, (), None)
             response = self.redirect("/")
-            response.set_cookie(
-                self._cookie,
-                await run_in_threadpool(self.sessions.use_link, link),
-                max_age=SESSION_LIFE_S,
-                path=self.root or "/",
-                secure=self._secure,
-                httponly=True,
-                samesite="strict",
-            )
+            self._admit(response, await run_in_threadpool(self.sessions.use_link, link))
             return response
 
         @self.router.post("/sign-out")
         async def sign_out(
-            request: Request, _: Annotated[Mapping[str, str], Depends(self.form())]
+            request: Request, _: Annotated[Mapping[str, str], Depends(self.form(least="viewer"))]
         ) -> Response:
             await run_in_threadpool(self.sessions.end, request.cookies.get(self._cookie))
             response = self._html(request, "signed_out.html", 200, {"signed_in": None})
             response.delete_cookie(self._cookie, path=self.root or "/", httponly=True, samesite="strict")
+            return response
+
+        self._add_openid()
+
+    def _admit(self, response: Response, cookie: str) -> None:
+        response.set_cookie(
+            self._cookie,
+            cookie,
+            max_age=SESSION_LIFE_S,
+            path=self.root or "/",
+            secure=self._secure,
+            httponly=True,
+            samesite="strict",
+        )
+
+    def _add_openid(self) -> None:
+        place, cookie = f"{self.root}/sign-in/openid", f"{self._cookie}-openid"
+
+        def provider() -> OpenId:
+            if self.service.openid is None:
+                raise ProblemError("not-found")
+            return self.service.openid
+
+        @self.router.get("/sign-in/openid")
+        async def go_to_provider() -> Response:
+            openid, flow = provider(), Flow.begin()
+            response = RedirectResponse(await run_in_threadpool(openid.address, flow), 303)
+            # Lax: the browser comes back from another site.
+            response.set_cookie(
+                cookie,
+                flow.secret,
+                max_age=FLOW_LIFE_S,
+                path=place,
+                secure=self._secure,
+                httponly=True,
+                samesite="lax",
+            )
+            return response
+
+        @self.router.get("/sign-in/openid/answer")
+        async def come_back(request: Request) -> Response:
+            openid, secret = provider(), request.cookies.get(cookie, "")
+            if not secret or len(secret) > SECRET_LENGTH_MAX:
+                raise ProblemError("openid-refused")
+            person = await run_in_threadpool(openid.person, Flow(secret), dict(request.query_params))
+            response = self._html(request, "openid.html", 200, {"signed_in": None, "person": person})
+            # The session's cookie goes along with what this site itself leads to, not with a redirection.
+            response.headers["Refresh"] = f"0; url={self.root}/"
+            self._admit(response, await run_in_threadpool(self.sessions.begin, person))
+            response.delete_cookie(cookie, path=place, httponly=True, samesite="lax")
             return response
 
     def _add_static(self) -> None:
