@@ -110,6 +110,10 @@ class Participant:
                 known[owner.name] = self.units[account]
         return known
 
+    def use_intake(self, intake: StudyIntake) -> None:
+        """Check studies by another intake from now on."""
+        self.intake = self._releaser.intake = intake
+
     def approvals_needed(self, row: StudyRow, owner: str) -> int:
         """Return how many of an owner's people have to approve a study, by its policy of today."""
         raise NotImplementedError
@@ -474,7 +478,7 @@ class Loops:
 
     def __init__(self, agent: Participant, stop: threading.Event, poll_wait_s: float):
         self._agent, self._stop, self._poll_wait_s = agent, stop, poll_wait_s
-        self._bell = threading.Event()
+        self._bell, self._catalogue_bell = threading.Event(), threading.Event()
         self._threads = [
             threading.Thread(target=self._forever, args=(step,), name=step.__name__, daemon=True)
             for step in (self._poll, self._work, self._send, self._fetch, self._publish)
@@ -489,6 +493,7 @@ class Loops:
         """Ask the loops to end and give them a moment; a long poll under way ends with the process."""
         self._stop.set()
         self.ring()
+        self.republish()
         for thread in self._threads:
             thread.join(END_S / len(self._threads))
 
@@ -499,6 +504,10 @@ class Loops:
     def ring(self) -> None:
         """Wake the loop that works."""
         self._bell.set()
+
+    def republish(self) -> None:
+        """Have what is published handed to the tester again."""
+        self._catalogue_bell.set()
 
     def _poll(self) -> None:
         if self._agent.poll(self._poll_wait_s):
@@ -526,7 +535,10 @@ class Loops:
         self._stop.wait(WORK_PAUSE_S)
 
     def _publish(self) -> None:
-        self._stop.wait(None if self._agent.publish() else PUBLISH_PAUSE_S)
+        self._catalogue_bell.clear()
+        is_done = self._agent.publish()
+        if not self._stop.is_set():
+            self._catalogue_bell.wait(None if is_done else PUBLISH_PAUSE_S)
 
     def _forever(self, step: Callable[[], None]) -> None:
         shortest, longest = FAILURE_PAUSE_S
