@@ -332,7 +332,6 @@ def test_a_person_signs_in_at_a_real_provider_and_a_stranger_does_not(tmp_path: 
             ):
                 with visitor(browser) as seen:
                     seen.page.goto(f"{url}/sign-in")
-                    seen.picture("openid-sign-in")
                     seen.page.get_by_role("link", name="Sign in at 127.0.0.1").click()
                     seen.page.get_by_role("button", name=subject).click()
                     seen.wait_for_heading(heading)

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 from agent_fakes import AttackedAgent, FakeTester, World
-from browser import running_browser, serving, visitor
+from browser import DESKTOP, running_browser, serving, visitor
 from people_windows import add, agent_process, free_port, wait_for, window_of
 from window import Window
 
@@ -21,6 +21,7 @@ from tacit.client.sign_in import Door
 from tacit_protocol.signing import CATALOGUE_TYPE, issue_token, open_envelope
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.policy_editing import CHANGED, FOUND, PolicyEditor
+from tacit_services.agent.schema import SIGN_IN
 from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.shared.failpoints import PolicyStep
 from tacit_services.shared.people import BY_FILE, KEY_HOLDER
@@ -122,7 +123,6 @@ FAULTS: dict[str, str] = {
     f"unknown_{CANARY} = 1": "",
     "": "",
     "approvals = 3": "approvals",
-    'approval = "automatic"\napprovals = 2': "by-hand",
     "x" * 200_000: "characters at most",
     "[[[": "it is not TOML",
     "a = 1\na = 2": "it is not TOML",
@@ -380,11 +380,11 @@ def test_two_people_approve_and_an_officer_changes_the_policy_in_a_browser(tmp_p
             ann.require_accessible()
             ann.page.get_by_role("button", name="Approve as the first of two").click()
             ann.page.get_by_text("You have approved: another person has to as well.").wait_for()
-            ann.picture("agent-first-approval")
             agent.turn()
             assert agent.debits() == []
             oli.page.reload()
             oli.page.get_by_text("Approved by ann").wait_for()
+            oli.page.set_viewport_size(DESKTOP)
             oli.picture("agent-second-approval")
             oli.page.get_by_role("button", name="Approve and spend").click()
             oli.page.get_by_text("Approved by oli").wait_for()
@@ -404,6 +404,7 @@ def test_two_people_approve_and_an_officer_changes_the_policy_in_a_browser(tmp_p
             oli.page.get_by_role("button", name="Preview").click()
             oli.page.get_by_text("would be refused").wait_for()
             oli.require_accessible()
+            oli.page.set_viewport_size(DESKTOP)
             oli.picture("agent-policy-edit")
             oli.page.get_by_role("button", name="Save").click()
             oli.wait_for_heading("Changes")
@@ -413,7 +414,7 @@ def test_two_people_approve_and_an_officer_changes_the_policy_in_a_browser(tmp_p
             assert agent.agent.policy.epsilon_per_study_max == 0.1
             assert (ann.complaints, oli.complaints, vic.complaints) == ([], [], [])
             assert agent.row(waiting).state.value == "waiting-for-approval"
-            window.ask("DELETE", "/v1/users/ann")
+            SIGN_IN.of_people(agent.agent.engine, time.time).remove(agent.agent.key_holder, "ann")
             ann.page.goto(f"{url}/")
             ann.wait_for_heading("This browser is not signed in")
     agent.agent.engine.dispose()
