@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import sqlalchemy as sa
 from agent_fakes import FakeSum
-from fault_world import CAP, NOW, PooledVerdict, SeededNoise, check_account, key_of, study_of
+from fault_world import CAP, NOW, PooledVerdict, check_account, key_of, study_of
+from made_studies import SeededNoise
 from pydantic import BaseModel
 from simulation import Simulation
 

@@ -190,6 +190,7 @@ _HEALTH: dict[str, Exchange] = {
     "GET /static/{version}/{name}": Exchange("anyone", note="style and script: constants of the code"),
 }
 
+_CARRIER = "the sender, or the analyst who carries"
 _EVERYONE = "every enrolled party"
 
 _CATALOGUE = "tacit_services.tester.catalogue:entries"
@@ -244,11 +245,11 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
             "items[].digest items[].deadline", "tacit_services.tester.inboxes:Inboxes", "studies that name it"
         ),
     ),
-    "PUT /v1/studies/{digest}/releases/{owner}": Exchange("the sender", _STORED, {**ENVELOPE, **PACKAGE}),
+    "PUT /v1/studies/{digest}/releases/{owner}": Exchange(_CARRIER, _STORED, {**ENVELOPE, **PACKAGE}),
     "GET /v1/studies/{digest}/sealed/{owner}": Exchange(
         "the receiver that the study names alone", {**ENVELOPE, **PACKAGE}
     ),
-    "PUT /v1/studies/{digest}/declines/{owner}": Exchange("the sender", _STORED, ENVELOPE),
+    "PUT /v1/studies/{digest}/declines/{owner}": Exchange(_CARRIER, _STORED, ENVELOPE),
     "PUT /v1/studies/{digest}/acceptances/{owner}": Exchange("the receiver", _STORED, ENVELOPE),
     "GET /v1/studies/{digest}/acceptances/{owner}": Exchange(
         "the sender that the study names alone", ENVELOPE
@@ -272,6 +273,16 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
     "GET /studies/{digest}/events": Exchange(_EVERYONE, note="the same study's progress, as it changes"),
     "GET /studies/{digest}/transcript": Exchange(_EVERYONE, TRANSCRIPT, note="as a download"),
     "GET /studies/{digest}/report": Exchange(_EVERYONE, note="the verdict as one page: post-processed"),
+    "GET /key": Exchange(
+        "anyone, without a token",
+        note="a page that makes a key in the browser: the audience, and nobody's name",
+    ),
+    "GET /new": Exchange(
+        _EVERYONE, note="a form: who may be asked, what owners publish, or an earlier study"
+    ),
+    "POST /new": Exchange(
+        _EVERYONE, note="the form's next step; to an analyst a study's bytes, which nothing stores"
+    ),
     "GET /plan": Exchange(_EVERYONE, note="a form"),
     "POST /plan": Exchange(_EVERYONE, note="a plan, simulated from what the form says: no data is in reach"),
 }

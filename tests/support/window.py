@@ -1,11 +1,11 @@
 """A browser's part without a browser: cookies, origin and form tokens, for tests of pages in memory."""
 
-import asyncio
 import re
 from collections.abc import Callable
 from typing import Any
 
 import httpx
+import served
 from fastapi import FastAPI
 
 FORM = "application/x-www-form-urlencoded"
@@ -22,15 +22,10 @@ class Window:
         kept = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         sent["headers"] = ({"cookie": kept} if kept else {}) | dict(sent.get("headers") or {})
 
-        async def call() -> httpx.Response:
-            transport = httpx.ASGITransport(app=self.app)  # an exception that escaped the app fails the test
-            async with httpx.AsyncClient(transport=transport, base_url=self.url) as client:
-                response = await client.request(method, path, **sent)
-                if "set-cookie" in response.headers:
-                    self.cookies = dict(client.cookies)  # none where the cookie was deleted
-                return response
-
-        return asyncio.run(call())
+        response = served.call(self.app, self.url, method, path, **sent)
+        if "set-cookie" in response.headers:
+            self.cookies = dict(response.cookies)  # none where the cookie was deleted
+        return response
 
     def get(self, path: str, **sent: Any) -> httpx.Response:
         return self.send("GET", path, **sent)
@@ -58,5 +53,4 @@ class Window:
     def token(self) -> str:
         """Read the form token off the first page."""
         found = re.search('name="form_token" value="([0-9a-f]{64})"', self.get("/").text)
-        assert found is not None
         return found[1]

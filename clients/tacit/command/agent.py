@@ -283,6 +283,22 @@ def approve(digest: Digest, yes: Yes = False, config: AgentFile = AGENT_FILE, as
     answer(as_json, decided, f"Approved {whole[:12]}.{second if waits else ''}")
 
 
+@app.command("answer")
+def answer_study(
+    study: Annotated[Path, typer.Argument(help="A signed study, from `tacit study envelope`.")],
+    output: Annotated[Path, typer.Option(help="Where the answer goes.")] = Path("answer.dsse"),
+    timeout_s: Annotated[float, typer.Option(help="How long to wait for it, in seconds.")] = 600.0,
+    config: AgentFile = AGENT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Answer one study that was brought as a file, by the same policy, ledger and approval.
+
+    Exit status 3: a steward has not decided, or it takes longer.
+    """
+    told = ["--study", str(study), "--output", str(output), "--timeout-s", str(timeout_s)]
+    connect.become("agent", config, "answer", [*told, *(["--json"] if as_json else [])])
+
+
 @app.command("decline")
 def decline(
     digest: Digest,

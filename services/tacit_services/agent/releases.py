@@ -25,6 +25,7 @@ from typing import Any
 import sqlalchemy as sa
 import structlog
 
+from tacit_protocol.domain import WorkersUnavailableError
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import (
     Receipt,
@@ -60,7 +61,6 @@ from tacit_protocol.signing import (
     seal_to,
     sign_envelope,
 )
-from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError, refuse

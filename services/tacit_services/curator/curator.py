@@ -244,6 +244,17 @@ class Curator(Participant):
         counted = read_from(self.engine, self.intake.units_held, study)
         return super().units_of(study) | counted
 
+    def waiting_for(self, owner: str | None) -> list[tuple[StudyRow, str]]:
+        """Return the studies that wait for an owner's decision, or for anyone's, with the owner's name."""
+        rows = self._rows(State.WAITING)
+        decisions = read_from(self.engine, decisions_on, [row.digest for row in rows])
+        return [
+            (row, part.owner)
+            for row in rows
+            for part in decisions[row.digest]
+            if part.decision is Decision.WAITING and owner in (None, part.owner)
+        ]
+
     def _record_job(self, connection: sa.Connection, job: Job, now: int) -> None:
         record_parts(connection, job, now)
 

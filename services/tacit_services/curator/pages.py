@@ -51,7 +51,12 @@ def add_curator_pages(
         public_url,
         provider,
     )
-    site = Site(service, sessions, context.access.caller_of)
+
+    def named(key: str) -> str:
+        owner = context.access.caller_of(key).owner
+        return "the operator" if owner is None else f"{owner}, owner"
+
+    site = Site(service, sessions, context.access.caller_of, named)
 
     def may_sign_in(caller: Annotated[Caller, Depends(context.access.caller)]) -> str:
         return caller.key

@@ -34,8 +34,15 @@ from tacit.setup.keys import load_key
 from tacit_protocol.messages.catalogue import CatalogueMessage, PublishedDataSet
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.problems import problem_document
-from tacit_protocol.messages.study import Party, Study, VerdictMessage
-from tacit_protocol.signing import CATALOGUE_TYPE, STUDY_TYPE, VERDICT_TYPE, PrivateKey, sign_envelope
+from tacit_protocol.messages.study import DeclineMessage, Party, Study, VerdictMessage
+from tacit_protocol.signing import (
+    CATALOGUE_TYPE,
+    DECLINE_TYPE,
+    STUDY_TYPE,
+    VERDICT_TYPE,
+    PrivateKey,
+    sign_envelope,
+)
 from tacit_protocol.terminal import printable
 
 Run = Callable[..., tuple[int, str, str]]
@@ -323,6 +330,8 @@ SHOWN: dict[str, list[str]] = {
     "study adjust": [*FILE, *FILE],
     "study transcript": ["DIGEST", "--output", f"{MARK}\x1b[2J.json", *PARTY],
     "study create": ["draft.toml", "--dry-run", *PARTY],
+    "study envelope": ["DIGEST", "--output", f"{MARK}\x1b[2J.dsse", *PARTY],
+    "study deliver": ["answer.dsse", *PARTY],
     **{key: ["DIGEST", *PARTY] for key in ("study show", "study watch", "study cancel")},
     **dict.fromkeys(("study list", "study data-sets", "party list", "party login"), PARTY),
     **dict.fromkeys(("party invitations", "tester login"), TESTER),
@@ -377,6 +386,7 @@ OWN = {
     *(
         "tester serve",
         "agent serve",
+        "agent answer",
         "curator serve",
         "tester work",
         "tester archive",
@@ -396,6 +406,8 @@ def test_every_command_is_run_with_hostile_names_or_says_why_not() -> None:
 def files(home: Path, service: HostileService) -> None:
     """Documents of real results, in the folder where the commands run."""
     (home / "transcript.json").write_bytes(service.transcript)
+    declined = encode(DeclineMessage(study=service.digest, party="north"))
+    (home / "answer.dsse").write_bytes(sign_envelope(declined, DECLINE_TYPE, PrivateKey.generate()))
     if not (home / RELEASED).exists():
         bounds = {"age": (0, 1), NAME: ["a", NAME]}
         frame = pd.concat([_table(1)] * 20)
@@ -417,7 +429,16 @@ def files(home: Path, service: HostileService) -> None:
 
 
 SAYS_NOTHING_FOREIGN = {
-    *("study watch", "study cancel", "study transcript", "study create", "study report", "study adjust"),
+    *(
+        "study watch",
+        "study cancel",
+        "study envelope",
+        "study deliver",
+        "study transcript",
+        "study create",
+        "study report",
+        "study adjust",
+    ),
     *("party revoke --invitation", "curator delete", "curator approve", "curator decline", "agent decline"),
     *(
         f"{noun} users {verb}"

@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Annotated, Any
@@ -17,6 +18,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from tacit_protocol.messages.study import PartyName
 from tacit_protocol.strict import StrictModel
+from tacit_services.shared.database import DatabaseError
 from tacit_services.shared.http_app import body_schema, json_body, json_response
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.formatting import FILTERS
@@ -28,6 +30,7 @@ from tacit_services.shared.problem_responses import ProblemError, as_problem, pr
 MEDIA_TYPES = {
     "pages.css": "text/css; charset=utf-8",
     "pages.js": "text/javascript; charset=utf-8",
+    "keys.js": "text/javascript; charset=utf-8",
     "htmx.min.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
@@ -120,6 +123,12 @@ HEADERS = {
 
 KEPT_NOWHERE = "no-store"
 
+FAULTS = 500
+"""The least status of what is no fault of the asker's: who asks is not looked up then."""
+
+NAMELESS = ("sign-in-needed", "sign-in-invalid", "unknown-host")
+"""Problems of browsers whose cookie is not looked at."""
+
 SHARED = "tacit_services.shared.pages"
 """The package of the templates that all services have."""
 
@@ -164,15 +173,24 @@ class Service:
 
 @dataclass(frozen=True)
 class SignedIn:
-    """Who asks for a page: the session, and what the service knows the key as."""
+    """Who asks for a page: the session, what the service knows the key as, and the name that pages show."""
 
     session: Session
     who: Any = field(default=None)
+    name: str = ""
 
     @property
     def person(self) -> Person:
         """Who uses the browser."""
         return self.session.person
+
+
+def _guarded(response: Response) -> Response:
+    """Put on a page's answer what every one carries."""
+    for name, value in HEADERS.items():
+        response.headers[name] = value
+    response.headers.setdefault("Cache-Control", KEPT_NOWHERE)
+    return response
 
 
 class Site:
@@ -183,10 +201,17 @@ class Site:
         sessions: its links and sessions.
         identify: what the service knows a session's key as, for templates and routes; raises
             :class:`ProblemError` for a key that is not known any more.
+        named: as whom pages say that the holder of a key is signed in.
     """
 
-    def __init__(self, service: Service, sessions: Sessions, identify: Callable[[str], Any]) -> None:
-        self.service, self.sessions, self._identify = service, sessions, identify
+    def __init__(
+        self,
+        service: Service,
+        sessions: Sessions,
+        identify: Callable[[str], Any],
+        named: Callable[[str], str],
+    ) -> None:
+        self.service, self.sessions, self._identify, self._named = service, sessions, identify, named
         url = urlsplit(service.public_url or "")
         self.root, self._secure = url.path.rstrip("/"), url.scheme == "https"
         self._cookie = f"tacit-{service.kind}-{service.name}"
@@ -216,7 +241,11 @@ class Site:
         session = await run_in_threadpool(self.sessions.find, request.cookies.get(self._cookie))
         if session is None:
             raise ProblemError("sign-in-needed")
-        signed_in = SignedIn(session, await run_in_threadpool(self._identify, session.key))
+        who = await run_in_threadpool(self._identify, session.key)
+        name, person = await run_in_threadpool(self._named, session.key), session.person
+        if person.name != KEY_HOLDER:
+            name = f"{person.name}, {person.role}; {name}"
+        signed_in = SignedIn(session, who, name)
         recognise(request.scope, session.key)
         return signed_in
 
@@ -247,8 +276,12 @@ class Site:
     # The routes that every service has.
 
     def add_to(self, app: FastAPI, may_sign_in: Callable[..., Any]) -> None:
-        """Add the pages to an app; ``may_sign_in`` is a dependency: the key that signed the request."""
+        """Add the pages to an app; ``may_sign_in`` is a dependency: the key that signed the request.
+
+        Whatever else of the app fails where a browser asks, it gets a page, too.
+        """
         app.include_router(self.router)
+        app.state.error_page = self._error
 
         app.include_router(self.sessions.people.router(may_sign_in))
 
@@ -345,17 +378,29 @@ class Site:
         text = self._templates.get_template(template).render(path=request.url.path, **dict(shown))
         return HTMLResponse(text, status)
 
-    def _error(self, request: Request, error: ProblemError) -> Response:
-        """Show a problem as a page, with the texts that the API would give."""
-        shown = {"signed_in": None, "problem": error.problem, "detail": error.detail}
-        response = self._html(request, "problem.html", error.problem.status, shown)
+    async def _error(self, request: Request, error: ProblemError) -> Response:
+        """Show a problem as a page, with the texts that the API would give, to whoever is signed in."""
+        signed_in, status = None, error.problem.status
+        if status < FAULTS and error.problem.slug not in NAMELESS:
+            with suppress(ProblemError, DatabaseError):
+                signed_in = await self.signed_in(request)
+        shown = {
+            "signed_in": signed_in,
+            "problem": error.problem,
+            "detail": error.detail,
+            "place": error.path,
+            "retry_after_s": error.retry_after_s,
+            "posted": request.method == "POST",
+            "request_id": request.scope.get("tacit_request_id") if status >= FAULTS else None,
+        }
+        response = self._html(request, "problem.html", status, shown)
         bare = problem_response(error, None)
         for name in ("retry-after", "connection", "allow"):
             if name in bare.headers:
                 response.headers[name] = bare.headers[name]
         if error.problem.slug == "sign-in-needed" and "hx-request" in request.headers:
             response.headers["HX-Refresh"] = "true"  # what a script asked for in the background
-        return response
+        return _guarded(response)
 
     def _route_class(self) -> type[APIRoute]:
         site = self
@@ -370,11 +415,8 @@ class Site:
                     except ClientDisconnect:
                         raise  # nobody is there to see a page
                     except Exception as error:
-                        response = site._error(request, as_problem(error))
-                    for name, value in HEADERS.items():
-                        response.headers[name] = value
-                    response.headers.setdefault("Cache-Control", KEPT_NOWHERE)
-                    return response
+                        response = await site._error(request, as_problem(error))
+                    return _guarded(response)
 
                 return handle
 
