@@ -49,11 +49,11 @@ def prepared(study: Study) -> PreparedStudy:
         require_units,
         units_declared,
     )
-    from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults  # noqa: PLC0415
+    from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415
 
     units = units_declared(study)
     procedure = procedure_named(study.procedure)
-    study = with_new_defaults(study.model_copy(update={"procedure_origin": procedure.origin}))
+    study = procedure.with_new_defaults(study.model_copy(update={"procedure_origin": procedure.origin}))
     check_study(procedure, study)
     require_units(procedure, study, units)
     study = canonical(procedure, study)

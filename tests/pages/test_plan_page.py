@@ -75,10 +75,10 @@ def test_a_real_plan_is_drawn_with_its_numbers(window: Window) -> None:
     page = main_of(response.text)
     assert response.status_code == 200, page
     drawn = [float(value) for value in re.findall('class="dot".*?data-value="(.*?)"', page)]
-    listed = [float(value) for value in re.findall('<td class="amount">([^ ]*?)</td>', page)]
+    listed = [float(value) for value in re.findall('<td class="amount"[^>]*>([^ ]*?)</td>', page)]
     assert listed == pytest.approx(drawn, rel=1e-2)
     assert "Standard error" not in page
-    assert len(re.findall(r'<td class="amount">[\d.e-]+ to [\d.e-]+</td>', page)) == len(drawn)
+    assert len(re.findall(r'<td class="amount"[^>]*>[\d.e-]+ to [\d.e-]+</td>', page)) == len(drawn)
     # The larger of two errors of Laplace noise of scale 2/epsilon is 3/epsilon on average.
     assert drawn == pytest.approx([3 / epsilon / 1000 for epsilon in bounded.EPSILONS], rel=0.4)
     assert "tacit plan curve noisy_counts --over epsilon --cells 2" in page

@@ -515,6 +515,39 @@ def transcript(
     )
 
 
+@app.command("envelope")
+@connecting
+def envelope(
+    digest: Digest,
+    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("study.dsse"),
+    party: PartyFile = PARTY_FILE,
+    as_json: Json = False,
+) -> None:
+    """Fetch a study as it was signed, to be carried to an owner whose agent reaches no tester."""
+    with connect.party_client(party) as client:
+        whole = connect.whole_digest(digest, client)
+        data = client.study_envelope(whole)
+    write_file(output, data)
+    answer(
+        as_json,
+        {"digest": whole, "output": str(output), "size_bytes": len(data)},
+        f"Wrote {output}. Where the data are: tacit agent answer {output}",
+    )
+
+
+@app.command("deliver")
+@connecting
+def deliver(
+    file: Annotated[Path, typer.Argument(help="What `tacit agent answer` wrote.")],
+    party: PartyFile = PARTY_FILE,
+    as_json: Json = False,
+) -> None:
+    """Take an owner's answer to the tester, for a study of yours. It is the owner's signature that counts."""
+    with connect.party_client(party) as client:
+        digest = client.deliver(_read(file))
+    answer(as_json, {"digest": digest, "delivered": True}, f"Delivered an answer to {digest[:12]}.")
+
+
 def _follow(client: "Client", digest: str, timeout_s: float, quiet: bool) -> "StudyVerdict":
     if quiet:
         return client.wait_for_verdict(digest, timeout_s)
