@@ -21,8 +21,7 @@ from tacit.database.weights import NoisyHistograms
 from tacit.errors import InputError, PlottingError
 from tacit.results import DatabaseResult, study_verdict
 from tacit_protocol.domain import Domain, NumericColumn
-from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.kernels import ProductKernel, RandomFourier
+from tacit_protocol.features.kernels import FeatureMap, ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import UNLISTED, Ridge, WhitenedMeanEmbedding, decode_locations
 from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX
 from tacit_protocol.procedures.base import Progress

@@ -59,12 +59,9 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.populations import Floats, Population
-from tacit_protocol.verdicts.base import (
-    BaseVerdict,
+from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable
+from tacit_protocol.verdicts.effects import (
     Effect,
-    Interval,
-    PvalueVerdict,
-    ShownTable,
     effects_frame,
     effects_of,
     effects_table,

@@ -57,11 +57,9 @@ from tacit_protocol.procedures.counts.base import (
 from tacit_protocol.procedures.counts.release import grid_of
 from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, Population
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import (
-    BaseVerdict,
+from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable
+from tacit_protocol.verdicts.effects import (
     Effect,
-    Interval,
-    ShownTable,
     effects_frame,
     effects_of,
     effects_table,

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import Effect, PvalueVerdict, ShownTable, effects_frame, effects_table
+from tacit_protocol.verdicts.base import PvalueVerdict, ShownTable
+from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_table
 from tacit_protocol.verdicts.presentation import Work
 
 STATED_MAX = 60

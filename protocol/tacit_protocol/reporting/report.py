@@ -28,7 +28,7 @@ from tacit_protocol.reporting.charts import (
     panels_of,
 )
 from tacit_protocol.reporting.svg import height_of, panel_svg, text
-from tacit_protocol.verdicts.base import effects_of
+from tacit_protocol.verdicts.effects import effects_of
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
     CurvesPanel,

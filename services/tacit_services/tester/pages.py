@@ -31,7 +31,7 @@ from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, numbe
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.reporting.svg import Drawing, horizontal, panel_svg, path_of, vertical
 from tacit_protocol.signing import VERDICT_TYPE, open_envelope
-from tacit_protocol.verdicts.base import Summary, effects_of, effects_table, summaries_table
+from tacit_protocol.verdicts.effects import Summary, effects_of, effects_table, summaries_table
 from tacit_protocol.verdicts.presentation import Bar, BarsPanel, CurvesPanel, HeatPanel, Meaning, RowsPanel
 from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_app import DigestPath, json_response

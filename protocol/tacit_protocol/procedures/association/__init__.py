@@ -57,7 +57,8 @@ from tacit_protocol.procedures.within_owners import (
     WithinOwnersVerdict,
     smallest,
 )
-from tacit_protocol.verdicts.base import BaseVerdict, Effect, effects_of, forest, number
+from tacit_protocol.verdicts.base import BaseVerdict
+from tacit_protocol.verdicts.effects import Effect, effects_of, forest, number
 from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
 
 PEARSON, RANKS = "Pearson correlation", "rank correlation"

@@ -67,10 +67,9 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
 from tacit_protocol.procedures.populations import Population
-from tacit_protocol.verdicts.base import (
-    BaseVerdict,
+from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
+from tacit_protocol.verdicts.effects import (
     JointEffect,
-    ShownTable,
     effects_frame,
     effects_of,
     effects_table,

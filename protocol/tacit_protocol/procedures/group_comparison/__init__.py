@@ -85,7 +85,8 @@ from tacit_protocol.procedures.within_owners import (
     WithinOwnersVerdict,
     smallest,
 )
-from tacit_protocol.verdicts.base import BaseVerdict, Effect, ShownTable, effects_of, forest
+from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
+from tacit_protocol.verdicts.effects import Effect, effects_of, forest
 from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
 
 

@@ -78,21 +78,23 @@ from tacit_protocol.procedures.means.max_form import (
 from tacit_protocol.procedures.means.private_means import PrivateMeans, mmd_law, noise_aware_test
 from tacit_protocol.procedures.populations import Difference, Population
 from tacit_protocol.verdicts.base import (
-    CLIPPED,
-    TOLD,
     BaseVerdict,
-    Effect,
     Interval,
-    JointEffect,
     PvalueVerdict,
     ShownTable,
     Stated,
+    interval_of,
+    stated,
+)
+from tacit_protocol.verdicts.effects import (
+    CLIPPED,
+    TOLD,
+    Effect,
+    JointEffect,
     Summary,
     effects_frame,
     effects_table,
     forest,
-    interval_of,
-    stated,
     summaries_table,
     told_between,
 )
