@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +60,7 @@ from tacit_protocol.verdicts.presentation import (
     Meaning,
     Null,
     RowsPanel,
+    Shown,
     Work,
     affordable,
     chi_square,
@@ -78,7 +79,7 @@ class IdentityDecision(DecisionResult):
     if_rejected: ClassVar[str] = "the categories follow another distribution"
     if_not_rejected: ClassVar[str] = "no other distribution shown"
 
-    cells: int
+    cells: Annotated[int, Shown("cells of the distribution")]
 
 
 class IdentityResult(PvalueVerdict):
@@ -94,8 +95,8 @@ class IdentityResult(PvalueVerdict):
     absent_fields: ClassVar[bool] = True
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "cells", "rho")
 
-    cells: int
-    rho: float | None = None
+    cells: Annotated[int, Shown("cells of the distribution")]
+    rho: Annotated[float | None, Shown("ρ")] = None
 
     def __str__(self) -> str:
         return self._told(

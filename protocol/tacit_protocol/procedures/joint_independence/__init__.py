@@ -102,6 +102,7 @@ from tacit_protocol.verdicts.presentation import (
     Meaning,
     Null,
     RowsPanel,
+    Shown,
     Work,
     either,
     joined,
@@ -254,8 +255,8 @@ class JointIndependenceResult(PvalueVerdict):
 
     variables: tuple[tuple[str, ...], ...]
     blocks: int
-    expected: float
-    deviation: float
+    expected: Annotated[float, Shown("rejecting blocks expected under the null hypothesis", "test")]
+    deviation: Annotated[float, Shown("their standard deviation", "test")]
 
     def __str__(self) -> str:
         return self._told(self._decided("dependent" if self.reject else "no dependence shown"))
