@@ -12,15 +12,15 @@ from typing import Any
 
 import httpx
 import pytest
-from certificates import add, deployed
+from certificates import add, deployed, wait_until_ready
 from typer.main import get_command
 
 from tacit import AsyncClient, AsyncCuratorClient, Client, CuratorClient
 from tacit.client.agent import AgentClient
 from tacit.client.http import HttpRequest
-from tacit.client.transport import AsyncHttpTransport, HttpTransport, tls_of
+from tacit.client.transport import AsyncHttpTransport, HttpTransport
 from tacit.command.app import app, run
-from tacit.errors import InputError, TransportError
+from tacit.errors import InputError
 from tacit.setup.configuration import (
     CuratorAddress,
     DataSetSetup,
@@ -36,19 +36,21 @@ from tacit.setup.configuration import (
 from tacit.setup.doctor import examine
 from tacit.setup.keys import load_key
 from tacit.setup.processes import ServiceKind, ServiceProcess, free_ports, service_command, stop_all
-from tacit_protocol.signing import PrivateKey
+from tacit_protocol.addresses import DIRECT
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.study import DeclineMessage
+from tacit_protocol.signing import DECLINE_TYPE, PrivateKey, sign_envelope
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.agent.tester_client import TesterClient, TesterError, require_private
 from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester.settings import TesterSettings
 
-READY_S = 300.0
 DIGEST = "ab" * 32
 
 HERE = {
     # Become a service, or look at this machine's own files.
-    *("tester serve", "tester work", "tester archive", "agent serve", "curator serve"),
+    *("tester serve", "tester work", "tester archive", "agent serve", "agent answer", "curator serve"),
     *("agent certificate", "data check", "data align make", "data align compare"),
     *("data align list", "data align forget"),
     # Ask one's own agent, on this machine, which the agent's own setting lets call a tester.
@@ -120,24 +122,16 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
             command = service_command(kind, "serve", file)
             made.services.append(ServiceProcess.start(kind, command, folder / f"{kind}.log"))
         for url in urls.values():
-            wait_until_ready(url, made)
+            wait_until_ready(url, made.services, DIRECT.trusting(made.ca_file))
         yield made
     finally:
         stop_all(made.services)
 
 
-def wait_until_ready(url: str, federation: Federation) -> None:
-    ends_at = time.monotonic() + READY_S
-    with HttpTransport(url, tls=tls_of(federation.ca_file), sleep=lambda _: None) as sender:
-        while True:
-            for service in federation.services:
-                service.check_running()
-            try:
-                if sender.send(HttpRequest("GET", "/readyz", signed=False)).status == 200:
-                    return
-            except TransportError:
-                assert time.monotonic() < ends_at
-            time.sleep(0.1)
+def declined() -> bytes:
+    """Return an owner's decline of some study, signed by a key that nobody knows."""
+    message = encode(DeclineMessage(study=DIGEST, party="north"))
+    return sign_envelope(message, DECLINE_TYPE, PrivateKey.generate())
 
 
 def calls(at: Federation) -> dict[str, list[str]]:
@@ -156,6 +150,7 @@ def calls(at: Federation) -> dict[str, list[str]]:
         toml_text({"name": "heart", "columns": columns, "epsilon": 1.0, "delta": 1e-5, "policy": policy})
     )
     released = [DIGEST, *party]
+    (at.folder / "answer.dsse").write_bytes(declined())
     return {
         "doctor": ["--config", str(at.party)],
         "party invite": ["--role", "analyst", "--name", "ann", *tester],
@@ -172,6 +167,8 @@ def calls(at: Federation) -> dict[str, list[str]]:
         "study show": released,
         "study watch": [*released, "--timeout-s", "0"],
         "study cancel": released,
+        "study envelope": [*released, "--output", str(at.folder / "study.dsse")],
+        "study deliver": [str(at.folder / "answer.dsse"), *party],
         "study transcript": [*released, "--output", str(at.folder / "transcript.json")],
         "study report": [*released],
         "release show": released,

@@ -172,7 +172,7 @@ def require_chart_of(page: Any, verdict: Any) -> None:
     assert value(mark) == pytest.approx(verdict["statistic"], rel=1e-3)
     assert float(chart.get_attribute("data-statistic")) == verdict["statistic"]
     assert float(page.locator("svg.pvalue").get_attribute("data-pvalue")) == verdict["pvalue"]
-    shown = page.locator("svg.rows .row").last
+    shown = page.locator('div:has(> h3:text-is("squared MMD")) svg.rows .row').last
     assert [float(shown.get_attribute(f"data-{part}")) for part in ("value", "lower", "upper")] == [
         verdict[part] for part in ("squared_mmd", "lower", "upper")
     ]

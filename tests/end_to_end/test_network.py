@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import add, deployed
+from certificates import READY_S, add, deployed, wait_until_ready
 
 from tacit.client.http import HttpRequest
 from tacit.client.tester import Client
@@ -34,7 +34,6 @@ from tacit.setup.processes import ServiceProcess, free_ports, service_command, s
 
 pytestmark = pytest.mark.long
 
-READY_S = 300.0
 USER, PASSWORD = "hospital", "p:ss wörd"  # a colon and a letter beyond ASCII on purpose
 
 Say = Callable[..., tuple[int, Any]]
@@ -72,21 +71,6 @@ def wait_for_port(port: int, service: ServiceProcess) -> None:
                 return
         assert time.monotonic() < ends_at
         time.sleep(0.1)
-
-
-def wait_until_ready(network: Network) -> None:
-    ends_at = time.monotonic() + READY_S
-    route = route_of(network.settings, "tester", network.folder / "file")
-    with HttpTransport(network.url, **way(route, network.url), sleep=lambda _: None) as sender:
-        while True:
-            for service in network.services:
-                service.check_running()
-            try:
-                if sender.send(HttpRequest("GET", "/readyz", signed=False)).status == 200:
-                    return
-            except TransportError:
-                assert time.monotonic() < ends_at
-            time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +118,7 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
         wait_for_port(proxy_port, made.services[0])
         serve = service_command("tester", "serve", made.files["tester"])
         made.services.append(ServiceProcess.start("tester", serve, folder / "tester.log"))
-        wait_until_ready(made)
+        wait_until_ready(url, made.services, route_of(told, "tester", folder / "file"))
         yield made
     finally:
         stop_all(made.services)

@@ -29,9 +29,9 @@ def call(app: FastAPI, url: str, method: str, path: str, **sent: Any) -> httpx.R
 
 
 @contextmanager
-def running(app: FastAPI, **options: Any) -> Iterator[tuple[Server, threading.Thread]]:
+def running(app: FastAPI, port: int = 0, **options: Any) -> Iterator[tuple[Server, threading.Thread]]:
     """Serve an app on a loopback port, in another thread."""
-    server = make_server(app, "127.0.0.1", 0, Stopping(), **options)
+    server = make_server(app, "127.0.0.1", port, Stopping(), **options)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
@@ -50,9 +50,9 @@ def address_of(server: Server) -> tuple[str, int]:
 
 
 @contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
+def serving(app: FastAPI, port: int = 0) -> Iterator[str]:
     """Serve an app on a loopback port; yields its URL."""
-    with running(app) as (server, _):
+    with running(app, port) as (server, _):
         yield f"http://127.0.0.1:{address_of(server)[1]}"
 
 

@@ -34,15 +34,19 @@ class Window:
         headers = {"origin": self.url, "content-type": FORM} | sent.pop("headers", {})
         return self.send("POST", path, data=fields or {}, headers=headers, **sent)
 
-    def link(self) -> str:
-        """Ask for a link as the command does; returns its path."""
+    def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        """Ask the interface with the party's own key."""
         headers = {"authorization": f"Bearer {self._token()}"}
-        answer = self.send("POST", "/v1/sign-in-links", json={}, headers=headers)
+        return self.send(method, path, headers=headers, **({} if body is None else {"json": body}))
+
+    def link(self, user: str | None = None) -> str:
+        """Ask for a link as the command does; returns its path."""
+        answer = self.ask("POST", "/v1/sign-in-links", {} if user is None else {"user": user})
         assert answer.status_code == 201, answer.text
         return str(answer.json()["path"])
 
-    def sign_in(self) -> "Window":
-        response = self.post(self.link())
+    def sign_in(self, user: str | None = None) -> "Window":
+        response = self.post(self.link(user))
         assert (response.status_code, response.headers["location"]) == (303, "/")
         return self
 

@@ -25,6 +25,7 @@ from tacit.setup.configuration import (
 )
 from tacit.setup.keys import load_key
 from tacit_protocol.addresses import DIRECT, Route
+from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.signing import PrivateKey
 
 _PATH = re.compile(r"/sign-in\?link=[A-Za-z0-9_-]{20,100}")
@@ -95,20 +96,20 @@ def curator_owner_door(path: Path) -> Door:
     return Door(url, url, owner.curator.audience or url, key, owner.route, owner.insecure_plain_http)
 
 
-def make_sign_in_link(
+def curator_any_door(path: Path) -> Door:
+    """Return the curator's door for whoever a file describes: an owner.toml's owner, or else its operator."""
+    return (curator_owner_door if "curator_url" in read_toml(path) else curator_door)(path)
+
+
+def ask_door(
     door: Door,
+    request: HttpRequest,
     *,
     ca_file: Path | None = None,
     transport: Transport | None = None,
     clock: Callable[[], float] = time.time,
-) -> SignInLink:
-    """Ask the service for a link; ``ca_file`` comes before the door's own.
-
-    Raises:
-        TransportError: no answer came.
-        ProblemError: the service refuses.
-        ResponseError: the answer is no link.
-    """
+) -> dict[str, Any]:
+    """Ask a service something with the key of a door; raises as :func:`make_sign_in_link` does."""
     tokens = token_source(door.key, door.audience, clock)
     chosen = transport or HttpTransport(
         door.asked,
@@ -117,11 +118,30 @@ def make_sign_in_link(
         insecure_plain_http=door.insecure_plain_http,
     )
     try:
-        answer: dict[str, Any] = json_object(
-            check(chosen.send(HttpRequest("POST", "/v1/sign-in-links", body=b"{}")))
-        )
+        return json_object(check(chosen.send(request)))
     finally:
         chosen.close()
+
+
+def make_sign_in_link(
+    door: Door,
+    user: str | None = None,
+    *,
+    ca_file: Path | None = None,
+    transport: Transport | None = None,
+    clock: Callable[[], float] = time.time,
+) -> SignInLink:
+    """Ask the service for a link for one of the party's people; ``ca_file`` comes before the door's own.
+
+    Without ``user`` the link is for whoever holds the key.
+
+    Raises:
+        TransportError: no answer came.
+        ProblemError: the service refuses.
+        ResponseError: the answer is no link.
+    """
+    asked = HttpRequest("POST", "/v1/sign-in-links", body=encode_json({} if user is None else {"user": user}))
+    answer = ask_door(door, asked, ca_file=ca_file, transport=transport, clock=clock)
     path, expires_at = answer.get("path"), answer.get("expires_at")
     # A tester is not trusted: what it says is printed for a browser to open.
     if not isinstance(path, str) or not _PATH.fullmatch(path) or type(expires_at) is not int:

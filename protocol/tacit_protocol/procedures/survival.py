@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -57,9 +57,14 @@ from tacit_protocol.procedures.counts.base import (
 from tacit_protocol.procedures.counts.release import grid_of
 from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, Population
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable
-from tacit_protocol.verdicts.effects import (
+from tacit_protocol.verdicts.base import (
+    EFFECTS,
+    EFFECTS_BY_OWNER,
+    PVALUE,
+    BaseVerdict,
     Effect,
+    Interval,
+    ShownTable,
     effects_frame,
     effects_of,
     effects_table,
@@ -73,6 +78,7 @@ from tacit_protocol.verdicts.presentation import (
     DrawnCurve,
     Meaning,
     RowsPanel,
+    Shown,
     Work,
     either,
     names_of,
@@ -433,11 +439,11 @@ class SurvivalResult(TablesVerdict):
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue")
 
-    statistic: float | None
-    pvalue: float | None
-    curves: tuple[SurvivalCurve, ...]
-    effects: tuple[Effect, ...]
-    effects_by_owner: tuple[Effect, ...]
+    statistic: Annotated[float | None, Shown("statistic", "test")]
+    pvalue: Annotated[float | None, PVALUE]
+    curves: Annotated[tuple[SurvivalCurve, ...], Shown("curves in numbers", "effects")]
+    effects: Annotated[tuple[Effect, ...], EFFECTS]
+    effects_by_owner: Annotated[tuple[Effect, ...], EFFECTS_BY_OWNER]
 
     def __iter__(self) -> Iterator[float]:  # type: ignore[override]
         if self.statistic is None or self.pvalue is None:

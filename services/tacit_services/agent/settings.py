@@ -30,7 +30,9 @@ from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.parquet_source import ParquetFolder, ParquetSource
 from tacit_services.agent.data.source import DataError, Source
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
+from tacit_services.agent.notices import NoticeSettings
 from tacit_services.shared.compute import ComputeSettings
+from tacit_services.shared.pages.openid import OpenIdSettings
 from tacit_services.shared.settings import ListeningSettings
 
 
@@ -223,6 +225,10 @@ class ParticipantSettings(ListeningSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     compute: ComputeSettings = Field(default_factory=ComputeSettings)
     """What computes, and in how much memory."""
+    notices: tuple[NoticeSettings, ...] = ()
+    """Whom to tell that a study waits or is about to expire, or that a budget runs low."""
+    openid: OpenIdSettings = Field(default_factory=OpenIdSettings)
+    """Where people sign in, besides by links."""
 
     @model_validator(mode="after")
     def _the_way_is_whole(self) -> Self:
@@ -233,12 +239,20 @@ class ParticipantSettings(ListeningSettings):
     def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:
         default = {"database_url": cls.model_fields["database_url"].default}
         resolved = super()._resolved(default | values, directory)
-        data_sets = resolved.get("data_sets")
-        if isinstance(data_sets, list):
-            resolved["data_sets"] = [
-                {"folder": directory, **item} if isinstance(item, dict) else item for item in data_sets
-            ]
+        for name in ("data_sets", "notices"):
+            tables = resolved.get(name)
+            if isinstance(tables, list):
+                resolved[name] = [
+                    {"folder": directory, **item} if isinstance(item, dict) else item for item in tables
+                ]
         return resolved
+
+    @field_validator("notices")
+    @classmethod
+    def _channels_are_distinct(cls, value: tuple[NoticeSettings, ...]) -> tuple[NoticeSettings, ...]:
+        if len({channel.name for channel in value}) != len(value):
+            raise ValueError("two channels of notices have the same destination")
+        return value
 
     @property
     def route_to_tester(self) -> Route:

@@ -21,10 +21,17 @@ import tenacity
 from pydantic import ConfigDict, Field
 
 from tacit_protocol.addresses import DIRECT, PLAIN_HTTP, Proxy, Route, RouteError, is_private_channel
-from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, MessageError, decode
+from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, MessageError, decode, digest
 from tacit_protocol.messages.problems import PROBLEMS, URN_PREFIX
-from tacit_protocol.messages.study import OWNERS_MAX, Digest, PartyName, UnixTime
-from tacit_protocol.signing import PrivateKey, issue_token
+from tacit_protocol.messages.study import OWNERS_MAX, Digest, PartyName, UnixTime, read_study
+from tacit_protocol.signing import (
+    STUDY_TYPE,
+    EnvelopeError,
+    PrivateKey,
+    issue_token,
+    open_envelope,
+    peek_key_id,
+)
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.settings import SettingsError
@@ -381,6 +388,62 @@ class TesterClient:
 
 class _PendingError(TesterUnavailableError):
     """What was asked for is not there yet."""
+
+
+OTHER_STUDY = "the tester is not asked while a study is answered that was brought"
+
+
+class CarriedStudy(TesterClient):
+    """A tester's place for one study that someone brings as bytes, and whose answer someone takes away.
+
+    Nobody is asked anything: whether the tester already holds an answer of this owner is not known.
+    """
+
+    def __init__(self, envelope: bytes):
+        try:
+            payload = open_envelope(envelope, STUDY_TYPE, peek_key_id(envelope))
+            study = read_study(payload)
+        except (EnvelopeError, MessageError):
+            raise SettingsError("this is no signed study: bring what `tacit study envelope` wrote") from None
+        self.item = InboxItem(digest=digest(payload), deadline=study.deadline)
+        self.study, self.answer = study, b""
+        self._envelope = envelope
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def inbox(self, wait_s: float) -> tuple[InboxItem, ...]:  # noqa: ARG002
+        """Return the study."""
+        return (self.item,)
+
+    def study_envelope(self, digest: str) -> bytes:  # noqa: ARG002
+        """Return the study's signed envelope, unchecked."""
+        return self._envelope
+
+    def holds_release(self, digest: str, party: str) -> bool:  # noqa: ARG002
+        """Return False for the study; of others the tester itself must be asked."""
+        if digest != self.item.digest:
+            raise TesterUnavailableError(OTHER_STUDY)
+        return False
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,  # noqa: ARG002
+        content: bytes | None = None,
+        wait_s: float = 0.0,  # noqa: ARG002
+    ) -> bytes:
+        """Keep the answer to this study; any other study's waits for the tester."""
+        if method != "PUT" or content is None or path.split("/")[3] != self.item.digest:
+            raise TesterUnavailableError(OTHER_STUDY)
+        self.answer = content
+        return b""
+
+    def _attempt(self, *_: object) -> bytes:
+        """Reach nobody."""
+        raise TesterUnavailableError(OTHER_STUDY)
 
 
 def _transport(url: str, route: Route, insecure_plain_http: bool) -> DeadlineTransport:

@@ -30,7 +30,7 @@ from tacit_protocol.terminal import printable
 from tacit_services.agent.check import show_report, text_of_verification, verify_ledger
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.participant import Identity, Loops
-from tacit_services.agent.service import dependencies_of
+from tacit_services.agent.service import dependencies_of, notifier_of
 from tacit_services.agent.settings import ParticipantSettings
 from tacit_services.agent.studies import count_by_state
 from tacit_services.curator.curator import Curator, CuratorIntake
@@ -304,7 +304,7 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
         hosts=settings.page_hosts,
     )
     add_study_routes(app, curator, access, loops.ring)
-    add_curator_pages(app, curator, context, settings.url, loops.ring)
+    add_curator_pages(app, curator, context, settings.url, loops.ring, openid=settings.openid)
     return app
 
 
@@ -317,7 +317,7 @@ def run(config: Path | None, procedures: Procedures) -> None:
     stop, stopping = threading.Event(), Stopping()
     base = open_foundation(settings)
     curator = make_curator(base, procedures, stop)
-    loops = Loops(curator, stop, settings.poll_wait_s)
+    loops = Loops(curator, stop, settings.poll_wait_s, notifier_of(curator, settings, settings.url, stop))
     app = make_app(base, curator, loops, stopping)
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)

@@ -125,7 +125,7 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
         hosts=settings.page_hosts,
     )
     app.include_router(make_router(tester))
-    add_tester_pages(app, tester, settings.url)
+    add_tester_pages(app, tester, settings.url, settings.openid)
     app.state.worker, app.state.bell, app.state.inboxes = worker, bell, inboxes
     app.state.watch, app.state.stopping = watch, stopping
     return app

@@ -21,10 +21,10 @@ from compatibility_cases import BOUNDS, CASES, FIXTURES, Case, rows_of, stated
 from made_studies import Drawing
 
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
-from tacit.studies.draft import HOPELESS
 from tacit_protocol.domain import PooledTable, Table
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import NoisyVector, Release, Study, read_study
+from tacit_protocol.preparation import HOPELESS
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent, RandomisedAnswers
 from tacit_protocol.procedures.aggregated_test import VOTES

@@ -44,10 +44,12 @@ from tacit_services.curator.tables import ROSTER
 from tacit_services.ledger.accounts import set_caps
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.shared.people import Person
 from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.tables import PARTIES
 
 OWNERS = ("east", "north", "west")
+HOLDER = Person("e" * 64)
 
 
 @dataclass
@@ -175,15 +177,15 @@ def test_a_study_runs_once_every_owner_has_approved(make: Make) -> None:
     study = setup.ask(curated_study_of(OWNERS))
     setup.turn()
     assert setup.row(study).state is State.WAITING
-    setup.curator.approve(study, "west")
+    setup.curator.approve(study, "west", HOLDER)
     setup.turn()
     assert setup.row(study).state is State.WAITING
     assert setup.debits() == []
     with pytest.raises(AlreadyDecidedError):
-        setup.curator.approve(study, "west")
+        setup.curator.approve(study, "west", HOLDER)
     with pytest.raises(AlreadyDecidedError):
-        setup.curator.approve(study, "south")  # has no part in it
-    setup.curator.approve(study, "east")
+        setup.curator.approve(study, "south", HOLDER)  # has no part in it
+    setup.curator.approve(study, "east", HOLDER)
     setup.turn()
     assert setup.row(study).state is State.SENT
     decided = {item.owner: (item.decision, item.decided_by) for item in decisions_of(setup, study)}
@@ -274,7 +276,7 @@ def test_a_data_set_deleted_while_its_study_waits_declines_it(make: Make) -> Non
     assert setup.debits() == []
     assert setup.end(study).verdict.missing == (CURATOR,)
     with pytest.raises(AlreadyDecidedError):
-        setup.curator.approve(study, "east")
+        setup.curator.approve(study, "east", HOLDER)
 
 
 @pytest.mark.parametrize("change", ["deleted", "registered again"])

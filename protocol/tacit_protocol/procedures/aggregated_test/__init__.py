@@ -73,7 +73,7 @@ from tacit_protocol.procedures.populations import (
 from tacit_protocol.procedures.survival import HazardRatio
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.presentation import Meaning, Null, Row, RowsPanel, Work, either
+from tacit_protocol.verdicts.presentation import Meaning, Null, Row, RowsPanel, Shown, Work, either
 
 VOTES = "votes"
 """Name of the vector in a release."""
@@ -203,12 +203,12 @@ class AggregatedTestResult(PvalueVerdict):
     )
 
     test: str
-    votes: float
-    direction: Literal["up", "down"] | None
-    finding: str
+    votes: Annotated[float, Shown("votes of blocks", "test")]
+    direction: Annotated[Literal["up", "down"] | None, Shown("direction", "effects")]
+    finding: Annotated[str, Shown("finding", "effects")]
     blocks: int
-    expected: float
-    deviation: float
+    expected: Annotated[float, Shown("votes expected under the null hypothesis", "test")]
+    deviation: Annotated[float, Shown("their standard deviation", "test")]
     votes_by_owner: dict[str, float]
     blocks_by_owner: dict[str, int]
 
