@@ -44,7 +44,7 @@ def patients(folder: Path, name: str, treated: float, risk: float) -> OwnerSetup
         epsilon_per_study_max=EPSILON,
         delta_per_study_max=1e-5,
     )
-    source = DataSetSetup("patients", str(folder / f"{name}.csv"), 4 * EPSILON, 1e-4)
+    source = DataSetSetup("patients", str(folder / f"{name}.csv"), 8 * EPSILON, 1e-4)
     return OwnerSetup(name, source, policy)
 
 
@@ -119,7 +119,12 @@ def test_questions_within_owners_are_asked_answered_verified_and_reported(
     cuts = 'group = "arm"\ntime = "days"\nevent = "ill"\n[parameters.cuts]\ndays = [10.0, 20.0, 40.0, 70.0]'
     _, times = ask("times", "survival", ("arm", "ill", "days"), 0.0, parameters=cuts)
     assert times["effects"][0]["upper"] < 1  # rarer, and later
+
+    _, alike = ask("alike", "kernel_two_sample", ("age",), 0.0)
+    older = next(e for e in alike["effects"] if e["kind"] == "mean difference")
+    assert older["upper"] < 0  # the new arm is older, and rare in the north
+    assert "K-norm" in alike["method"], "without delta a new study has K-norm noise by itself"
     for site in federation.agents:
         entries = tacit_json("ledger", "show", "--config", str(site.configuration))
         spent = [entry for entry in entries if entry["study"]]
-        assert len(spent) == 4, "the table's release was read again for nothing"
+        assert len(spent) == 5, "the table's release was read again for nothing"
