@@ -1,7 +1,7 @@
 """What is asked within owners, in one process: groups, associations, and known tests by blocks."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy.typing as npt
 
@@ -14,7 +14,7 @@ from tacit.results import AggregatedTestResult, AssociationResult, GroupComparis
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.aggregated_test import TestName
 from tacit_protocol.procedures.aggregated_test.statistic import Regression
-from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults
 
 
 def group_comparison(
@@ -28,6 +28,7 @@ def group_comparison(
     alpha: float = 0.05,
     names: Sequence[str] | None = None,
     seed: int | None = None,
+    noise: Literal["auto", "gaussian", "laplace"] = "auto",
 ) -> GroupComparisonResult:
     """Test privately whether groups differ within every owner, and estimate by how much.
 
@@ -42,7 +43,7 @@ def group_comparison(
         group: name of the column of the groups; they are compared with the first of its levels. Or what
             :func:`randomise_column` released of them, a row a unit, which costs its owner nothing more.
         epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in (0, 1); 0 beside a randomised column.
+        delta: budget that every owner spends, in [0, 1); 0 beside a randomised column.
         bounds: what is publicly known: each column's (lower, upper) pair or levels, by name. Never taken from
             the data. Numbers outside count as the bound.
         columns: which columns to compare the groups in; by default all of a table.
@@ -51,6 +52,9 @@ def group_comparison(
         alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
         names: the owners' names, by default sample-1, sample-2, ...
         seed: the study's seed. Never the noise: two calls differ.
+        noise: "gaussian", which needs a delta and tells of standard deviations too; "laplace", pure epsilon,
+            with less noise for few columns; or "auto", which chooses by the numbers of units, groups and
+            columns, epsilon and delta. Not beside a randomised column.
 
     Returns:
         A frozen result that unpacks into ``statistic, pvalue``, with ``columns``, ``effects``,
@@ -73,9 +77,10 @@ def group_comparison(
         True
     """
     if isinstance(group, RandomisedColumn):
-        if len(samples) != 1 or delta or units is not None or names is not None:
+        if len(samples) != 1 or delta or units is not None or names is not None or noise != "auto":
             raise InputError(
-                "a randomised group stands beside one sample, a row a unit: leave delta, units and names out"
+                "a randomised group stands beside one sample, a row a unit: leave delta, units, names and "
+                "noise out"
             )
         sample = read_samples(samples, columns)[0]
         beside = run_beside(
@@ -98,6 +103,7 @@ def group_comparison(
         wanted,
         units,
         {"group": group},
+        parameters={} if noise == "auto" else {"noise": noise},
         bounds=bounds,
         names=names,
         seed=seed,
@@ -327,4 +333,5 @@ def _asked(
         ArrayTable.of(sample, domain, unit, drawing(rows, unit) if unit is not None else None)
         for sample, unit in zip(read, unit_values, strict=True)
     ]
-    return run(procedure_named(procedure), study, tables, OpenDPNoise())
+    counted = {owner.name: table.units for owner, table in zip(study.owners, tables, strict=True)}
+    return run(procedure_named(procedure), with_new_defaults(study, counted), tables, OpenDPNoise())

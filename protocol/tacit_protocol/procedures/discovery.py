@@ -97,7 +97,10 @@ def with_new_defaults(study: Study, units: Mapping[str, int] | None = None) -> S
     if procedure is None:
         return study
     if units is not None:
-        fitting = procedure.fitting(study, units)
+        try:
+            fitting = procedure.fitting(study, units)
+        except StudyError:  # whoever runs it is told why it cannot be run
+            return study
         study = study.model_copy(update={"parameters": {**fitting, **study.parameters}})
     return study.model_copy(update={"parameters": {**procedure.new_defaults(study), **study.parameters}})
 
