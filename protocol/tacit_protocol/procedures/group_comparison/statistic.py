@@ -355,7 +355,7 @@ def compare_cells(
     groups, count = len(blocks[0].cells), len(rows)
     sampled = [own.units * own.unit_covariance() + RARE_UNITS * np.eye(count) for own in blocks]
     squares = (rows**2).sum(axis=1)
-    unit = sum(np.diag(own) for own in sampled) / sum(own.units for own in blocks)
+    unit: Floats = np.sum([np.diag(own) for own in sampled], axis=0) / sum(own.units for own in blocks)
     if not blocks[0].numeric:  # one weight for all contrasts of levels
         unit, squares = np.full(count, unit.mean()), np.full(count, squares.mean())
     total = np.zeros((groups, count))
