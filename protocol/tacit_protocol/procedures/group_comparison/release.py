@@ -330,7 +330,7 @@ GAUSSIAN_FROM = 0.5
 size: its release tells of standard deviations, and of other differences of shape, too."""
 
 
-LAPLACE_TO = 1.3
+LAPLACE_TO = 1.35
 """Laplace noise is taken up to so many times Gaussian noise, on sums of t: the sign less t tells a shift in
 the middle of the bounds with less noise. In simulations both are level at five columns, at delta = 1e-5."""
 
