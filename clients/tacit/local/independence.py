@@ -5,18 +5,14 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from tacit.in_process.runner import declaring, local_study, run, seed_text
-from tacit.in_process.samples import ArrayTable, drawing
-from tacit.local.inputs import Missing, by_argument_names, read_variables
+from tacit.in_process.runner import declaring, local_study, run, terms
+from tacit.in_process.samples import ArrayTable, Missing, by_argument_names, drawing, read_variables
 from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult
 from tacit_protocol.domain import Table
 from tacit_protocol.messages.study import Study, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.joint_independence import (
-    JointIndependence,
-    JointSummary,
-)
+from tacit_protocol.procedures.joint_independence import JointIndependence, JointSummary
 
 OWNER = "owner"
 """Name of the one owner."""
@@ -116,10 +112,7 @@ def joint_independence(
         read.domain,
         [OWNER],
         chosen | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **terms(epsilon, delta, alpha, seed),
     )
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
     if method == "auto":

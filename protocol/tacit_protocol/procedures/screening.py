@@ -79,13 +79,25 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
 from tacit_protocol.procedures.populations import Dependence, Held, Population
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of, stated
+from tacit_protocol.verdicts.base import (
+    COVARIANCE_ESTIMATE,
+    PVALUE,
+    QVALUE,
+    REJECTED,
+    BaseVerdict,
+    Interval,
+    ShownTable,
+    estimate_shown,
+    interval_of,
+    stated,
+)
 from tacit_protocol.verdicts.presentation import (
     DISTANCE,
     FALSE_DISCOVERIES,
     NO_PROOF,
     TWO_PARTIES,
     Meaning,
+    Shown,
     Work,
     joined,
 )
@@ -485,19 +497,19 @@ class ScreenedColumn(StrictModel):
 
     outcome: str
     column: str
-    distance_covariance_sqr: float
-    distance_covariance_sqr_unbiased: float
+    distance_covariance_sqr: Annotated[float, COVARIANCE_ESTIMATE]
+    distance_covariance_sqr_unbiased: Annotated[float, Shown("")]
     covariance_lower: float
     covariance_upper: float
-    distance_correlation: float | None
+    distance_correlation: Annotated[float | None, estimate_shown("distance correlation")]
     lower: float | None
     upper: float | None
-    sign: int
-    truncation: float
+    sign: Annotated[int, Shown("direction")]
+    truncation: Annotated[float, Shown("")]
     statistic: float
-    pvalue: float
-    qvalue: float
-    reject: bool
+    pvalue: Annotated[float, PVALUE]
+    qvalue: Annotated[float, QVALUE]
+    reject: Annotated[bool, REJECTED]
 
     @property
     def covariance_interval(self) -> Interval:
@@ -549,10 +561,10 @@ class ScreeningVerdict(BaseVerdict):
 
     listed: ClassVar[tuple[str, ...]] = ("aligned",)
 
-    pairs: tuple[ScreenedColumn, ...]
-    matrix: CorrelationMatrix | None
+    pairs: Annotated[tuple[ScreenedColumn, ...], Shown("columns screened, by their q-values", "test")]
+    matrix: Annotated[CorrelationMatrix | None, Shown("")]
     buckets: int
-    aligned: bool
+    aligned: Annotated[bool, Shown("records aligned")]
 
     @property
     def ranking(self) -> tuple[ScreenedColumn, ...]:

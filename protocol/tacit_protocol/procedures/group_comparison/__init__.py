@@ -12,7 +12,7 @@ Derivations: docs/mathematics/group-comparison.md.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel
@@ -26,7 +26,7 @@ from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SensitivityError
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.answered_column import Beside, BesideAnswers, Known, OwnCodes, OwnSums, apart
+from tacit_protocol.procedures.answered_column import Beside, BesideAnswers, Known, OwnCodes, OwnSums
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
@@ -86,8 +86,7 @@ from tacit_protocol.procedures.within_owners import (
     WithinOwnersVerdict,
     smallest,
 )
-from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.effects import Effect, effects_of, forest
+from tacit_protocol.verdicts.base import BaseVerdict, Effect, ShownTable, compared_shown, effects_of, forest
 from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
 
 
@@ -136,7 +135,7 @@ class GroupComparisonResult(WithinOwnersVerdict):
     found_of_part: ClassVar[tuple[str, str]] = ("differ", "no difference shown")
     in_common: ClassVar[str] = "differences"
 
-    columns: tuple[ComparedColumn, ...]
+    columns: Annotated[tuple[ComparedColumn, ...], compared_shown("columns")]
 
     def __str__(self) -> str:
         decision = "the groups differ within owners" if self.reject else "no difference shown"
@@ -276,13 +275,13 @@ class GroupComparison(BesideAnswers):
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
         """Return the noise of a study that has no delta: Laplace's."""
-        if study.budget.delta_pico or "noise" in study.parameters or apart(study):
+        if study.budget.delta_pico or "noise" in study.parameters or study.columns_apart:
             return {}
         return {"noise": "laplace"}
 
     def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:
         """Return the noise that suits these numbers of units, where the study leaves it."""
-        if "noise" in study.parameters or apart(study):
+        if "noise" in study.parameters or study.columns_apart:
             return {}
         return fitting_noise(study, min(units.values()))
 

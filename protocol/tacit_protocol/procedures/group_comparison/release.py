@@ -58,7 +58,7 @@ from tacit_protocol.privacy.laplace_mechanism import (
     sums_scale,
 )
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.answered_column import Beside, apart, beside
+from tacit_protocol.procedures.answered_column import Beside, beside
 from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
 from tacit_protocol.strict import StrictModel
 
@@ -448,7 +448,7 @@ def plan_beside(study: Study) -> Beside | None:
 
     Raises StudyError where it cannot be run as written.
     """
-    if not apart(study):
+    if not study.columns_apart:
         return None
     parameters = parse_parameters(GroupComparisonParameters, study)
     if "noise" in study.parameters:

@@ -4,10 +4,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from made_studies import made_study
+from made_studies import MemoryTable, SeededNoise, made_study
 from planted import with_mistake
 from scipy import stats
-from two_sample_cases import MemoryTable, SeededNoise
 
 import tacit.local
 from tacit.errors import InputError
@@ -15,7 +14,7 @@ from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColu
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
 from tacit_protocol.procedures.base import StudyError
-from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.group_comparison import GroupComparisonResult, statistic
 from tacit_protocol.procedures.group_comparison.release import (
     SOFT_CELLS,
@@ -157,12 +156,12 @@ def test_noise_is_chosen_from_public_numbers(
 
 def test_a_new_study_has_gaussian_noise_where_it_has_a_delta_and_fits_where_no_ledger_is() -> None:
     study = asked(NUMBERS[0], delta=1e-5)
-    assert "noise" not in with_new_defaults(study).parameters
+    assert "noise" not in PROCEDURE.with_new_defaults(study).parameters
     units = {owner.name: 300 for owner in study.owners}
-    assert with_new_defaults(study, units).parameters["noise"] == "laplace"
-    assert with_new_defaults(asked(NUMBERS[0])).parameters["noise"] == "laplace"
+    assert PROCEDURE.with_new_defaults(study, units).parameters["noise"] == "laplace"
+    assert PROCEDURE.with_new_defaults(asked(NUMBERS[0])).parameters["noise"] == "laplace"
     stated = asked(NUMBERS[0], delta=1e-5, noise="gaussian")
-    assert with_new_defaults(stated, units).parameters["noise"] == "gaussian"
+    assert PROCEDURE.with_new_defaults(stated, units).parameters["noise"] == "gaussian"
 
 
 def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:
