@@ -29,7 +29,7 @@ from benchmarks.harness import (
 from benchmarks.problems import quantiles
 from tacit.results import ScreenedColumn
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
-from tacit_protocol.procedures.screening import Control, false_discovery_values
+from tacit_protocol.procedures.screening.verdict import Control, false_discovery_values
 
 DELTA, LEVEL = 1e-5, 0.05
 COLUMNS, EPSILONS = (5, 20, 80), (1.0, 2.0, 4.0, 8.0)

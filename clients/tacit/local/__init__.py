@@ -38,6 +38,7 @@ from tacit.planning.sizes import SampleSizePlan
 from tacit.results import (
     AggregatedTestResult,
     AnsweredCorrelationResult,
+    AnsweredScreeningResult,
     AssociationResult,
     CellsTableResult,
     CorrelationMatrix,
@@ -59,6 +60,7 @@ from tacit.results import (
 __all__ = [
     "AggregatedTestResult",
     "AnsweredCorrelationResult",
+    "AnsweredScreeningResult",
     "AssociationResult",
     "CellsTableResult",
     "ChoicePlan",

@@ -14,6 +14,7 @@ Derivations: docs/mathematics/randomised-columns.md.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +44,8 @@ class AnsweredTable:
     """Counts (k, l) of units by the answer of one side and the cell, or answer, of the other.
 
     ``rows`` (k,) are the exact numbers of the first side's answers. ``kept`` is either side's retention: 1
-    where cells are the units' own. ``noise`` is the scale of the Laplace noise on every count, 0 where none.
+    where cells are the units' own. ``noise`` is the scale of the noise on every count, of the Laplace
+    distribution or a standard deviation, 0 where there is none.
     """
 
     counts: Floats
@@ -51,6 +53,12 @@ class AnsweredTable:
     kept: tuple[float, float]
     ordered: tuple[bool, bool]
     noise: float
+    law: Literal["laplace", "gaussian"] = "laplace"
+
+    @property
+    def variance(self) -> float:
+        """Variance of the noise on a count."""
+        return (2 if self.law == "laplace" else 1) * self.noise**2
 
     @property
     def units(self) -> int:
@@ -106,12 +114,13 @@ class _Statistic:
     def of(self, counts: Floats) -> Floats:
         """Return the statistic of each table, (...,) of (..., k, l)."""
         table = self.table
-        least = (1 + table.noise * math.sqrt(2 * len(table.rows))) / table.units
+        summed = (2 if table.law == "laplace" else 1) * len(table.rows)
+        least = (1 + table.noise * math.sqrt(summed)) / table.units
         shares = _positive(counts.sum(axis=-2) / table.units, least)
         second = contrasts(shares, self.basis)
         products = np.einsum("au,...ab,...bv->...uv", self.first, counts, second)
         lengths = np.einsum("au,...bv->...uv", self.first**2, second**2)
-        variances = table.units + 2 * table.noise**2 * lengths
+        variances = table.units + table.variance * lengths
         return np.asarray(
             (self.weights * table.units / variances * products**2 / variances).sum(axis=(-2, -1))
         )
@@ -142,7 +151,7 @@ def independence_test(
 
         null = simulated_null(fixed, 1, replicates, seed, numbers=numbers, progress=progress)
         return SimulatedTest.of(found, null)
-    noise = CellNoise("laplace", table.noise)
+    noise = CellNoise(table.law, table.noise)
     variance = len(table.rows) * noise.variance / table.units**2
     fitted = onto_simplex(table.shares)
     candidates = plausible(fitted, variance, table.units)
@@ -214,7 +223,7 @@ def table_estimates(table: AnsweredTable, coverage: float) -> TableEstimates:
     cells = onto_simplex(answered.ravel())
     covariance = (np.diag(cells) - np.outer(cells, cells)) / n
     centred = np.eye(size) - 1 / size
-    covariance += np.kron(np.eye(k), centred) * 2 * table.noise**2 / n**2
+    covariance += np.kron(np.eye(k), centred) * table.variance / n**2
     inverse = [unmixing(length, kept) for length, kept in zip((k, size), table.kept, strict=True)]
     shares = inverse[0] @ answered @ inverse[1].T
     spread = np.kron(*inverse)
