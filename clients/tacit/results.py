@@ -510,6 +510,9 @@ def filled(matrix: Floats, unknown: float | None) -> Floats:
     return np.where(gaps, unknown, matrix)
 
 
+NO_MATRIX = "the study asked for no correlation matrix: set its parameter matrix = true"
+
+
 def _ranking_to_pandas(result: RankedPairs) -> "pd.DataFrame":
     import pandas as pd  # noqa: PLC0415 (optional)
 
@@ -530,6 +533,14 @@ class AnsweredScreeningResult(AnsweredScreeningVerdict):
         Raises ImportError where pandas is not installed.
         """
         return _ranking_to_pandas(self)
+
+    @property
+    def matrix(self) -> None:
+        """None: answers tell nothing of one owner's columns among each other."""
+
+    def correlation_matrix(self, **_: Any) -> CorrelationMatrix:
+        """Raise InputError: only a screening by sketches, with matrix = true, has such a matrix."""
+        raise InputError(NO_MATRIX)
 
 
 class ScreeningResult(ScreeningVerdict):
@@ -565,7 +576,7 @@ class ScreeningResult(ScreeningVerdict):
             InputError: the study did not ask for the matrix, or a correlation is unknown.
         """
         if self.matrix is None:
-            raise InputError("the study asked for no correlation matrix: set its parameter matrix = true")
+            raise InputError(NO_MATRIX)
         below = [float("nan") if value is None else value for value in self.matrix.correlations]
         signed = filled(symmetric(below, len(self.matrix.columns)), unknown)
         return CorrelationMatrix(

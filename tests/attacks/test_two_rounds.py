@@ -14,7 +14,9 @@ from two_round_world import (
     PROCEDURE,
     answers_study,
     make_answers_agent,
+    make_screening_agent,
     make_two_round_agent,
+    screening_study,
     two_round_study,
 )
 
@@ -464,9 +466,14 @@ class AnswersWorld(World):
     new_study = staticmethod(answers_study)
 
 
-@pytest.fixture
-def answering(tmp_path: Path) -> Iterator[AnswersWorld]:
-    world = AnswersWorld(tmp_path)
+class ScreeningWorld(World):
+    make = staticmethod(make_screening_agent)
+    new_study = staticmethod(screening_study)
+
+
+@pytest.fixture(params=[AnswersWorld, ScreeningWorld])
+def answering(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    world: World = request.param(tmp_path)
     yield world
     world.close()
 
@@ -492,7 +499,7 @@ def with_answers(message: ReleaseMessage, **changes: Any) -> Release:
     return message.release.model_copy(update={"answers": {name: answers}})
 
 
-def test_randomised_answers_are_released_counted_verified_and_paid_for(answering: AnswersWorld) -> None:
+def test_randomised_answers_are_released_counted_verified_and_paid_for(answering: World) -> None:
     study = answering.ask()
     answering.finish()
     assert answering.spent(SENDER) == answering.spent(RECEIVER) == [2_000_000]
@@ -504,7 +511,7 @@ def test_randomised_answers_are_released_counted_verified_and_paid_for(answering
 
 @pytest.mark.parametrize("change", [more_retained, other_cells, an_answer_too_few])
 def test_answers_of_another_form_end_the_study_before_the_receiver_spends(
-    answering: AnswersWorld, change: Callable[[ReleaseMessage], Release]
+    answering: World, change: Callable[[ReleaseMessage], Release]
 ) -> None:
     study = answering.ask()
     answering.send()
@@ -516,7 +523,7 @@ def test_answers_of_another_form_end_the_study_before_the_receiver_spends(
     assert answering.reserved(RECEIVER) == []
 
 
-def test_verifiers_catch_other_answers_than_those_that_were_counted(answering: AnswersWorld) -> None:
+def test_verifiers_catch_other_answers_than_those_that_were_counted(answering: World) -> None:
     study = answering.ask()
     answering.finish()
     transcript = decode(Transcript, answering.transcript(study), size_bytes_max=2**24)
@@ -528,7 +535,7 @@ def test_verifiers_catch_other_answers_than_those_that_were_counted(answering: A
         verify_transcript(encode(swapped), key_of("tester").public_hex)
 
 
-def test_stewards_of_answers_read_that_they_are_about_people(answering: AnswersWorld) -> None:
+def test_stewards_of_answers_read_that_they_are_about_people(answering: World) -> None:
     study = answering.ask()
     for name, agent in answering.agents.items():
         agent.poll(0)

@@ -296,6 +296,9 @@ DISTANCE_CORRELATION = {
 }
 
 screening = partial(held, "screening")
+ANSWERED: dict[str, Any] = {"method": "two-round", "categories": 2, "outcome": "y-owner"}
+EVEN: dict[str, Any] = ANSWERED | {"cuts": "even"}
+GAUSSIAN: dict[str, Any] = {"noise": "gaussian"}
 
 SCREENING = {
     "1 column": screening(1, {}, reached=0.95),
@@ -308,4 +311,10 @@ SCREENING = {
     "groups": screening(0, {}, categories=True, reached=0.97),
     "mixed": screening(2, {}, categories=True, reached=0.95),
     "2 columns, 1 frequency": screening(2, {"n_features": 1}, 4.0, units=32, reached=0.8, black_box=True),
+    "beside answers, 1 column": screening(1, EVEN, 4.0, reached=0.99, black_box=True),
+    "beside answers, 20 columns": screening(20, EVEN, units=400, reached=0.99),
+    "beside answers, private cuts": screening(3, ANSWERED, reached=0.8, adaptive=True),
+    "beside answers, mixed, units of 4 rows": screening(2, EVEN, categories=True, rows=(4, 4), reached=0.99),
+    "beside answers, 20 columns, Gaussian": screening(20, EVEN | GAUSSIAN, units=400, reached=0.99),
+    "beside answers, private cuts, Gaussian": screening(3, ANSWERED | GAUSSIAN, reached=0.8, adaptive=True),
 }

@@ -62,14 +62,15 @@ def test_killed_at_every_step(sweep: Sweep, engine: str) -> None:
     assert wrong == {}, sweep.log.read_text()
 
 
+@pytest.mark.parametrize("real", ["answers", "screening"])
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
-def test_killed_while_randomised_answers_are_made(sweep: Sweep, engine: str) -> None:
-    """The same of the real procedure: its answers are drawn once, and its table is of those."""
+def test_killed_while_randomised_answers_are_made(sweep: Sweep, engine: str, real: str) -> None:
+    """The same of real procedures: answers are drawn once, and tables are of those."""
     own = [AgentStep.NOISE_DRAWN, AgentStep.RELEASE_STORED, AgentRelayStep.COMBINED]
     drawn_again = f"{AgentStep.NOISE_DRAWN}@2"
     steps = ALL if LONG else [*own, drawn_again] if engine == "sqlite" else [own[0], drawn_again]
     once = {"kills": 1, "faults": []}
-    wrong = {step: outcome for step in steps if (outcome := sweep.run(step, planted="answers")) != once}
+    wrong = {step: outcome for step in steps if (outcome := sweep.run(step, planted=real)) != once}
     assert wrong == {}, sweep.log.read_text()
 
 

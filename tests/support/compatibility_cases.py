@@ -224,6 +224,28 @@ CASES: dict[str, Case] = {
         epsilon=10.0,
         units=2000,
     ),
+    "screening-two-round": Case(
+        "screening",
+        {"method": "two-round", "outcome": "south", "permutations": 999},
+        APART,
+        ("age", "score", "outcome"),
+        delta=0.0,
+    ),
+    "screening-two-round-gaussian": Case(
+        "screening",
+        {"method": "two-round", "outcome": "south", "noise": "gaussian", "permutations": 1999},
+        APART,
+        ("age", "score", "outcome"),
+        epsilon=8.0,
+    ),
+    "screening-one-round": Case(
+        "screening",
+        {"method": "one-round", "outcome": "south", "control": "bh", "permutations": 999},
+        APART,
+        ("age", "score", "outcome"),
+        epsilon=8.0,
+        delta=0.0,
+    ),
     "noisy_counts-laplace": Case("noisy_counts", {}, columns=COUNTED, delta=0.0),
     "noisy_counts-gaussian-cuts": Case(
         "noisy_counts", {"noise": "gaussian", "cuts": {"age": [30.0, 60.0]}}, columns=("age", "sex")

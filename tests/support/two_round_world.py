@@ -22,6 +22,7 @@ from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
 from tacit_protocol.procedures.relay import Combined, Relay
+from tacit_protocol.procedures.screening import Screening
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.releases import Dependencies
@@ -153,6 +154,7 @@ def _cells(table: Table) -> Any:
 
 
 PROCEDURE = TwoRoundTable()
+ANSWERS_OF_PAIRS = DistanceCorrelation()
 
 
 def two_round_study(reuses: str | None = None, **changes: Any) -> Study:
@@ -202,11 +204,25 @@ def answers_study(**changes: Any) -> Study:
     return two_round_study(**{**fields, **changes})
 
 
-def make_answers_agent(folder: Path, name: str, **uses: Any) -> Agent:
+def screening_study(**changes: Any) -> Study:
+    """Return a screening by randomised answers, whose outcome is the sender's."""
+    parameters = {"method": "two-round", "outcome": SENDER, "categories": 2, "permutations": 99}
+    fields: dict[str, Any] = {"procedure": Screening.name, "parameters": parameters}
+    return two_round_study(**{**fields, **changes})
+
+
+def make_answers_agent(
+    folder: Path, name: str, procedure: Procedure = ANSWERS_OF_PAIRS, **uses: Any
+) -> Agent:
     """Put an owner's agent together that answers it, with noise of the operating system."""
     engine, client, clock = uses["engine"], uses["client"], uses["clock"]
     source, own = write_source(folder, name), Dependencies(engine, client, OpenDPNoise(), clock)
-    return agent_of(name, source, own, DistanceCorrelation(), "people", COLUMNS[name], CAP, 15.0)
+    return agent_of(name, source, own, procedure, "people", COLUMNS[name], CAP, 15.0)
+
+
+def make_screening_agent(folder: Path, name: str, **uses: Any) -> Agent:
+    """Put an owner's agent together that answers a screening."""
+    return make_answers_agent(folder, name, Screening(), **uses)
 
 
 __all__ = [
@@ -215,6 +231,8 @@ __all__ = [
     "SENDER",
     "answers_study",
     "make_answers_agent",
+    "make_screening_agent",
     "make_two_round_agent",
+    "screening_study",
     "two_round_study",
 ]

@@ -263,8 +263,9 @@ def _joined(shares: Floats, covariance: Floats, side: int) -> Integers:
     own = np.eye(length)
     other = np.ones((1, shares.shape[1 - side]))
     adding = np.kron(own, other) if side == 0 else np.kron(other, own)
-    margin, deviation = adding @ shares.ravel(), np.sqrt(np.diag(adding @ covariance @ adding.T))
-    seen = margin > DEVIATIONS_SEEN * deviation
+    # Where nearly all units are in one cell, the others' variance is 0 but for rounding.
+    variance = np.maximum(np.diag(adding @ covariance @ adding.T), 0.0)
+    seen = adding @ shares.ravel() > DEVIATIONS_SEEN * np.sqrt(variance)
     return np.asarray(np.maximum(np.cumsum(seen) - 1, 0))
 
 

@@ -141,6 +141,8 @@ class AnswersPlan:
     domains: tuple[Domain, Domain]
     first: int
     """The place, among the owners, of the one who answers first."""
+    simulations: int
+    """How many simulations a test has."""
     all_counted: bool = False
     """Whether a unit, which answers for one column, is counted in a table of each of the other's columns."""
     noise: Literal["laplace", "gaussian"] = "laplace"
@@ -533,7 +535,8 @@ def answers_plan(study: Study, parameters: DistanceCorrelationParameters) -> Ans
     if study.reusing:
         raise StudyError("answers are made for their own study here; leave reuses out")
     first, second = (study.domain_of(owner) for owner in study.owners)
-    plan = AnswersPlan(study, parameters, (first, second), _first(study, parameters, (first, second)))
+    place = _first(study, parameters, (first, second))
+    plan = AnswersPlan(study, parameters, (first, second), place, parameters.permutations)
     if len(plan.pairs) > PAIRS_MAX:
         raise StudyError(f"answers are for at most {PAIRS_MAX} pairs of columns: leave some out, or sketch")
     require_small(plan)

@@ -86,8 +86,8 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
 from tacit_protocol.procedures.populations import Dependence, Held, Population
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.procedures.screening.answered import (
+    AnsweredScreening,
     answered_verdict,
-    answers_warnings,
     least_noise,
     screening_answers,
     suits_screening,
@@ -433,21 +433,6 @@ def _permutations(parameters: ScreeningParameters, smallest: float) -> int:
     return min(PERMUTATIONS_MAX, max(PERMUTATIONS_MIN, wished))
 
 
-@dataclass(frozen=True)
-class AnsweredScreening:
-    """What a study by randomised answers fixes. ``outcome`` is the place of the owner with the outcomes."""
-
-    parameters: ScreeningParameters
-    answers: AnswersPlan
-    outcome: int
-    smallest: float
-
-    @property
-    def permutations(self) -> int:
-        """Number of simulations."""
-        return _permutations(self.parameters, self.smallest)
-
-
 @planned_once
 def answered_plan(study: Study) -> AnsweredScreening | None:
     """Return what a study by randomised answers fixes; None of one by sketches.
@@ -463,7 +448,9 @@ def answered_plan(study: Study) -> AnsweredScreening | None:
     _require_room(parameters, (first, second))
     outcome = _outcome(study, parameters, (first, second))
     smallest = smallest_level(study.level, len(first) * len(second), parameters.control)
-    return AnsweredScreening(parameters, screening_answers(study, parameters, outcome), outcome, smallest)
+    simulations = _permutations(parameters, smallest)
+    answers = screening_answers(study, parameters, outcome, simulations)
+    return AnsweredScreening(answers, outcome, parameters.control, smallest)
 
 
 @planned_once
@@ -633,7 +620,7 @@ class Screening(Procedure):
         plan = answered or screening_plan(study)
         found = list(row_warnings(study)) if answered is None else []
         if answered is not None:
-            found.extend(answers_warnings(answered.answers, units, answered.smallest))
+            found.extend(answered.warnings(units))
         elif units and (reason := screening_plan(study).hopeless(min(units.values()))) is not None:
             found.append(f"{HOPELESS}{reason}")
         if 1 / (plan.permutations + 1) > plan.smallest:
@@ -756,8 +743,7 @@ class Screening(Procedure):
             counted = {owner.name: releases[owner.name].units for owner in study.owners}
             warned = self.warnings(study, counted)
             warned += (MATCHED_BY_ORDER,) if study.alignment is None else ()
-            chosen = (answered.outcome, answered.parameters.control, answered.permutations)
-            return answered_verdict(answered.answers, releases, chosen, warned, progress)
+            return answered_verdict(answered, releases, warned, progress)
         plan = screening_plan(study)
         own = both_releases(plan, study, releases)
         columns = [_read(plan, side, release) for side, release in enumerate(own)]

@@ -9,6 +9,7 @@ Derivations: docs/mathematics/screening.md.
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -52,7 +53,9 @@ LOOK, LOOK_LEVEL = 999, 0.05
 """Simulations of a first look at every pair, and the p-value up to which a pair gets all of them."""
 
 
-def screening_answers(study: Study, parameters: "ScreeningParameters", outcome: int) -> AnswersPlan:
+def screening_answers(
+    study: Study, parameters: "ScreeningParameters", outcome: int, simulations: int
+) -> AnswersPlan:
     """Return what a study by randomised answers fixes; raises StudyError where it cannot be run as written.
 
     ``outcome`` is the place of the owner with the outcomes, who answers first.
@@ -70,6 +73,7 @@ def screening_answers(study: Study, parameters: "ScreeningParameters", outcome: 
         parameters,
         (first, second),
         outcome if two_rounds else 0,
+        simulations,
         all_counted=two_rounds,
         noise=parameters.noise,
     )
@@ -103,18 +107,34 @@ def least_noise(budget: Budget, columns: int) -> str:
     return "gaussian" if gaussian < 2 * (2 * columns / budget.epsilon) ** 2 else "laplace"
 
 
-def answers_warnings(plan: AnswersPlan, units: Mapping[str, int], smallest: float) -> tuple[str, ...]:
-    """Say what could not be found at these numbers of units, where a single pair needs that p-value."""
-    if not units:
-        return ()
-    # With the square of its quantile for noncentrality a normal passes it in every second study.
-    needed = max(SIGNAL_HOPELESS, float(ndtri(smallest / 2)) ** 2)
-    if plan.signal(min(units.values())) >= needed:
-        return ()
-    return (
-        f"{HOPELESS}even a column equal to the outcome would hardly be found; ask for more units or fewer "
-        "columns",
-    )
+@dataclass(frozen=True)
+class AnsweredScreening:
+    """What a study by randomised answers fixes.
+
+    ``outcome`` is the place of the owner with the outcomes, ``smallest`` the p-value that a single discovery
+    must not exceed.
+    """
+
+    answers: AnswersPlan
+    outcome: int
+    control: Control
+    smallest: float
+
+    @property
+    def permutations(self) -> int:
+        """Number of simulations."""
+        return self.answers.simulations
+
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say what could not be found at these numbers of units."""
+        # With the square of its quantile for noncentrality a normal passes it in every second study.
+        needed = max(SIGNAL_HOPELESS, float(ndtri(self.smallest / 2)) ** 2)
+        if not units or self.answers.signal(min(units.values())) >= needed:
+            return ()
+        return (
+            f"{HOPELESS}even a column equal to the outcome would hardly be found; ask for more units "
+            "or fewer columns",
+        )
 
 
 def pair_test(
@@ -132,31 +152,27 @@ def pair_test(
 
 
 def answered_verdict(
-    plan: AnswersPlan,
+    asked: AnsweredScreening,
     releases: Mapping[str, Release],
-    parameters: tuple[int, Control, int],
     warnings: tuple[str, ...],
     progress: Progress | None,
 ) -> AnsweredScreeningVerdict:
-    """Compute the verdict: post-processing alone, the same for everyone.
-
-    ``parameters`` are the outcomes' owner's place, the control, and the number of simulations.
-    """
-    study, (outcome, control, count) = plan.study, parameters
+    """Compute the verdict: post-processing alone, the same for everyone."""
+    plan, study = asked.answers, asked.answers.study
     tables = plan.tables(releases)
     tests = [
         pair_test(
             pair.table,
-            count,
+            plan.simulations,
             study,
             place,
             step(progress, "simulating", place / len(tables), (place + 1) / len(tables)),
         )
         for place, pair in enumerate(tables)
     ]
-    qvalues = false_discovery_values(np.array([test.pvalue for test in tests]), control)
+    qvalues = false_discovery_values(np.array([test.pvalue for test in tests]), asked.control)
     pairs = [
-        _pair(pair, outcome, study.level, test, float(qvalue))
+        _pair(pair, asked.outcome, study.level, test, float(qvalue))
         for pair, test, qvalue in zip(tables, tests, qvalues, strict=True)
     ]
     ranked = sorted(pairs, key=lambda pair: (pair.pvalue, -(pair.cramers_v or 0.0)))
@@ -164,7 +180,7 @@ def answered_verdict(
     if any(pair.distance_correlation is None for pair in pairs):
         caveats.append("no correlation is stated where a column's cells are lost in the noise, or all in one")
     return AnsweredScreeningVerdict(
-        method=_method(plan, outcome, control, count),
+        method=_method(asked),
         reject=any(pair.reject for pair in pairs),
         **common_fields(study, {name: release.units for name, release in releases.items()}),
         pairs=tuple(ranked),
@@ -203,13 +219,14 @@ def _ends(found: StatedEstimate | None) -> tuple[float | None, float | None, flo
     return (None, None, None) if found is None else (found.value, found.lower, found.upper)
 
 
-def _method(plan: AnswersPlan, outcome: int, control: Control, count: int) -> str:
-    name = {"by": "Benjamini and Yekutieli", "bh": "Benjamini and Hochberg"}[control]
+def _method(asked: AnsweredScreening) -> str:
+    plan = asked.answers
+    name = {"by": "Benjamini and Yekutieli", "bh": "Benjamini and Hochberg"}[asked.control]
     if plan.one_round:
         what = "one round: randomised answers of both owners"
     else:
         law = {"laplace": "Laplace", "gaussian": "Gaussian"}[plan.noise]
-        sender = plan.study.owners[outcome].name
+        sender = plan.study.owners[asked.outcome].name
         what = f"two rounds: randomised answers of {sender}, and counts beside them with {law} noise"
     pairs = f"{len(plan.pairs)} pair{'' if len(plan.pairs) == 1 else 's'} of columns"
-    return f"{what}, {pairs}, {count} simulations, false discovery rate by {name}"
+    return f"{what}, {pairs}, {plan.simulations} simulations, false discovery rate by {name}"
