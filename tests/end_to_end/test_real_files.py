@@ -15,7 +15,7 @@ import pytest
 
 from tacit.client.agent import AgentClient, finding_result
 from tacit.errors import StudyRefusedError
-from tacit.results import DistanceCorrelationResult, PeerResult
+from tacit.results import AnsweredScreeningResult, DistanceCorrelationResult, PeerResult
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.setup.keys import load_key
@@ -166,6 +166,52 @@ def test_all_eight_of_p4s_data_sets_are_studied_in_one_federation(
     for name, exact in (("naval", 0.957), ("bike", 0.636)):
         assert found[name].reject
         assert found[name].distance_correlation == pytest.approx(exact, abs=0.3)
+
+
+def test_a_screening_of_real_rows_asks_one_owner_for_answers_and_the_other_for_tables(
+    tmp_path: Path, start_federation: StartFederation
+) -> None:
+    """What of 4898 white wines' ten measurements goes with their quality, at epsilon 2 and without a delta?
+
+    Quality's rank correlation with alcohol is .44, with density -.35: each is some ten standard errors away.
+    """
+    frame, columns = read(*P4["wine"])
+    *measured, quality = columns
+    setups = []
+    for name, own in (("laboratory", measured), ("tasters", [quality])):
+        frame.select([column["name"] for column in own]).write_csv(tmp_path / f"{name}.csv")
+        setups.append(owner_of(tmp_path, name, [column["name"] for column in own]))
+    draft = StudyDraft.from_dict(
+        {
+            "title": "What goes with a wine's quality?",
+            "procedure": "screening",
+            "columns": columns,
+            "owners": [
+                {
+                    "name": name,
+                    "data_set": "rows",
+                    "units": frame.height,
+                    "columns": [column["name"] for column in own],
+                }
+                for name, own in (("laboratory", measured), ("tasters", [quality]))
+            ],
+            "epsilon": 2.0,
+            "delta": 0.0,
+        }
+    )
+    federation = start_federation(setups)
+    with federation.analyst_client() as client:
+        digest = client.create_study(draft)
+        verdict = client.wait_for_verdict(digest, timeout_s=300)
+        assert verdict.outcome == "completed"
+        source = client.verify(digest).releases
+    assert isinstance(verdict.result, AnsweredScreeningResult)
+    found = {pair.column: pair for pair in verdict.result.pairs if pair.reject}
+    assert found["c10"].sign == 1  # alcohol
+    assert found["c7"].sign == -1  # density
+    assert set(source["tasters"].answers) == {quality["name"]}
+    assert not source["tasters"].vectors
+    assert not source["laboratory"].answers
 
 
 def test_a_public_rule_names_why_k_8_is_too_many_of_real_rows(

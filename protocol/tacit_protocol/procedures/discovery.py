@@ -102,6 +102,13 @@ def with_new_defaults(study: Study, units: Mapping[str, int] | None = None) -> S
     return study.model_copy(update={"parameters": {**procedure.new_defaults(study), **study.parameters}})
 
 
+def method_of(study: Study) -> object:
+    """Return the method that a study asks for: its parameter, or the default that its bytes leave out."""
+    procedure = PROCEDURES.get(study.procedure)
+    field = None if procedure is None else procedure.Parameters.model_fields.get("method")
+    return study.parameters.get("method", None if field is None else field.default)
+
+
 def procedure_named(name: str) -> Procedure:
     """Return the procedure of that name. Raises StudyError where there is no such procedure."""
     try:
