@@ -39,6 +39,7 @@ from tacit_protocol.procedures.joint_independence import JointIndependenceResult
 from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
 from tacit_protocol.procedures.kernel_two_sample.statistic import LocationComparison
 from tacit_protocol.procedures.means.max_form import Comparison
+from tacit_protocol.procedures.mutual_independence import MutualIndependenceResult
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.procedures.screening.verdict import (
     AnsweredColumn,
@@ -80,6 +81,7 @@ __all__ = [
     "IndependenceTableResult",
     "JointIndependenceResult",
     "LocationComparison",
+    "MutualIndependenceResult",
     "NoisyCountsResult",
     "NoisyTables",
     "PeerOutcome",

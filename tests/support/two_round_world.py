@@ -21,6 +21,7 @@ from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent, No
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
+from tacit_protocol.procedures.mutual_independence import MutualIndependence
 from tacit_protocol.procedures.relay import Combined, Relay
 from tacit_protocol.procedures.screening import Screening
 from tacit_protocol.strict import StrictModel
@@ -211,6 +212,38 @@ def screening_study(**changes: Any) -> Study:
     return two_round_study(**{**fields, **changes})
 
 
+THIRD = "west"
+SEVERAL = {SENDER: "dose", THIRD: "habit", RECEIVER: "response"}
+"""Three owners' columns: two send, the last counts."""
+
+
+def several_study(**changes: Any) -> Study:
+    """Return a study of three owners, two of whom answer before the third counts."""
+    owners = tuple(
+        Owner(name=name, key=key_of(name).public_hex, data_set="people", columns=(column,))
+        for name, column in SEVERAL.items()
+    )
+    fields: dict[str, Any] = {
+        "procedure": MutualIndependence.name,
+        "parameters": {"categories": 2, "permutations": 99},
+        "owners": owners,
+        "domain": Domain(
+            columns=tuple(NumericColumn(name=name, lower=0.0, upper=1.0) for name in SEVERAL.values())
+        ),
+    }
+    return two_round_study(**{**fields, **changes})
+
+
+def make_several_agent(folder: Path, name: str, **uses: Any) -> Agent:
+    """Put an agent of three together, with noise of the operating system."""
+    source = folder / f"{name}.csv"
+    if not source.exists():
+        own = np.random.default_rng(len(name)).random(UNITS)
+        source.write_text("\n".join([SEVERAL[name], *(repr(float(value)) for value in own)]) + "\n")
+    own_uses = Dependencies(uses["engine"], uses["client"], OpenDPNoise(), uses["clock"])
+    return agent_of(name, source, own_uses, MutualIndependence(), "people", SEVERAL[name], CAP, 15.0)
+
+
 def make_answers_agent(
     folder: Path, name: str, procedure: Procedure = ANSWERS_OF_PAIRS, **uses: Any
 ) -> Agent:
@@ -229,10 +262,14 @@ __all__ = [
     "PROCEDURE",
     "RECEIVER",
     "SENDER",
+    "SEVERAL",
+    "THIRD",
     "answers_study",
     "make_answers_agent",
     "make_screening_agent",
+    "make_several_agent",
     "make_two_round_agent",
     "screening_study",
+    "several_study",
     "two_round_study",
 ]
