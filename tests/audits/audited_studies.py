@@ -38,7 +38,7 @@ def study(
     level: float = 0.05,
 ) -> Study:
     """Return a study of ``owners``, each with the columns that it holds: all of them, or those named."""
-    key = [f"{i:064x}" for i in range(5)]
+    key = [f"{i:064x}" for i in range(max(5, len(owners or ()) + 3))]
     held = {"owner": None} if owners is None else owners
     return Study(
         title="audit",
@@ -49,9 +49,9 @@ def study(
             Owner(name=name, key=key[i], data_set="data", columns=own)
             for i, (name, own) in enumerate(held.items())
         ),
-        tester=Party(name="tester", key=key[2]),
-        analyst=Party(name="analyst", key=key[3]),
-        curator=Party(name="curator", key=key[4]) if curated else None,
+        tester=Party(name="tester", key=key[-3]),
+        analyst=Party(name="analyst", key=key[-2]),
+        curator=Party(name="curator", key=key[-1]) if curated else None,
         budget=Budget.of(epsilon, delta),
         level=level,
         created_at=0,

@@ -318,3 +318,25 @@ SCREENING = {
     "beside answers, 20 columns, Gaussian": screening(20, EVEN | GAUSSIAN, units=400, reached=0.99),
     "beside answers, private cuts, Gaussian": screening(3, ANSWERED | GAUSSIAN, reached=0.8, adaptive=True),
 }
+
+
+def beside_two(
+    parameters: Mapping[str, Any], epsilon: float = 1.0, *, units: int = 60, **parts: Any
+) -> ReleaseCase:
+    """The audited owner counts its column x beside the answers of two others."""
+    columns = [NumericColumn(name=name, lower=0.0, upper=1.0) for name in ("x", "y", "z")]
+    asked = study(
+        "mutual_independence",
+        columns,
+        {"receiver": "x-owner", "categories": 2} | parameters,
+        epsilon,
+        0.0,
+        owners={f"{column.name}-owner": (column.name,) for column in columns},
+    )
+    return ReleaseCase(asked, partial(held_neighbours, asked, units, (1, 1), False), tables=6, **parts)
+
+
+MUTUAL_INDEPENDENCE = {
+    "beside two owners' answers": beside_two({"cuts": "even"}, 4.0, reached=0.99, black_box=True),
+    "beside two owners' answers, private cuts": beside_two({}, reached=0.8, adaptive=True),
+}

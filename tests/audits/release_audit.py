@@ -30,7 +30,7 @@ from tacit_protocol.privacy.randomised_response import retention
 from tacit_protocol.procedures.answered_column import BesideAnswers
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.relay import relay_of
+from tacit_protocol.procedures.relay import combined, relay_of
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -382,12 +382,14 @@ def summarise(study: Study, table: Table) -> Any:
         return procedure.combine(study, received, table).summary
     relay = relay_of(procedure, study)
     if plan is None and relay is not None and table.domain == study.domain_of(relay.receiver):
-        sender = study.domain_of(relay.sender)
-        rows = np.random.default_rng(0).random((table.units, len(sender.numeric)))
-        levels = np.zeros((table.units, len(sender.categorical)), np.int32)
-        held = FixedTable(sender, (EncodedChunk(rows, levels, None, table.units),))
-        received = procedure.privatise(study, procedure.summarise(study, held), Answering())
-        return procedure.combine(study, received, table).summary
+        received = {}
+        for owner in relay.senders:
+            domain = study.domain_of(owner)
+            rows = np.random.default_rng(len(received)).random((table.units, len(domain.numeric)))
+            levels = np.zeros((table.units, len(domain.categorical)), np.int32)
+            held = FixedTable(domain, (EncodedChunk(rows, levels, None, table.units),))
+            received[owner.name] = procedure.privatise(study, procedure.summarise(study, held), Answering())
+        return combined(relay, study, received, table).summary
     if "order" not in procedure.summarise.__annotations__:
         return procedure.summarise(study, table)
     return procedure.summarise(study, table, order=np.random.default_rng(0))

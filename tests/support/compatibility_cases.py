@@ -65,6 +65,7 @@ NUMBERS = ("age", "score")
 ONE = {"north": ()}
 THREE = {"north": (), "south": (), "west": ()}
 APART = {"north": ("age", "score"), "south": ("outcome",)}
+APART_THREE = {"north": ("age",), "south": ("score",), "west": ("ward",)}
 REPLICATES = {"replicates": 999}
 PERMUTATIONS = {"permutations": 199}
 COUNTED = ("ward", "sex")
@@ -245,6 +246,17 @@ CASES: dict[str, Case] = {
         ("age", "score", "outcome"),
         epsilon=8.0,
         delta=0.0,
+    ),
+    "mutual_independence-two-round": Case(
+        "mutual_independence", PERMUTATIONS, APART_THREE, ("age", "score", "ward"), delta=0.0, epsilon=4.0
+    ),
+    "mutual_independence-one-round": Case(
+        "mutual_independence",
+        {"method": "one-round", "categories": 2, "cuts": "even"} | PERMUTATIONS,
+        APART_THREE,
+        ("age", "score", "ward"),
+        delta=0.0,
+        epsilon=4.0,
     ),
     "noisy_counts-laplace": Case("noisy_counts", {}, columns=COUNTED, delta=0.0),
     "noisy_counts-gaussian-cuts": Case(
