@@ -39,7 +39,7 @@ from tacit.results import AnsweredScreeningResult, ScreenedColumn
 from tacit_protocol.features.private_cells import GRIDS
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 from tacit_protocol.numerics.randomised_tables import cell_cramers_v, cell_rank_correlation
-from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.screening.verdict import Control, false_discovery_values
 
 DELTA, LEVEL = 1e-5, 0.05
@@ -274,7 +274,7 @@ def null_run(columns: int, units: int, epsilon: float, delta: float, number: int
         seed=seed_text(number),
         columns=[tuple(side) for side in held],
     )
-    study = with_new_defaults(study)
+    study = procedure_named(study.procedure).with_new_defaults(study)
     tables = [
         ArrayTable.of(Sample(side), study.domain_of(owner))
         for side, owner in zip(held, study.owners, strict=True)

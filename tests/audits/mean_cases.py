@@ -290,7 +290,6 @@ def worst_units_of_histograms(text: str, rows_per_unit: int) -> tuple[Rows, Rows
     """
     asked = Study.model_validate_json(text)
     how = histograms_then_mean(asked)
-    assert how is not None
     others = random_rows(asked.domain, 0, 20)
     exact = release(asked, table(asked.domain, others, others.take(slice(0, 1))))
     drawn = how.drawn(exact.vectors[HISTOGRAMS], exact.units)

@@ -196,7 +196,6 @@ def points_drawn_from_the_exact_histograms(patch: Patch) -> None:
 
     def peeking(self: HistogramsThenMean, sums: HistogramSums, noise: Any) -> HistogramSums:
         found = right(self, sums, noise)
-        assert found.noisy is not None
         exact = found.noisy.model_copy(update={"values": tuple(sums.steps.tolist())})
         features = self.drawn(exact, sums.units).features
         return replace(found, mean=sum_features(features, sums.table, products=False, bits=sums.bits))

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 from agent_fakes import AttackedAgent
-from browser import Visitor, hostile_site, running_browser, serving, visitor
+from browser import Visitor, hostile_site, running_browser, visitor
 from scipy.stats import chi2
+from served import serving
 
 from tacit.client.sign_in import Door, agent_door, make_sign_in_link, party_door
 from tacit.command.app import run
@@ -171,7 +172,7 @@ def require_chart_of(page: Any, verdict: Any) -> None:
     assert value(mark) == pytest.approx(verdict["statistic"], rel=1e-3)
     assert float(chart.get_attribute("data-statistic")) == verdict["statistic"]
     assert float(page.locator("svg.pvalue").get_attribute("data-pvalue")) == verdict["pvalue"]
-    shown = page.locator("svg.rows .row").last
+    shown = page.locator('div:has(> h3:text-is("squared MMD")) svg.rows .row').last
     assert [float(shown.get_attribute(f"data-{part}")) for part in ("value", "lower", "upper")] == [
         verdict[part] for part in ("squared_mmd", "lower", "upper")
     ]

@@ -4,20 +4,18 @@ import itertools
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from fastapi import FastAPI
+import served
 
 from tacit.client.sign_in import Door, make_sign_in_link
-from tacit_services.shared.http_server import Stopping, make_server
 
 ROOT = Path(__file__).resolve().parents[2]
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
@@ -147,20 +145,7 @@ def visitor(browser: Any) -> Iterator[Visitor]:
         context.close()
 
 
-@contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
-    """Serve an app of this process on a loopback port; yields its URL."""
-    server = make_server(app, "127.0.0.1", 0, Stopping())
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            thread.join(0.005)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(STOP_S_MAX)
-        assert not thread.is_alive(), "the app does not stop"
+serving = served.serving
 
 
 @contextmanager
@@ -174,15 +159,5 @@ def hostile_site(html: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(html.encode())
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served.listening(Handler) as url:
+        yield url

@@ -47,7 +47,8 @@ import psycopg
 import sqlalchemy as sa
 import two_round_world
 from curated_world import CURATOR
-from fault_world import NOW, PROCEDURE, SeededNoise, enrol, key_of, make_agent, make_tester, sealed, study_of
+from fault_world import NOW, PROCEDURE, enrol, key_of, make_agent, make_tester, sealed, study_of
+from made_studies import SeededNoise
 from peer_world import RECEIVER, SENDER
 
 from tacit.setup.processes import free_ports

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fault_world import NOW, SeededNoise, agent_of, key_of, study_of
+from fault_world import NOW, agent_of, key_of, study_of
+from made_studies import SeededNoise
 from sqlalchemy.engine import Engine
 
 from tacit_protocol.domain import Domain, NumericColumn

@@ -133,11 +133,14 @@ def enrol(
 
 
 @app.command("login")
-def login(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
+def login(user: connect.ForUser = None, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Print a link that signs a browser in to the agent's pages: once, within five minutes."""
     from tacit.client.sign_in import agent_door
 
-    connect.print_link(agent_door, config, as_json)
+    connect.print_link(agent_door, config, user, as_json)
+
+
+app.add_typer(connect.users_app("agent_door", AgentFile, AGENT_FILE))
 
 
 @app.command("status")
@@ -275,7 +278,25 @@ def approve(digest: Digest, yes: Yes = False, config: AgentFile = AGENT_FILE, as
                 lines(*asked_words(asked))
             agreed(f"Approve and spend epsilon {epsilon_text(asked['epsilon_micro'] or 0)}?", yes, as_json)
         decided = client.approve(whole)
-    answer(as_json, decided, f"Approved {whole[:12]}.")
+    waits = decided["state"] == WAITING
+    second = " The policy asks for a second person: nothing is spent until somebody else approves as well."
+    answer(as_json, decided, f"Approved {whole[:12]}.{second if waits else ''}")
+
+
+@app.command("answer")
+def answer_study(
+    study: Annotated[Path, typer.Argument(help="A signed study, from `tacit study envelope`.")],
+    output: Annotated[Path, typer.Option(help="Where the answer goes.")] = Path("answer.dsse"),
+    timeout_s: Annotated[float, typer.Option(help="How long to wait for it, in seconds.")] = 600.0,
+    config: AgentFile = AGENT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Answer one study that was brought as a file, by the same policy, ledger and approval.
+
+    Exit status 3: a steward has not decided, or it takes longer.
+    """
+    told = ["--study", str(study), "--output", str(output), "--timeout-s", str(timeout_s)]
+    connect.become("agent", config, "answer", [*told, *(["--json"] if as_json else [])])
 
 
 @app.command("decline")
@@ -306,6 +327,7 @@ FIELDS = (
     "epsilon_micro",
     "delta_pico",
     "paid_by",
+    "approved_by",
     "pure_pico",
     "gaussian_femto",
     "approximate_atto",
@@ -332,7 +354,7 @@ def show(data_set: OneDataSet = None, config: AgentFile = AGENT_FILE, as_json: J
 def print_entries(entries: Iterable[Mapping[str, Any]]) -> None:
     """Print a ledger's entries."""
     table(
-        ("#", "At", "Data set", "What", "Epsilon", "Delta", "Paid by"),
+        ("#", "At", "Data set", "What", "Epsilon", "Delta", "Paid by", "Approved by"),
         [
             (
                 entry["sequence"],
@@ -342,6 +364,7 @@ def print_entries(entries: Iterable[Mapping[str, Any]]) -> None:
                 epsilon_text(entry["epsilon_micro"]),
                 delta_text(entry["delta_pico"]),
                 _payer(entry),
+                _approvers(entry),
             )
             for entry in entries
         ],
@@ -371,7 +394,7 @@ def export(
     else:
         writer = csv.DictWriter(text, FIELDS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(entries)
+        writer.writerows(entry | {"approved_by": _approvers(entry)} for entry in entries)
     write_file(output, text.getvalue().encode())
     answer(
         as_json,
@@ -431,6 +454,10 @@ def print_verification(report: Mapping[str, Any]) -> None:
 def _payer(entry: Mapping[str, Any]) -> str:
     payer = entry.get("paid_by")
     return "" if payer is None else "both shares" if payer == "both" else f"{str(payer).capitalize()} share"
+
+
+def _approvers(entry: Mapping[str, Any]) -> str:
+    return ", ".join(str(name) for name in entry.get("approved_by") or ())
 
 
 def _when(at: object) -> str:

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from tacit.client.curator import CuratorClient
 
 DataSet = Annotated[str, typer.Option(help="The data set's name.")]
+CuratorOrOwnerFile = Annotated[
+    Path,
+    typer.Option("--config", help="The curator's curator.toml, or your owner.toml where you are an owner."),
+]
 AsOperator = Annotated[
     Path | None, typer.Option("--config", help="The curator's curator.toml, where its operator asks.")
 ]
@@ -425,6 +429,7 @@ def status(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
 @connecting
 def login(
     owner: Annotated[Path | None, typer.Option(help="Your owner.toml, where you are an owner.")] = None,
+    user: connect.ForUser = None,
     config: CuratorFile = CURATOR_FILE,
     as_json: Json = False,
 ) -> None:
@@ -432,11 +437,12 @@ def login(
     from tacit.client.sign_in import curator_door, curator_owner_door
 
     if owner is None:
-        connect.print_link(curator_door, config, as_json)
+        connect.print_link(curator_door, config, user, as_json)
     else:
-        connect.print_link(curator_owner_door, owner, as_json)
+        connect.print_link(curator_owner_door, owner, user, as_json)
 
 
+app.add_typer(connect.users_app("curator_any_door", CuratorOrOwnerFile, CURATOR_FILE))
 add_data_commands(app)
 add_decision_commands(app)
 

@@ -10,10 +10,10 @@ from tacit.client.answers import OwnerState, StudySummary
 from tacit.command.output import delta_text, epsilon_text, keys, lines, table, time_text
 from tacit.errors import InputError
 from tacit.results import Result, StudyVerdict, decides_only, study_verdict
-from tacit.studies.draft import PreparedStudy
 from tacit_protocol.domain import Column, NumericColumn
 from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.study import PUBLIC_RULES, PublicRule, Study
+from tacit_protocol.preparation import PreparedStudy
 from tacit_protocol.privacy.accounting import families_of
 from tacit_protocol.terminal import printable
 

@@ -472,7 +472,30 @@ class WeightedDatabase(ABC):
         Raises:
             InputError: the function returned something else, or values outside the bounds.
         """
-        return transformed(self, function, bounds, name)
+        count = len(self)
+        points = _columns(function(PointColumns(self.points)), count, name)
+        domain = domain_of(bounds, list(points))
+
+        def moved_points() -> Iterator[Columns]:
+            for columns in self.moved():
+                yield _columns(function(PointColumns(columns)), count, name)
+
+        def spread_of(asked: Callable[[Columns], npt.ArrayLike], together: bool) -> float | None:
+            return self.spread(
+                lambda columns: asked(PointColumns(_columns(function(columns), count, name))),
+                together=together,
+            )
+
+        return TransformedDatabase(
+            domain=domain,
+            points=_within(domain, points),
+            kernel=_kernel(domain, points),
+            moved_points=moved_points,
+            spread_of=spread_of,
+            point_weights=self.weights,
+            sampling_weights=self.probability_weights,
+            known=self.uncertainty,
+        )
 
     def to_arrow(self) -> "pyarrow.Table":
         """Return the points as an Arrow table, with a last column ``weight``."""
@@ -629,38 +652,6 @@ class TransformedDatabase(WeightedDatabase):
     def uncertainty(self) -> Uncertainty:
         """What is known of the weights' errors: those of what this was computed from."""
         return self.known
-
-
-def transformed(
-    database: WeightedDatabase,
-    function: Callable[[Columns], Mapping[str, npt.ArrayLike] | npt.ArrayLike],
-    bounds: Any,
-    name: str,
-) -> TransformedDatabase:
-    """Return the database of a function of the records; see :meth:`WeightedDatabase.transform`."""
-    count = len(database)
-    points = _columns(function(PointColumns(database.points)), count, name)
-    domain = domain_of(bounds, list(points))
-
-    def moved_points() -> Iterator[Columns]:
-        for columns in database.moved():
-            yield _columns(function(PointColumns(columns)), count, name)
-
-    def spread_of(asked: Callable[[Columns], npt.ArrayLike], together: bool) -> float | None:
-        return database.spread(
-            lambda columns: asked(PointColumns(_columns(function(columns), count, name))), together=together
-        )
-
-    return TransformedDatabase(
-        domain=domain,
-        points=_within(domain, points),
-        kernel=_kernel(domain, points),
-        moved_points=moved_points,
-        spread_of=spread_of,
-        point_weights=database.weights,
-        sampling_weights=database.probability_weights,
-        known=database.uncertainty,
-    )
 
 
 def combined(

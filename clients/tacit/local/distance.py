@@ -18,9 +18,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.runner import Aligned, local_study, run, seed_text
-from tacit.in_process.samples import ArrayTable, Sample, drawing
-from tacit.local.inputs import Missing, Variables, by_argument_names, read_columns, read_variables
+from tacit.in_process.runner import Aligned, Terms, local_study, of_type, run, terms
+from tacit.in_process.samples import (
+    ArrayTable,
+    Missing,
+    Sample,
+    Variables,
+    by_argument_names,
+    drawing,
+    read_columns,
+    read_variables,
+)
 from tacit.local.randomised import RandomisedColumn
 from tacit.results import (
     AnsweredCorrelationResult,
@@ -39,7 +47,7 @@ from tacit_protocol.messages.alignment import KEY_BYTES, AlignmentError, UnitHas
 from tacit_protocol.messages.study import Release, Study, UnitRows
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release, parse_parameters
-from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation.answered import answered_verdict, answers_warnings
 from tacit_protocol.procedures.distance_correlation.answers import answers_plan, own_units
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters
@@ -204,12 +212,9 @@ def curated_distance_correlation(
     read: Variables,
     parameters: dict[str, Any],
     *,
-    epsilon: float,
-    delta: float,
-    alpha: float,
+    at: Terms,
     units: npt.ArrayLike | None,
     unit_rows: UnitRows,
-    seed: int | None,
     progress: Progress | None,
 ) -> CuratedResult:
     """Play a study of ``curated_distance_correlation`` of two variables at one owner.
@@ -223,10 +228,7 @@ def curated_distance_correlation(
         read.domain,
         [OWNER],
         {"groups": [list(group) for group in read.groups]} | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **at,
     )
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
     with by_argument_names():
@@ -458,12 +460,10 @@ def distance_correlation(
             raise InputError("x was randomised, a row a unit: leave mode, method and units out")
         return _beside_answers(
             x,
-            *read_columns(y, "y", bounds, missing),
+            read_columns(y, "y", bounds, missing),
             {"categories": categories, "permutations": n_permutations} | parameters,
-            epsilon=epsilon,
-            alpha=alpha,
-            seed=seed,
-            progress=progress,
+            terms(epsilon, 0.0, alpha, seed),
+            progress,
         )
     if mode == "curator":
         if method not in ("auto", *CURATED_METHODS) or {n_projections, n_features} != {None}:
@@ -481,12 +481,9 @@ def distance_correlation(
                 "method": None if method == "auto" else method,
             }
             | parameters,
-            epsilon=epsilon,
-            delta=delta,
-            alpha=alpha,
+            at=terms(epsilon, delta, alpha, seed),
             units=shared,
             unit_rows=unit_rows,
-            seed=seed,
             progress=progress,
         )
     held = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
@@ -507,15 +504,12 @@ def distance_correlation(
             "permutations": n_permutations,
         }
         | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **terms(epsilon, delta, alpha, seed),
         columns=held.variables.groups,
         aligned=held.aligned,
         unit_rows=unit_rows,
     )
-    study = with_new_defaults(study)
+    study = procedure.with_new_defaults(study)
     if mode == "peer":
         study = with_receiver(study, str(parameters["receiver"]))
         with by_argument_names():
@@ -529,16 +523,13 @@ def distance_correlation(
 
 def _beside_answers(
     x: RandomisedColumn,
-    sample: Sample,
-    domain: Domain,
+    held: tuple[Sample, Domain],
     parameters: dict[str, Any],
-    *,
-    epsilon: float,
-    alpha: float,
-    seed: int | None,
+    at: Terms,
     progress: Progress | None,
 ) -> AnsweredCorrelationResult:
     """Play the second round beside a column that was released before."""
+    sample, domain = held
     if len(x) != sample.rows:
         raise InputError(f"y has {sample.rows} rows and x has {len(x)}: both must describe the same rows")
     groups = ((x.column.name,), tuple(sample.columns))
@@ -549,10 +540,7 @@ def _beside_answers(
         Domain(columns=(x.column, *domain.columns)),
         CORRELATION_OWNERS,
         {"method": "two-round", "receiver": CORRELATION_OWNERS[1]} | parameters,
-        epsilon=epsilon,
-        delta=0.0,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **at,
         columns=groups,
     )
     try:
@@ -566,9 +554,7 @@ def _beside_answers(
         result = result_from(answered_verdict(plan, releases, warned, progress), study, releases=releases)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
-    if not isinstance(result, AnsweredCorrelationResult):
-        raise TypeError("distance_correlation has a result of another type")
-    return result
+    return of_type(AnsweredCorrelationResult, result)
 
 
 SCREENING_OWNERS = ("columns-owner", "outcome-owner")
@@ -707,17 +693,14 @@ def screening(
             "permutations": n_permutations,
         }
         | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **terms(epsilon, delta, alpha, seed),
         columns=held.variables.groups,
         aligned=held.aligned,
         unit_rows=unit_rows,
     )
-    study = with_new_defaults(study)
+    study = procedure.with_new_defaults(study)
     with by_argument_names():
-        result = run(procedure, study, held.tables(study), OpenDPNoise(), progress)
-    if not isinstance(result, AnsweredScreeningResult | ScreeningResult):
-        raise TypeError("screening has a result of another type")
-    return result
+        found = run(procedure, study, held.tables(study), OpenDPNoise(), progress)
+    if isinstance(found, AnsweredScreeningResult):
+        return found
+    return of_type(ScreeningResult, found)

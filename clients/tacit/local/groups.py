@@ -6,11 +6,10 @@ from typing import Any
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import local_study, owner_names, run, seed_text
-from tacit.in_process.samples import ArrayTable, domain_of, drawing, read_samples
-from tacit.local.inputs import read_with_units
-from tacit.local.randomised import RandomisedColumn, run_beside
-from tacit.results import AggregatedTestResult, AssociationResult, GroupComparisonResult, Result
+from tacit.in_process.runner import ResultT, Terms, local_study, of_type, owner_names, run, terms
+from tacit.in_process.samples import ArrayTable, domain_of, drawing, read_with_units
+from tacit.local.randomised import RandomisedColumn, one_sample, run_beside
+from tacit.results import AggregatedTestResult, AssociationResult, GroupComparisonResult
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.aggregated_test import TestName
 from tacit_protocol.procedures.aggregated_test.statistic import Regression
@@ -73,41 +72,27 @@ def group_comparison(
         True
     """
     if isinstance(group, RandomisedColumn):
-        if len(samples) != 1 or delta or units is not None or names is not None:
-            raise InputError(
-                "a randomised group stands beside one sample, a row a unit: leave delta, units and names out"
-            )
-        sample = read_samples(samples, columns)[0]
-        beside = run_beside(
+        return run_beside(
+            GroupComparisonResult,
             "group_comparison",
             group,
-            sample,
-            domain_of(bounds, list(sample.columns)),
+            one_sample(samples, bounds, columns),
             {"group": group.column.name},
-            epsilon=epsilon,
-            alpha=alpha,
-            seed=seed,
+            given=(delta, units, names),
+            at=terms(epsilon, delta, alpha, seed),
         )
-        if not isinstance(beside, GroupComparisonResult):
-            raise TypeError("group_comparison has no result of its own")
-        return beside
     wanted = None if columns is None else [group, *(name for name in columns if name != group)]
-    result = _asked(
+    return _asked(
+        GroupComparisonResult,
         "group_comparison",
         samples,
         wanted,
-        units,
         {"group": group},
+        units=units,
         bounds=bounds,
         names=names,
-        seed=seed,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
+        at=terms(epsilon, delta, alpha, seed),
     )
-    if not isinstance(result, GroupComparisonResult):
-        raise TypeError("group_comparison has no result of its own")
-    return result
 
 
 def association(
@@ -158,22 +143,17 @@ def association(
         >>> result.reject
         True
     """
-    result = _asked(
+    return _asked(
+        AssociationResult,
         "association",
         samples,
         columns,
-        units,
         {},
+        units=units,
         bounds=bounds,
         names=names,
-        seed=seed,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
+        at=terms(epsilon, delta, alpha, seed),
     )
-    if not isinstance(result, AssociationResult):
-        raise TypeError("association has no result of its own")
-    return result
 
 
 def aggregated_test(
@@ -231,23 +211,18 @@ def aggregated_test(
         >>> result.reject, result.direction
         (True, 'down')
     """
-    result = _asked(
+    return _asked(
+        AggregatedTestResult,
         "aggregated_test",
         samples,
         columns,
-        units,
         {} if group is None else {"group": group},
+        units=units,
         parameters={"test": test} | parameters,
         bounds=bounds,
         names=names,
-        seed=seed,
-        epsilon=epsilon,
-        delta=0.0,
-        alpha=alpha,
+        at=terms(epsilon, 0.0, alpha, seed),
     )
-    if not isinstance(result, AggregatedTestResult):
-        raise TypeError("aggregated_test has no result of its own")
-    return result
 
 
 def conditional_independence(
@@ -293,18 +268,18 @@ def conditional_independence(
 
 
 def _asked(
+    kind: type[ResultT],
     procedure: str,
     samples: Sequence[Any],
     columns: Sequence[str] | None,
-    units: str | Sequence[npt.ArrayLike] | None,
     named: Mapping[str, str],
     *,
+    units: str | Sequence[npt.ArrayLike] | None,
     parameters: Mapping[str, Any] | None = None,
     bounds: Mapping[str, Any],
     names: Sequence[str] | None,
-    seed: int | None,
-    **asked: Any,
-) -> Result:
+    at: Terms,
+) -> ResultT:
     """Run a study of one sample an owner; ``named`` are parameters that name columns."""
     if not samples:
         raise InputError("pass one sample for each owner")
@@ -314,17 +289,11 @@ def _asked(
         if name not in held:
             raise InputError(f"the samples have no column {name!r} to take groups from")
     domain = domain_of(bounds, held)
-    study = local_study(
-        procedure,
-        domain,
-        owner_names(names, len(read)),
-        {**named, **(parameters or {})},
-        seed=seed_text(seed),
-        **asked,
-    )
+    chosen = {**named, **(parameters or {})}
+    study = local_study(procedure, domain, owner_names(names, len(read)), chosen, **at)
     rows = "one" if procedure == "aggregated_test" else "average"
     tables = [
         ArrayTable.of(sample, domain, unit, drawing(rows, unit) if unit is not None else None)
         for sample, unit in zip(read, unit_values, strict=True)
     ]
-    return run(procedure_named(procedure), study, tables, OpenDPNoise())
+    return of_type(kind, run(procedure_named(procedure), study, tables, OpenDPNoise()))

@@ -6,19 +6,22 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import declaring, local_study, run, seed_text
-from tacit.in_process.samples import ArrayTable, Sample, drawing
-from tacit.local.inputs import Missing, by_argument_names, read_variables
+from tacit.in_process.runner import declaring, local_study, of_type, run, terms
+from tacit.in_process.samples import (
+    ArrayTable,
+    Missing,
+    Sample,
+    by_argument_names,
+    drawing,
+    read_variables,
+)
 from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult, MutualIndependenceResult
 from tacit_protocol.domain import Table
 from tacit_protocol.messages.study import Study, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.joint_independence import (
-    JointIndependence,
-    JointSummary,
-)
+from tacit_protocol.procedures.joint_independence import JointIndependence, JointSummary
 
 OWNER = "owner"
 """Name of the one owner."""
@@ -118,10 +121,7 @@ def joint_independence(
         read.domain,
         [OWNER],
         chosen | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **terms(epsilon, delta, alpha, seed),
     )
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
     if method == "auto":
@@ -192,10 +192,7 @@ def mutual_independence(
         read.domain,
         [f"{group[0]}-owner" for group in read.groups],
         {"method": method, "categories": categories, "permutations": n_permutations} | parameters,
-        epsilon=epsilon,
-        delta=0.0,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **terms(epsilon, 0.0, alpha, seed),
         columns=read.groups,
     )
     tables = [
@@ -203,7 +200,5 @@ def mutual_independence(
         for group, owner in zip(read.groups, study.owners, strict=True)
     ]
     with by_argument_names():
-        result = run(procedure_named(study.procedure), study, tables, OpenDPNoise(), progress)
-    if not isinstance(result, MutualIndependenceResult):
-        raise TypeError("mutual_independence has a result of another type")
-    return result
+        found = run(procedure_named(study.procedure), study, tables, OpenDPNoise(), progress)
+    return of_type(MutualIndependenceResult, found)

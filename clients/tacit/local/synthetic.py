@@ -17,9 +17,8 @@ from scipy.special import ndtr, ndtri
 from tacit.database.released import ReleasedDatabase, databases_of
 from tacit.database.weights import Weighting
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.runner import local_study, seed_text
-from tacit.in_process.samples import ArrayTable, Sample, domain_of
-from tacit.local.inputs import read_with_units
+from tacit.in_process.runner import local_study, terms
+from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_with_units
 from tacit.results import (
     NO_MATRIX,
     AnsweredScreeningResult,
@@ -35,7 +34,6 @@ from tacit_protocol.features.column_histograms import ColumnHistograms, is_of_wh
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import StudyError, check_release
 from tacit_protocol.procedures.counts.release import counted_part, grid_of
-from tacit_protocol.procedures.discovery import with_new_defaults
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease
 
 if TYPE_CHECKING:
@@ -132,13 +130,10 @@ def release_database(
         domain,
         [OWNER],
         chosen | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=0.05,
-        seed=seed_text(seed),
+        **terms(epsilon, delta, 0.05, seed),
     )
     try:
-        study = with_new_defaults(study)
+        study = procedure.with_new_defaults(study)
         procedure.check(study)
         table = ArrayTable.of(sample, domain, unit)
         if table.units < 1:

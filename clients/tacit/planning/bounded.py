@@ -10,7 +10,7 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -18,17 +18,20 @@ import numpy as np
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.samples import domain_of
-from tacit.planning.curve import Over, at, curve_of, places_of
-from tacit.planning.questions import Asked
+from tacit.planning.curve import Over, PowerCurve, at, curve_of, places_of
+from tacit.planning.questions import Asked, Question, population_of, question_of_draft, units_of_draft
 from tacit.planning.search import TARGET
 from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
-from tacit.studies.draft import parse_column
+from tacit.studies.draft import draft_of, parse_column
 from tacit_protocol.domain import LEVELS_MAX
+from tacit_protocol.messages.study import Study, read_study
 from tacit_protocol.procedures.counts.base import Cells
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.populations import Effect
 
-INPUT_BYTES_MAX = 2**14
+INPUT_BYTES_MAX = 2**20
+"""A study has as many bytes as one request's body at most; a form's fields are counted by the page."""
+
 COLUMNS_MAX, CELLS_MAX, UNITS_MAX, SLOW_UNITS_MAX, RUNS = 8, 400, 20_000, 2000, 100
 """What a plan at a tester may ask for; the command on one's own machine has no such limits."""
 
@@ -45,6 +48,10 @@ ROUND_RUNS = 2
 """Studies of every point in one round; time is looked at after each study."""
 
 EPSILONS, UNITS = (0.2, 0.5, 1.0, 2.0, 5.0), (200, 500, 1000, 2000, 5000, 10_000)
+
+
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Budgets that a study is planned at, as parts of its own."""
 
 
 class OutOfTimeError(Exception):
@@ -68,6 +75,8 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
         InputError: a field cannot be used; the message says which and what to change.
         StudyRefusedError: the procedure does not take what they say.
     """
+    if "study" in fields:
+        return plan_of_study(read_study(fields["study"].encode()), fields.get("effect", ""), is_late)
     asked, setting, over, target = _read(fields)
     question = asked.question(setting.n[0], setting.epsilon, setting.delta, setting.alpha)
     setting = replace(setting, n=sizes_of(setting.n[0], question))
@@ -75,6 +84,40 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
         raise InputError(f"cells: at most {CELLS_MAX} here, of all columns together")
     slow = question.procedure.pairwise
     values = EPSILONS if over == "epsilon" else tuple(n for n in UNITS if not slow or n <= SLOW_UNITS_MAX)
+    found = _simulated(question, setting, over, values, is_late)
+    return _answer(found, target) | {"command": _command(fields)}
+
+
+def plan_of_study(study: Study, effect: str, is_late: Callable[[], bool]) -> dict[str, Any]:
+    """Return the curve over epsilon of a study that is written whole, as :func:`plan` does.
+
+    Owners who have more units than a plan at a tester may draw are drawn with as many as it may.
+
+    Args:
+        study: the study; every owner's number of units must be declared.
+        effect: what to find, as a number; the medium effect where it is empty.
+        is_late: as of :func:`plan`.
+
+    Raises:
+        InputError: a number of units is missing, or the study cannot be planned.
+    """
+    draft = draft_of(study)
+    size = _number({"effect": effect}, "effect", 0.0) if effect.strip() else None
+    population_of(draft.procedure)
+    question = question_of_draft(draft, Effect(size=size))
+    most = SLOW_UNITS_MAX if question.procedure.pairwise else UNITS_MAX
+    declared = units_of_draft(draft)
+    sizes = sizes_of([min(units, most) for units in declared], question)
+    setting = Setting(sizes, draft.epsilon, draft.delta, draft.level)
+    values = tuple(round(draft.epsilon * factor, 6) for factor in FACTORS)
+    found = _simulated(question, setting, "epsilon", values, is_late)
+    return _answer(found, None) | {"fewer": most if max(declared) > most else None}
+
+
+def _simulated(
+    question: Question, setting: Setting, over: Over, values: Sequence[float], is_late: Callable[[], bool]
+) -> PowerCurve:
+    """Return the curve of as many studies as there is time for."""
 
     def watch(_: float, __: str) -> None:
         if is_late():
@@ -92,14 +135,16 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
             raise InputError(
                 "this takes too long here: ask for fewer units, or use tacit plan on your own machine"
             ) from None
-    found = curve_of(over, places, answers)
+    return curve_of(over, places, answers)
+
+
+def _answer(found: PowerCurve, target: float | None) -> dict[str, Any]:
     aim = target if target is not None or found.measure == "error" else TARGET
     return {
         "curve": asdict(found),
         "words": found.words(aim),
         "target": aim,
         "complete": found.runs == RUNS,
-        "command": _command(fields),
     }
 
 

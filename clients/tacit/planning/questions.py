@@ -17,7 +17,7 @@ from tacit_protocol.domain import LEVELS_MAX, CategoricalColumn, Domain, Table
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Procedure, StudyError
 from tacit_protocol.procedures.base import Question as Kind
-from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions, with_new_defaults
+from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions
 from tacit_protocol.procedures.populations import Effect, EffectError, Held, Measure, Population
 from tacit_protocol.procedures.relay import relay_of
 
@@ -195,7 +195,7 @@ class Asked:
             curated="agents" not in self._procedure.held_by,
             columns=held,
         )
-        return Question(with_new_defaults(study), self.effect, sample)
+        return Question(self._procedure.with_new_defaults(study), self.effect, sample)
 
     def _domain(self, sample: Sample | None, parameters: dict[str, Any]) -> Domain:
         if self.bounds is None and population_of(self.name).counted:
@@ -272,6 +272,7 @@ def question_of_draft(
         InputError: the effect does not fit the draft.
         StudyRefusedError: the procedure does not take the draft.
     """
+    population_of(draft.procedure)
     study = local_study(
         draft.procedure,
         Domain(columns=draft.columns),
@@ -284,7 +285,8 @@ def question_of_draft(
         curated=draft.curator is not None,
         columns=[owner.columns for owner in draft.owners],
     )
-    return Question(with_new_defaults(study), Effect() if effect is None else effect, public)
+    study = PROCEDURES[draft.procedure].with_new_defaults(study)
+    return Question(study, Effect() if effect is None else effect, public)
 
 
 def units_of_draft(draft: StudyDraft) -> list[int]:

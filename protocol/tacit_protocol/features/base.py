@@ -63,18 +63,27 @@ class FeatureMap(Protocol):
         """Return the features, (rows, dimension) float64."""
 
 
-class OnUnitSphere:
+class InBall:
+    """A feature map whose vectors lie in the ball of its norm."""
+
+    @property
+    def norm(self) -> float:
+        """Bound on the L2 norm of f(x) over the domain."""
+        raise NotImplementedError
+
+    @property
+    def second_moment_diameter(self) -> float:
+        """The square root of 2 times the squared norm: |f|^4 + |g|^4 - 2 (f'g)^2 is at most 2 norm^4."""
+        return math.sqrt(2) * self.norm**2
+
+
+class OnUnitSphere(InBall):
     """A feature map whose vectors have norm 1 for every row: outer products lie sqrt 2 apart at most."""
 
     @property
     def norm(self) -> float:
         """1, attained by every row."""
         return 1.0
-
-    @property
-    def second_moment_diameter(self) -> float:
-        """The square root of 2, for vectors in the unit ball."""
-        return math.sqrt(2)
 
 
 def row_products(x: FloatMatrix, matrix: FloatMatrix) -> FloatMatrix:

@@ -7,7 +7,7 @@ the name of another, is left out, and :data:`LEFT_OUT` says why: it keeps no ser
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -86,20 +86,6 @@ _BUILT_IN = _built_in()
 _OTHERS, LEFT_OUT = discover(entry_points(group=GROUP), _BUILT_IN)
 
 PROCEDURES: dict[str, Procedure] = _BUILT_IN | _OTHERS
-
-
-def with_new_defaults(study: Study, units: Mapping[str, int] | None = None) -> Study:
-    """Return a study that is not signed yet with its procedure's ``new_defaults`` where it says nothing.
-
-    With ``units``, by owner, also with what suits these numbers (``Procedure.fitting``).
-    """
-    procedure = PROCEDURES.get(study.procedure)
-    if procedure is None:
-        return study
-    if units is not None:
-        fitting = procedure.fitting(study, units)
-        study = study.model_copy(update={"parameters": {**fitting, **study.parameters}})
-    return study.model_copy(update={"parameters": {**procedure.new_defaults(study), **study.parameters}})
 
 
 def method_of(study: Study) -> object:

@@ -93,8 +93,18 @@ from tacit_protocol.procedures.distance_correlation.release import (
 )
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable, interval_of
-from tacit_protocol.verdicts.presentation import DISTANCE, TWO_PARTIES, Meaning, Work, either, names_of
+from tacit_protocol.verdicts.base import (
+    PVALUE,
+    REJECTED,
+    BaseVerdict,
+    Interval,
+    PvalueVerdict,
+    ShownTable,
+    compared_shown,
+    estimate_shown,
+    interval_of,
+)
+from tacit_protocol.verdicts.presentation import DISTANCE, TWO_PARTIES, Meaning, Shown, Work, either, names_of
 
 Integers = npt.NDArray[np.int64]
 
@@ -456,7 +466,7 @@ class IndependenceStep(StrictModel):
     column: str
     beside: tuple[str, ...]
     statistic: float
-    pvalue: float
+    pvalue: Annotated[float, PVALUE]
 
 
 class PairOfColumns(StrictModel):
@@ -464,15 +474,17 @@ class PairOfColumns(StrictModel):
 
     first: str
     second: str
-    pvalue: float
-    reject: bool
-    distance_correlation: float | None
+    pvalue: Annotated[float, PVALUE]
+    reject: Annotated[bool, REJECTED]
+    distance_correlation: Annotated[float | None, estimate_shown("distance correlation")]
     lower: float | None
     upper: float | None
-    cramers_v: float | None
+    cramers_v: Annotated[float | None, estimate_shown("Cramér's V", "cramers_v_lower", "cramers_v_upper")]
     cramers_v_lower: float | None
     cramers_v_upper: float | None
-    correlation: float | None
+    correlation: Annotated[
+        float | None, estimate_shown("rank correlation", "correlation_lower", "correlation_upper")
+    ]
     correlation_lower: float | None
     correlation_upper: float | None
 
@@ -512,9 +524,11 @@ class MutualIndependenceResult(PvalueVerdict):
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "steps", "pairs", "aligned")
 
-    steps: tuple[IndependenceStep, ...]
-    pairs: tuple[PairOfColumns, ...]
-    aligned: bool
+    steps: Annotated[
+        tuple[IndependenceStep, ...], Shown("each column beside all before it, not adjusted", "test")
+    ]
+    pairs: Annotated[tuple[PairOfColumns, ...], compared_shown("pairs")]
+    aligned: Annotated[bool, Shown("records aligned")]
 
     def __str__(self) -> str:
         return self._told(self._decided("dependent" if self.reject else "no dependence shown"))

@@ -251,11 +251,19 @@ def _pvalue(chart: Chart) -> list[str]:
         _rule(level, limit, 24, 50),
         written("limited", limit, 20, level.words, WARN),
         _rule(found, mark, 38, 56),
+        written("marked", mark, 34, found.words, BAD, anchor=_anchor(mark, limit, LETTER * len(found.words))),
     ]
-    if abs(mark - limit) > 90:
-        anchor = "start" if mark < WIDTH / 4 else "end" if mark > 3 * WIDTH / 4 else "middle"
-        parts.append(written("marked", mark, 34, found.words, BAD, anchor=anchor))
+    if found.at <= chart.x[0]:
+        arrow = f"{mark - 9:g},47 {mark:g},42 {mark:g},52"
+        parts.append(f'<polygon class="beyond" points="{arrow}" fill="{BAD}"/>')
     return [*parts, middle(80, chart.unit)]
+
+
+def _anchor(mark: float, limit: float, width: float) -> str:
+    """Return how words of that width stand at a mark, so that no line at ``limit`` crosses them."""
+    if mark <= limit:
+        return "end" if mark - width > 0 else "start" if mark + width < limit else "middle"
+    return "start" if mark + width < WIDTH else "end" if mark - width > limit else "middle"
 
 
 def _lying(chart: Chart) -> list[str]:

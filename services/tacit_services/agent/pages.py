@@ -16,6 +16,7 @@ from tacit_services.ledger.verification import export
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_app import DigestPath
 from tacit_services.shared.pages.formatting import burn_down
+from tacit_services.shared.pages.openid import openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
@@ -74,8 +75,10 @@ def add_agent_pages(
             raise ProblemError("sign-in-needed")  # the agent has another key since
 
     name = agent.settings.name
-    service = Service("agent", name, "tacit_services.agent", "tacit agent login", MENU)
-    site = Site(service, Sessions(agent.engine, SIGN_IN, agent.clock), identify)
+    sessions, key = Sessions(agent.engine, SIGN_IN, agent.clock), agent.key.public_hex
+    openid = openid_of(agent.settings.openid, None, sessions.people, key, agent.clock)
+    service = Service("agent", name, "tacit_services.agent", "tacit agent login", MENU, openid=openid)
+    site = Site(service, sessions, identify, lambda _: "the owner's steward")
     _add_reading(site, agent)
     _add_deciding(site, agent, ring)
     site.add_to(app, owner_key)
@@ -98,7 +101,7 @@ def _add_reading(site: Site, agent: Agent) -> None:
             request,
             "study.html",
             steward,
-            study=views.detail(agent, row),
+            study=views.detail(agent, row, agent.name),
             payment=payment(agent, row),
             finding=None if found is None else json.loads(found.finding),
             reason_length=REASON_LENGTH,
@@ -124,18 +127,22 @@ def _add_reading(site: Site, agent: Agent) -> None:
 
 
 def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
+    Steward = Annotated[SignedIn, Depends(site.signed_in)]
+
     @site.router.post("/studies/{digest}/approval")
-    def approve(digest: DigestPath, _: Annotated[Mapping[str, str], Depends(site.form())]) -> Response:
-        decide(agent, digest, lambda: agent.approve(digest))
+    def approve(
+        digest: DigestPath, steward: Steward, _: Annotated[Mapping[str, str], Depends(site.form())]
+    ) -> Response:
+        decide(agent, digest, lambda: agent.approve(digest, steward.person))
         ring()
         return site.redirect(f"/studies/{digest}")
 
     @site.router.post("/studies/{digest}/decline")
     def decline(
-        digest: DigestPath, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
+        digest: DigestPath, steward: Steward, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
     ) -> Response:
         reason = read_reason(form)
-        decide(agent, digest, lambda: agent.decline(digest, reason))
+        decide(agent, digest, lambda: agent.decline(digest, reason, steward.person))
         ring()
         return site.redirect(f"/studies/{digest}")
 

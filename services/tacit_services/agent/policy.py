@@ -7,9 +7,9 @@ reach.
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal, Protocol, Self
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from tacit_protocol.domain import Column, Domain, lies_within
 from tacit_protocol.messages.catalogue import ANY
@@ -60,6 +60,8 @@ class Rules(StrictModel):
     """What an owner's policy says of every data set."""
 
     approval: Literal["automatic", "by-hand"] = "by-hand"
+    approvals: Annotated[int, Field(ge=1, le=2)] = 1
+    """How many people have to approve a study that waits; the second must be another than the first."""
     epsilon_per_study_max: Annotated[float, Field(gt=0, le=EPSILON_MAX)]
     delta_per_study_max: Annotated[float, Field(ge=0, lt=1)]
     units_min: Annotated[int, Field(ge=1)] = UNITS_MIN
@@ -70,6 +72,12 @@ class Rules(StrictModel):
     """What a study must say of its purpose."""
     data_uses: tuple[DataUse, ...] | None = None
     """Codes of the Data Use Ontology of which a study must state one; None asks for none."""
+
+    @model_validator(mode="after")
+    def _somebody_approves(self) -> Self:
+        if self.approvals > 1 and self.approval == "automatic":
+            raise ValueError('approvals = 2 needs approval = "by-hand": nobody is asked otherwise')
+        return self
 
     def columns_of(self, data_set: str) -> tuple[str, ...] | None:
         """Return the columns of a data set that may be used; None where the policy does not name it."""

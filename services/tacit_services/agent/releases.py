@@ -26,6 +26,7 @@ from typing import Any
 import sqlalchemy as sa
 import structlog
 
+from tacit_protocol.domain import WorkersUnavailableError
 from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
 from tacit_protocol.messages.study import (
     Owner,
@@ -64,12 +65,18 @@ from tacit_protocol.signing import (
     seal_to,
     sign_envelope,
 )
-from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError, refuse
 from tacit_services.agent.schema import RECEIVED, State
-from tacit_services.agent.studies import Kind, move, put_finding, put_in_outbox, study_row
+from tacit_services.agent.studies import (
+    Kind,
+    approvers_of,
+    move,
+    put_finding,
+    put_in_outbox,
+    study_row,
+)
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import BudgetExceededError, LedgerConflictError, debit
 from tacit_services.ledger.entries import Entry
@@ -547,6 +554,8 @@ class Releaser:
         """Debit the study's whole cost to every account: each unit lies in one of their data sets."""
         entries = []
         for part in sorted(job.parts, key=lambda part: part.account):  # one order: no two wait in a ring
-            entries.append(debit(connection, part.account, job.digest, job.cost, at=now))
+            approvers = approvers_of(connection, job.digest, part.owner)
+            entry = debit(connection, part.account, job.digest, job.cost, at=now, approved_by=approvers)
+            entries.append(entry)
             reached(AgentStep.DEBITED)
         return entries

@@ -399,12 +399,12 @@ class Answers:
         return statement_of(relay, read_from(self._engine, release_digests, study_digest))
 
     def _roster_key(self, study_digest: str, owner: str, caller_key: str) -> str:
-        """Return the key that the study's roster gives for this owner, which must be the caller's."""
+        """Return the key that the study's roster gives for an owner, who calls, or has the analyst carry."""
         study = self._studies.parsed(study_digest)
         keys = {party.name: party.key for party in study.senders}
         if owner not in keys:
             raise ProblemError("forbidden", detail="the study does not name this owner")
-        if keys[owner] != caller_key:
+        if caller_key not in (keys[owner], study.analyst.key):
             raise ProblemError("forbidden", detail="an owner answers for itself alone")
         return keys[owner]
 

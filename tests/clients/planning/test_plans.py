@@ -92,6 +92,15 @@ def test_people_plan_in_effects_that_they_know() -> None:
     assert "a risk difference of 0.2" in risks.words()
     hazards = plan_power(**asked, procedure="survival", **SETTINGS["survival"], effect=2.0)
     assert "a hazard ratio of 2" in hazards.words()
+    times = {name: SETTINGS["survival"][name] for name in ("n", "bounds")} | {
+        "test": "log_rank",
+        "group": "arm",
+    }
+    for effect, ratio in ((2.0, "2"), (None, "1.5")):
+        blocks = plan_power(**asked, procedure="aggregated_test", **times, effect=effect)
+        assert f"a hazard ratio of {ratio} of b to a" in blocks.words()
+    with pytest.raises(InputError, match="hazard ratio between"):
+        plan_power(**asked, procedure="aggregated_test", **times, effect=0.0)
     with pytest.raises(InputError, match="hazard ratio between"):
         plan_power(**asked, procedure="survival", **SETTINGS["survival"], effect=0.0)
     with pytest.raises(InputError, match="not both"):

@@ -45,7 +45,6 @@ def test_pairs_parts_follow_from_the_columns_features(
     choice = AdditiveChoice((0.8125, 1.625, 3.25)[first:], (1.0, 0.5, 0.4)[first:], cycles, 0.3, moments)
     features = AdditiveFeatures(numeric, categories, choice)
     rows = random_rows(np.random.default_rng(2), 30, numeric, categories)
-    assert features.pairwise is not None
     parts = features.pair_parts(rows, features.column_wise(rows))
     np.testing.assert_allclose(parts, features.pairwise.parts(rows), rtol=0, atol=1e-14)
 

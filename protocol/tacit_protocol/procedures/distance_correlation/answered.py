@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -22,8 +22,25 @@ from tacit_protocol.procedures.base import (
 from tacit_protocol.procedures.distance_correlation.answers import AnswersPlan, PairTable
 from tacit_protocol.procedures.distance_correlation.release import NULL_STREAM
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import Interval, PvalueVerdict, ShownTable, interval_of
-from tacit_protocol.verdicts.presentation import HeatPanel, Null, Row, RowsPanel, affordable, from_draws
+from tacit_protocol.verdicts.base import (
+    PVALUE,
+    REJECTED,
+    Interval,
+    PvalueVerdict,
+    ShownTable,
+    compared_shown,
+    estimate_shown,
+    interval_of,
+)
+from tacit_protocol.verdicts.presentation import (
+    HeatPanel,
+    Null,
+    Row,
+    RowsPanel,
+    Shown,
+    affordable,
+    from_draws,
+)
 
 SIGNAL_HOPELESS = 6.0
 """Of two equal columns: with less of noncentrality even they are found in less than half of all studies."""
@@ -34,8 +51,8 @@ class AnsweredPair(StrictModel):
 
     first: str
     second: str
-    pvalue: float
-    reject: bool
+    pvalue: Annotated[float, PVALUE]
+    reject: Annotated[bool, REJECTED]
 
 
 class AnsweredCorrelationResult(PvalueVerdict):
@@ -82,21 +99,21 @@ class AnsweredCorrelationResult(PvalueVerdict):
         "aligned",
     )
 
-    distance_correlation: float | None
+    distance_correlation: Annotated[float | None, estimate_shown("distance correlation")]
     lower: float | None
     upper: float | None
-    cramers_v: float | None
+    cramers_v: Annotated[float | None, Shown("Cramér's V", "effects")]
     cramers_v_lower: float | None
     cramers_v_upper: float | None
-    correlation: float | None
+    correlation: Annotated[float | None, Shown("rank correlation", "effects")]
     correlation_lower: float | None
     correlation_upper: float | None
-    columns: tuple[str, str]
-    labels: tuple[tuple[str, ...], tuple[str, ...]]
-    shares: tuple[tuple[float, ...], ...]
-    retention: tuple[float, float]
-    pairs: tuple[AnsweredPair, ...] = Field(default=())
-    aligned: bool
+    columns: Annotated[tuple[str, str], Shown("")]
+    labels: Annotated[tuple[tuple[str, ...], tuple[str, ...]], Shown("")]
+    shares: Annotated[tuple[tuple[float, ...], ...], Shown("")]
+    retention: Annotated[tuple[float, float], Shown("probability that an answer is the true one")]
+    pairs: Annotated[tuple[AnsweredPair, ...], compared_shown("pairs")] = Field(default=())
+    aligned: Annotated[bool, Shown("records aligned")]
 
     @property
     def interval(self) -> Interval | None:

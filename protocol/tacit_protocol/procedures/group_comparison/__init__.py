@@ -11,7 +11,7 @@ Derivations: docs/mathematics/group-comparison.md.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel
@@ -85,8 +85,7 @@ from tacit_protocol.procedures.within_owners import (
     WithinOwnersVerdict,
     smallest,
 )
-from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.effects import Effect, effects_of, forest
+from tacit_protocol.verdicts.base import BaseVerdict, Effect, ShownTable, compared_shown, effects_of, forest
 from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
 
 
@@ -135,7 +134,7 @@ class GroupComparisonResult(WithinOwnersVerdict):
     found_of_part: ClassVar[tuple[str, str]] = ("differ", "no difference shown")
     in_common: ClassVar[str] = "differences"
 
-    columns: tuple[ComparedColumn, ...]
+    columns: Annotated[tuple[ComparedColumn, ...], compared_shown("columns")]
 
     def __str__(self) -> str:
         decision = "the groups differ within owners" if self.reject else "no difference shown"

@@ -36,7 +36,7 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.exact_sums import FEATURE_ERROR_STEPS, grid_bits, sums_by_group, whole_steps
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart, gaussian_guarantee
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
-from tacit_protocol.procedures.answered_column import Beside, apart, beside
+from tacit_protocol.procedures.answered_column import Beside, beside
 from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
 from tacit_protocol.strict import StrictModel
 
@@ -272,7 +272,7 @@ def plan_beside(study: Study) -> Beside | None:
 
     Raises StudyError where it cannot be run as written.
     """
-    if not apart(study):
+    if not study.columns_apart:
         return None
     sender, receiver, group, own = beside(study, parse_parameters(GroupComparisonParameters, study).group)
     levels = tuple(len(column.levels) for column in own.categorical)

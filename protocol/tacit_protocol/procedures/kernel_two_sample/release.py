@@ -18,7 +18,7 @@ from tacit_protocol.features.additive import (
     FewFeatures,
     FewRelease,
 )
-from tacit_protocol.features.choice import (
+from tacit_protocol.features.mean_embedding import (
     FeatureParameters,
     acting_parameters,
     additive_features,

@@ -1,13 +1,24 @@
 """What a verdict of screening says of every pair of an outcome and a column, and which of them are found."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of
+from tacit_protocol.verdicts.base import (
+    COVARIANCE_ESTIMATE,
+    PVALUE,
+    QVALUE,
+    REJECTED,
+    BaseVerdict,
+    Interval,
+    ShownTable,
+    estimate_shown,
+    interval_of,
+)
+from tacit_protocol.verdicts.presentation import Shown
 
 Floats = npt.NDArray[np.float64]
 
@@ -52,14 +63,14 @@ class ScreenedPair(StrictModel):
 
     outcome: str
     column: str
-    distance_correlation: float | None
+    distance_correlation: Annotated[float | None, estimate_shown("distance correlation")]
     lower: float | None
     upper: float | None
-    sign: int
+    sign: Annotated[int, Shown("direction")]
     statistic: float
-    pvalue: float
-    qvalue: float
-    reject: bool
+    pvalue: Annotated[float, PVALUE]
+    qvalue: Annotated[float, QVALUE]
+    reject: Annotated[bool, REJECTED]
 
     @property
     def interval(self) -> Interval | None:
@@ -102,11 +113,11 @@ class ScreenedColumn(ScreenedPair):
         reject: whether it is found at the study's level.
     """
 
-    distance_covariance_sqr: float
-    distance_covariance_sqr_unbiased: float
+    distance_covariance_sqr: Annotated[float, COVARIANCE_ESTIMATE]
+    distance_covariance_sqr_unbiased: Annotated[float, Shown("")]
     covariance_lower: float
     covariance_upper: float
-    truncation: float
+    truncation: Annotated[float, Shown("")]
 
     @property
     def covariance_interval(self) -> Interval:
@@ -127,13 +138,15 @@ class AnsweredColumn(ScreenedPair):
         cells: how many the outcome was cut into, and the column.
     """
 
-    cramers_v: float | None
+    cramers_v: Annotated[float | None, estimate_shown("Cramér's V", "cramers_v_lower", "cramers_v_upper")]
     cramers_v_lower: float | None
     cramers_v_upper: float | None
-    correlation: float | None
+    correlation: Annotated[
+        float | None, estimate_shown("rank correlation", "correlation_lower", "correlation_upper")
+    ]
     correlation_lower: float | None
     correlation_upper: float | None
-    cells: tuple[int, int]
+    cells: Annotated[tuple[int, int], Shown("")]
 
     @property
     def cramers_v_interval(self) -> Interval | None:
@@ -160,6 +173,9 @@ NOT_FOUND_SHOWN = 10
 """Pairs that were not found and are shown all the same: the list may have a thousand."""
 
 
+SCREENED = Shown("columns screened, by their q-values", "test")
+
+
 class RankedPairs(BaseVerdict):
     """Which columns depend on the outcomes. Iterating yields the ranked pairs, the surest first.
 
@@ -175,8 +191,8 @@ class RankedPairs(BaseVerdict):
     listed_of_pair: ClassVar[tuple[str, ...]]
     """What the command lists of every pair."""
 
-    pairs: tuple[ScreenedPair, ...]
-    aligned: bool
+    pairs: Annotated[tuple[ScreenedPair, ...], SCREENED]
+    aligned: Annotated[bool, Shown("records aligned")]
 
     @property
     def ranking(self) -> tuple[ScreenedPair, ...]:
@@ -245,8 +261,8 @@ class ScreeningVerdict(RankedPairs):
         "reject",
     )
 
-    pairs: tuple[ScreenedColumn, ...]
-    matrix: CorrelationMatrix | None
+    pairs: Annotated[tuple[ScreenedColumn, ...], SCREENED]
+    matrix: Annotated[CorrelationMatrix | None, Shown("")]
     buckets: int
 
     def fields(self) -> dict[str, Any]:
@@ -271,4 +287,4 @@ class AnsweredScreeningVerdict(RankedPairs):
         "reject",
     )
 
-    pairs: tuple[AnsweredColumn, ...]
+    pairs: Annotated[tuple[AnsweredColumn, ...], SCREENED]

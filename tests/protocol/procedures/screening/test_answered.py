@@ -23,7 +23,7 @@ from tacit_protocol.privacy.guarantee import RandomisedAnswers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import mixing
 from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError, canonical
-from tacit_protocol.procedures.discovery import method_of, with_new_defaults
+from tacit_protocol.procedures.discovery import method_of
 from tacit_protocol.procedures.distance_correlation.answers import AnswersPlan
 from tacit_protocol.procedures.relay import cost_for, relay_of
 from tacit_protocol.procedures.screening import Screening, answered_plan
@@ -105,12 +105,12 @@ def verdict_of(study: Study, x: Any, y: Any, source: Any) -> AnsweredScreeningVe
 def test_new_studies_state_method_and_noise_by_public_numbers_and_older_ones_keep_their_bytes(
     study: Study, method: str, noise: str
 ) -> None:
-    stated = with_new_defaults(study).parameters
+    stated = PROCEDURE.with_new_defaults(study).parameters
     assert (stated.get("method", "sketch"), stated.get("noise", "laplace")) == (method, noise)
     older = canonical(PROCEDURE, study_of({"method": "sketch"}, delta=1e-5))
     assert "method" not in older.parameters
     assert method_of(older) == "sketch"
-    PROCEDURE.check(with_new_defaults(study))
+    PROCEDURE.check(PROCEDURE.with_new_defaults(study))
 
 
 @pytest.mark.parametrize(
