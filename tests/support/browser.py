@@ -78,9 +78,9 @@ class Visitor:
     page: Any
     complaints: list[str]
 
-    def sign_in(self, door: Door) -> None:
+    def sign_in(self, door: Door, user: str | None = None) -> None:
         """Ask for a link as the command does, open it and press the button."""
-        self.use_link(make_sign_in_link(door).url)
+        self.use_link(make_sign_in_link(door, user).url)
 
     def use_link(self, url: str) -> None:
         """Open a link that a command printed, and press the button."""
