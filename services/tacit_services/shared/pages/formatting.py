@@ -58,8 +58,8 @@ def label(name: str) -> str:
 
 
 def capitalised(words: str) -> str:
-    """Write words with a capital at their beginning, and leave the others."""
-    return words[:1].upper() + words[1:]
+    """Write words with a capital at their beginning, and leave the others, and letters of formulas."""
+    return (words[:1].upper() if words[:1].isascii() else words[:1]) + words[1:]
 
 
 def value(found: Any) -> str:
