@@ -36,7 +36,7 @@ from benchmarks.problems import dependent, locations_of
 from tacit.database.points import Estimate
 from tacit.database.released import ReleasedDatabase
 from tacit.errors import InputError
-from tacit.in_process.runner import local_study, seed_text, two_sample_procedure
+from tacit.in_process.runner import local_study, terms, two_sample_procedure
 from tacit.in_process.samples import ArrayTable, Sample
 from tacit.local.distance import CORRELATION_OWNERS
 from tacit.local.synthetic import release_database
@@ -117,10 +117,7 @@ def _study(sides: tuple[int, int]) -> Study:
         Domain(columns=names),
         CORRELATION_OWNERS,
         {},
-        epsilon=1.0,
-        delta=DELTA,
-        alpha=LEVEL,
-        seed=seed_text(SEED),
+        **terms(1.0, DELTA, LEVEL, SEED),
         columns=tuple(tuple(group) for group in groups),
     )
 
@@ -189,10 +186,18 @@ def _screened(epsilon: float, number: int) -> dict[str, Answers]:
     drawn = [columns_of_law(kind, units, rng) for kind in KINDS]
     x, y = (np.column_stack([pair[side] for pair in drawn]) for side in (0, 1))
     result = tacit.local.screening(
-        x, y, epsilon=epsilon, delta=DELTA, alpha=LEVEL, bounds=(0, 1), n_permutations=99, seed=number
+        x,
+        y,
+        epsilon=epsilon,
+        delta=DELTA,
+        method="sketch",
+        alpha=LEVEL,
+        bounds=(0, 1),
+        n_permutations=99,
+        seed=number,
     )
     found: dict[str, Answers] = {}
-    for pair in result:
+    for pair in result.pairs:
         place = int(pair.column.split(".")[1]) - 1
         if pair.outcome == f"y.{place + 1}":
             kept, correlation = kept_truth(KINDS[place])
@@ -523,10 +528,7 @@ def mmd_study(features: str, curated: bool, epsilon: float) -> Study:
         Domain(columns=columns),
         ("sample-1", "sample-2"),
         {} if curated else {"features": features},
-        epsilon=epsilon,
-        delta=DELTA,
-        alpha=LEVEL,
-        seed=seed_text(1),
+        **terms(epsilon, DELTA, LEVEL, 1),
         curated=curated,
     )
 

@@ -329,13 +329,7 @@ def idle_plain() -> str:
             while time.monotonic() < until:
                 for place, connection in enumerate(held):
                     connection.setblocking(False)
-                    try:
-                        is_open = connection.recv(1) != b""
-                    except BlockingIOError:
-                        is_open = True
-                    except OSError:
-                        is_open = False
-                    if not is_open:
+                    if not is_open(connection):
                         connection.close()
                         with suppress(OSError):
                             held[place] = stack.enter_context(tester.connect())

@@ -27,7 +27,7 @@ from benchmarks.harness import (
     seeds,
     table,
 )
-from benchmarks.problems import LEVEL, PROBLEMS, MemoryTable, SimulatedNoise, study_of
+from benchmarks.problems import LEVEL, PROBLEMS, MemoryTable, noise_of, study_of
 from benchmarks.two_sample import Asked, verdicts
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
@@ -126,7 +126,7 @@ def covered(name: str, law: str, design: str, run: int) -> Answers:
         ]
     study = study_of(domain, {"effects": "units" if domain.numeric else "shares"}, epsilon=epsilon, run=run)
     study = study.model_copy(update={"level": ALPHA})
-    procedure, noise = KernelTwoSample(), SimulatedNoise(int(rng.integers(2**63)))
+    procedure, noise = KernelTwoSample(), noise_of(rng)
     names = [owner.name for owner in study.owners]
     releases = {
         owner: procedure.privatise(study, procedure.summarise(study, own), noise)
@@ -174,7 +174,7 @@ def powers(name: str, setting: tuple[str, int], run: int) -> Answers:
             for owner, own in drawn.items()
         }
         parameters = {} if method == OLD else {"effects": "units"}
-        noise = SimulatedNoise(int(rng.integers(2**63)))
+        noise = noise_of(rng)
         [(_, verdict)] = verdicts(Asked(parameters, tables, (1.0,), rng, run), noise)
         answers[method] = verdict.pvalue <= LEVEL
     return answers
@@ -185,7 +185,7 @@ def level(name: str, setting: tuple[str, int], run: int) -> Answers:
     rng, _ = seeds(name, run)
     problem, n = setting
     tables = {owner: PROBLEMS[problem].table(n, False, rng) for owner in ("x", "y")}
-    noise = SimulatedNoise(int(rng.integers(2**63)))
+    noise = noise_of(rng)
     asked = Asked({"effects": "units"}, tables, EPSILONS, rng, run)
     return {
         question("test", epsilon, alpha): verdict.pvalue <= alpha

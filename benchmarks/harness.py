@@ -76,6 +76,13 @@ def cells_of(
     return made
 
 
+def cells_for(
+    form: str, runs: int, run: Callable[..., Answers], settings: Iterable[Sequence[Any]]
+) -> list[Cell]:
+    """Return a cell for every setting, whose values the name's form and the run take."""
+    return [one for setting in settings for one in cells_of(form, runs, run, *([v] for v in setting))]
+
+
 def seeds(name: str, run: int) -> tuple[np.random.Generator, np.random.SeedSequence]:
     """Return the seeds of a run: of its data and noise, and of its null distribution."""
     data, null = np.random.SeedSequence([zlib.crc32(name.encode()), run]).spawn(2)

@@ -22,7 +22,7 @@ import numpy as np
 import tacit.local
 from benchmarks.harness import PAGES, Answers, Benchmark, Cell, Counts, Floats, cells_of, grid, main, named
 from tacit.demo.hospitals import COLUMNS, HOSPITALS
-from tacit.in_process.runner import held_by_senders, local_study, seed_text
+from tacit.in_process.runner import held_by_senders, local_study, terms
 from tacit.in_process.samples import ArrayTable, Sample
 from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Study
@@ -101,10 +101,7 @@ def summarised(rows: str, method: str, epsilon: float, seed: int) -> tuple[Study
         domain,
         list(tables),
         parameters,
-        epsilon=epsilon,
-        delta=DELTA if method else 0.0,
-        alpha=LEVEL,
-        seed=seed_text(seed),
+        **terms(epsilon, DELTA if method else 0.0, LEVEL, seed),
         curated=procedure == "curated_two_sample",
     )
     held = held_by_senders(study, list(tables.values()))

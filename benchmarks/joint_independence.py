@@ -27,7 +27,7 @@ from benchmarks.harness import (
     Cell,
     Counts,
     Floats,
-    cells_of,
+    cells_for,
     grid,
     level_statement,
     main,
@@ -35,9 +35,11 @@ from benchmarks.harness import (
     question,
     table,
 )
-from benchmarks.problems import SimulatedNoise, no_codes
-from tacit.in_process.runner import local_study, run, seed_text
+from benchmarks.problems import no_codes, noise_of
+from tacit.in_process.runner import local_study, run, terms
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
+from tacit.planning.simulation import SimulatedNoise
+from tacit_protocol.domain import linear_algebra
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
@@ -49,7 +51,6 @@ from tacit_protocol.procedures.joint_independence.sensitivity import (
     permuted_sensitivity,
 )
 from tacit_protocol.procedures.joint_independence.statistic import factorise, permuted_statistics
-from tacit_protocol.workers import linear_algebra
 
 DELTA = 1e-6
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -146,7 +147,7 @@ def sensitivities(units: int, variables: int) -> tuple[float, float]:
 def level_run(law: str, variables: int, n: int, number: int) -> Answers:
     """Test independent variables."""
     rng = np.random.default_rng([number, n, variables, zlib.crc32(law.encode())])
-    rows, noise = independent(law, variables, n, rng), SimulatedNoise(int(rng.integers(2**63)))
+    rows, noise = independent(law, variables, n, rng), noise_of(rng)
     seed = np.random.SeedSequence(int(rng.integers(2**63)))
     grams = [gram(rows, (column,)) for column in range(variables)]
     values = permuted_statistics(grams, LEVEL_PERMUTATIONS, seed)
@@ -161,7 +162,7 @@ def level_run(law: str, variables: int, n: int, number: int) -> Answers:
 def power_run(name: str, n: int, number: int) -> Answers:
     """Ask every method about three dependent variables."""
     rng = np.random.default_rng([number, n, zlib.crc32(name.encode())])
-    rows, noise = dependent(name, n, rng), SimulatedNoise(int(rng.integers(2**63)))
+    rows, noise = dependent(name, n, rng), noise_of(rng)
     seeds = np.random.SeedSequence(int(rng.integers(2**63))).spawn(3)
     single = [gram(rows, (column,)) for column in range(3)]
     joint = permuted_statistics(single, POWER_PERMUTATIONS, seeds[0])
@@ -222,7 +223,7 @@ def method_run(name: str, variables: int, n: int, number: int) -> Answers:
     columns = {f"x{column}": rows.numeric[:, column] for column in range(variables)}
     domain = domain_of((0.0, 1.0), list(columns))
     table = ArrayTable.of(Sample(columns), domain)
-    seed, noise = int(rng.integers(2**31)), SimulatedNoise(int(rng.integers(2**63)))
+    seed, noise = int(rng.integers(2**31)), noise_of(rng)
     grams = [gram(rows, (column,)) for column in range(variables)]
     values = permuted_statistics(grams, POWER_PERMUTATIONS, np.random.SeedSequence(seed))
     answers: dict[str, bool] = {}
@@ -232,10 +233,7 @@ def method_run(name: str, variables: int, n: int, number: int) -> Answers:
             domain,
             ["owner"],
             {"method": "aggregate"},
-            epsilon=epsilon,
-            delta=0.0,
-            alpha=POWER_LEVEL,
-            seed=seed_text(seed),
+            **terms(epsilon, 0.0, POWER_LEVEL, seed),
         )
         counted = run(PROCEDURE, study, [table], noise, order=rng)
         answers[question(AGGREGATE, epsilon, POWER_LEVEL)] = counted.reject
@@ -273,14 +271,9 @@ def bootstrap(grams: list[UnitGram], resamples: int, rng: np.random.Generator) -
 
 def cells() -> list[Cell]:
     """List the cells: levels first."""
-    made: list[Cell] = []
-    for asked in LEVEL_PLAN:
-        made += cells_of("level {} d={} n={}", LEVEL_RUNS, level_run, *([value] for value in asked))
-    for asked in METHOD_PLAN:
-        made += cells_of("method {} d={} n={}", METHOD_RUNS, method_run, *([value] for value in asked))
-    for asked in POWER_PLAN:
-        made += cells_of("power {} n={}", POWER_RUNS, power_run, *([value] for value in asked))
-    return made
+    made = cells_for("level {} d={} n={}", LEVEL_RUNS, level_run, LEVEL_PLAN)
+    made += cells_for("method {} d={} n={}", METHOD_RUNS, method_run, METHOD_PLAN)
+    return made + cells_for("power {} n={}", POWER_RUNS, power_run, POWER_PLAN)
 
 
 def parts(counts: Counts) -> dict[str, str]:
@@ -413,7 +406,7 @@ def speed_run(kernel: str, units: int, variables: int, permutations: int, _: int
 
 def speed_cells() -> list[Cell]:
     """List the cases."""
-    return [Cell("{} | {} | {} | {}".format(*case), 1, partial(speed_run, *case)) for case in SPEED_CASES]
+    return cells_for("{} | {} | {} | {}", 1, speed_run, SPEED_CASES)
 
 
 def speed_parts(counts: Counts) -> dict[str, str]:

@@ -27,10 +27,20 @@ import httpx
 
 from benchmarks.harness import options, table, write_page
 from benchmarks.problems import study_of_columns
-from benchmarks.servers import Served, Uploads, enrolled, make_uploads, request_bytes, serving, tester_command
-from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.study import OWNERS_MAX, CancellationMessage, Owner
-from tacit_protocol.signing import CANCELLATION_TYPE, PrivateKey, issue_token, sign_envelope
+from benchmarks.servers import (
+    TIMEOUT_S,
+    Served,
+    Uploads,
+    enrolled,
+    make_uploads,
+    put,
+    request_bytes,
+    serving,
+    tester_command,
+)
+from tacit import Client
+from tacit_protocol.messages.study import OWNERS_MAX, Owner
+from tacit_protocol.signing import PrivateKey, issue_token
 
 WAIT_S = 60
 """How long each question waits: the most that a tester allows."""
@@ -209,63 +219,42 @@ class Agents:
         self._process.join(60)
 
 
-class Analyst:
-    """Creates and cancels studies that name every agent."""
-
-    def __init__(self, url: str, made: Uploads) -> None:
-        self._url, self._made, self._key = url, made, made.analyst
-        self._http = httpx.Client(base_url=url, trust_env=False, timeout=120)
-
-    def create(self, agents: list[PrivateKey], title: str) -> list[str]:
-        """Create as few studies as name all of them; returns the digests."""
-        found = []
-        for first in range(0, len(agents), OWNERS_MAX):
-            owners = tuple(
-                Owner(name=f"idle-{first + i:05d}", key=key.public_hex, data_set="rows")
-                for i, key in enumerate(agents[first : first + OWNERS_MAX])
-            )
-            plain = study_of_columns(2, (0.0, 1.0), {}, epsilon=1.0, run=first)
-            study, envelope = self._made.sealed(self._made.dated(plain, owners, f"{title}, {first}"))
-            self._put(f"/v1/studies/{study}", envelope)
-            found.append(study)
-        return found
-
-    def cancel(self, studies: list[str]) -> None:
-        """Withdraw them, so that no inbox holds anything."""
-        for study in studies:
-            envelope = sign_envelope(encode(CancellationMessage(study=study)), CANCELLATION_TYPE, self._key)
-            self._put(f"/v1/studies/{study}/cancellation", envelope)
-
-    def waiting(self) -> int:
-        """Return the tester's own count of those who wait."""
-        lines = self._http.get("/metrics").raise_for_status().text.splitlines()
-        return int(
-            float(next(line.split()[1] for line in lines if line.startswith("tacit_tester_polls_waiting ")))
+def create(url: str, made: Uploads, agents: list[PrivateKey], title: str) -> list[str]:
+    """Create as few studies as name all of the agents; returns the digests."""
+    found = []
+    for first in range(0, len(agents), OWNERS_MAX):
+        owners = tuple(
+            Owner(name=f"idle-{first + i:05d}", key=key.public_hex, data_set="rows")
+            for i, key in enumerate(agents[first : first + OWNERS_MAX])
         )
+        plain = study_of_columns(2, (0.0, 1.0), {}, epsilon=1.0, run=first)
+        study, envelope = made.sealed(made.dated(plain, owners, f"{title}, {first}"))
+        put(url, made.analyst, f"/v1/studies/{study}", envelope)
+        found.append(study)
+    return found
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._http.close()
 
-    def _put(self, path: str, content: bytes) -> None:
-        token = issue_token(self._key, self._url, int(time.time()))
-        headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        self._http.put(path, content=content, headers=headers).raise_for_status()
+def waiting_at(url: str) -> int:
+    """Return the tester's own count of those who wait."""
+    lines = (
+        httpx.get(f"{url}/metrics", trust_env=False, timeout=TIMEOUT_S).raise_for_status().text.splitlines()
+    )
+    return int(
+        float(next(line.split()[1] for line in lines if line.startswith("tacit_tester_polls_waiting ")))
+    )
 
 
 @contextmanager
-def polled_tester(folder: Path, agents: int) -> Iterator[tuple[Served, Agents, Analyst, list[PrivateKey]]]:
+def polled_tester(folder: Path, agents: int) -> Iterator[tuple[Served, Agents, Uploads, list[PrivateKey]]]:
     """Run a tester that allows so many agents, and the agents' process, not yet connected."""
     made = make_uploads(1)
     settings = f'connections_max = {agents + SPARE}\nlog_level = "ERROR"\n'
     file, port, keys = enrolled(folder, f"sqlite:///{folder / 'polls.sqlite3'}", made, agents, settings)
-    url = f"http://127.0.0.1:{port}"
     with serving(port, tester_command(file)) as served:
-        clients, analyst = Agents(port, keys), Analyst(url, made)
+        clients = Agents(port, keys)
         try:
-            yield served, clients, analyst, keys
+            yield served, clients, made, keys
         finally:
-            analyst.close()
             clients.close()
 
 
@@ -275,21 +264,19 @@ def measure(folder: Path, agents: int, rounds: int) -> Measured:
     Raises:
         RuntimeError: not all of them waited at once, or not all were answered with their study.
     """
-    with polled_tester(folder, agents) as (served, clients, analyst, keys):
+    with polled_tester(folder, agents) as (served, clients, made, keys):
         found = Measured(agents, 1024 * served.memory_mb)
         for number in range(rounds):
-            found.rounds.append(_one_round(served, clients, analyst, keys, f"round {number}"))
+            found.rounds.append(_one_round(served, clients, made, keys, f"round {number}"))
             found.threads = max(found.threads, served.threads)
         found.refused = refusals(served.port, keys[: 2 * SPARE])
     return found
 
 
-def _one_round(
-    served: Served, clients: Agents, analyst: Analyst, keys: list[PrivateKey], title: str
-) -> Round:
-    before_s, started = served.cpu_s, time.monotonic()
+def _one_round(served: Served, clients: Agents, made: Uploads, keys: list[PrivateKey], title: str) -> Round:
+    url, before_s, started = f"http://127.0.0.1:{served.port}", served.cpu_s, time.monotonic()
     clients.do("ask", WAIT_S)
-    while (waiting := analyst.waiting()) < WAITING_MIN * len(keys):
+    while (waiting := waiting_at(url)) < WAITING_MIN * len(keys):
         if time.monotonic() > started + SETTLE_S_MAX:
             raise RuntimeError("the agents did not come to wait: the machine is too slow or too busy")
         time.sleep(0.2)
@@ -297,7 +284,7 @@ def _one_round(
     settled_s, settled_cpu_s = time.monotonic() - started, served.cpu_s
     waiting_kib = 1024 * served.memory_mb
     woken = time.monotonic()
-    studies = analyst.create(keys, title)
+    studies = create(url, made, keys, title)
     report = clients.do("wait", len(keys), ANSWER_S_MAX)
     if report.with_study != len(keys) or report.closed or report.faults:
         raise RuntimeError(f"of {len(keys)} agents {report.with_study} were answered: {report}")
@@ -310,7 +297,9 @@ def _one_round(
         served.cpu_s - settled_cpu_s,
         1024 * served.memory_mb,
     )
-    analyst.cancel(studies)
+    with Client(url, made.analyst) as analyst:
+        for study in studies:
+            analyst.cancel(study)
     print(title, result, flush=True)
     return result
 

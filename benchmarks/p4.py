@@ -41,7 +41,7 @@ from benchmarks.harness import (
 )
 from benchmarks.problems import MemoryTable, chunk_of
 from tacit.errors import StudyRefusedError
-from tacit.in_process.runner import local_study, seed_text
+from tacit.in_process.runner import local_study, terms
 from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
@@ -245,10 +245,7 @@ def curated_study(name: str, epsilon: float) -> Study:
         Domain(columns=columns),
         ["owner"],
         {"groups": groups, "test": False},
-        epsilon=epsilon,
-        delta=DELTA,
-        alpha=0.05,
-        seed=seed_text(0),
+        **terms(epsilon, DELTA, 0.05, 0),
     )
 
 

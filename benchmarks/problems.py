@@ -11,37 +11,20 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from benchmarks.harness import Floats
+from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.features.mean_embedding import Locations
 from tacit_protocol.messages.study import Owner, Party, Study
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.k_norm_mechanism import ProductBody, simulated_k_norm
 
 DELTA, LEVEL = 1e-5, 0.01
 
 
-class SimulatedNoise:
-    """Noise for synthetic data alone, rounded to whole steps: it protects nobody.
-
-    It has the law of OpenDP's to nine digits, and is drawn thirty times faster.
-    """
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-
-    def gaussian(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
-        """Add normal noise."""
-        return values + np.rint(self._rng.standard_normal(len(values)) * scale).astype(np.int64)
-
-    def laplace(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
-        """Add Laplace noise."""
-        return values + np.rint(self._rng.laplace(size=len(values)) * scale).astype(np.int64)
-
-    def k_norm(self, values: npt.NDArray[np.int64], scale: float, body: ProductBody) -> npt.NDArray[np.int64]:
-        """Add noise of the norm's law."""
-        return simulated_k_norm(values, scale, body, self._rng)
+def noise_of(rng: np.random.Generator) -> SimulatedNoise:
+    """Return simulated noise, which protects nobody, with a seed of its own from a generator."""
+    return SimulatedNoise(np.random.default_rng(int(rng.integers(2**63))))
 
 
 def no_codes(rows: int) -> npt.NDArray[np.int32]:

@@ -26,12 +26,15 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import canonical
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
-from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, PrivateKey, sign_envelope
+from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, PrivateKey, issue_token, sign_envelope
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.tester.studies import Identity, Studies
 from tacit_services.tester.tables import PARTIES
 
 START_S_MAX = 120
+
+TIMEOUT_S = 600.0
+"""How long one exchange may take: the machine may be busy with other work."""
 
 OWNERS = 40
 """Owners of a study whose releases are uploaded; one more never answers, so that no verdict is computed."""
@@ -71,6 +74,14 @@ def request_bytes(method: str, path: str, port: int, token: str, body: bytes = b
         f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
+
+
+def put(url: str, key: PrivateKey, path: str, content: bytes) -> None:
+    """Put exact bytes to a service, as the party of that key."""
+    token = issue_token(key, url, int(time.time()))
+    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
+    answer = httpx.put(url + path, content=content, headers=headers, trust_env=False, timeout=TIMEOUT_S)
+    answer.raise_for_status()
 
 
 def free_port() -> int:

@@ -27,7 +27,7 @@ import sqlalchemy as sa
 from benchmarks.cost_study import QUESTIONS, Costs, Fresh, Meter, Point, Question, Sender, write_rows
 from benchmarks.costs import number, slope
 from benchmarks.harness import Answers, Benchmark, Cell, Counts, cells_of, machine, main, peak_mb, table
-from benchmarks.servers import Served, postgres, serving, tester_command, write_tester
+from benchmarks.servers import TIMEOUT_S, Served, postgres, put, serving, tester_command, write_tester
 from tacit import Client
 from tacit_protocol.domain import COLUMNS_MAX, CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, decode, encode
@@ -40,9 +40,6 @@ from tacit_services.shared.compute import prepare_to_compute
 
 PROCESSES, THREADS = 2, 8
 """Processes that play owners, and threads of each: sixteen requests are under way at once."""
-
-TIMEOUT_S = 600.0
-"""How long one exchange may take: the machine may be busy with other work."""
 
 VERDICT_S_MAX = 1800.0
 
@@ -105,15 +102,6 @@ def enrol(url: str, tester: PrivateKey, parties: Sequence[tuple[str, PrivateKey,
             http.post(
                 "/v1/enrolments", json=body, headers={"Authorization": f"Bearer {token}"}
             ).raise_for_status()
-
-
-def put_study(url: str, analyst: PrivateKey, digest: str, envelope: bytes) -> None:
-    """Hand over a study's exact bytes, as its analyst."""
-    token = issue_token(analyst, url, int(time.time()))
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    httpx.put(
-        f"{url}/v1/studies/{digest}", content=envelope, headers=headers, trust_env=False, timeout=TIMEOUT_S
-    ).raise_for_status()
 
 
 def fetch(owned: Owned, transport: httpx.BaseTransport) -> bytes:
@@ -352,7 +340,7 @@ def _at(run: Run, url: str, name: str, before: Played | None, costs: Costs) -> P
             if before is None:
                 digest = analyst.create_study(run.draft(), force=True)
             else:
-                put_study(audience, run.analyst, digest := before.digest, before.envelope)
+                put(audience, run.analyst, f"/v1/studies/{(digest := before.digest)}", before.envelope)
             found |= watched.look("study")
             (envelope,) = owners.fetch()
             found |= watched.look("inboxes and fetches")

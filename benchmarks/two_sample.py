@@ -14,24 +14,26 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
 
-from benchmarks.harness import Answers, Benchmark, Cell, Counts, grid, level_statement, main, question
+from benchmarks.harness import Answers, Benchmark, Cell, Counts, grid, level_statement, main, question, table
 from benchmarks.problems import (
     DELTA,
     LEVEL,
     PROBLEMS,
     MemoryTable,
-    SimulatedNoise,
     chunk_of,
+    noise_of,
     numeric_domain,
     study_of,
 )
 from tacit.planning.locations import optimise_locations
+from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.domain import PooledTable
-from tacit_protocol.features.choice import FeatureParameters, kernel_features
+from tacit_protocol.features.mean_embedding import FeatureParameters, kernel_features
 from tacit_protocol.numerics.quadratic_forms import survival
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
@@ -88,7 +90,7 @@ class Asked:
 def run(problem: str, n: int, epsilons: tuple[float, ...], methods: tuple[str, ...], number: int) -> Answers:
     """Draw both samples once and ask every method at every epsilon."""
     rng = np.random.default_rng([number, n, len(problem)])
-    noise = SimulatedNoise(int(rng.integers(2**63)))
+    noise = noise_of(rng)
     tables = {name: PROBLEMS[problem].table(n, name == "y", rng) for name in ("x", "y")}
     answers: dict[str, bool] = {}
     for method in methods:
@@ -187,13 +189,13 @@ class Method:
         return {question(self.name, epsilon, level): pvalue <= level for level in LEVELS}
 
     def _owners(self, asked: Asked) -> dict[str, bool]:
-        noise, found = SimulatedNoise(int(asked.rng.integers(2**63))), dict[str, bool]()
+        noise, found = noise_of(asked.rng), dict[str, bool]()
         for epsilon, verdict in verdicts(asked, noise):
             found |= self._decided(epsilon, verdict.pvalue)
         return found
 
     def _curator(self, asked: Asked) -> dict[str, bool]:
-        procedure, noise = CuratedTwoSample(), SimulatedNoise(int(asked.rng.integers(2**63)))
+        procedure, noise = CuratedTwoSample(), noise_of(asked.rng)
         found: dict[str, bool] = {}
         summary = None
         for epsilon in asked.epsilons:
@@ -399,7 +401,7 @@ def _trust(counts: Counts) -> str:
 
 # The page of few features: what noise fits short vectors, beside what a naive analyst does.
 
-SHIFTED = ((1, 1), (2, 1), (3, 3), (3, 1), (5, 1), (10, 1), (30, 30))
+SHIFTED = ((1, 1), (2, 1), (3, 3), (3, 1), (5, 1), (10, 1), (20, 1), (30, 30))
 """(columns, how many of them differ)."""
 
 FEW_SIZES: Mapping[tuple[int, int], Mapping[float, tuple[int, ...]]] = {
@@ -409,6 +411,7 @@ FEW_SIZES: Mapping[tuple[int, int], Mapping[float, tuple[int, ...]]] = {
     (3, 1): {0.3: (750, 1700), 1.0: (330, 500)},
     (5, 1): {0.3: (1000, 1500), 1.0: (330, 500)},
     (10, 1): {0.3: (1700, 2500), 1.0: (750, 1100)},
+    (20, 1): {1.0: (1300,)},
     (30, 30): {0.3: (2500,), 1.0: (750,)},
 }
 """Units of either owner, by columns and epsilon."""
@@ -475,7 +478,7 @@ def run_few(
 ) -> Answers:
     """Draw both samples once and ask every method at every epsilon and level."""
     rng = np.random.default_rng([number, n, columns, differ, zlib.crc32(effect.encode())])
-    noise = SimulatedNoise(int(rng.integers(2**63)))
+    noise = noise_of(rng)
     second = {"shift": "shift", "scale": "scale"}.get(effect, effect)
     tables = {
         "x": few_table(columns, differ, effect if effect == "skewed" else "none", n, rng),
@@ -530,42 +533,30 @@ def few_cells() -> list[Cell]:
 
 def few_parts(counts: Counts) -> dict[str, str]:
     """Write the tables of the page."""
-    names = (*FEW_METHODS, NAIVE)
-    powers = []
+    powers, levels = [], {}
     for effect in ("shift", "scale"):
-        lines = [f"## {effect}\n\n| columns, differ | ε | n | {' | '.join(names)} | chosen |"]
-        lines.append("|---|---|---|" + "---|" * (len(names) + 1))
-        for columns, differ in SHIFTED:
-            for epsilon, sizes in FEW_SIZES[columns, differ].items():
-                for n in sizes:
-                    cell = f"{effect} {columns}/{differ} n={n} e={epsilon:g}"
-                    if cell not in counts.runs:
-                        continue
-                    rates = [counts.shown(cell, question(name, epsilon, 0.05), ".2f") for name in names]
-                    few = counts.rate(cell, question("k-norm chosen", epsilon, 1))
-                    kind = "K-norm" if few else "Gaussian"
-                    shown = " | ".join(rates)
-                    lines.append(f"| {columns}, {differ} | {epsilon:g} | {n} | {shown} | {kind} |")
-        powers.append("\n".join(lines) + "\n")
-    levels = [
-        f"| data, columns, n | ε | level | {' | '.join(FINER)} |",
-        "|---|---|---|" + "---|" * len(FINER),
-    ]
-    for effect in ("none", "skewed"):
-        for columns, n in FEW_LEVELS:
-            cell = f"{effect} {columns} n={n}"
-            if cell not in counts.runs:
-                continue
-            for epsilon, level in ((e, a) for e in FEW_EPSILONS for a in LEVELS):
-                rates = [counts.shown(cell, question(name, epsilon, level), ".3f") for name in FINER]
-                data = {"none": "normal", "skewed": "log-normal"}[effect]
-                found = " | ".join(rates)
-                levels.append(f"| {data}, {columns}, {n} | {epsilon:g} | {level:g} | {found} |")
+        rows = {}
+        sizes = ((*c, e, n) for c in SHIFTED for e, numbers in FEW_SIZES[c].items() for n in numbers)
+        for columns, differ, epsilon, n in sizes:
+            cell = f"{effect} {columns}/{differ} n={n} e={epsilon:g}"
+            if cell in counts.runs:
+                few = counts.rate(cell, question("k-norm chosen", epsilon, 1))
+                rows[f"{columns}, {differ} | {epsilon:g} | {n}"] = {
+                    name: counts.shown(cell, question(name, epsilon, 0.05), ".2f")
+                    for name in (*FEW_METHODS, NAIVE)
+                } | {"noise chosen": "K-norm" if few else "Gaussian"}
+        powers.append(f"## {effect}\n\n" + table(rows, "columns, differ | ε | n"))
+    for (effect, data), (columns, n) in product((("none", "normal"), ("skewed", "log-normal")), FEW_LEVELS):
+        cell = f"{effect} {columns} n={n}"
+        for epsilon, level in product(FEW_EPSILONS, LEVELS) if cell in counts.runs else ():
+            levels[f"{data}, {columns}, {n} | {epsilon:g} | {level:g}"] = {
+                name: counts.shown(cell, question(name, epsilon, level), ".3f") for name in FINER
+            }
     return {
         "power runs": counts.runs_of("shift"),
         "level runs": counts.runs_of("none"),
         "powers": "\n".join(powers),
-        "levels": "\n".join(levels) + "\n",
+        "levels": table(levels, "data, columns, n | ε | level"),
     }
 
 

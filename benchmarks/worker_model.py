@@ -4,7 +4,7 @@
 
 Parts of a file and blocks of replicates are computed one after another by the very functions that workers
 call, each timed in CPU seconds; the simulation draws from these times, and hands out tasks as
-``tacit_protocol.workers.in_order`` does: one after another, at most AHEAD for each worker before the first
+``tacit_protocol.domain.in_order`` does: one after another, at most AHEAD for each worker before the first
 has come back, whose result is taken in first. docs/mathematics/scaling.md derives the formula.
 """
 
@@ -36,10 +36,9 @@ from benchmarks.harness import (
     named,
     table,
 )
-from tacit_protocol.domain import Domain, EncodedChunk, Reduction
+from tacit_protocol.domain import AHEAD, Domain, EncodedChunk, Reduction, ThreadWorkers, linear_algebra
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.workers import AHEAD, ThreadWorkers, linear_algebra
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import Reader, TableBounds, UnitHasher
 from tacit_services.agent.data.source import Columns

@@ -14,6 +14,8 @@ TacitError
 └── PlottingError                  a plot was asked for, and matplotlib is not installed
 """
 
+from typing import Literal
+
 from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.terminal import printable
 
@@ -50,7 +52,14 @@ class HopelessStudyError(StudyRefusedError):
 
 
 class TransportError(TacitError):
-    """No answer came: the service is down, or the address or the network is wrong."""
+    """No answer came: the service is down, or the address or the network is wrong.
+
+    ``hop`` says where on the way that showed: at a proxy, at certificates, or at the service itself.
+    """
+
+    def __init__(self, *args: object, hop: Literal["proxy", "certificate", "service"] = "service") -> None:
+        super().__init__(*args)
+        self.hop = hop
 
 
 class ResponseError(TacitError):

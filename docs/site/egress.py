@@ -192,6 +192,8 @@ def elsewhere() -> Iterator[str]:
     yield "- The **ledger** and the data sources are databases and files of the owner's."
     yield "- **Commands** of an owner send its key's enrolment to the tester, and `tacit curator upload` its rows to the"
     yield "  curator that it chose."
+    yield "- **Notices** go to the owner's own mailboxes and webhooks, if it sets any: the owner's name, a study's title or a data"
+    yield "  set's name, and a link ([what they tell](../how-to/get-notices.md#what-it-tells-to-whoever-reads-the-mailbox))."
     yield "- **Logs** are JSON lines on the process's own stderr; exceptions are logged without their message. Every"
     yield "  line that a service writes, and its fields beside `event`, `level`, `timestamp` and `request_id`:"
     yield from ("", "| event | fields | where |", "|---|---|---|")

@@ -3,12 +3,20 @@
 A procedure sees an owner's rows as an encoded table, chunk by chunk. Every row is treated by itself: how one
 is encoded depends on no other, nor on how rows are cut into chunks. The sensitivities of every procedure rest
 on that.
+
+Exact sums of tables, and permutation replicates, are computed by threads of this process, or by the workers
+that a table brings along. What leaves an owner is made after everything computed there has come back, in the
+owner's own process: workers see data, and never signing keys, budgets or noise, except what a release
+publishes of it.
 """
 
-# ruff: noqa: PLC0415 (NumPy waits for rows: studies are read and written without it)
-
-from collections.abc import Iterator, Mapping, Sequence
+import itertools
+import math
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -21,14 +29,18 @@ from typing import (
     runtime_checkable,
 )
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
+from threadpoolctl import ThreadpoolController
 
 from tacit_protocol.strict import Egress, StrictModel
-from tacit_protocol.workers import Workers, workers_of
 
-if TYPE_CHECKING:  # whoever reads or writes a study alone encodes nothing
+if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
+
+
+# ruff: noqa: PLC0415 (NumPy waits for rows: studies are read and written without it)
+
 
 LEVELS_MAX = 1000
 """Most levels of one categorical column: each is a coordinate of every owner's release."""
@@ -189,7 +201,7 @@ class PooledTable:
         return {owner: part.units for owner, part in self.parts.items()}
 
     @property
-    def workers(self) -> Workers:
+    def workers(self) -> "Workers":
         """What the first owner's table is computed by: all are in one place."""
         return workers_of(next(iter(self.parts.values())))
 
@@ -349,3 +361,135 @@ def encode(
     for index, categorical_column in enumerate(domain.categorical):
         categorical[:, index] = encode_categorical(categorical_column, columns[categorical_column.name])
     return EncodedChunk(numeric, categorical, unit, rows if unit is None else int(units or 0))
+
+
+def bounds_words(column: Column, form: str = "read") -> str:
+    """Write a column's bounds or levels: to be read, or as :func:`parse_bounds` takes them ("typed")."""
+    if isinstance(column, NumericColumn):
+        return f"{column.lower:g}{' to ' if form == 'read' else ':'}{column.upper:g}"
+    return ", ".join(column.levels)
+
+
+def parse_bounds(name: str, text: str) -> Column:
+    """Read ``0:120`` or ``0 to 120`` as bounds, and ``F, M`` as levels.
+
+    Raises:
+        ValueError: it is neither; the message says what to write.
+    """
+    try:
+        low, colon, high = text.replace(" to ", ":").partition(":")
+        if colon and _is_number(low) and _is_number(high):
+            return NumericColumn(name=name, lower=float(low), upper=float(high))
+        levels = tuple(level.strip() for level in text.split(",") if level.strip())
+        if len(levels) < 2:
+            raise ValueError("write two bounds, such as 0:120, or at least two levels, such as F, M")
+        return CategoricalColumn(name=name, levels=levels)
+    except ValidationError as error:
+        words = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
+        raise ValueError(words) from None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        return math.isfinite(float(text))
+    except ValueError:
+        return False
+
+
+SharedT = TypeVar("SharedT")
+ItemT = TypeVar("ItemT")
+ResultT = TypeVar("ResultT")
+
+AHEAD = 2
+"""Items under way or waiting, for each worker: no worker idles, and memory does not grow with the items."""
+
+
+class WorkersUnavailableError(Exception):
+    """Workers cannot be reached, or keep dying. Says nothing about the data; it may be tried again."""
+
+
+class Workers(Protocol):
+    """Applies a function to many items, possibly elsewhere, several at once."""
+
+    @property
+    def count(self) -> int:
+        """How many items are computed at once, at least 1."""
+
+    @property
+    def in_process(self) -> bool:
+        """Whether functions run in this process, and may share its objects."""
+
+    def map(
+        self, function: Callable[[SharedT, ItemT], ResultT], shared: SharedT, items: Iterable[ItemT]
+    ) -> Iterator[ResultT]:
+        """Yield ``function(shared, item)`` for every item, in the items' order.
+
+        Elsewhere than in this process the function is pure and, like ``shared``, every item and every result,
+        picklable: an item whose worker died is computed again. The function's own exception reaches the
+        caller and ends the map.
+
+        Raises:
+            WorkersUnavailableError: the items cannot be computed now.
+        """
+
+
+class ThreadWorkers:
+    """Threads of this process; one worker is the calling thread itself.
+
+    NumPy lets go of the interpreter where it computes. Linear algebra uses one thread meanwhile: the workers
+    are the threads, and its results may depend on its own.
+    """
+
+    in_process = True
+
+    def __init__(self, count: int) -> None:
+        if count < 1:
+            raise ValueError("there must be at least one worker")
+        self.count = count
+
+    def map(
+        self, function: Callable[[SharedT, ItemT], ResultT], shared: SharedT, items: Iterable[ItemT]
+    ) -> Iterator[ResultT]:
+        """Yield ``function(shared, item)`` for every item, in the items' order."""
+        with linear_algebra().limit(limits=1, user_api="blas"):
+            if self.count == 1:
+                for item in items:
+                    yield function(shared, item)
+                return
+            with ThreadPoolExecutor(self.count, thread_name_prefix="worker") as pool:
+                yield from in_order(
+                    (pool.submit(function, shared, item) for item in items), AHEAD * self.count
+                )
+
+
+ONE_WORKER = ThreadWorkers(1)
+"""The calling thread."""
+
+
+def workers_of(table: object) -> Workers:
+    """Return the workers that a table brings along; the calling thread for one that has none."""
+    found: Workers | None = getattr(table, "workers", None)
+    return ONE_WORKER if found is None else found
+
+
+def in_order(futures: Iterable[Future[ResultT]], ahead: int) -> Iterator[ResultT]:
+    """Yield the results of futures in their order; at most ``ahead`` are made before the first one is done.
+
+    Where one fails, or the caller stops, those not yet begun are cancelled.
+    """
+    upcoming = iter(futures)
+    under_way = deque(itertools.islice(upcoming, ahead))
+    try:
+        while under_way:
+            result = under_way.popleft().result()
+            under_way.extend(itertools.islice(upcoming, 1))
+            yield result
+    finally:
+        for future in under_way:
+            future.cancel()
+
+
+@cache
+def linear_algebra() -> ThreadpoolController:
+    """Return what limits its threads; looking for the libraries takes milliseconds."""
+    return ThreadpoolController()

@@ -8,20 +8,22 @@ import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 import schemathesis
+import served
 from agent_fakes import AttackedAgent
 from curated_world import make_curator
 from curator_world import URL as CURATOR_URL
 from curator_world import CuratorWorld
 from fastapi import FastAPI
-from fault_world import SeededNoise
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from long_runs import choose
+from made_studies import SeededNoise
 from own_time import OwnTime
 from schemathesis import GenerationMode
 from starlette.requests import Request
@@ -42,7 +44,7 @@ from tacit_services.shared.http_app import (
     json_bytes,
     json_response,
 )
-from tacit_services.shared.http_server import Places, Stopping, make_server
+from tacit_services.shared.http_server import Places
 
 CANARY = "Xc4nary7"
 
@@ -77,9 +79,7 @@ class Service:
         headers = dict(sent.pop("headers", None) or {})
         key = sent.pop("key", self.keys[0])
         headers["authorization"] = f"Bearer {issue_token(key, self._audience, self._now)}"
-        transport = httpx.ASGITransport(app=self.app)  # an exception that escaped the app fails the test
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return await client.request(method, url, headers=headers, **sent)
+        return await served.send(self.app, "http://localhost", method, url, headers=headers, **sent)
 
     def call(self, method: str, url: str, **sent: Any) -> httpx.Response:
         return asyncio.run(self.send(method, url, **sent))
@@ -289,24 +289,18 @@ def test_raw_bodies_get_problems_that_echo_nothing_and_log_nothing(
 def test_tokens_paths_queries_and_headers_are_not_echoed(
     services: dict[str, Service], name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    app = services[name].app
-
-    async def send(path: str, headers: dict[str, str]) -> httpx.Response:
-        transport = httpx.ASGITransport(app=app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-            return await client.get(path, headers=headers)
-
+    ask = partial(served.call, services[name].app, "http://localhost", "GET")
     for path in (f"/v1/{CANARY}", f"/v1/studies/{CANARY}", f"/v1/studies?state={CANARY}", f"/{CANARY}%00%ff"):
         for headers in (
             {},
             {"authorization": f"Bearer {CANARY}"},
             {"x-request-id": CANARY, "cookie": CANARY},
         ):
-            response = asyncio.run(send(path, headers))
+            response = ask(path, headers=headers)
             assert 400 <= response.status_code < 500
             require_decent(services[name], response, [CANARY])
     assert CANARY not in "".join(capsys.readouterr())
-    assert CANARY not in asyncio.run(send("/metrics", {})).text
+    assert CANARY not in ask("/metrics").text
 
 
 @pytest.mark.sweep(1)
@@ -350,7 +344,6 @@ def test_connections_are_kept_for_known_callers_alone(
     service.app = over_a_connection  # type: ignore[assignment]
     for key, kept in ((PrivateKey.generate(), False), (service.keys[0], True)):
         place = places.take(wire)
-        assert place is not None
         assert (service.call("GET", path, key=key).status_code == 200) == kept
         assert (place.key == key.public_hex) == kept
         place.leave()
@@ -359,7 +352,7 @@ def test_connections_are_kept_for_known_callers_alone(
 # Slow and idle connections, on a real socket.
 
 
-def served(
+def serving(
     timeout_s: float, body_timeout_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[tuple[tuple[str, int], threading.Thread]]:
     """Yield the address of a server, and the thread that it runs in."""
@@ -372,23 +365,14 @@ def served(
     async def echo(request: Request) -> Response:
         return json_response({"size": len(await json_bytes(request))})
 
-    server = make_server(app, "127.0.0.1", 0, Stopping())
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            thread.join(0.005)
-        yield server.servers[0].sockets[0].getsockname(), thread
-    finally:
-        server.should_exit = True
-        thread.join(PATIENCE_S)
-    assert not thread.is_alive()
+    with served.running(app) as (running, thread):
+        yield served.address_of(running), thread
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[tuple[str, int], threading.Thread]]:
     """A server with the time limits of this run."""
-    yield from served(SLOW_TIMEOUT_S, SLOW_TIMEOUT_S, monkeypatch)
+    yield from serving(SLOW_TIMEOUT_S, SLOW_TIMEOUT_S, monkeypatch)
 
 
 HEAD = b"PUT /echo HTTP/1.1\r\nhost: a\r\ncontent-type: application/json\r\n"
@@ -457,7 +441,7 @@ def test_the_limits_in_force_are_ten_seconds() -> None:
 
 
 def test_a_server_that_waits_for_ever_would_be_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    for address, _ in served(600.0, 600.0, monkeypatch):
+    for address, _ in serving(600.0, 600.0, monkeypatch):
         for start in (SLOW_HEADERS, SLOW_BODY):
             with socket.create_connection(address, timeout=PATIENCE_S) as connection:
                 connection.sendall(start)

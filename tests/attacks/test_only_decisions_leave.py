@@ -26,7 +26,7 @@ import pytest
 import structlog
 from curated_world import CURATOR, curated_study_of
 from curator_federation import OPERATOR, CuratorFederation, curator_federation, registration
-from fault_world import SeededNoise
+from made_studies import SeededNoise
 
 from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Release
@@ -209,7 +209,6 @@ def run_study(federation: CuratorFederation, case: str, parameters: dict[str, An
     )
     federation.turn()
     row = run_transaction(federation.curator.engine, lambda c: study_row(c, study), read_only=True)
-    assert row is not None
     if row.state is not State.SENT:
         return study
     transcript = federation.end(study)

@@ -5,12 +5,12 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from made_studies import made_study
 from neighbour_search import Codes, Effort, Features, Rows, Space, largest_change
 from release_audit import FixedTable, Neighbours
 
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
-from tacit_protocol.messages.study import Owner, Party, Study
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import embedding_release
 from tacit_protocol.procedures.curated_two_sample import plan as curated_two_sample
 from tacit_protocol.procedures.kernel_two_sample import release as kernel_two_sample
@@ -38,25 +38,17 @@ def study(
     level: float = 0.05,
 ) -> Study:
     """Return a study of ``owners``, each with the columns that it holds: all of them, or those named."""
-    key = [f"{i:064x}" for i in range(5)]
     held = {"owner": None} if owners is None else owners
-    return Study(
-        title="audit",
-        procedure=procedure,
-        parameters=dict(parameters),
-        domain=columns if isinstance(columns, Domain) else Domain(columns=tuple(columns)),
-        owners=tuple(
-            Owner(name=name, key=key[i], data_set="data", columns=own)
-            for i, (name, own) in enumerate(held.items())
-        ),
-        tester=Party(name="tester", key=key[2]),
-        analyst=Party(name="analyst", key=key[3]),
-        curator=Party(name="curator", key=key[4]) if curated else None,
-        budget=Budget.of(epsilon, delta),
+    return made_study(
+        procedure,
+        columns if isinstance(columns, Domain) else Domain(columns=tuple(columns)),
+        parameters,
+        owners=tuple(held),
+        held=tuple(held.values()),
+        curated=curated,
+        epsilon=epsilon,
+        delta=delta,
         level=level,
-        created_at=0,
-        deadline=1,
-        seed="00" * 16,
     )
 
 

@@ -1,6 +1,5 @@
 """A ledger that somebody edited is found out: in the database, through the agent, and by the commands."""
 
-import asyncio
 import json
 import threading
 import time
@@ -9,8 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import httpx
 import pytest
+import served
 import sqlalchemy as sa
 import structlog
 from agent_fakes import FAKES, World
@@ -299,17 +298,9 @@ class AppTransport:
 
     def send(self, request: HttpRequest) -> HttpResponse:
         token = issue_token(self._world.agent, "agent:north", int(time.time()))
-
-        async def call() -> httpx.Response:
-            transport = httpx.ASGITransport(app=self._app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-                headers = {"authorization": f"Bearer {token}"}
-                return await client.request(
-                    request.method, request.path, params=dict(request.query), headers=headers
-                )
-
+        sent = {"params": dict(request.query), "headers": {"authorization": f"Bearer {token}"}}
         with structlog.testing.capture_logs():  # standard output is the command's
-            answer = asyncio.run(call())
+            answer = served.call(self._app, "http://localhost", request.method, request.path, **sent)
         return HttpResponse(answer.status_code, dict(answer.headers), answer.content)
 
     def close(self) -> None:

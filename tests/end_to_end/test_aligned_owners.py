@@ -166,7 +166,6 @@ def test_two_owners_align_are_asked_and_change_their_data(owners: Owners) -> Non
     assert (north, south) == (0, 0)
     assert report["digest"] == other["digest"] == read_message(owners.make("north")).digest
     found = owners.verdict(report["digest"])
-    assert found.result is not None
     assert found.result.reject, "by the order of their rows these columns are independent"
     assert "aligned units" in found.result.method
     assert not any("order" in warning for warning in found.result.warnings)
@@ -189,7 +188,6 @@ def test_a_group_known_here_is_compared_in_what_is_known_there(owners: Owners) -
     """Answers go past the tester; a later study reads them again, of which north is asked nothing."""
     (_, report), _ = owners.align_both()
     first = owners.verdict(report["digest"], arms)
-    assert first.result is not None
     assert first.result.reject
     (effect,) = first.result.effects
     # In truth the mean is larger by about a half; the interval is half a tenth wide.
@@ -200,7 +198,6 @@ def test_a_group_known_here_is_compared_in_what_is_known_there(owners: Owners) -
     assert [owners.debits(owner) for owner in COLUMNS] == [1, 1]
 
     again = owners.verdict(report["digest"], lambda alignment: arms(alignment, first.digest, 2.0))
-    assert again.result is not None
     assert again.result.retention == first.result.retention
     assert [owners.debits(owner) for owner in COLUMNS] == [1, 2]
     require_nothing_known_elsewhere(owners)

@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pytest
-from browser import Visitor, running_browser, serving, visitor
+from browser import Visitor, running_browser, visitor
 from curator_federation import OPERATOR, CuratorFederation, curator_federation
 from fault_world import NOW, key_of
+from served import serving
 
 from tacit.client.sign_in import Door, make_sign_in_link
 from tacit_services.ledger.accounts import account_of

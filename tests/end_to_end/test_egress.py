@@ -101,7 +101,6 @@ def run_studies(federation: LocalFederation) -> None:
     south = next(site for site in federation.agents if site.name == "south")
     certificate = certify(load_key(south.folder / "agent.pem")).model_dump()
     split = [owners[0] | {"columns": ["x"]}, owners[1] | {"columns": ["y"], "sealing": certificate}]
-    assert federation.curator is not None
     held = {"owners": federation.curator.draft_owners(["east", "west"]), "curator": "curator"}
     both = [COLUMN, COLUMN | {"name": "y"}]
     peer = partial(dict, method="pnc", mode="peer", receiver="south")
@@ -181,7 +180,6 @@ def look_around(federation: LocalFederation) -> None:
             agent.ledger()
             assert agent.verify_ledger()["ok"]
     curator = federation.curator
-    assert curator is not None
     with curator.operator_client() as operator, curator.owner_client("east") as east:
         for client in (operator, east):
             client.data_sets()
@@ -195,7 +193,6 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Seen]]:
     folder = tmp_path_factory.mktemp("egress")
     write_rows(folder)
     federation = LocalFederation(folder / "federation", agents(folder), curated(folder))
-    assert federation.curator is not None
     with ExitStack() as stack:
         recordings: list[tuple[Service, Recording]] = [
             ("tester", behind_a_proxy(stack, federation.tester.configuration)),

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import Visitor, running_browser, serving, visitor
+from browser import Visitor, running_browser, visitor
 from played_releases import BOUNDS, patients, played
+from served import serving
 from study_parties import Parties
 from tester_federation import URL, Federation
 from window import Window

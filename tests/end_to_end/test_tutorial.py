@@ -87,7 +87,6 @@ class Reader:
             )
         )
         port = re.search(r"^port = (\d+)", (self.folder / arguments[-1]).read_text(), re.MULTILINE)
-        assert port is not None
         self.eventually(lambda: answers(f"http://127.0.0.1:{port.group(1)}/healthz"))
 
     def wait_for_study(self, arguments: list[str]) -> None:

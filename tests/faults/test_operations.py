@@ -16,8 +16,9 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+import served
 import sqlalchemy as sa
-from fastapi import FastAPI, Request
+from fastapi import Request
 from starlette.responses import Response
 
 from tacit.errors import TransportError
@@ -46,7 +47,6 @@ from tacit_services.shared.database import (
     run_transaction,
 )
 from tacit_services.shared.http_app import create_app, json_response
-from tacit_services.shared.http_server import Stopping, make_server
 from tacit_services.tester.jobs import Leases
 from tacit_services.tester.tables import JOBS
 
@@ -87,23 +87,8 @@ def fill(folder: Path) -> Path:
 def readiness(engine: sa.Engine) -> int:
     """The status that /readyz answers with, by the check that services use."""
     app = create_app(title="t", version="0", metrics_prefix="t", check_ready=lambda: check_database(engine))
-    with served(app) as address:
-        return int(httpx.get(f"http://{address[0]}:{address[1]}/readyz", trust_env=False).status_code)
-
-
-@contextmanager
-def served(app: FastAPI) -> Iterator[tuple[str, int]]:
-    server = make_server(app, "127.0.0.1", 0, Stopping())
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        thread.join(0.005)
-    try:
-        yield server.servers[0].sockets[0].getsockname()
-    finally:
-        server.should_exit = True
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
+    with served.serving(app) as url:
+        return int(httpx.get(f"{url}/readyz", trust_env=False).status_code)
 
 
 def test_a_service_whose_disk_is_full_is_not_ready_until_there_is_room(tmp_path: Path) -> None:
@@ -284,13 +269,13 @@ def test_a_caller_who_leaves_is_no_fault_of_the_service(caplog: pytest.LogCaptur
         await request.body()
         return json_response({})
 
-    with served(app) as address:
-        with socket.create_connection(address) as caller:
+    with served.serving(app) as url:
+        with socket.create_connection(("127.0.0.1", httpx.URL(url).port or 0)) as caller:
             caller.sendall(b"PUT /body HTTP/1.1\r\nhost: a\r\ncontent-length: 100\r\n\r\nhalf")
             assert waits.wait(PATIENCE_S)
         counted = ""
         for _ in range(10_000):  # until the service has seen it
-            counted = httpx.get(f"http://{address[0]}:{address[1]}/metrics", trust_env=False).text
+            counted = httpx.get(f"{url}/metrics", trust_env=False).text
             if "/body" in counted:
                 break
     assert re.findall(r'test_requests_total\{method="PUT",route="/body",status="(\d+)"\} (\d+)', counted) == [
@@ -319,12 +304,12 @@ def pages() -> Iterator[Callable[..., int]]:
     def things() -> Response:
         return json_response({})
 
-    with served(app) as address:
+    with served.running(app) as (server, _):
 
         def ask(host: str | None, path: str = "/") -> int:
             version = "1.1" if host is not None else "1.0"
             named = f"host: {host}\r\n" if host is not None else ""
-            with socket.create_connection(address) as caller:
+            with socket.create_connection(served.address_of(server)) as caller:
                 request = f"GET {path} HTTP/{version}\r\n{named}connection: close\r\n\r\n"
                 caller.sendall(request.encode("latin-1"))
                 caller.settimeout(PATIENCE_S)

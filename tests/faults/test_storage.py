@@ -16,7 +16,8 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 from debit_process import COST
-from fault_world import SeededNoise, key_of, make_agent, sealed, study_of
+from fault_world import key_of, make_agent, sealed, study_of
+from made_studies import SeededNoise
 from study_parties import MeanProcedure, Parties
 from tester_federation import Federation, problem
 

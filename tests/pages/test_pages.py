@@ -1,18 +1,20 @@
 """The pages of all services in memory: who gets in, what is refused, and that nothing sent comes back."""
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from agent_fakes import AttackedAgent
 from curator_federation import NOW as CURATOR_NOW
 from curator_federation import OPERATOR, CuratorFederation, curator_federation, key_of
 from curator_federation import URL as CURATOR_URL
-from study_parties import MeanProcedure, Parties
+from study_parties import Parties
 from tester_federation import URL as TESTER_URL
 from tester_federation import Federation
 from window import FORM, Window
@@ -50,14 +52,6 @@ def asked(tmp_path: Path) -> Iterator[Asked]:
     agent.agent.engine.dispose()
 
 
-@pytest.fixture
-def federation(tmp_path: Path, parties: Parties, mean_procedure: MeanProcedure) -> Iterator[Federation]:
-    found = Federation(tmp_path, f"sqlite:///{tmp_path / 'tester.sqlite3'}", parties)
-    found.enrol_everyone()
-    yield found
-    found.engine.dispose()
-
-
 def tester_window(federation: Federation, key: PrivateKey) -> Window:
     return Window(federation.app, TESTER_URL, lambda: issue_token(key, TESTER_URL, int(federation.now)))
 
@@ -75,6 +69,69 @@ def curator_window(curated: CuratorFederation, party: str) -> Window:
 
 
 PAGES = ("/", "/ledger", "/data-sets", "/policy")
+BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+def test_a_browser_gets_a_page_of_every_error_and_a_program_gets_json(asked: Asked) -> None:
+    window = asked.window.sign_in()
+    for method, path, status in (
+        ("GET", f"/no/{CANARY}", 404),
+        ("DELETE", "/policy", 405),
+        ("GET", f"/v1/studies/{asked.digest}", 401),
+        ("GET", f"/v1/studies?state={CANARY}", 401),
+    ):
+        page = window.send(method, path, headers=BROWSER)
+        require_decent(page)
+        assert (page.status_code, page.headers["cache-control"]) == (status, "no-store")
+        assert page.headers["content-security-policy"].startswith("default-src 'none'")
+        assert "Signed in as <bdi>" in page.text
+        assert "Back to the first page" in page.text
+        program = window.send(method, path)
+        assert program.headers["content-type"] == "application/problem+json"
+        assert program.status_code == status
+    encoded = {"content-encoding": "gzip", "origin": window.url}
+    require_decent(window.send("POST", "/sign-out", headers=BROWSER | encoded))
+    rebound = window.get("/", headers=BROWSER | {"host": "evil.example"})
+    require_decent(rebound)
+    assert (rebound.status_code, "Signed in as" in rebound.text) == (421, False)
+    assert "Signed in as" not in agent_window(asked.agent).get("/none", headers=BROWSER).text
+
+
+def test_a_fault_of_the_services_own_is_a_page_with_the_requests_id(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    window = asked.window.sign_in()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError(CANARY)
+
+    monkeypatch.setattr("tacit_services.agent.pages.inbox", fail)
+    page = window.get("/", headers=BROWSER)
+    assert (page.status_code, CANARY in page.text) == (500, False)
+    assert page.headers["x-request-id"] in page.text
+    assert CANARY not in "".join(capsys.readouterr())
+
+
+def test_every_page_says_the_product_and_who_is_signed_in(
+    asked: Asked, curated: CuratorFederation, federation: Federation, parties: Parties
+) -> None:
+    agent = asked.window.sign_in()
+    for window, who in (
+        (agent, "the owner&#39;s steward"),
+        (curator_window(curated, OPERATOR).sign_in(), "the operator"),
+        (curator_window(curated, "north").sign_in(), "north, owner"),
+        (tester_window(federation, parties.tester).sign_in(), "the operator"),
+        (tester_window(federation, parties.analyst).sign_in(), "analyst, analyst"),
+    ):
+        page = window.get("/").text
+        assert f"Signed in as <bdi>{who}</bdi>" in page
+        assert 'href="/">Tacit</a>' in page
+
+
+def test_cells_of_tables_carry_their_columns_headings_for_cards(asked: Asked) -> None:
+    page = asked.window.sign_in().get(f"/studies/{asked.digest}").text
+    assert '<th scope="row" data-label="Party"><bdi>' in page
+    assert '<td data-label="Role">tester</td>' in page
 
 
 def test_nothing_is_shown_to_a_browser_that_is_not_signed_in(asked: Asked) -> None:
@@ -286,6 +343,61 @@ def test_every_enrolled_party_sees_the_testers_studies_and_nobody_else(
     require_decent(window.get(f"/studies/{study}/transcript"))
     assert tester_window(federation, parties.analyst).get(f"/studies/{study}/transcript").status_code == 401
     assert CANARY not in "".join(capsys.readouterr())
+
+
+def titles(page: Any) -> list[str]:
+    assert page.status_code == 200
+    return [unescape(found) for found in re.findall('id="open-.*?<bdi>(.*?)</bdi>', page.text)]
+
+
+def test_studies_are_found_by_state_procedure_owner_and_words_without_a_script(
+    federation: Federation, parties: Parties
+) -> None:
+    names = ["a 100 % sure?", 'b" onfocus="alert(1)', "c_d", *(f"No {number}" for number in range(25))]
+    studies = {name: federation.create(title=name) for name in names}
+    federation.release_all(studies["c_d"])
+    while federation.work():
+        pass
+    window = tester_window(federation, parties.analyst).sign_in()
+    first = window.get("/")
+    assert titles(first) == names[:2:-1]
+    older = unescape(re.search('href="/([^"]*)">Older studies', first.text)[1])  # type: ignore[index]
+    assert titles(window.get(f"/{older}")) == names[2::-1]
+    assert "Newest studies" in window.get(f"/{older}").text
+    for query, expected in (
+        ("text=100+%25", ["a 100 % sure?"]),
+        ("text=%25", ["a 100 % sure?"]),
+        ("text=C_D", ["c_d"]),
+        ("text=_", ["c_d"]),
+        ("state=completed", ["c_d"]),
+        ("state=collecting&text=c_d", []),
+        ("state=&procedure=mean&owner=south&text=no+7", ["No 7"]),
+        ("owner=nobody", []),
+        ("procedure=homogeneity", []),
+    ):
+        page = window.get(f"/?{query}")
+        assert titles(page) == expected, query
+        assert ("No study is like that" in page.text) == (not expected)
+    found = window.get("/?text=" + quote('"><script>' + CANARY)).text
+    assert "<script>" not in found
+    assert "&#34;&gt;&lt;script&gt;" in found
+    kept = window.get("/?text=No+&state=collecting").text
+    assert 'value="No"' in kept
+    assert "<option selected>collecting</option>" in kept
+    assert "state=collecting&amp;text=No" in kept
+
+
+def test_a_list_of_studies_says_each_verdict_in_a_line(federation: Federation, parties: Parties) -> None:
+    study, other = federation.create(title="done"), federation.create(title="ended")
+    federation.release_all(study)
+    assert federation.decline(other, "north").status_code == 201
+    for owner in ("south", "west"):
+        assert federation.release(other, owner).status_code == 201
+    while federation.work():
+        pass
+    page = tester_window(federation, parties.analyst).sign_in().get("/").text
+    assert '<p class="said"><bdi>Numbers were released.</bdi></p>' in page
+    assert '<p class="said"><bdi>No release came from north.</bdi></p>' in page
 
 
 def test_the_tester_shows_who_has_sent_and_ends_its_stream_with_the_study(

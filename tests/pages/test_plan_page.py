@@ -4,9 +4,10 @@ import asyncio
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from html import unescape
 from pathlib import Path
+from typing import Any
 
 import pytest
 from study_parties import Parties
@@ -15,6 +16,8 @@ from window import Window
 
 from tacit.errors import InputError
 from tacit.planning import bounded
+from tacit.studies.draft import EnrolledKeys, StudyDraft, prepare
+from tacit_protocol.messages.study import Party
 from tacit_protocol.signing import issue_token
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import ProblemError
@@ -72,10 +75,10 @@ def test_a_real_plan_is_drawn_with_its_numbers(window: Window) -> None:
     page = main_of(response.text)
     assert response.status_code == 200, page
     drawn = [float(value) for value in re.findall('class="dot".*?data-value="(.*?)"', page)]
-    listed = [float(value) for value in re.findall('<td class="amount">([^ ]*?)</td>', page)]
+    listed = [float(value) for value in re.findall('<td class="amount"[^>]*>([^ ]*?)</td>', page)]
     assert listed == pytest.approx(drawn, rel=1e-2)
     assert "Standard error" not in page
-    assert len(re.findall(r'<td class="amount">[\d.e-]+ to [\d.e-]+</td>', page)) == len(drawn)
+    assert len(re.findall(r'<td class="amount"[^>]*>[\d.e-]+ to [\d.e-]+</td>', page)) == len(drawn)
     # The larger of two errors of Laplace noise of scale 2/epsilon is 3/epsilon on average.
     assert drawn == pytest.approx([3 / epsilon / 1000 for epsilon in bounded.EPSILONS], rel=0.4)
     assert "tacit plan curve noisy_counts --over epsilon --cells 2" in page
@@ -103,6 +106,54 @@ def test_a_plan_that_takes_too_long_is_killed() -> None:
     bounded_by = Planner(Stopping(), SLEEPS, limit_s=0.3)
     assert asyncio.run(bounded_by.plan("ann", {})) == {"refused": TOO_SLOW}
     assert time.monotonic() - begun < 300
+
+
+def test_a_plan_ends_with_the_browser_that_waits_for_it() -> None:
+    shared, told = Planner(Stopping(), SLEEPS), list[Callable[[], None] | None]()
+
+    async def leave() -> dict[str, Any]:
+        planning = asyncio.ensure_future(shared.plan("ann", {}, told.append))
+        while not told:
+            await asyncio.sleep(0)
+        assert told[0] is not None
+        told[0]()
+        return await planning
+
+    assert asyncio.run(leave()) == {"refused": TOO_SLOW}
+    assert told[1:] == [None]
+
+
+STUDY = StudyDraft.from_dict(
+    {
+        "title": "How many?",
+        "procedure": "noisy_counts",
+        "columns": [{"kind": "categorical", "name": "sex", "levels": ["F", "M"]}],
+        "owners": [{"name": "north", "data_set": "patients", "units": 30_000}],
+        "epsilon": 0.5,
+        "delta": 0.0,
+    }
+)
+
+
+def test_a_whole_study_is_planned_around_its_own_epsilon_with_its_own_units() -> None:
+    def planned(draft: StudyDraft) -> dict[str, Any]:
+        keys = EnrolledKeys({"north": "1" * 64}, {})
+        study = draft.study(keys, Party(name="t", key="2" * 64), Party(name="a", key="3" * 64), 0)
+        return bounded.plan({"study": prepare(study).payload.decode()}, lambda: False)
+
+    found = planned(STUDY)
+    assert [point["at"] for point in found["curve"]["points"]] == [0.125, 0.25, 0.5, 1.0, 2.0]
+    assert (found["fewer"], found["curve"]["n"]) == (bounded.UNITS_MAX, (bounded.UNITS_MAX,))
+    owners = (STUDY.owners[0].model_copy(update={"units": 700}),)
+    fewer = planned(STUDY.model_copy(update={"owners": owners}))
+    assert (fewer["fewer"], fewer["curve"]["n"]) == (None, (700,))
+    # An error of counts grows as epsilon and units shrink.
+    errors = [point["value"] for point in fewer["curve"]["points"]]
+    assert errors == sorted(errors, reverse=True)
+    assert errors[2] > found["curve"]["points"][2]["value"]
+    owners = (STUDY.owners[0].model_copy(update={"units": None}),)
+    with pytest.raises(InputError, match="does not say how many units north holds"):
+        planned(STUDY.model_copy(update={"owners": owners}))
 
 
 def test_one_plan_a_person_two_in_all_and_the_loop_goes_on() -> None:

@@ -24,13 +24,13 @@ def test_every_study_whose_cost_is_measured_is_one_that_owners_take(name: str) -
 
 
 MODULES = (
-    "answers",
     "categorical",
     "costs",
     "coverage",
     "database_errors",
     "database_queries",
     "database_release",
+    "dependence",
     "distance_correlation",
     "identity",
     "joint_independence",

@@ -29,8 +29,6 @@ ROOT = Path(__file__).resolve().parents[2]
 def load(name: str) -> ModuleType:
     """A script of docs/site."""
     spec = importlib.util.spec_from_file_location(f"site_{name}", ROOT / "docs" / "site" / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

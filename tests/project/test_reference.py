@@ -1,4 +1,4 @@
-"""The reference is complete and current: every address, option, variable, error and field has its place."""
+"""The reference is complete: every address, option, variable, error, field and table has its place."""
 
 import inspect
 import re
@@ -19,6 +19,7 @@ from tacit.studies.draft import DraftOwner, StudyDraft
 from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent.schema import State
+from tacit_services.tester.tables import METADATA
 
 ROOT = Path(__file__).resolve().parents[2]
 HEALTH = {"GET /healthz", "GET /readyz", "GET /metrics"}
@@ -121,7 +122,6 @@ def fields_read(reader: Any) -> set[str]:
 )
 def test_every_field_of_a_file_is_in_its_section(heading: str, fields: set[str]) -> None:
     section = re.search(rf"^## {heading}\n(.*?)(?=^## |\Z)", page("command"), re.MULTILINE | re.DOTALL)
-    assert section is not None
     assert len(fields) >= 4
     assert {f for f in fields if not re.search(rf"`(?:\[+)?{f}\b", section[1])} == set()
 
@@ -156,3 +156,12 @@ def test_a_procedure_has_a_page_of_its_name_with_every_parameter_in_a_table_or_h
     text = (ROOT / "docs" / "procedures" / f"{procedure}.md").read_text("utf-8")
     parameters: type[BaseModel] = PROCEDURES[procedure].Parameters
     assert {name for name in parameters.model_fields if f"`{name}`" not in text} == set()
+
+
+def test_every_table_has_its_line() -> None:
+    lines = set(
+        re.findall(
+            r"^\| `([a-z_]+)` \|", (ROOT / "docs" / "how-a-study-runs.md").read_text("utf-8"), re.MULTILINE
+        )
+    )
+    assert lines - {"alembic_tester"} == set(METADATA.tables)

@@ -20,8 +20,6 @@ FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
 def load_navigation() -> ModuleType:
     spec = importlib.util.spec_from_file_location("site_navigation", ROOT / "docs/site/navigation.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

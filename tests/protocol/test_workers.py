@@ -10,13 +10,12 @@ from made_studies import made_study
 from process_workers import ProcessWorkers
 from two_sample_cases import MemoryTable, domain_of
 
-from tacit_protocol.domain import PooledTable
+from tacit_protocol.domain import ONE_WORKER, ItemT, PooledTable, ResultT, SharedT, ThreadWorkers, Workers
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.joint_independence import statistic
 from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics
-from tacit_protocol.workers import ONE_WORKER, ItemT, ResultT, SharedT, ThreadWorkers, Workers
 
 SEED = np.random.SeedSequence(3)
 KERNEL = KernelMixture((ProductKernel("laplacian", 0.1), ProductKernel("laplacian", 0.4)), (0.5, 0.5))

@@ -5,14 +5,17 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import parse_qs, urlsplit
 
 import httpx
 import numpy as np
+import pytest
+import sqlalchemy as sa
 from pydantic import BaseModel
+from served import listening
 from study_parties import study_bytes
 
 from tacit_protocol.domain import Domain, NumericColumn, Table
@@ -28,9 +31,10 @@ from tacit_protocol.signing import ALIGNMENT_TYPE, STUDY_TYPE, PrivateKey, sign_
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.alignment import compare
+from tacit_services.agent.data.source import Source
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies
-from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import standing_of
@@ -177,18 +181,8 @@ class FakeTester:
 
             do_GET = do_PUT = _answer  # noqa: N815
 
-            def log_message(self, *_: Any) -> None:
-                return
-
-        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_address[1]}"
-        finally:
-            server.shutdown()
-            thread.join()
-            server.server_close()
+        with listening(Handler) as url:
+            yield url
 
 
 def _problem(slug: str) -> tuple[int, bytes]:
@@ -340,6 +334,29 @@ class AttackedAgent:
 
 
 MakeAgent = Callable[..., AttackedAgent]
+
+
+@contextmanager
+def recorded_agents(folders: Iterator[Path]) -> Iterator[MakeAgent]:
+    """Make agents, each in the next folder, whose accesses to data are recorded."""
+    engines = list[sa.Engine]()
+    with pytest.MonkeyPatch.context() as patch:
+
+        def build(**options: Any) -> AttackedAgent:
+            attacked = AttackedAgent(next(folders), **options)
+            engines.append(attacked.agent.engine)
+            original = DataSetSettings.open
+
+            def recorded(self: DataSetSettings) -> Source:
+                attacked.opened.append(self.name)
+                return original(self)
+
+            patch.setattr(DataSetSettings, "open", recorded)
+            return attacked
+
+        yield build
+    for engine in engines:
+        engine.dispose()
 
 
 # Two owners of different columns of the same people: the agent under test, and a peer that makes files.

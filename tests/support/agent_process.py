@@ -62,8 +62,8 @@ def approve_first() -> None:
     """Plant: an approval is acknowledged at once, and stored later."""
     genuine = Agent.approve
 
-    def approve(self: Agent, digest: str) -> None:
-        later = threading.Timer(LATER_S, genuine, (self, digest))
+    def approve(self: Agent, digest: str, by: Any = None) -> None:
+        later = threading.Timer(LATER_S, genuine, (self, digest, by))
         later.daemon = True
         later.start()
 

@@ -4,20 +4,18 @@ import itertools
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from fastapi import FastAPI
+import served
 
 from tacit.client.sign_in import Door, make_sign_in_link
-from tacit_services.shared.http_server import Stopping, make_server
 
 ROOT = Path(__file__).resolve().parents[2]
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
@@ -40,6 +38,10 @@ AXE_RUN = """async (rules) => {
     const only = rules.length ? {runOnly: {type: 'rule', values: rules}} : {};
     return (await axe.run({resultTypes: ['violations'], ...only})).violations;
 }"""
+
+CUT_OFF = """() => [...document.querySelectorAll('.scroll, pre, dd, tbody td, tbody th')]
+    .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.outerHTML.slice(0, 300))"""
+"""What of a page one would have to scroll to the side for."""
 
 DESKTOP, PHONE = {"width": 1100, "height": 900}, {"width": 390, "height": 800}
 
@@ -76,9 +78,9 @@ class Visitor:
     page: Any
     complaints: list[str]
 
-    def sign_in(self, door: Door) -> None:
+    def sign_in(self, door: Door, user: str | None = None) -> None:
         """Ask for a link as the command does, open it and press the button."""
-        self.use_link(make_sign_in_link(door).url)
+        self.use_link(make_sign_in_link(door, user).url)
 
     def use_link(self, url: str) -> None:
         """Open a link that a command printed, and press the button."""
@@ -114,12 +116,22 @@ class Visitor:
             assert self.serious_faults(*rules) == [], (scheme, size, self.page.url)
             width = self.page.evaluate("document.documentElement.scrollWidth")
             assert width <= size["width"], (size, self.page.url)
+            if size == PHONE:
+                assert self.page.evaluate(CUT_OFF) == [], self.page.url
 
     def picture(self, name: str) -> None:
         """Take a picture for the docs, where TACIT_PICTURES=1 asks for it."""
         if os.environ.get("TACIT_PICTURES") == "1":
             IMAGES.mkdir(exist_ok=True)
             self.page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
+
+    def phone_picture(self, name: str) -> None:
+        """Take a picture on a phone, in the dark, likewise."""
+        self.page.set_viewport_size(PHONE)
+        self.page.emulate_media(color_scheme="dark")
+        self.picture(name)
+        self.page.emulate_media(color_scheme="light")
+        self.page.set_viewport_size(DESKTOP)
 
 
 @contextmanager
@@ -147,20 +159,7 @@ def visitor(browser: Any) -> Iterator[Visitor]:
         context.close()
 
 
-@contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
-    """Serve an app of this process on a loopback port; yields its URL."""
-    server = make_server(app, "127.0.0.1", 0, Stopping())
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
-        while not server.started:
-            thread.join(0.005)
-        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
-    finally:
-        server.should_exit = True
-        thread.join(STOP_S_MAX)
-        assert not thread.is_alive(), "the app does not stop"
+serving = served.serving
 
 
 @contextmanager
@@ -174,15 +173,5 @@ def hostile_site(html: str) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(html.encode())
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with served.listening(Handler) as url:
+        yield url

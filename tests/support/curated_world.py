@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import numpy as np
 import sqlalchemy as sa
 from agent_fakes import FakeSum
-from fault_world import CAP, NOW, PooledVerdict, SeededNoise, check_account, key_of, study_of
+from fault_world import CAP, NOW, PooledVerdict, check_account, key_of, study_of
+from made_studies import SeededNoise
 from pydantic import BaseModel
 from simulation import Simulation
 
@@ -27,6 +28,7 @@ from tacit_services.curator.store import RowStore, StorageKeys
 from tacit_services.curator.tables import OWNERS
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.database import run_transaction
+from tacit_services.shared.people import Person
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.tables import PARTIES
 
@@ -219,9 +221,9 @@ class CuratedSimulation(Simulation):
         curator = self.agents[CURATOR]
         with suppress(AlreadyDecidedError):
             if approve:
-                curator.approve(name, BY_HAND)
+                curator.approve(name, BY_HAND, Person(""))
             else:
-                curator.decline(name, BY_HAND, None)
+                curator.decline(name, BY_HAND, None, Person(""))
 
     def delete_data_set(self, owner: str) -> None:
         with suppress(ProblemError):  # it was deleted before

@@ -1,6 +1,5 @@
 """A curator as its settings make it and a tester, both in memory, with the owners' requests."""
 
-import asyncio
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -10,9 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
+import served
 from curated_world import CURATOR, PROCEDURES, curated_study_of, enrol_at_tester
-from fault_world import NOW, SeededNoise, key_of, make_tester, sealed
+from fault_world import NOW, key_of, make_tester, sealed
 from fault_world import URL as TESTER_URL
+from made_studies import SeededNoise
 from simulation import Network
 
 from tacit_protocol.messages.study import Study
@@ -91,13 +92,7 @@ class CuratorFederation:
         """Send a request to the curator."""
         headers = {"authorization": f"Bearer {issue_token(key_of(party), self.url, NOW)}"}
         headers |= options.pop("headers", {})
-
-        async def send() -> httpx.Response:
-            transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url=self.url) as client:
-                return await client.request(method, path, headers=headers, **options)
-
-        return asyncio.run(send())
+        return served.call(self.app, self.url, method, path, raises=False, headers=headers, **options)
 
     def call_tester(self, method: str, path: str, party: str, content: bytes = b"") -> httpx.Response:
         """Send a request to the tester."""
@@ -140,7 +135,6 @@ class CuratorFederation:
 
     def end(self, study: str) -> bytes:
         """Let the tester compute and the curator read the verdict; returns the transcript."""
-        assert self.network.app is not None
         self.network.app.state.worker.run_once()
         self.curator.fetch_verdicts()
         transcript = run_transaction(self.tester_engine, lambda c: transcript_of(c, study), read_only=True)

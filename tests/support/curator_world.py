@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import served
 from fastapi import FastAPI
 from sqlalchemy.engine import Engine
 
@@ -103,9 +104,7 @@ class CuratorWorld:
             headers = {"content-type": "application/json"} | headers
         if key is not None:
             headers["authorization"] = f"Bearer {issue_token(key, URL, int(self.now))}"
-        transport = httpx.ASGITransport(app=self.app)
-        async with httpx.AsyncClient(transport=transport, base_url=URL) as client:
-            return await client.request(method, path, headers=headers, **options)
+        return await served.send(self.app, URL, method, path, headers=headers, **options)
 
     def call(self, method: str, path: str, key: PrivateKey | None, **options: Any) -> httpx.Response:
         return asyncio.run(self.send(method, path, key, **options))

@@ -31,8 +31,6 @@ MAIN = "import sys, dask.config; dask.config.refresh(paths=[sys.argv.pop(1)]); m
 def write_certificates(folder: Path) -> Certificates:
     """Write an authority, and certificates of scheduler, worker and client; return the client's."""
     spec = importlib.util.spec_from_file_location("certificates", DEPLOY / "certificates.py")
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     folder.mkdir(parents=True)

@@ -151,7 +151,10 @@ _STORED = _public("study", "tacit_services.tester.routes:Tester.stored", "the di
 _LINK = Exchange(
     "the caller, for its own browser",
     _public("path expires_at", "tacit_services.shared.pages.sessions:Sessions.make_link", "a random link"),
+    _own("user", "tacit_services.shared.people:People", "which of the caller's people it is for"),
 )
+_PEOPLE = "tacit_services.shared.people:People"
+_PEOPLE_WHY = "the caller's own people, to the caller alone"
 _HEALTH: dict[str, Exchange] = {
     "GET /healthz": Exchange(
         "anyone", _public("status", "tacit_services.shared.http_app:create_app", "constant")
@@ -169,12 +172,25 @@ _HEALTH: dict[str, Exchange] = {
         "anyone", note="the interface's own description: a constant of the code"
     ),
     "POST /v1/sign-in-links": _LINK,
+    "GET /v1/users": Exchange("the caller", _own("items[].** next", _PEOPLE, _PEOPLE_WHY)),
+    "PUT /v1/users/{name}": Exchange(
+        "the caller",
+        _own("name role email", _PEOPLE, _PEOPLE_WHY),
+        _own("role email", _PEOPLE, _PEOPLE_WHY),
+    ),
+    "DELETE /v1/users/{name}": Exchange("the caller", _own("name", _PEOPLE, _PEOPLE_WHY)),
+    "GET /v1/record": Exchange("the caller", _own("entries[].** fault next", _PEOPLE, _PEOPLE_WHY)),
     "GET /sign-in": Exchange("anyone", note="a page with one button"),
     "POST /sign-in": Exchange("who has the link", note="a redirection and the session's cookie"),
+    "GET /sign-in/openid": Exchange("anyone", note="a redirection to the provider, and a random cookie"),
+    "GET /sign-in/openid/answer": Exchange(
+        "who comes back from the provider", note="a page that says who is signed in, and the session's cookie"
+    ),
     "POST /sign-out": Exchange("who is signed in", note="a page that says so"),
     "GET /static/{version}/{name}": Exchange("anyone", note="style and script: constants of the code"),
 }
 
+_CARRIER = "the sender, or the analyst who carries"
 _EVERYONE = "every enrolled party"
 
 _CATALOGUE = "tacit_services.tester.catalogue:entries"
@@ -229,11 +245,11 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
             "items[].digest items[].deadline", "tacit_services.tester.inboxes:Inboxes", "studies that name it"
         ),
     ),
-    "PUT /v1/studies/{digest}/releases/{owner}": Exchange("the sender", _STORED, {**ENVELOPE, **PACKAGE}),
+    "PUT /v1/studies/{digest}/releases/{owner}": Exchange(_CARRIER, _STORED, {**ENVELOPE, **PACKAGE}),
     "GET /v1/studies/{digest}/sealed/{owner}": Exchange(
         "the receiver that the study names alone", {**ENVELOPE, **PACKAGE}
     ),
-    "PUT /v1/studies/{digest}/declines/{owner}": Exchange("the sender", _STORED, ENVELOPE),
+    "PUT /v1/studies/{digest}/declines/{owner}": Exchange(_CARRIER, _STORED, ENVELOPE),
     "PUT /v1/studies/{digest}/acceptances/{owner}": Exchange("the receiver", _STORED, ENVELOPE),
     "GET /v1/studies/{digest}/acceptances/{owner}": Exchange(
         "the sender that the study names alone", ENVELOPE
@@ -257,6 +273,16 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
     "GET /studies/{digest}/events": Exchange(_EVERYONE, note="the same study's progress, as it changes"),
     "GET /studies/{digest}/transcript": Exchange(_EVERYONE, TRANSCRIPT, note="as a download"),
     "GET /studies/{digest}/report": Exchange(_EVERYONE, note="the verdict as one page: post-processed"),
+    "GET /key": Exchange(
+        "anyone, without a token",
+        note="a page that makes a key in the browser: the audience, and nobody's name",
+    ),
+    "GET /new": Exchange(
+        _EVERYONE, note="a form: who may be asked, what owners publish, or an earlier study"
+    ),
+    "POST /new": Exchange(
+        _EVERYONE, note="the form's next step; to an analyst a study's bytes, which nothing stores"
+    ),
     "GET /plan": Exchange(_EVERYONE, note="a form"),
     "POST /plan": Exchange(_EVERYONE, note="a plan, simulated from what the form says: no data is in reach"),
 }
@@ -290,6 +316,9 @@ AGENT: Mapping[str, Exchange] = _HEALTH | {
         ("GET", "/ledger", _OWN_PAGES),
         ("GET", "/data-sets", _OWN_PAGES),
         ("GET", "/policy", _OWN_PAGES),
+        ("GET", "/policy/edit", "the policy's file"),
+        ("POST", "/policy/preview", "what a changed policy would do to the studies that wait"),
+        ("POST", "/policy", "the page again"),
         ("POST", "/studies/{digest}/approval", "the page again"),
         ("POST", "/studies/{digest}/decline", "the page again"),
     )

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-import numpy as np
-import numpy.typing as npt
 import sqlalchemy as sa
 from agent_fakes import FakeSum
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -45,22 +43,6 @@ CAP = Budget.of("2", "1e-5")
 def key_of(name: str) -> PrivateKey:
     """Return a party's key: the same in every run."""
     return PrivateKey(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest()))
-
-
-class SeededNoise:
-    """Noise with a seed, and a count of its draws. For tests alone."""
-
-    def __init__(self, seed: int) -> None:
-        self._rng = np.random.default_rng(seed)
-        self.draws = 0
-
-    def laplace(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
-        self.draws += 1
-        return values + np.rint(self._rng.laplace(scale=scale, size=values.shape)).astype(np.int64)
-
-    def gaussian(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
-        self.draws += 1
-        return values + np.rint(self._rng.normal(scale=scale, size=values.shape)).astype(np.int64)
 
 
 class PooledVerdict(StrictModel):

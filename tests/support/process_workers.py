@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
-from tacit_protocol.workers import AHEAD, in_order
+from tacit_protocol.domain import AHEAD, in_order
 
 SharedT = TypeVar("SharedT")
 ItemT = TypeVar("ItemT")
@@ -13,7 +13,7 @@ ResultT = TypeVar("ResultT")
 
 
 class ProcessWorkers:
-    """Implements :class:`tacit_protocol.workers.Workers`; use as a context."""
+    """Implements :class:`tacit_protocol.domain.Workers`; use as a context."""
 
     in_process = False
 

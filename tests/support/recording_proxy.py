@@ -5,7 +5,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from served import listening
 
 FORWARD_TIMEOUT_S = 120.0
 
@@ -87,20 +89,9 @@ def recording_proxy(port: int, upstream: int) -> Iterator[Recording]:
 
         do_GET = do_PUT = do_POST = do_DELETE = carry  # noqa: N815 (the base class's names)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
         def handle(self) -> None:
             with suppress(OSError):  # the client has gone
                 super().handle()
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
-    serving = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    serving.start()
-    try:
+    with listening(Handler, port):
         yield recording
-    finally:
-        server.shutdown()
-        server.server_close()
-        serving.join()

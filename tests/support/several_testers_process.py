@@ -32,9 +32,10 @@ from typing import Any
 
 import psycopg
 import sqlalchemy as sa
-from fault_world import PROCEDURE, PooledSum, SeededNoise, enrol, key_of, sealed, study_of
+from fault_world import PROCEDURE, PooledSum, enrol, key_of, sealed, study_of
 from kill_sweep_process import IMPORTED_LATE, answer_cases
 from long_runs import choose
+from made_studies import SeededNoise
 from pydantic import BaseModel
 
 from tacit.setup.processes import free_ports

@@ -26,7 +26,6 @@ from fastapi import FastAPI
 from fault_world import (
     NOW,
     URL,
-    SeededNoise,
     check_account,
     enrol,
     key_of,
@@ -35,6 +34,7 @@ from fault_world import (
     sealed,
     study_of,
 )
+from made_studies import SeededNoise
 
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import CancellationMessage, Study
@@ -251,7 +251,6 @@ class Simulation:
                 agent.decline(name, None)
 
     def work_at_tester(self) -> None:
-        assert self.network.app is not None
         self.network.app.state.worker.run_once()
 
     def deliver_late(self, index: int) -> None:

@@ -33,8 +33,6 @@ class Sweep:
             )
 
     def run(self, *plan: str, planted: str | None = None) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"plan": plan, "planted": planted}) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()

@@ -1,13 +1,16 @@
 """A tester in memory with the parties around it, and a clock that a test turns by hand."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
+import served
 from fastapi import FastAPI
 from sqlalchemy.engine import Engine
-from study_parties import Parties
+from study_parties import MeanProcedure, Parties
 
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import VerdictMessage
@@ -51,9 +54,7 @@ class Federation:
         headers = {"content-type": "application/json"} | options.pop("headers", {})
         if key is not None:
             headers["authorization"] = f"Bearer {issue_token(key, URL, int(self.now))}"
-        transport = httpx.ASGITransport(app=app or self.app)
-        async with httpx.AsyncClient(transport=transport, base_url=URL) as client:
-            return await client.request(method, path, headers=headers, **options)
+        return await served.send(app or self.app, URL, method, path, headers=headers, **options)
 
     def call(self, method: str, path: str, key: PrivateKey | None, **options: Any) -> httpx.Response:
         return asyncio.run(self.send(method, path, key, **options))
@@ -112,3 +113,26 @@ def problem(response: httpx.Response) -> str:
     """Return the slug of a problem response."""
     assert response.headers["content-type"] == "application/problem+json", response.text
     return str(response.json()["type"]).removeprefix("urn:tacit:problem:")
+
+
+def enrolled(folder: Path, database_url: str, parties: Parties) -> Iterator[Federation]:
+    """Yield a tester, an analyst and three owners, all enrolled."""
+    found = Federation(folder, database_url, parties)
+    found.enrol_everyone()
+    yield found
+    for engine in found.engines:
+        engine.dispose()
+
+
+@pytest.fixture
+def federation(
+    tmp_path: Path, database_url: str, parties: Parties, mean_procedure: MeanProcedure
+) -> Iterator[Federation]:
+    """A tester, an analyst and three owners, all enrolled, on each database."""
+    yield from enrolled(tmp_path, database_url, parties)
+
+
+@pytest.fixture
+def lone_federation(tmp_path: Path, parties: Parties, mean_procedure: MeanProcedure) -> Iterator[Federation]:
+    """The same on SQLite, where the database makes no difference."""
+    yield from enrolled(tmp_path, f"sqlite:///{tmp_path / 'tester.sqlite3'}", parties)

@@ -1,11 +1,11 @@
 """A browser's part without a browser: cookies, origin and form tokens, for tests of pages in memory."""
 
-import asyncio
 import re
 from collections.abc import Callable
 from typing import Any
 
 import httpx
+import served
 from fastapi import FastAPI
 
 FORM = "application/x-www-form-urlencoded"
@@ -22,15 +22,10 @@ class Window:
         kept = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
         sent["headers"] = ({"cookie": kept} if kept else {}) | dict(sent.get("headers") or {})
 
-        async def call() -> httpx.Response:
-            transport = httpx.ASGITransport(app=self.app)  # an exception that escaped the app fails the test
-            async with httpx.AsyncClient(transport=transport, base_url=self.url) as client:
-                response = await client.request(method, path, **sent)
-                if "set-cookie" in response.headers:
-                    self.cookies = dict(client.cookies)  # none where the cookie was deleted
-                return response
-
-        return asyncio.run(call())
+        response = served.call(self.app, self.url, method, path, **sent)
+        if "set-cookie" in response.headers:
+            self.cookies = dict(response.cookies)  # none where the cookie was deleted
+        return response
 
     def get(self, path: str, **sent: Any) -> httpx.Response:
         return self.send("GET", path, **sent)
@@ -39,20 +34,23 @@ class Window:
         headers = {"origin": self.url, "content-type": FORM} | sent.pop("headers", {})
         return self.send("POST", path, data=fields or {}, headers=headers, **sent)
 
-    def link(self) -> str:
-        """Ask for a link as the command does; returns its path."""
+    def ask(self, method: str, path: str, body: Any = None) -> httpx.Response:
+        """Ask the interface with the party's own key."""
         headers = {"authorization": f"Bearer {self._token()}"}
-        answer = self.send("POST", "/v1/sign-in-links", json={}, headers=headers)
+        return self.send(method, path, headers=headers, **({} if body is None else {"json": body}))
+
+    def link(self, user: str | None = None) -> str:
+        """Ask for a link as the command does; returns its path."""
+        answer = self.ask("POST", "/v1/sign-in-links", {} if user is None else {"user": user})
         assert answer.status_code == 201, answer.text
         return str(answer.json()["path"])
 
-    def sign_in(self) -> "Window":
-        response = self.post(self.link())
+    def sign_in(self, user: str | None = None) -> "Window":
+        response = self.post(self.link(user))
         assert (response.status_code, response.headers["location"]) == (303, "/")
         return self
 
     def token(self) -> str:
         """Read the form token off the first page."""
         found = re.search('name="form_token" value="([0-9a-f]{64})"', self.get("/").text)
-        assert found is not None
         return found[1]

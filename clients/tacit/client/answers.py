@@ -63,6 +63,32 @@ class RevokedInvitations(ServiceAnswer):
     revoked: int
 
 
+class User(ServiceAnswer):
+    """One of a party's people. Times are Unix seconds."""
+
+    name: str
+    role: str
+    email: str | None = None
+    added_at: int
+    removed_at: int | None = None
+
+
+class Change(ServiceAnswer):
+    """What one of a party's people changed, as the service recorded it."""
+
+    at: int
+    person: str
+    action: str
+    detail: dict[str, Any]
+
+
+class ChangeRecord(ServiceAnswer):
+    """All that a party's people changed, oldest first; ``fault`` says what is wrong with the chain."""
+
+    entries: tuple[Change, ...] = Field(strict=False)
+    fault: str | None = None
+
+
 class EnrolledOwner(ServiceAnswer):
     """An owner that a curator knows."""
 

@@ -11,20 +11,18 @@ from typing import Any, Self
 from tacit.client.answers import (
     EnrolledOwner,
     HeldDataSet,
-    Identity,
     Invitation,
-    InvitationRecord,
-    RevokedInvitations,
     parse,
     parse_item,
 )
 from tacit.client.data_set import DataSetDescription, OnBytes, upload_of
 from tacit.client.http import HttpRequest, segment
 from tacit.client.operation import AsyncDriver, Driver, Operation, ask, ask_object, call, object_of, pages
-from tacit.client.tester import resolve_key, token_source
-from tacit.client.transport import AsyncHttpTransport, AsyncTransport, HttpTransport, Transport, tls_of
+from tacit.client.tester import ServiceCalls, resolve_key, study_path, token_source
+from tacit.client.transport import AsyncHttpTransport, AsyncTransport, HttpTransport, Transport, way
 from tacit.errors import InputError, ResponseError, VerificationFailedError
 from tacit.setup.configuration import read_own_curator, read_owner
+from tacit_protocol.addresses import Proxy
 from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.signing import PrivateKey
 
@@ -32,7 +30,7 @@ UPLOAD_TIMEOUT_S = 600.0
 """How long a curator may be silent about an upload: it checks and encrypts all rows before it answers."""
 
 
-class CuratorCalls:
+class CuratorCalls(ServiceCalls):
     """What an owner, or the operator, does with a curator: shared by both clients."""
 
     _key: PrivateKey
@@ -42,26 +40,10 @@ class CuratorCalls:
     """The curator's key where it is pinned."""
 
     @call
-    def identity(self) -> Operation[Identity]:
-        """Ask the curator who it is."""
-        return parse(Identity, (yield from ask(HttpRequest("GET", "/v1/identity", signed=False))))
-
-    @call
     def invite(self, name: str) -> Operation[Invitation]:
         """Make a one-time invitation for an owner; only the curator's own key may."""
         body = encode_json({"name": name})
         return parse(Invitation, (yield from ask(HttpRequest("POST", "/v1/invitations", body=body))))
-
-    @call
-    def invitations(self) -> Operation[list[InvitationRecord]]:
-        """List all invitations ever made, and what became of each; only the curator's own key may."""
-        return (yield from pages("/v1/invitations", {}, partial(parse_item, InvitationRecord)))
-
-    @call
-    def revoke_invitations(self, name: str) -> Operation[RevokedInvitations]:
-        """Revoke the invitations of a name that could still be used; only the curator's own key may."""
-        answer = yield from ask(HttpRequest("DELETE", "/v1/invitations/" + segment(name)))
-        return parse(RevokedInvitations, answer)
 
     @call
     def revoke(self, name: str) -> Operation[EnrolledOwner]:
@@ -143,12 +125,12 @@ class CuratorCalls:
     @call
     def study(self, digest: str) -> Operation[dict[str, Any]]:
         """Read one study: in plain words, what it costs, what remains, who has approved."""
-        return (yield from ask_object(HttpRequest("GET", _study_path(digest))))
+        return (yield from ask_object(HttpRequest("GET", study_path(digest))))
 
     @call
     def approve(self, digest: str) -> Operation[dict[str, Any]]:
         """Approve a study for this owner's data sets; it runs once every owner has."""
-        return (yield from ask_object(HttpRequest("POST", _study_path(digest) + "/approval", body=b"{}")))
+        return (yield from ask_object(HttpRequest("POST", study_path(digest) + "/approval", body=b"{}")))
 
     @call
     def decline(self, digest: str, reason: str | None = None) -> Operation[dict[str, Any]]:
@@ -157,7 +139,7 @@ class CuratorCalls:
         ``reason`` is a note for the curator's records and is never sent to the tester.
         """
         body = encode_json({} if reason is None else {"reason": reason})
-        return (yield from ask_object(HttpRequest("POST", _study_path(digest) + "/decline", body=body)))
+        return (yield from ask_object(HttpRequest("POST", study_path(digest) + "/decline", body=body)))
 
     @call
     def ledger(self, data_set: str | None = None) -> Operation[list[dict[str, Any]]]:
@@ -190,7 +172,7 @@ class CuratorCalls:
         """Find out before anything is handed over that another service answers than the pinned one."""
         if self._curator_key is None:
             return
-        if (yield from CuratorCalls.identity.operation(self)).key != self._curator_key:
+        if (yield from ServiceCalls.identity.operation(self)).key != self._curator_key:
             raise VerificationFailedError("the curator has another key than the one that you pinned: ask it")
 
 
@@ -205,6 +187,8 @@ class CuratorClient(CuratorCalls, Driver):
         curator_key: the curator's public key (64 hexadecimal digits), learned by a channel that you trust. It
             is compared before anything is handed over; TLS is what keeps others from listening.
         tls: a TLS context, for a private certificate authority or mutual TLS.
+        proxy: a proxy that opens tunnels, such as ``http://proxy.example:3128``; ``environment`` for what
+            HTTPS_PROXY and NO_PROXY say; a :class:`~tacit_protocol.addresses.Proxy` has credentials too.
         insecure_plain_http: let everything travel in the clear to a URL that is not this machine's own. For
             tests without real data alone: without it such a URL is an :class:`~tacit.errors.InputError`.
         transport: replaces the network, for tests.
@@ -223,6 +207,7 @@ class CuratorClient(CuratorCalls, Driver):
         audience: str | None = None,
         curator_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        proxy: Proxy | str | None = None,
         insecure_plain_http: bool = False,
         transport: Transport | None = None,
         clock: Callable[[], float] = time.time,
@@ -231,7 +216,7 @@ class CuratorClient(CuratorCalls, Driver):
         self._key, self._owner, self._curator_key = _own_key(key), owner, curator_key
         tokens = token_source(self._key, audience or url.rstrip("/"), clock)
         chosen = transport or HttpTransport(
-            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+            url, tokens, tls=tls, proxy=proxy, insecure_plain_http=insecure_plain_http, sleep=sleep
         )
         super().__init__(chosen, sleep)
 
@@ -250,7 +235,7 @@ class CuratorClient(CuratorCalls, Driver):
             owner=owner.name,
             audience=curator.audience,
             curator_key=curator.key,
-            tls=tls_of(ca_file or owner.ca_file),
+            **way(owner.route.trusting(ca_file), curator.url),
             insecure_plain_http=owner.insecure_plain_http,
         )
 
@@ -267,7 +252,7 @@ class CuratorClient(CuratorCalls, Driver):
             own.key,
             audience=own.audience,
             curator_key=own.key.public_hex,
-            tls=tls_of(ca_file or own.ca_file),
+            **way(own.route.trusting(ca_file), own.url),
             insecure_plain_http=own.insecure_plain_http,
         )
 
@@ -288,6 +273,7 @@ class AsyncCuratorClient(CuratorCalls, AsyncDriver):
         audience: str | None = None,
         curator_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        proxy: Proxy | str | None = None,
         insecure_plain_http: bool = False,
         transport: AsyncTransport | None = None,
         clock: Callable[[], float] = time.time,
@@ -296,7 +282,7 @@ class AsyncCuratorClient(CuratorCalls, AsyncDriver):
         self._key, self._owner, self._curator_key = _own_key(key), owner, curator_key
         tokens = token_source(self._key, audience or url.rstrip("/"), clock)
         chosen = transport or AsyncHttpTransport(
-            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+            url, tokens, tls=tls, proxy=proxy, insecure_plain_http=insecure_plain_http, sleep=sleep
         )
         super().__init__(chosen, sleep)
 
@@ -310,7 +296,3 @@ def _own_key(key: PrivateKey | Path | str) -> PrivateKey:
 
 def _data_set_path(owner: str, name: str) -> str:
     return f"/v1/data-sets/{segment(owner)}/{segment(name)}"
-
-
-def _study_path(digest: str) -> str:
-    return "/v1/studies/" + segment(digest)

@@ -9,21 +9,23 @@ from typing import Any
 
 from tacit.client.http import HttpRequest, check, json_object
 from tacit.client.tester import token_source
-from tacit.client.transport import HttpTransport, Transport, tls_of
+from tacit.client.transport import HttpTransport, Transport, way
 from tacit.errors import ResponseError
 from tacit.setup.configuration import (
     AGENT_PORT,
     TESTER_PORT,
-    beside,
     local_address,
     own_url,
     read_own_curator,
     read_owner,
     read_party,
     read_toml,
+    route_of,
     text_field,
 )
 from tacit.setup.keys import load_key
+from tacit_protocol.addresses import DIRECT, Route
+from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.signing import PrivateKey
 
 _PATH = re.compile(r"/sign-in\?link=[A-Za-z0-9_-]{20,100}")
@@ -37,7 +39,7 @@ class Door:
     shown: str
     audience: str
     key: PrivateKey
-    ca_file: Path | None = None
+    route: Route = DIRECT
     insecure_plain_http: bool = False
 
 
@@ -68,7 +70,7 @@ def tester_door(path: Path) -> Door:
         text_field(fields, "url", path),
         address.audience,
         key,
-        beside(path, fields.get("tester_ca_file")),
+        route_of(fields, "tester", path),
         fields.get("insecure_plain_http") is True,
     )
 
@@ -77,47 +79,69 @@ def party_door(path: Path) -> Door:
     """Return the tester's door for an analyst or an owner; raises as :func:`agent_door` does."""
     party = read_party(path)
     url, key = party.tester.url.rstrip("/"), load_key(party.key_file)
-    return Door(url, url, party.tester.audience or url, key, party.ca_file, party.insecure_plain_http)
+    return Door(url, url, party.tester.audience or url, key, party.route, party.insecure_plain_http)
 
 
 def curator_door(path: Path) -> Door:
     """Return the curator's door for its operator; raises as :func:`agent_door` does."""
     own = read_own_curator(path)
     shown = text_field(read_toml(path), "url", path)
-    return Door(own.url, shown, own.audience, own.key, own.ca_file, own.insecure_plain_http)
+    return Door(own.url, shown, own.audience, own.key, own.route, own.insecure_plain_http)
 
 
 def curator_owner_door(path: Path) -> Door:
     """Return the curator's door for an owner; raises as :func:`agent_door` does."""
     owner = read_owner(path)
     url, key = owner.curator.url.rstrip("/"), load_key(owner.key_file)
-    return Door(url, url, owner.curator.audience or url, key, owner.ca_file, owner.insecure_plain_http)
+    return Door(url, url, owner.curator.audience or url, key, owner.route, owner.insecure_plain_http)
+
+
+def curator_any_door(path: Path) -> Door:
+    """Return the curator's door for whoever a file describes: an owner.toml's owner, or else its operator."""
+    return (curator_owner_door if "curator_url" in read_toml(path) else curator_door)(path)
+
+
+def ask_door(
+    door: Door,
+    request: HttpRequest,
+    *,
+    ca_file: Path | None = None,
+    transport: Transport | None = None,
+    clock: Callable[[], float] = time.time,
+) -> dict[str, Any]:
+    """Ask a service something with the key of a door; raises as :func:`make_sign_in_link` does."""
+    tokens = token_source(door.key, door.audience, clock)
+    chosen = transport or HttpTransport(
+        door.asked,
+        tokens,
+        **way(door.route.trusting(ca_file), door.asked),
+        insecure_plain_http=door.insecure_plain_http,
+    )
+    try:
+        return json_object(check(chosen.send(request)))
+    finally:
+        chosen.close()
 
 
 def make_sign_in_link(
     door: Door,
+    user: str | None = None,
     *,
     ca_file: Path | None = None,
     transport: Transport | None = None,
     clock: Callable[[], float] = time.time,
 ) -> SignInLink:
-    """Ask the service for a link; ``ca_file`` comes before the door's own.
+    """Ask the service for a link for one of the party's people; ``ca_file`` comes before the door's own.
+
+    Without ``user`` the link is for whoever holds the key.
 
     Raises:
         TransportError: no answer came.
         ProblemError: the service refuses.
         ResponseError: the answer is no link.
     """
-    tokens = token_source(door.key, door.audience, clock)
-    chosen = transport or HttpTransport(
-        door.asked, tokens, tls=tls_of(ca_file or door.ca_file), insecure_plain_http=door.insecure_plain_http
-    )
-    try:
-        answer: dict[str, Any] = json_object(
-            check(chosen.send(HttpRequest("POST", "/v1/sign-in-links", body=b"{}")))
-        )
-    finally:
-        chosen.close()
+    asked = HttpRequest("POST", "/v1/sign-in-links", body=encode_json({} if user is None else {"user": user}))
+    answer = ask_door(door, asked, ca_file=ca_file, transport=transport, clock=clock)
     path, expires_at = answer.get("path"), answer.get("expires_at")
     # A tester is not trusted: what it says is printed for a browser to open.
     if not isinstance(path, str) or not _PATH.fullmatch(path) or type(expires_at) is not int:

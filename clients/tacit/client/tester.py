@@ -5,6 +5,7 @@ import math
 import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -27,26 +28,34 @@ from tacit.errors import (
     InputError,
     ProblemError,
     ResponseError,
+    StudyRefusedError,
     VerdictTimeoutError,
     VerificationFailedError,
 )
 from tacit.setup.keys import load_key
+from tacit_protocol.addresses import Proxy
 from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
 from tacit_protocol.messages.encoding import digest as digest_of
 from tacit_protocol.messages.study import (
     TRANSCRIPT_BYTES_MAX,
     CancellationMessage,
+    DeclineMessage,
     Party,
+    ReleaseMessage,
     Study,
     VerdictMessage,
     read_study,
 )
+from tacit_protocol.preparation import PreparedStudy
 from tacit_protocol.signing import (
     CANCELLATION_TYPE,
     CATALOGUE_TYPE,
+    DECLINE_TYPE,
+    RELEASE_TYPE,
     STUDY_TYPE,
     VERDICT_TYPE,
+    EnvelopeError,
     PrivateKey,
     SignatureError,
     issue_token,
@@ -57,7 +66,7 @@ from tacit_protocol.signing import (
 
 if TYPE_CHECKING:
     from tacit.results import StudyVerdict
-    from tacit.studies.draft import PreparedStudy, StudyDraft
+    from tacit.studies.draft import EnrolledKeys, StudyDraft
     from tacit_protocol.verification import VerifiedTranscript
 
 VERDICT_TIMEOUT_S = 600.0
@@ -78,7 +87,28 @@ Role = Literal["owner", "analyst", "curator"]
 OnProgress = Callable[[StudySummary], None]
 
 
-class TesterCalls:
+class ServiceCalls:
+    """What testers and curators answer alike."""
+
+    @call
+    def identity(self) -> Operation[Identity]:
+        """Ask the service who it is; needs no key."""
+        answer = yield from ask(HttpRequest("GET", "/v1/identity", signed=False))
+        return parse(Identity, answer)
+
+    @call
+    def invitations(self) -> Operation[list[InvitationRecord]]:
+        """List all invitations ever made, and what became of each; only the service's own key may."""
+        return (yield from pages("/v1/invitations", {}, partial(parse_item, InvitationRecord)))
+
+    @call
+    def revoke_invitations(self, name: str) -> Operation[RevokedInvitations]:
+        """Revoke the invitations of a name that could still be used; only the service's own key may."""
+        answer = yield from ask(HttpRequest("DELETE", "/v1/invitations/" + segment(name)))
+        return parse(RevokedInvitations, answer)
+
+
+class TesterCalls(ServiceCalls):
     """What a party does with a tester, which :class:`Client` and :class:`AsyncClient` share."""
 
     _key: PrivateKey | None
@@ -93,12 +123,6 @@ class TesterCalls:
         return self._key
 
     @call
-    def identity(self) -> Operation[Identity]:
-        """Ask the tester who it is; needs no key."""
-        answer = yield from ask(HttpRequest("GET", "/v1/identity", signed=False))
-        return parse(Identity, answer)
-
-    @call
     def parties(self) -> Operation[list[EnrolledParty]]:
         """List the enrolled parties."""
         return (yield from pages("/v1/parties", {}, partial(parse_item, EnrolledParty)))
@@ -110,17 +134,6 @@ class TesterCalls:
         body = encode_json({"role": role, "name": name})
         answer = yield from ask(HttpRequest("POST", "/v1/invitations", body=body))
         return parse(Invitation, answer)
-
-    @call
-    def invitations(self) -> Operation[list[InvitationRecord]]:
-        """List all invitations ever made, and what became of each; only the tester's own key may."""
-        return (yield from pages("/v1/invitations", {}, partial(parse_item, InvitationRecord)))
-
-    @call
-    def revoke_invitations(self, name: str) -> Operation[RevokedInvitations]:
-        """Revoke the invitations of a name that could still be used; only the tester's own key may."""
-        answer = yield from ask(HttpRequest("DELETE", "/v1/invitations/" + segment(name)))
-        return parse(RevokedInvitations, answer)
 
     @call
     def revoke(self, name: str) -> Operation[EnrolledParty]:
@@ -184,18 +197,23 @@ class TesterCalls:
         return found
 
     @call
-    def prepare_study(self, draft: "StudyDraft | Mapping[str, Any]") -> Operation["PreparedStudy"]:
+    def prepare_study(self, draft: "StudyDraft | Mapping[str, Any] | bytes") -> Operation[PreparedStudy]:
         """Freeze a draft into a study, with the parties' keys, and work out its cost; nothing is stored.
 
         What an owner publishes may say that its policy refuses the study: it is hopeless then.
 
+        Args:
+            draft: a draft, its plain fields, or the exact bytes of a study that the tester's page made.
+
         Raises:
             InputError: an owner is not enrolled, or this client's key is no analyst's.
             StudyRefusedError: the procedure does not take the study as written.
+            VerificationFailedError: the bytes name another analyst, tester, owner or curator than these.
         """
         from tacit.studies.draft import EnrolledKeys, StudyDraft, prepare  # noqa: PLC0415 (loads when needed)
 
-        drafted = draft if isinstance(draft, StudyDraft) else StudyDraft.from_dict(draft)
+        frozen = draft if isinstance(draft, bytes) else None
+        drafted = draft if isinstance(draft, StudyDraft | bytes) else StudyDraft.from_dict(draft)
         tester = yield from TesterCalls.identity.operation(self)
         if self._tester_key is not None and tester.key != self._tester_key:
             raise VerificationFailedError("the tester has another key than the one that you pinned")
@@ -205,21 +223,22 @@ class TesterCalls:
         analyst = next((p for p in enrolled if p.key == own_key and p.role == "analyst"), None)
         if analyst is None:
             raise InputError("your key is not enrolled as an analyst: enrol it with an invitation first")
-        if drafted.seed is None and drafted.reuses is not None:
+        if isinstance(drafted, StudyDraft) and drafted.seed is None and drafted.reuses is not None:
             earlier = yield from TesterCalls.study_content.operation(self, drafted.reuses)
             drafted = drafted.model_copy(update={"seed": earlier.seed})
         owners, curators = (
             {party.name: party.key for party in enrolled if party.role == role}
             for role in ("owner", "curator")
         )
-        prepared = prepare(
-            drafted.study(
-                EnrolledKeys(owners, curators),
-                _party(tester.name, tester.key),
-                _party(analyst.name, analyst.key),
-                int(self._clock()),
-            )
-        )
+        known = EnrolledKeys(owners, curators)
+        parties = _party(tester.name, tester.key), _party(analyst.name, analyst.key)
+        if isinstance(drafted, bytes):
+            written = _frozen(drafted, known, *parties)
+        else:
+            written = drafted.study(known, *parties, int(self._clock()))
+        prepared = prepare(written)
+        if frozen is not None and prepared.payload != frozen:
+            raise StudyRefusedError("the study's bytes are not in the one form that is signed: make it anew")
         refusals: list[str] = []
         study = prepared.study
         if study.curator is None:
@@ -230,7 +249,7 @@ class TesterCalls:
 
     @call
     def create_study(
-        self, study: "StudyDraft | PreparedStudy | Mapping[str, Any]", *, force: bool = False
+        self, study: "StudyDraft | PreparedStudy | Mapping[str, Any] | bytes", *, force: bool = False
     ) -> Operation[str]:
         """Sign a study and hand it to the tester. Returns its digest, by which everyone knows it.
 
@@ -238,8 +257,6 @@ class TesterCalls:
             HopelessStudyError: it could hardly find anything, and ``force`` is False.
             StudyRefusedError: the procedure does not take it as written.
         """
-        from tacit.studies.draft import PreparedStudy  # noqa: PLC0415 (loads when needed)
-
         if isinstance(study, PreparedStudy):
             prepared = study
         else:
@@ -247,7 +264,7 @@ class TesterCalls:
         if prepared.hopeless and not force:
             raise HopelessStudyError(prepared.hopeless)
         envelope = sign_envelope(prepared.payload, STUDY_TYPE, self._signing_key())
-        yield from ask(HttpRequest("PUT", _study_path(prepared.digest), body=envelope))
+        yield from ask(HttpRequest("PUT", study_path(prepared.digest), body=envelope))
         return prepared.digest
 
     @call
@@ -259,13 +276,13 @@ class TesterCalls:
     @call
     def study(self, digest: str) -> Operation[StudySummary]:
         """Read one study's state."""
-        answer = yield from ask(HttpRequest("GET", _study_path(digest)))
+        answer = yield from ask(HttpRequest("GET", study_path(digest)))
         return parse(StudySummary, answer)
 
     @call
     def study_content(self, digest: str) -> Operation[Study]:
         """Read the study itself, checked against its digest and its analyst's signature."""
-        answer = yield from ask(HttpRequest("GET", _study_path(digest) + "/envelope"))
+        answer = yield from ask(HttpRequest("GET", study_path(digest) + "/envelope"))
         try:
             payload = open_envelope(answer.body, STUDY_TYPE, peek_key_id(answer.body))
             found = read_study(payload)
@@ -291,7 +308,7 @@ class TesterCalls:
         ends_at = time.monotonic() + timeout_s
         while True:
             wait_s = max(0, min(POLL_WAIT_S, math.floor(ends_at - time.monotonic())))
-            answer = yield HttpRequest("GET", _study_path(digest) + "/verdict", {"wait_s": str(wait_s)})
+            answer = yield HttpRequest("GET", study_path(digest) + "/verdict", {"wait_s": str(wait_s)})
             if answer.status == 200:
                 return _verdict(asked, digest, answer.body)
             if answer.status != 202 and problem_slug(answer) != "verdict-pending":
@@ -311,8 +328,28 @@ class TesterCalls:
     @call
     def transcript(self, digest: str) -> Operation[bytes]:
         """Read a study's transcript: exact bytes, to be kept and verified."""
-        path = _study_path(digest) + "/transcript"
+        path = study_path(digest) + "/transcript"
         return (yield from ask(HttpRequest("GET", path, size_bytes_max=TRANSCRIPT_BYTES_MAX))).body
+
+    @call
+    def study_envelope(self, digest: str) -> Operation[bytes]:
+        """Read a study as its analyst signed it: exact bytes, to be carried to an owner."""
+        return (yield from ask(HttpRequest("GET", study_path(digest) + "/envelope"))).body
+
+    @call
+    def deliver(self, envelope: bytes) -> Operation[str]:
+        """Take to the tester what an owner answered to a study of yours; returns the study's digest.
+
+        Raises:
+            InputError: this is no release and no decline, or no owner of the study signed it.
+        """
+        read = carried_answer(envelope)
+        if read is None:
+            raise InputError("this is no owner's answer: bring what `tacit agent answer` wrote")
+        kind, message = read
+        path = f"{study_path(message.study)}/{kind}/{message.party}"
+        yield from ask(HttpRequest("PUT", path, body=envelope))
+        return message.study
 
     @call
     def cancel(self, digest: str) -> Operation[None]:
@@ -320,7 +357,25 @@ class TesterCalls:
         envelope = sign_envelope(
             encode(CancellationMessage(study=digest)), CANCELLATION_TYPE, self._signing_key()
         )
-        yield from ask(HttpRequest("PUT", _study_path(digest) + "/cancellation", body=envelope))
+        yield from ask(HttpRequest("PUT", study_path(digest) + "/cancellation", body=envelope))
+
+
+def _frozen(payload: bytes, known: "EnrolledKeys", tester: Party, analyst: Party) -> Study:
+    """Read a study that somebody else wrote for this analyst; raises where it names others than these."""
+    try:
+        study = read_study(payload)
+    except MessageError as error:
+        raise InputError(f"this is no study: {error}") from error
+    if (study.tester, study.analyst) != (tester, analyst):
+        raise VerificationFailedError("the study names another tester or another analyst: it is not yours")
+    for party, keys in ((study.curator, known.curators), *((owner, known.owners) for owner in study.owners)):
+        # The key that an owner has at its curator is nothing that the tester knows.
+        curated = study.curator is not None and party is not study.curator
+        if party is not None and not curated and keys.get(party.name) != party.key:
+            raise VerificationFailedError(
+                f"the study gives another key for {party.name} than the tester does"
+            )
+    return study
 
 
 class Client(TesterCalls, Driver):
@@ -333,6 +388,8 @@ class Client(TesterCalls, Driver):
         tester_key: the tester's public key (64 hexadecimal digits), learned by a channel that you trust.
             Without it the tester's own word is believed.
         tls: a TLS context, for a private certificate authority or mutual TLS.
+        proxy: a proxy that opens tunnels, such as ``http://proxy.example:3128``; ``environment`` for what
+            HTTPS_PROXY and NO_PROXY say; a :class:`~tacit_protocol.addresses.Proxy` has credentials too.
         insecure_plain_http: let everything travel in the clear to a URL that is not this machine's own. For
             tests without real data alone: without it such a URL is an :class:`~tacit.errors.InputError`.
         transport: replaces the network, for tests.
@@ -350,6 +407,7 @@ class Client(TesterCalls, Driver):
         audience: str | None = None,
         tester_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        proxy: Proxy | str | None = None,
         insecure_plain_http: bool = False,
         transport: Transport | None = None,
         clock: Callable[[], float] = time.time,
@@ -358,7 +416,7 @@ class Client(TesterCalls, Driver):
         self._key, self._tester_key, self._clock = resolve_key(key), tester_key, clock
         tokens = token_source(self._key, audience or url.rstrip("/"), clock)
         chosen = transport or HttpTransport(
-            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+            url, tokens, tls=tls, proxy=proxy, insecure_plain_http=insecure_plain_http, sleep=sleep
         )
         super().__init__(chosen, sleep)
 
@@ -387,6 +445,7 @@ class AsyncClient(TesterCalls, AsyncDriver):
         audience: str | None = None,
         tester_key: str | None = None,
         tls: ssl.SSLContext | None = None,
+        proxy: Proxy | str | None = None,
         insecure_plain_http: bool = False,
         transport: AsyncTransport | None = None,
         clock: Callable[[], float] = time.time,
@@ -395,7 +454,7 @@ class AsyncClient(TesterCalls, AsyncDriver):
         self._key, self._tester_key, self._clock = resolve_key(key), tester_key, clock
         tokens = token_source(self._key, audience or url.rstrip("/"), clock)
         chosen = transport or AsyncHttpTransport(
-            url, tokens, tls=tls, insecure_plain_http=insecure_plain_http, sleep=sleep
+            url, tokens, tls=tls, proxy=proxy, insecure_plain_http=insecure_plain_http, sleep=sleep
         )
         super().__init__(chosen, sleep)
 
@@ -430,6 +489,19 @@ def _party(name: str, key: str) -> Party:
         raise ResponseError("the tester answered with a name that no party can have") from error
 
 
+def carried_answer(envelope: bytes) -> tuple[str, ReleaseMessage | DeclineMessage] | None:
+    """Return what an owner answered, and the kind of answer as paths call it; None where it is none.
+
+    The signature is checked with the key that the envelope names: whose that is, the tester says.
+    """
+    with suppress(SignatureError, MessageError):
+        key = peek_key_id(envelope)
+        with suppress(EnvelopeError):
+            return "releases", decode(ReleaseMessage, open_envelope(envelope, RELEASE_TYPE, key))
+        return "declines", decode(DeclineMessage, open_envelope(envelope, DECLINE_TYPE, key))
+    return None
+
+
 def _verdict(asked: Study, study_digest: str, envelope: bytes) -> "StudyVerdict":
     from tacit.results import study_verdict  # noqa: PLC0415 (statistics load when needed)
 
@@ -442,5 +514,6 @@ def _verdict(asked: Study, study_digest: str, envelope: bytes) -> "StudyVerdict"
     return study_verdict(asked, message)
 
 
-def _study_path(digest: str) -> str:
+def study_path(digest: str) -> str:
+    """Return where a service has a study."""
     return "/v1/studies/" + segment(digest)

@@ -13,13 +13,22 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol, Self, TypedDict
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 import httpx
 
 from tacit.client.http import HttpRequest, HttpResponse, Upload
 from tacit.errors import ConfigurationError, InputError, ResponseError, TransportError
-from tacit_protocol.addresses import PLAIN_HTTP, is_private_channel
+from tacit_protocol.addresses import (
+    DIRECT,
+    PLAIN_HTTP,
+    Proxy,
+    Route,
+    RouteError,
+    is_loopback,
+    is_private_channel,
+)
 
 ATTEMPTS_MAX = 4
 """How often a repeatable request is sent before giving up."""
@@ -66,9 +75,9 @@ class AsyncTransport(Protocol):
 class HttpTransport:
     """A Transport on httpx.
 
-    ``token`` issues bearer tokens; ``tls`` replaces the usual certificate authorities (:func:`tls_of`);
-    ``insecure_plain_http`` lets requests travel in the clear; ``inner`` replaces the network and ``sleep``
-    the pauses, in tests.
+    ``token`` issues bearer tokens; ``tls`` replaces the usual certificate authorities, and ``proxy`` opens
+    tunnels on the way (:func:`way`); ``insecure_plain_http`` lets requests travel in the clear; ``inner``
+    replaces the network and ``sleep`` the pauses, in tests.
 
     Raises:
         InputError: the URL is none, names a user, or would send in the clear.
@@ -80,6 +89,7 @@ class HttpTransport:
         token: TokenSource | None = None,
         *,
         tls: ssl.SSLContext | None = None,
+        proxy: Proxy | str | None = None,
         insecure_plain_http: bool = False,
         inner: httpx.BaseTransport | None = None,
         sleep: Callable[[float], None] = time.sleep,
@@ -87,10 +97,11 @@ class HttpTransport:
         self._token = token
         self._http = httpx.Client(
             base_url=require_private(base_url, insecure_plain_http),
-            transport=inner or _Network(tls, insecure_plain_http),
+            transport=inner or _Network(tls, insecure_plain_http, _tunnel(base_url, tls, proxy)),
             trust_env=False,
             headers={"accept-encoding": "identity"},
         )
+        self._proxied = proxy is not None
         self._sleep = sleep
 
     def send(self, request: HttpRequest) -> HttpResponse:
@@ -123,7 +134,7 @@ class HttpTransport:
             finally:
                 answer.close()
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise _lost(self._http.base_url, error) from error
+            raise _lost(self._http.base_url, error, self._proxied) from error
         return received.response()
 
     def close(self) -> None:
@@ -148,6 +159,7 @@ class AsyncHttpTransport:
         token: TokenSource | None = None,
         *,
         tls: ssl.SSLContext | None = None,
+        proxy: Proxy | str | None = None,
         insecure_plain_http: bool = False,
         inner: httpx.AsyncBaseTransport | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -155,10 +167,11 @@ class AsyncHttpTransport:
         self._token = token
         self._http = httpx.AsyncClient(
             base_url=require_private(base_url, insecure_plain_http),
-            transport=inner or _AsyncNetwork(tls, insecure_plain_http),
+            transport=inner or _AsyncNetwork(tls, insecure_plain_http, _tunnel(base_url, tls, proxy)),
             trust_env=False,
             headers={"accept-encoding": "identity"},
         )
+        self._proxied = proxy is not None
         self._sleep = sleep
 
     async def send(self, request: HttpRequest) -> HttpResponse:
@@ -191,7 +204,7 @@ class AsyncHttpTransport:
             finally:
                 await answer.aclose()
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise _lost(self._http.base_url, error) from error
+            raise _lost(self._http.base_url, error, self._proxied) from error
         return received.response()
 
     async def close(self) -> None:
@@ -217,27 +230,87 @@ def require_private(url: httpx.URL | str, insecure_plain_http: bool) -> httpx.UR
     return parsed
 
 
+class Way(TypedDict):
+    """What a client is told of the way to a service."""
+
+    tls: ssl.SSLContext | None
+    proxy: Proxy | None
+
+
+def way(route: Route, url: str) -> Way:
+    """Return a route's TLS context, None for the usual authorities, and its proxy to a URL.
+
+    Raises:
+        ConfigurationError: a file cannot be read, or the proxy is none.
+    """
+    target = httpx.URL(url)
+    try:
+        proxy = route.proxy_to(target.scheme, target.host, _environment, _text)
+    except RouteError as error:
+        raise ConfigurationError(str(error)) from error
+    return Way(tls=_tls(route), proxy=proxy)
+
+
+def _tls(route: Route) -> ssl.SSLContext | None:
+    if route.ca_file is None and route.certificate_file is None:
+        return None
+    try:
+        if route.ca_file is None:
+            context = httpx.create_ssl_context(trust_env=False)
+        else:
+            context = ssl.create_default_context(cafile=route.ca_file)
+    except OSError as error:  # ssl.SSLError is one
+        raise ConfigurationError(
+            f"cannot read certificates from {route.ca_file}: it must hold the authority's certificate, in PEM"
+        ) from error
+    if route.certificate_file is not None:
+        try:
+            context.load_cert_chain(route.certificate_file, route.certificate_key_file)
+        except OSError as error:
+            raise ConfigurationError(route.no_certificate) from error
+    return context
+
+
+def _text(file: str) -> str:
+    return Path(file).read_text("utf-8")
+
+
+def _environment(scheme: str, host: str) -> str | None:
+    proxies = getproxies_environment()
+    if proxy_bypass_environment(host, proxies):
+        return None
+    return proxies.get(scheme) or proxies.get("all")
+
+
 def tls_of(ca_file: Path | None) -> ssl.SSLContext | None:
     """Return the TLS context that trusts a file's certificates alone, or None for the usual authorities.
 
     Raises:
         ConfigurationError: the file cannot be read, or holds no certificate.
     """
-    if ca_file is None:
+    return _tls(DIRECT.trusting(ca_file))
+
+
+def _tunnel(base_url: str, tls: ssl.SSLContext | None, proxy: Proxy | str | None) -> httpx.Proxy | None:
+    """Return the proxy as the library takes it; plain http to this machine itself takes none."""
+    if proxy is None:
         return None
-    try:
-        return ssl.create_default_context(cafile=str(ca_file))
-    except OSError as error:  # ssl.SSLError is one
-        raise ConfigurationError(
-            f"cannot read certificates from {ca_file}: it must hold the authority's certificate, in PEM"
-        ) from error
+    if isinstance(proxy, str):
+        proxy = way(Route(proxy=proxy), base_url)["proxy"]
+    target = httpx.URL(base_url)
+    if proxy is None or (target.scheme == "http" and is_loopback(target.host)):
+        return None
+    context = tls if proxy.url.startswith("https:") else None
+    return httpx.Proxy(proxy.url, ssl_context=context, auth=proxy.credentials)
 
 
 class _Network(httpx.HTTPTransport):
     """The network, which looks at the address of every request once more, wherever it came from."""
 
-    def __init__(self, tls: ssl.SSLContext | None, insecure_plain_http: bool) -> None:
-        super().__init__(verify=tls or True, trust_env=False)
+    def __init__(
+        self, tls: ssl.SSLContext | None, insecure_plain_http: bool, proxy: httpx.Proxy | None
+    ) -> None:
+        super().__init__(verify=tls or True, trust_env=False, proxy=proxy)
         self._insecure_plain_http = insecure_plain_http
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
@@ -248,8 +321,10 @@ class _Network(httpx.HTTPTransport):
 class _AsyncNetwork(httpx.AsyncHTTPTransport):
     """The same without blocking."""
 
-    def __init__(self, tls: ssl.SSLContext | None, insecure_plain_http: bool) -> None:
-        super().__init__(verify=tls or True, trust_env=False)
+    def __init__(
+        self, tls: ssl.SSLContext | None, insecure_plain_http: bool, proxy: httpx.Proxy | None
+    ) -> None:
+        super().__init__(verify=tls or True, trust_env=False, proxy=proxy)
         self._insecure_plain_http = insecure_plain_http
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
@@ -313,13 +388,40 @@ def place_of(url: httpx.URL) -> str:
     return f"{url.scheme}://{host}" + (f":{url.port}" if url.port else "")
 
 
-def _lost(base_url: httpx.URL, error: Exception) -> TransportError:
-    place = place_of(base_url)
-    if "CERTIFICATE_VERIFY_FAILED" in str(error):
+def _lost(base_url: httpx.URL, error: Exception, proxied: bool) -> TransportError:
+    place, words = place_of(base_url), str(error)
+    if "CERTIFICATE_VERIFY_FAILED" in words:
         return TransportError(
             f"the certificate of {place} is not trusted here: check the address; if an authority of your own "
             "made it, name that authority's certificate (--ca-file, TACIT_CA_FILE, tester_ca_file or "
-            "curator_ca_file)"
+            "curator_ca_file)",
+            hop="certificate",
+        )
+    if "CERTIFICATE_REQUIRED" in words or "HANDSHAKE_FAILURE" in words:
+        return TransportError(
+            f"{place} asks for a certificate of yours, or takes another: name one that its operator accepts "
+            "(tester_certificate_file and tester_certificate_key_file, or curator_...)",
+            hop="certificate",
+        )
+    if isinstance(error, httpx.ProxyError):
+        status = words[:3]
+        told = {
+            "407": "the proxy asks for a user and a password, or takes others: name a file of one line, "
+            "user:password, as tester_proxy_credentials_file (or curator_...)",
+            "403": f"the proxy does not let requests through to {place}: ask whoever runs it to allow that",
+        }.get(status, f"the proxy could not open a way to {place}: ask whoever runs it")
+        return TransportError(f"{told} (it answered {status})" if status.isdigit() else told, hop="proxy")
+    if proxied and isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
+        return TransportError(
+            f"the proxy on the way to {place} cannot be reached ({type(error).__name__}): check its address "
+            "(tester_proxy or curator_proxy), and that it runs",
+            hop="proxy",
+        )
+    if base_url.scheme == "https" and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
+        # Whoever is refused for want of a certificate is often cut off without a word.
+        return TransportError(
+            f"{place} broke off without an answer ({type(error).__name__}): check that the service runs and, "
+            "if it asks for certificates, that yours is named (tester_certificate_file, or curator_...)"
         )
     return TransportError(
         f"no answer from {place} ({type(error).__name__}): check the address, and that the service runs"

@@ -35,7 +35,7 @@ app = typer.Typer(name="agent", help="Set up and run an owner's agent; decide.",
 
 WAITING = "waiting-for-approval"
 
-Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.")]
+Digest = connect.Digest
 
 
 @app.command("init")
@@ -133,11 +133,14 @@ def enrol(
 
 
 @app.command("login")
-def login(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
+def login(user: connect.ForUser = None, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Print a link that signs a browser in to the agent's pages: once, within five minutes."""
     from tacit.client.sign_in import agent_door
 
-    connect.print_link(agent_door, config, as_json)
+    connect.print_link(agent_door, config, user, as_json)
+
+
+app.add_typer(connect.users_app("agent_door", AgentFile, AGENT_FILE))
 
 
 @app.command("status")
@@ -169,8 +172,9 @@ def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     lines(f"Studies: {counts or 'none'}")
 
 
-@app.command("inbox")
-def inbox(
+@app.command("inbox", hidden=True)
+@app.command("studies")
+def studies(
     state: Annotated[str | None, typer.Option(help="Only studies in this state.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also studies that are decided.")] = False,
     config: AgentFile = AGENT_FILE,
@@ -275,7 +279,25 @@ def approve(digest: Digest, yes: Yes = False, config: AgentFile = AGENT_FILE, as
                 lines(*asked_words(asked))
             agreed(f"Approve and spend epsilon {epsilon_text(asked['epsilon_micro'] or 0)}?", yes, as_json)
         decided = client.approve(whole)
-    answer(as_json, decided, f"Approved {whole[:12]}.")
+    waits = decided["state"] == WAITING
+    second = " The policy asks for a second person: nothing is spent until somebody else approves as well."
+    answer(as_json, decided, f"Approved {whole[:12]}.{second if waits else ''}")
+
+
+@app.command("answer")
+def answer_study(
+    study: Annotated[Path, typer.Argument(help="A signed study, from `tacit study envelope`.")],
+    output: Annotated[Path, typer.Option(help="Where the answer goes.")] = Path("answer.dsse"),
+    timeout_s: Annotated[float, typer.Option(help="How long to wait for it, in seconds.")] = 600.0,
+    config: AgentFile = AGENT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Answer one study that was brought as a file, by the same policy, ledger and approval.
+
+    Exit status 3: a steward has not decided, or it takes longer.
+    """
+    told = ["--study", str(study), "--output", str(output), "--timeout-s", str(timeout_s)]
+    connect.become("agent", config, "answer", [*told, *(["--json"] if as_json else [])])
 
 
 @app.command("decline")
@@ -296,7 +318,9 @@ ledger_app = typer.Typer(
     name="ledger", help="Show, verify and export an owner's ledger.", no_args_is_help=True
 )
 
-OneDataSet = Annotated[str | None, typer.Option(help="Only this data set.")]
+OneDataSet = Annotated[
+    str | None, typer.Option(help="Only this data set.", autocompletion=connect.data_sets_here)
+]
 FIELDS = (
     "sequence",
     "at",
@@ -306,6 +330,7 @@ FIELDS = (
     "epsilon_micro",
     "delta_pico",
     "paid_by",
+    "approved_by",
     "pure_pico",
     "gaussian_femto",
     "approximate_atto",
@@ -332,7 +357,7 @@ def show(data_set: OneDataSet = None, config: AgentFile = AGENT_FILE, as_json: J
 def print_entries(entries: Iterable[Mapping[str, Any]]) -> None:
     """Print a ledger's entries."""
     table(
-        ("#", "At", "Data set", "What", "Epsilon", "Delta", "Paid by"),
+        ("#", "At", "Data set", "What", "Epsilon", "Delta", "Paid by", "Approved by"),
         [
             (
                 entry["sequence"],
@@ -342,6 +367,7 @@ def print_entries(entries: Iterable[Mapping[str, Any]]) -> None:
                 epsilon_text(entry["epsilon_micro"]),
                 delta_text(entry["delta_pico"]),
                 _payer(entry),
+                _approvers(entry),
             )
             for entry in entries
         ],
@@ -371,7 +397,7 @@ def export(
     else:
         writer = csv.DictWriter(text, FIELDS, extrasaction="ignore", lineterminator="\n")
         writer.writeheader()
-        writer.writerows(entries)
+        writer.writerows(entry | {"approved_by": _approvers(entry)} for entry in entries)
     write_file(output, text.getvalue().encode())
     answer(
         as_json,
@@ -433,6 +459,10 @@ def _payer(entry: Mapping[str, Any]) -> str:
     return "" if payer is None else "both shares" if payer == "both" else f"{str(payer).capitalize()} share"
 
 
+def _approvers(entry: Mapping[str, Any]) -> str:
+    return ", ".join(str(name) for name in entry.get("approved_by") or ())
+
+
 def _when(at: object) -> str:
 
     return time_text(at) if isinstance(at, int | float) else str(at)
@@ -444,7 +474,9 @@ align_app = typer.Typer(
     no_args_is_help=True,
 )
 
-DataSet = Annotated[str, typer.Option(help="A data set of agent.toml.")]
+DataSet = Annotated[
+    str, typer.Option(help="A data set of agent.toml.", autocompletion=connect.data_sets_here)
+]
 UnitColumn = Annotated[
     str | None, typer.Option(help="The id that both owners share; the data set's unit_column.")
 ]

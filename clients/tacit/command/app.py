@@ -75,6 +75,7 @@ def command_tree(noun: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
+    tree.callback()(tacit)
     for name, (module, commands) in NOUNS.items():
         if noun in (None, name):
             tree.add_typer(getattr(import_module(f"tacit.command.{module}"), commands))
@@ -89,6 +90,21 @@ def command_tree(noun: str | None = None) -> typer.Typer:
 
 
 VERIFY = "Recompute everything in a transcript, the verdict included (the same as `tacit study verify`)."
+
+
+def _print_version(told: bool) -> None:
+    if told:
+        version()
+        raise typer.Exit
+
+
+def tacit(
+    told: Annotated[
+        bool,
+        typer.Option("--version", "-V", help="Print the version.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """Private statistical tests between institutions that cannot share their data."""
 
 
 def version(as_json: Json = False) -> None:
@@ -110,8 +126,9 @@ def run(arguments: Sequence[str]) -> int:
             print(_completion(arguments[1]))
             return DONE
         # Not standing alone: typer would print what it was given as it is, escapes and all.
-        tree = command_tree(arguments[0] if arguments and arguments[0] in NOUNS else None)
-        ended = tree(args=list(arguments), prog_name="tacit", standalone_mode=False)
+        words = _renamed(arguments)
+        tree = command_tree(words[0] if words and words[0] in NOUNS else None)
+        ended = tree(args=words, prog_name="tacit", standalone_mode=False)
     except (SystemExit, BrokenPipeError) as end:
         return _ended(end)
     except (KeyboardInterrupt, typer.Abort):
@@ -123,6 +140,16 @@ def run(arguments: Sequence[str]) -> int:
         _report_wrong_use(error, as_json)
         return WRONG_USE
     return ended if isinstance(ended, int) else DONE
+
+
+RENAMED = {"--alpha": "--level"}
+"""Options of earlier versions, and what they are called now."""
+
+
+def _renamed(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with options by today's names."""
+    named = (argument.partition("=") for argument in arguments)
+    return [RENAMED.get(name, name) + equals + value for name, equals, value in named]
 
 
 def _ended(end: SystemExit | BrokenPipeError) -> int:

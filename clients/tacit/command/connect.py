@@ -4,16 +4,29 @@
 
 import inspect
 import os
+import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.command.output import answer, time_text
+from tacit.command.output import (
+    AGENT_FILE,
+    OWNER_FILE,
+    PARTY_FILE,
+    Json,
+    answer,
+    lines,
+    print_json,
+    table,
+    time_text,
+)
 from tacit.errors import ConfigurationError, InputError
 from tacit.setup.processes import ServiceKind, service_command
+from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
     from tacit.client.agent import AgentClient
@@ -69,7 +82,7 @@ def told_ca_file() -> Path | None:
 def party_client(party_file: Path) -> "Client":
     """Return a client for the party that a party.toml (or an agent.toml) describes."""
     from tacit.client.tester import Client
-    from tacit.client.transport import tls_of
+    from tacit.client.transport import way
     from tacit.setup.configuration import read_party
 
     party = read_party(party_file)
@@ -78,7 +91,7 @@ def party_client(party_file: Path) -> "Client":
         party.key_file,
         audience=party.tester.audience,
         tester_key=party.tester.key,
-        tls=tls_of(told_ca_file() or party.ca_file),
+        **way(party.route.trusting(told_ca_file()), party.tester.url),
         insecure_plain_http=party.insecure_plain_http,
     )
 
@@ -86,8 +99,8 @@ def party_client(party_file: Path) -> "Client":
 def tester_client(tester_file: Path) -> "Client":
     """Return a client that uses the tester's own key, at the address that its tester.toml gives."""
     from tacit.client.tester import Client
-    from tacit.client.transport import tls_of
-    from tacit.setup.configuration import TESTER_PORT, beside, local_address, read_toml, text_field
+    from tacit.client.transport import way
+    from tacit.setup.configuration import TESTER_PORT, local_address, read_toml, route_of, text_field
     from tacit.setup.keys import load_key
 
     fields = read_toml(tester_file)
@@ -98,7 +111,7 @@ def tester_client(tester_file: Path) -> "Client":
         key,
         audience=address.audience,
         tester_key=key.public_hex,
-        tls=tls_of(told_ca_file() or beside(tester_file, fields.get("tester_ca_file"))),
+        **way(route_of(fields, "tester", tester_file).trusting(told_ca_file()), address.url),
         insecure_plain_http=fields.get("insecure_plain_http") is True,
     )
 
@@ -138,17 +151,184 @@ def whole_digest(beginning: str, client: "Client | AgentClient | CuratorClient")
     return matching[0]
 
 
-def print_link(door: "Callable[[Path], Door]", configuration: Path, as_json: bool) -> None:
-    """Ask the service for a link, and print it."""
+# What a shell completes: whatever cannot be known, for want of a file or a service, is not offered.
+
+
+def procedures(incomplete: str) -> list[tuple[str, str]]:
+    """Complete a procedure's name."""
+    from tacit_protocol.procedures.discovery import PROCEDURES
+
+    return [(name, found.title) for name, found in PROCEDURES.items() if name.startswith(incomplete)]
+
+
+def digests(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Complete a study's digest, of those at the service that the command asks."""
+    with suppress(Exception), _client_of(ctx) as client:
+        studies = [vars(study) if not isinstance(study, dict) else study for study in client.studies()]
+        return [
+            (study["digest"], printable(study["title"] or ""))
+            for study in studies
+            if study["digest"].startswith(incomplete)
+        ]
+    return []
+
+
+def _client_of(ctx: typer.Context) -> "Client | AgentClient | CuratorClient":
+    given, path = ctx.params, ctx.command_path.split()
+    config, owner = given.get("config"), given.get("owner")
+    if "agent" in path:
+        return agent_client(config or AGENT_FILE)
+    if "curator" in path:
+        return owner_client(owner or OWNER_FILE) if config is None else operator_client(config)
+    return party_client(given.get("party") or PARTY_FILE)
+
+
+def published(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete ``owner/data-set``, of those that the tester's catalogue has."""
+    with suppress(Exception), party_client(ctx.params.get("party") or PARTY_FILE) as client:
+        named = [f"{found.owner}/{own.name}" for found in client.catalogues() for own in found.data_sets]
+        return [name for name in named if name.startswith(incomplete)]
+    return []
+
+
+def data_sets_here(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete a data set's name, of those in agent.toml."""
+    from tacit.setup.configuration import read_toml
+
+    with suppress(Exception):
+        found = read_toml(ctx.params.get("config") or AGENT_FILE).get("data_sets")
+        names = [str(each["name"]) for each in found] if isinstance(found, list) else []
+        return [name for name in names if name.startswith(incomplete)]
+    return []
+
+
+Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.", autocompletion=digests)]
+
+
+ForUser = Annotated[
+    str | None,
+    typer.Option("--user", help="For whom, as `users list` names them; else whoever holds the key."),
+]
+
+
+def print_link(door: "Callable[[Path], Door]", configuration: Path, user: str | None, as_json: bool) -> None:
+    """Ask the service for a link for one of the party's people, and print it."""
     from tacit.client.sign_in import make_sign_in_link
 
-    link = make_sign_in_link(door(configuration), ca_file=told_ca_file())
+    link = make_sign_in_link(door(configuration), user, ca_file=told_ca_file())
     answer(
         as_json,
         {"url": link.url, "expires_at": link.expires_at},
         f"Open this in your browser, once, until {time_text(link.expires_at)}:",
         f"  {link.url}",
     )
+
+
+def users_app(door: str, file: Any, default: Path) -> typer.Typer:
+    """Return the commands ``users list|add|remove|record`` of one kind of party.
+
+    Args:
+        door: the function of tacit.client.sign_in that returns the door of the service where the party's
+            people are kept, from the party's own file.
+        file: the option that names that file.
+        default: which file it is unless told.
+    """
+    app = typer.Typer(
+        name="users", help="The people who sign in to the pages, and what they changed.", no_args_is_help=True
+    )
+
+    def ask(config: Path, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        from tacit.client import sign_in
+        from tacit.client.http import HttpRequest
+        from tacit_protocol.messages.encoding import encode_json
+
+        sent = None if body is None else encode_json(body)
+        asked: Door = getattr(sign_in, door)(config)
+        return sign_in.ask_door(asked, HttpRequest(method, path, body=sent), ca_file=told_ca_file())
+
+    def path_of(name: str) -> str:
+        if not re.fullmatch("[a-z0-9][a-z0-9._-]{0,62}", name):
+            raise InputError("a person's name has small letters, digits, '.', '_' and '-', at most 63")
+        return f"/v1/users/{name}"
+
+    @app.command("list")
+    @connecting
+    def list_users(config: file = default, as_json: Json = False) -> None:
+        """List the people, those who were removed among them."""
+        from tacit.client.answers import User, parse_item
+
+        found = [parse_item(User, item) for item in ask(config, "GET", "/v1/users").get("items", ())]
+        if as_json:
+            print_json([user.model_dump() for user in found])
+            return
+        table(
+            ("Name", "Role", "E-mail", "Added", "Removed"),
+            [
+                (
+                    user.name,
+                    user.role,
+                    user.email or "",
+                    time_text(user.added_at),
+                    "" if user.removed_at is None else time_text(user.removed_at),
+                )
+                for user in found
+            ],
+        )
+        lines("Besides, whoever holds the key is the admin key-holder.")
+
+    @app.command("add")
+    @connecting
+    def add_user(
+        name: Annotated[str, typer.Argument(help="Small letters, digits, '.', '_' and '-'.")],
+        role: Annotated[str, typer.Option(help="viewer, steward, officer or admin.")],
+        email: Annotated[
+            str | None, typer.Option(help="The address by which your OpenID provider knows the person.")
+        ] = None,
+        config: file = default,
+        as_json: Json = False,
+    ) -> None:
+        """Add a person, or change the role or the address of one: the person has to sign in again."""
+        if role not in {"viewer", "steward", "officer", "admin"}:
+            raise InputError("--role must be viewer, steward, officer or admin")
+        done = ask(config, "PUT", path_of(name), {"role": role, "email": email})
+        answer(as_json, done, f"{name} is a {role}. A link for {name}: login --user {name}")
+
+    @app.command("remove")
+    @connecting
+    def remove_user(
+        name: Annotated[str, typer.Argument(help="Whom.")], config: file = default, as_json: Json = False
+    ) -> None:
+        """Remove a person: signed out at once. The name stays theirs."""
+        done = ask(config, "DELETE", path_of(name))
+        answer(as_json, done, f"Removed {name}, whose sessions have ended.")
+
+    @app.command("record")
+    @connecting
+    def record(config: file = default, as_json: Json = False) -> None:
+        """Show who changed people or an agent's policy, oldest first. Exit code 1 where it is damaged."""
+        from tacit.client.answers import ChangeRecord, parse_item
+
+        found = parse_item(ChangeRecord, ask(config, "GET", "/v1/record"))
+        if as_json:
+            print_json(found.model_dump())
+        else:
+            table(
+                ("When", "Who", "What", "Of"),
+                [
+                    (time_text(entry.at), entry.person, entry.action, _of_change(entry.detail))
+                    for entry in found.entries
+                ],
+            )
+            lines("The record is whole." if found.fault is None else f"Damaged: {found.fault}")
+        if found.fault is not None:
+            raise typer.Exit(1)
+
+    return app
+
+
+def _of_change(detail: dict[str, Any]) -> str:
+    """Say briefly what a change was about."""
+    return ", ".join(str(detail[name]) for name in ("name", "role", "email", "file") if detail.get(name))
 
 
 def become(

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from tacit.client.curator import CuratorClient
 
 DataSet = Annotated[str, typer.Option(help="The data set's name.")]
+CuratorOrOwnerFile = Annotated[
+    Path,
+    typer.Option("--config", help="The curator's curator.toml, or your owner.toml where you are an owner."),
+]
 AsOperator = Annotated[
     Path | None, typer.Option("--config", help="The curator's curator.toml, where its operator asks.")
 ]
@@ -77,11 +81,15 @@ def owner_init(
 
 
 def enrol(
-    invitation: Annotated[str, typer.Option(help="The invitation from the curator's operator.")],
+    invitation: Annotated[str, typer.Option(help="The one-time invitation from the operator.")],
     owner: OwnerFile = OWNER_FILE,
+    config: AsOperator = None,
     as_json: Json = False,
 ) -> None:
-    """Enrol as an owner at the curator that owner.toml names."""
+    """Enrol as an owner at the curator that owner.toml names; with --config, the curator at its tester."""
+    if config is not None:
+        join(invitation, config, as_json)
+        return
     with connect.owner_client(owner) as client:
         enrolled = client.enrol(invitation)
     answer(as_json, enrolled.model_dump(), f"{enrolled.name} is enrolled at the curator.")
@@ -165,7 +173,7 @@ def client_of(owner: Path, config: Path | None) -> "CuratorClient":
     return connect.owner_client(owner) if config is None else connect.operator_client(config)
 
 
-Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.")]
+Digest = connect.Digest
 
 
 def add_decision_commands(app: typer.Typer) -> None:
@@ -305,7 +313,7 @@ def init(
         "Keep a copy of the storage key in another place: without it the rows are lost.",
         f"Public key, for owners and analysts to pin: {key}",
         "Next: ask the tester's operator for an invitation, then",
-        f"  tacit curator join --config {file} --invitation ...",
+        f"  tacit curator enrol --config {file} --invitation ...",
         f"  tacit curator serve --config {file}",
     )
 
@@ -316,8 +324,6 @@ def serve(config: CuratorFile = CURATOR_FILE) -> None:
     connect.become("curator", config)
 
 
-@app.command("join")
-@connecting
 def join(
     invitation: Annotated[str, typer.Option(help="The invitation from the tester's operator.")],
     config: CuratorFile = CURATOR_FILE,
@@ -327,6 +333,9 @@ def join(
     from tacit.command.party import enrol_as
 
     enrol_as("curator", config, invitation, as_json)
+
+
+app.command("join", hidden=True)(connecting(join))
 
 
 @app.command("invite")
@@ -425,6 +434,7 @@ def status(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
 @connecting
 def login(
     owner: Annotated[Path | None, typer.Option(help="Your owner.toml, where you are an owner.")] = None,
+    user: connect.ForUser = None,
     config: CuratorFile = CURATOR_FILE,
     as_json: Json = False,
 ) -> None:
@@ -432,11 +442,12 @@ def login(
     from tacit.client.sign_in import curator_door, curator_owner_door
 
     if owner is None:
-        connect.print_link(curator_door, config, as_json)
+        connect.print_link(curator_door, config, user, as_json)
     else:
-        connect.print_link(curator_owner_door, owner, as_json)
+        connect.print_link(curator_owner_door, owner, user, as_json)
 
 
+app.add_typer(connect.users_app("curator_any_door", CuratorOrOwnerFile, CURATOR_FILE))
 add_data_commands(app)
 add_decision_commands(app)
 

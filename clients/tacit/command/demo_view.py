@@ -12,7 +12,7 @@ from tacit.command.study_view import print_prepared, print_verdict, verdict_fiel
 from tacit.demo.all_systems import Account, AllAnswers, Answer
 from tacit.demo.hospitals import ATTRIBUTION, DemoOutcome
 from tacit.setup.federation import LocalFederation
-from tacit.studies.draft import PreparedStudy
+from tacit_protocol.preparation import PreparedStudy
 
 ONE_STUDY_STEPS = 7
 

@@ -71,6 +71,7 @@ def invite(
         f"Invitation for {role} {name}, good once, until {time_text(invitation.expires_at)}:",
         f"  {invitation.invitation}",
         "Hand it over by a channel that you both trust.",
+        *(["An analyst may enrol in a browser: the tester's address, /key behind it."] * (role == "analyst")),
     )
 
 
@@ -166,11 +167,14 @@ def enrol_as(role: str, party_file: Path, invitation: str, as_json: bool) -> Non
 
 @app.command("login")
 @connecting
-def login(party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
+def login(user: connect.ForUser = None, party: PartyFile = PARTY_FILE, as_json: Json = False) -> None:
     """Print a link that signs a browser in to the tester's pages, as this party: once."""
     from tacit.client.sign_in import party_door
 
-    connect.print_link(party_door, party, as_json)
+    connect.print_link(party_door, party, user, as_json)
+
+
+app.add_typer(connect.users_app("party_door", PartyFile, PARTY_FILE))
 
 
 def checked_role(role: str) -> Role:
@@ -261,8 +265,13 @@ def verify_archive(
 
 @tester_app.command("login")
 @connecting
-def sign_in_to_tester(config: TesterFile = TESTER_FILE, as_json: Json = False) -> None:
+def sign_in_to_tester(
+    user: connect.ForUser = None, config: TesterFile = TESTER_FILE, as_json: Json = False
+) -> None:
     """Print a link that signs a browser in to the tester's pages, as its operator: once."""
     from tacit.client.sign_in import tester_door
 
-    connect.print_link(tester_door, config, as_json)
+    connect.print_link(tester_door, config, user, as_json)
+
+
+tester_app.add_typer(connect.users_app("tester_door", TesterFile, TESTER_FILE))

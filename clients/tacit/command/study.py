@@ -31,8 +31,9 @@ from tacit_protocol.terminal import printable
 if TYPE_CHECKING:
     from tacit.client.tester import Client
     from tacit.results import Result, StudyVerdict
-    from tacit.studies.draft import PreparedStudy, StudyDraft
+    from tacit.studies.draft import StudyDraft
     from tacit.studies.preflight import Preflight
+    from tacit_protocol.preparation import PreparedStudy
     from tacit_protocol.procedures.base import Progress
 
 
@@ -64,7 +65,11 @@ class Terminal:
 def create(
     source: Annotated[
         str | None,
-        typer.Argument(help="A draft in TOML; or a procedure, such as screening, with flags. Else it asks."),
+        typer.Argument(
+            help="A draft in TOML; a study in JSON, as the tester's page made it; or a procedure, such as "
+            "screening, with flags. Else it asks.",
+            autocompletion=connect.procedures,
+        ),
     ] = None,
     *,
     title: Annotated[str | None, typer.Option(help="The question, in a line.")] = None,
@@ -76,7 +81,8 @@ def create(
     data_use: Annotated[str | None, typer.Option(help="DUO code of the use, such as DUO:0000042.")] = None,
     column: Annotated[list[str] | None, typer.Option(help="name:lower:upper or name=level,level.")] = None,
     owner: Annotated[
-        list[str] | None, typer.Option(help="owner/data-set[:units][@key][=column,column].")
+        list[str] | None,
+        typer.Option(help="owner/data-set[:units][@key][=column,column].", autocompletion=connect.published),
     ] = None,
     reuse: Annotated[
         list[str] | None, typer.Option(help="owner=digest: read its release for that study again.")
@@ -93,7 +99,9 @@ def create(
     alignment: Annotated[
         str | None, typer.Option(help="Digest that two owners found by `tacit data align`.")
     ] = None,
-    procedure: Annotated[str | None, typer.Option(help="kernel_two_sample by default.")] = None,
+    procedure: Annotated[
+        str | None, typer.Option(help="kernel_two_sample by default.", autocompletion=connect.procedures)
+    ] = None,
     parameter: Annotated[list[str] | None, typer.Option(help="name=value, for the procedure.")] = None,
     open_for_hours: Annotated[float | None, typer.Option(help="Time for owners; 168 by default.")] = None,
     effect: Annotated[
@@ -113,7 +121,7 @@ def create(
         if procedure not in {None, named}:
             raise InputError("the procedure is named twice: leave --procedure out")
         procedure, title = named, title or title_of(named)
-    flags = {
+    flags: dict[str, Any] = {
         "title": title,
         "purpose": purpose,
         "contact": contact,
@@ -130,22 +138,38 @@ def create(
         "open_for_hours": open_for_hours,
     }
     asks = source is None and not any([*flags.values(), column, owner, reuse, parameter])
+    draft: StudyDraft | None = None
+    frozen = _frozen(file) if file is not None and file.suffix == ".json" else b""
     if asks:
         _require_terminal(as_json)
-        draft = None
+    elif frozen:
+        if any([*flags.values(), column, owner, reuse, parameter, save]):
+            raise InputError("the page's study is signed as it is: leave all flags but --force out")
     else:
         draft = draft_from(file, flags, column or [], owner or [], parameter or [], reuses=reuse or [])
     with connect.party_client(party) as client:
-        if draft is None:
+        if asks:
             draft = _ask(client)
-        if save is not None:
+        if save is not None and draft is not None:
             _save(draft, save)
+        confirm = asks or (bool(frozen) and sys.stdin.isatty() and not as_json)
         try:
-            _create(client, draft, effect, force=force, dry_run=dry_run, as_json=as_json, confirm=asks)
+            asked = frozen if draft is None else draft
+            _create(client, asked, effect, force=force, dry_run=dry_run, as_json=as_json, confirm=confirm)
         except TacitError:
-            if asks and save is None:
+            if asks and save is None and draft is not None:
                 lines_to_errors("Your answers, as a draft to be mended:", *draft_text(draft).splitlines())
             raise
+
+
+def _frozen(file: Path) -> bytes:
+    """Read a study's exact bytes, as the tester's page made them."""
+    try:
+        if content := file.read_bytes():
+            return content
+    except OSError as error:
+        raise InputError(f"cannot read {file}: {error.strerror}") from error
+    raise InputError(f"{file} is empty: download the study again")
 
 
 def _require_terminal(as_json: bool) -> None:
@@ -166,7 +190,7 @@ def _ask(client: "Client") -> "StudyDraft":
 
 def _create(
     client: "Client",
-    draft: "StudyDraft",
+    asked: "StudyDraft | bytes",
     effect: float | None,
     *,
     force: bool,
@@ -175,8 +199,10 @@ def _create(
     confirm: bool,
 ) -> None:
     from tacit.command.study_view import prepared_fields, print_prepared
+    from tacit.studies.draft import draft_of
 
-    prepared = client.prepare_study(draft)
+    prepared = client.prepare_study(asked)
+    draft = draft_of(prepared.study) if isinstance(asked, bytes) else asked
     seen = _outlook(draft, prepared, effect, quiet=as_json)
     if not as_json:
         print_prepared(prepared)
@@ -332,7 +358,7 @@ def _result(study: str, tester_key: str | None, party: Path, told: "Progress") -
 
 app = typer.Typer(name="study", help="Create, follow and verify studies.", no_args_is_help=True)
 
-Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.")]
+Digest = connect.Digest
 Cancellation = Annotated[
     Path | None,
     typer.Option(help="The analyst's signed cancellation, where an earlier version left it out."),
@@ -491,6 +517,39 @@ def transcript(
         {"digest": whole, "output": str(output), "size_bytes": len(data)},
         f"Wrote {output} ({len(data)} bytes). Check it with: tacit verify {output}",
     )
+
+
+@app.command("envelope")
+@connecting
+def envelope(
+    digest: Digest,
+    output: Annotated[Path, typer.Option(help="The file to write.")] = Path("study.dsse"),
+    party: PartyFile = PARTY_FILE,
+    as_json: Json = False,
+) -> None:
+    """Fetch a study as it was signed, to be carried to an owner whose agent reaches no tester."""
+    with connect.party_client(party) as client:
+        whole = connect.whole_digest(digest, client)
+        data = client.study_envelope(whole)
+    write_file(output, data)
+    answer(
+        as_json,
+        {"digest": whole, "output": str(output), "size_bytes": len(data)},
+        f"Wrote {output}. Where the data are: tacit agent answer {output}",
+    )
+
+
+@app.command("deliver")
+@connecting
+def deliver(
+    file: Annotated[Path, typer.Argument(help="What `tacit agent answer` wrote.")],
+    party: PartyFile = PARTY_FILE,
+    as_json: Json = False,
+) -> None:
+    """Take an owner's answer to the tester, for a study of yours. It is the owner's signature that counts."""
+    with connect.party_client(party) as client:
+        digest = client.deliver(_read(file))
+    answer(as_json, {"digest": digest, "delivered": True}, f"Delivered an answer to {digest[:12]}.")
 
 
 def _follow(client: "Client", digest: str, timeout_s: float, quiet: bool) -> "StudyVerdict":

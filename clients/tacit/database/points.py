@@ -21,6 +21,7 @@ from tacit.in_process.samples import domain_of
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import UNLISTED, Locations, median_distance
+from tacit_protocol.reporting.svg import stacked_svg
 
 if TYPE_CHECKING:
     import pandas
@@ -472,7 +473,30 @@ class WeightedDatabase(ABC):
         Raises:
             InputError: the function returned something else, or values outside the bounds.
         """
-        return transformed(self, function, bounds, name)
+        count = len(self)
+        points = _columns(function(PointColumns(self.points)), count, name)
+        domain = domain_of(bounds, list(points))
+
+        def moved_points() -> Iterator[Columns]:
+            for columns in self.moved():
+                yield _columns(function(PointColumns(columns)), count, name)
+
+        def spread_of(asked: Callable[[Columns], npt.ArrayLike], together: bool) -> float | None:
+            return self.spread(
+                lambda columns: asked(PointColumns(_columns(function(columns), count, name))),
+                together=together,
+            )
+
+        return TransformedDatabase(
+            domain=domain,
+            points=_within(domain, points),
+            kernel=_kernel(domain, points),
+            moved_points=moved_points,
+            spread_of=spread_of,
+            point_weights=self.weights,
+            sampling_weights=self.probability_weights,
+            known=self.uncertainty,
+        )
 
     def to_arrow(self) -> "pyarrow.Table":
         """Return the points as an Arrow table, with a last column ``weight``."""
@@ -510,15 +534,16 @@ class WeightedDatabase(ABC):
 
     def summary_svg(self) -> str:
         """Return a picture of every column's distribution, with its errors, as SVG."""
-        from tacit.database.files import summary_svg  # noqa: PLC0415
+        from tacit.database.files import panels  # noqa: PLC0415
 
-        return summary_svg(self)
+        return stacked_svg(panels(self), across=2)
 
     def plot(self) -> "Figure":
         """Draw every column's distribution with matplotlib. Raises PlottingError where it is missing."""
-        from tacit.database.files import plot  # noqa: PLC0415
+        from tacit.database.files import panels  # noqa: PLC0415
+        from tacit.results import figure_of  # noqa: PLC0415 (results have databases)
 
-        return plot(self)
+        return figure_of(panels(self))
 
     def _repr_svg_(self) -> str:
         return self.summary_svg()
@@ -629,38 +654,6 @@ class TransformedDatabase(WeightedDatabase):
     def uncertainty(self) -> Uncertainty:
         """What is known of the weights' errors: those of what this was computed from."""
         return self.known
-
-
-def transformed(
-    database: WeightedDatabase,
-    function: Callable[[Columns], Mapping[str, npt.ArrayLike] | npt.ArrayLike],
-    bounds: Any,
-    name: str,
-) -> TransformedDatabase:
-    """Return the database of a function of the records; see :meth:`WeightedDatabase.transform`."""
-    count = len(database)
-    points = _columns(function(PointColumns(database.points)), count, name)
-    domain = domain_of(bounds, list(points))
-
-    def moved_points() -> Iterator[Columns]:
-        for columns in database.moved():
-            yield _columns(function(PointColumns(columns)), count, name)
-
-    def spread_of(asked: Callable[[Columns], npt.ArrayLike], together: bool) -> float | None:
-        return database.spread(
-            lambda columns: asked(PointColumns(_columns(function(columns), count, name))), together=together
-        )
-
-    return TransformedDatabase(
-        domain=domain,
-        points=_within(domain, points),
-        kernel=_kernel(domain, points),
-        moved_points=moved_points,
-        spread_of=spread_of,
-        point_weights=database.weights,
-        sampling_weights=database.probability_weights,
-        known=database.uncertainty,
-    )
 
 
 def combined(

@@ -26,9 +26,8 @@ from tacit.database.weights import (
 )
 from tacit.errors import InputError
 from tacit.in_process.samples import ArrayTable, read_samples
-from tacit_protocol.domain import Domain
-from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.kernels import ProductKernel, RandomFourier
+from tacit_protocol.domain import Domain, linear_algebra
+from tacit_protocol.features.kernels import FeatureMap, ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import (
     RIDGES,
     Locations,
@@ -53,14 +52,11 @@ from tacit_protocol.procedures.embedding_release.concentration_bounds import (
 )
 from tacit_protocol.procedures.embedding_release.plan import POINTS_MAX
 from tacit_protocol.procedures.means.private_means import PrivateMeans, estimate_mmd
-from tacit_protocol.verdicts.base import stated
-from tacit_protocol.workers import linear_algebra
+from tacit_protocol.verdicts.base import Stated, stated
 
 if TYPE_CHECKING:
     from tacit_protocol.procedures.embedding_release.verdict import EmbeddingReleaseVerdict
 
-
-__all__ = ["DatabaseComparison", "Null", "ReleasedDatabase", "compare", "databases_of", "discrepancy"]
 
 POINTS_ERROR_MAX = 3.0
 """Times the noise's norm that weighted points may be from the release before it is said."""
@@ -333,7 +329,19 @@ class ReleasedDatabase(WeightedDatabase):
             InputError: the numbers are less than 1, or more than the points a database may have; or the
                 database was drawn, and has its points.
         """
-        return reduced(self, n_points, starts, seed, progress)
+        if self.chosen_weights is not None:
+            raise InputError("a database that was drawn has its points")
+        if not 1 <= n_points <= POINTS_MAX or starts < 1:
+            raise InputError(f"n_points must lie between 1 and {POINTS_MAX}, and starts be 1 at least")
+        rng, features = np.random.default_rng(seed), self.features
+        drawn = [
+            informed_start(self.domain, features, self.embedding, self.noise_error, count=n_points, rng=rng)
+            if self.points_are_blind
+            else _moved_apart(self.locations, self.probability_weights, n_points, rng)
+            for _ in range(starts)
+        ]
+        found = _fit(self.kernel, features, self.embedding, self.noise_error, starts=drawn, progress=progress)
+        return replace(self, points=columns_of(self.domain, found.points), released_features=features)
 
     def mmd(self, other: Any) -> float:
         """Return the maximum mean discrepancy from another database, or from a table of one's own.
@@ -347,7 +355,18 @@ class ReleasedDatabase(WeightedDatabase):
         Raises:
             InputError: the databases have other columns, bounds or kernels; or the table lacks columns.
         """
-        return discrepancy(self, other)
+        if not isinstance(other, WeightedDatabase):
+            mean = table_mean(self, other).mean
+            return float(np.linalg.norm(self.problem.features.T @ self.weights - mean))
+        if self.domain != other.domain or self.kernel != other.kernel:
+            raise InputError("both databases need the same columns, bounds and kernel")
+        kernel, own, theirs = self.kernel, self.weights, other.weights
+        squared = (
+            own @ kernel.gram(self.locations, self.locations) @ own
+            + theirs @ kernel.gram(other.locations, other.locations) @ theirs
+            - 2 * own @ kernel.gram(self.locations, other.locations) @ theirs
+        )
+        return float(np.sqrt(max(0.0, float(squared))))
 
     def two_sample_test(
         self, other: Any, alpha: float = 0.05, *, null: Literal["bound", "normal", "points"] = "bound"
@@ -369,7 +388,17 @@ class ReleasedDatabase(WeightedDatabase):
         Raises:
             InputError: the two cannot be compared; the message says why.
         """
-        return compare(self, other, alpha, null)
+        if not LEVEL_MIN <= alpha < 0.5:
+            raise InputError(f"alpha must lie in (0, 0.5), and be {LEVEL_MIN:g} at least")
+        if null not in NULLS:
+            raise InputError('null must be "bound", "normal" or "points"')
+        if isinstance(other, ReleasedDatabase):
+            return _compare_databases(self, other, alpha, null)
+        if isinstance(other, WeightedDatabase):
+            raise InputError(
+                "a transformed database has no release of its own to test: compare what it came from"
+            )
+        return _compare_table(self, other, alpha, null)
 
     def metadata(self) -> dict[str, Any]:
         """Return what a file needs beside the points so that the database can be loaded again."""
@@ -480,30 +509,6 @@ STREAM = 7
 Progress = Callable[[float], None]
 
 
-def reduced(
-    database: ReleasedDatabase, n_points: int, starts: int, seed: int | None, progress: Progress | None
-) -> ReleasedDatabase:
-    """Return the same release on moved points; see :meth:`ReleasedDatabase.reduced`."""
-    if database.chosen_weights is not None:
-        raise InputError("a database that was drawn has its points")
-    if not 1 <= n_points <= POINTS_MAX or starts < 1:
-        raise InputError(f"n_points must lie between 1 and {POINTS_MAX}, and starts be 1 at least")
-    rng = np.random.default_rng(seed)
-    features = database.features
-    drawn = [
-        informed_start(
-            database.domain, features, database.embedding, database.noise_error, count=n_points, rng=rng
-        )
-        if database.points_are_blind
-        else _moved_apart(database.locations, database.probability_weights, n_points, rng)
-        for _ in range(starts)
-    ]
-    found = _fit(
-        database.kernel, features, database.embedding, database.noise_error, starts=drawn, progress=progress
-    )
-    return replace(database, points=columns_of(database.domain, found.points), released_features=features)
-
-
 def from_random_features(study: Study, common: Mapping[str, Any]) -> ReleasedDatabase:
     """Return the database of a mean of random features: points moved from a start of the study's own."""
     features = features_of(study)
@@ -519,12 +524,6 @@ def from_random_features(study: Study, common: Mapping[str, Any]) -> ReleasedDat
     )
 
 
-def blind_start(domain: Domain, count: int, rng: np.random.Generator) -> Locations:
-    """Draw points uniformly over the domain."""
-    drawn = draw_locations(domain, count, rng)
-    return Locations(rng.random(drawn.numeric.shape), drawn.categorical)
-
-
 def informed_start(
     domain: Domain,
     features: FeatureMap,
@@ -538,7 +537,8 @@ def informed_start(
 
     Categories do not move later, so that they are best drawn so. Everything comes from the release.
     """
-    many = blind_start(domain, BLIND_POINTS, rng)
+    drawn = draw_locations(domain, BLIND_POINTS, rng)
+    many = Locations(rng.random(drawn.numeric.shape), drawn.categorical)
     return _moved_apart(many, fit_simplex(features(many), target, noise_error).weights, count, rng)
 
 
@@ -630,6 +630,22 @@ class DatabaseComparison:
         )
 
 
+def _comparison(
+    statistic: float, pvalue: float, alpha: float, method: str, *, means: PrivateMeans, estimate: Stated
+) -> DatabaseComparison:
+    return DatabaseComparison(
+        statistic=statistic,
+        pvalue=pvalue,
+        reject=pvalue <= alpha,
+        alpha=alpha,
+        method=method,
+        n=(int(means.units[0]), int(means.units[1])),
+        estimate=estimate.value,
+        estimate_unbiased=estimate.unbiased,
+        interval=(estimate.lower, estimate.upper),
+    )
+
+
 @dataclass(frozen=True)
 class TableMean:
     """A table's mean features (dimension,), their covariance, and its rows."""
@@ -656,38 +672,6 @@ def table_mean(database: "ReleasedDatabase", table: Any) -> TableMean:
     mean = total / sample.rows
     centred = products / sample.rows - np.outer(mean, mean)
     return TableMean(mean, centred * sample.rows / max(1, sample.rows - 1), sample.rows)
-
-
-def discrepancy(database: "ReleasedDatabase", other: Any) -> float:
-    """Return the maximum mean discrepancy; see :meth:`ReleasedDatabase.mmd`."""
-    if not isinstance(other, WeightedDatabase):
-        mean = table_mean(database, other).mean
-        return float(np.linalg.norm(database.problem.features.T @ database.weights - mean))
-    if database.domain != other.domain or database.kernel != other.kernel:
-        raise InputError("both databases need the same columns, bounds and kernel")
-    kernel, own, theirs = database.kernel, database.weights, other.weights
-    squared = (
-        own @ kernel.gram(database.locations, database.locations) @ own
-        + theirs @ kernel.gram(other.locations, other.locations) @ theirs
-        - 2 * own @ kernel.gram(database.locations, other.locations) @ theirs
-    )
-    return float(np.sqrt(max(0.0, float(squared))))
-
-
-def compare(database: "ReleasedDatabase", other: Any, alpha: float, null: Null) -> DatabaseComparison:
-    """Test whether two are of one population; see :meth:`ReleasedDatabase.two_sample_test`."""
-    if not LEVEL_MIN <= alpha < 0.5:
-        raise InputError(f"alpha must lie in (0, 0.5), and be {LEVEL_MIN:g} at least")
-    if null not in NULLS:
-        raise InputError('null must be "bound", "normal" or "points"')
-
-    if isinstance(other, ReleasedDatabase):
-        return _compare_databases(database, other, alpha, null)
-    if isinstance(other, WeightedDatabase):
-        raise InputError(
-            "a transformed database has no release of its own to test: compare what it came from"
-        )
-    return _compare_table(database, other, alpha, null)
 
 
 def _compare_databases(
@@ -742,16 +726,8 @@ def _proved(distance: ProvedDistance, alpha: float, method: str) -> DatabaseComp
     added += float(np.sum(means.noise**2)) * means.dimension
     estimate = stated(distance.statistic - added, distance.interval(1 - alpha))
     of_whom = "every population" if distance.sampling == "any" else "many units"
-    return DatabaseComparison(
-        statistic=distance.statistic,
-        pvalue=pvalue,
-        reject=pvalue <= alpha,
-        alpha=alpha,
-        method=f"{method}, proved for {of_whom}",
-        n=(int(means.units[0]), int(means.units[1])),
-        estimate=estimate.value,
-        estimate_unbiased=estimate.unbiased,
-        interval=(estimate.lower, estimate.upper),
+    return _comparison(
+        distance.statistic, pvalue, alpha, f"{method}, proved for {of_whom}", means=means, estimate=estimate
     )
 
 
@@ -764,17 +740,7 @@ def _approximate(pair: Pair, spread: Spread, alpha: float, method: str) -> Datab
     pvalue = distance_pvalue(statistic, share, noises, spread, means.dimension)
     found = estimate_mmd(means, spread.moments, 1 - alpha)
     estimate = stated(found.squared_mmd, (found.lower, found.upper))
-    return DatabaseComparison(
-        statistic=statistic,
-        pvalue=pvalue,
-        reject=pvalue <= alpha,
-        alpha=alpha,
-        method=method,
-        n=(int(means.units[0]), int(means.units[1])),
-        estimate=estimate.value,
-        estimate_unbiased=estimate.unbiased,
-        interval=(estimate.lower, estimate.upper),
-    )
+    return _comparison(statistic, pvalue, alpha, method, means=means, estimate=estimate)
 
 
 def _noise(database: "ReleasedDatabase") -> Noise:

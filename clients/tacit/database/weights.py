@@ -16,10 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 
-from tacit_protocol.domain import Domain, NumericColumn
-from tacit_protocol.features.base import FloatMatrix
+from tacit_protocol.domain import Domain, NumericColumn, linear_algebra
 from tacit_protocol.features.column_histograms import ColumnHistograms
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import FloatMatrix, ProductKernel
 from tacit_protocol.features.mean_embedding import (
     REGULARISATION_PER_LOCATION,
     Locations,
@@ -36,7 +35,6 @@ from tacit_protocol.numerics.simplex_weights import (
     refit_regularised,
     solve_simplex,
 )
-from tacit_protocol.workers import linear_algebra
 
 Floats = npt.NDArray[np.float64]
 

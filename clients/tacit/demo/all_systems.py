@@ -35,7 +35,8 @@ from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import CURATOR, CuratedOwnerSetup, LocalCurator, LocalFederation, OwnerSetup
 from tacit.setup.keys import create_unit_key
 from tacit.setup.processes import run_align
-from tacit.studies.draft import PreparedStudy, StudyDraft
+from tacit.studies.draft import StudyDraft
+from tacit_protocol.preparation import PreparedStudy
 
 DELTA = 1e-5
 HOSPITAL_EPSILON = 6.0

@@ -17,7 +17,8 @@ from tacit.client.tester import Client
 from tacit.results import StudyVerdict
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
-from tacit.studies.draft import PreparedStudy, StudyDraft
+from tacit.studies.draft import StudyDraft
+from tacit_protocol.preparation import PreparedStudy
 
 if TYPE_CHECKING:
     from tacit_protocol.verification import VerifiedTranscript

@@ -9,7 +9,7 @@ import inspect
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from tacit_protocol.messages.study import Owner, Party, Release, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release
-from tacit_protocol.procedures.relay import Relay, check_own_release, conclude, relay_of
+from tacit_protocol.procedures.relay import Relay, RelayedProcedure, check_own_release, combined
 
 CURATOR = "local.curator"
 """Name of the curator of a study in this process."""
@@ -109,32 +109,46 @@ def run(
     try:
         procedure.check(study)
         held = held_by_senders(study, tables)
-        relay = relay_of(procedure, study)
+        relay = procedure.relay(study) if isinstance(procedure, RelayedProcedure) else None
         if relay is None:
             releases = {
                 sender: _release(procedure, study, table, noise, order) for sender, table in held.items()
             }
+            verdict = procedure.assemble(study, releases, progress)
         else:
             releases = in_two_rounds(relay, study, held, noise)
-        units = {name: release.units for name, release in releases.items()}
-        verdict = conclude(procedure, study, releases, units, progress)
+            units = {name: release.units for name, release in releases.items()}
+            verdict = relay.procedure.conclude(study, units, releases)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
     return result_from(verdict, study, releases=releases)
+
+
+ResultT = TypeVar("ResultT", bound=Result)
+
+
+def of_type(kind: type[ResultT], result: Result) -> ResultT:
+    """Return a result of that type; raises TypeError where it is of another."""
+    if not isinstance(result, kind):
+        raise TypeError(f"the procedure has a result of another type than {kind.__name__}")
+    return result
 
 
 def in_two_rounds(
     relay: Relay, study: Study, held: Mapping[str, Table], noise: NoiseSource
 ) -> dict[str, Release]:
     """Play both owners' parts in a study whose rounds are both in the open."""
-    procedure, sender, receiver = relay.procedure, relay.sender.name, relay.receiver.name
+    procedure, receiver = relay.procedure, relay.receiver.name
     if relay.sealed:
         raise StudyError("what the receiver of a sealed release finds stays with it: ask for mode peer")
-    sent = procedure.privatise(study, procedure.summarise(study, held[sender]), noise)
-    check_own_release(procedure, study, sender, sent)
-    answer = procedure.privatise(study, procedure.combine(study, sent, held[receiver]).summary, noise)
+    sent = {}
+    for owner in relay.senders:
+        own = procedure.privatise(study, procedure.summarise(study, held[owner.name]), noise)
+        check_own_release(procedure, study, owner.name, own)
+        sent[owner.name] = own
+    answer = procedure.privatise(study, combined(relay, study, sent, held[receiver]).summary, noise)
     check_own_release(procedure, study, receiver, answer)
-    return {sender: sent, receiver: answer}
+    return sent | {receiver: answer}
 
 
 def held_by_senders(study: Study, tables: Sequence[Table]) -> dict[str, Table]:
@@ -156,6 +170,20 @@ def _release(
     release = procedure.privatise(study, procedure.summarise(study, table, **fixed), noise)
     check_release(procedure, study, release)
     return release
+
+
+class Terms(TypedDict):
+    """What every owner spends, the test's level, and the public seed: arguments of :func:`local_study`."""
+
+    epsilon: float
+    delta: float
+    alpha: float
+    seed: str
+
+
+def terms(epsilon: float, delta: float, alpha: float, seed: int | None) -> Terms:
+    """Return a study's terms; its public seed is fresh, or derived from a number."""
+    return {"epsilon": epsilon, "delta": delta, "alpha": alpha, "seed": seed_text(seed)}
 
 
 def local_study(

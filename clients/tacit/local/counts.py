@@ -2,23 +2,39 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import CountedTable, local_study, owner_names, run, seed_text
-from tacit.in_process.samples import ArrayTable, Sample, domain_of, drawing, read_samples
-from tacit.local.inputs import Missing, read_columns, read_variables, read_with_units
-from tacit.local.randomised import RandomisedColumn, run_beside
+from tacit.in_process.runner import (
+    CountedTable,
+    ResultT,
+    Terms,
+    local_study,
+    of_type,
+    owner_names,
+    run,
+    terms,
+)
+from tacit.in_process.samples import (
+    ArrayTable,
+    Missing,
+    Sample,
+    domain_of,
+    drawing,
+    read_columns,
+    read_variables,
+    read_with_units,
+)
+from tacit.local.randomised import RandomisedColumn, one_sample, run_beside
 from tacit.results import (
     DecisionResult,
     HomogeneityResult,
     IdentityResult,
     IndependenceTableResult,
     NoisyCountsResult,
-    Result,
     StratifiedTableResult,
     SurvivalResult,
 )
@@ -27,7 +43,7 @@ from tacit_protocol.features.cell_counts import CELLS_MAX, CellGrid
 from tacit_protocol.messages.study import UNITS_MAX, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.discovery import PROCEDURES, with_new_defaults
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.identity import Identity
 
 OWNER = "owner"
@@ -36,8 +52,6 @@ OWNER = "owner"
 Noise = Literal["laplace", "gaussian"]
 Unlisted = Literal["cells", "last"]
 Cuts = Mapping[str, Sequence[float]]
-
-ResultT = TypeVar("ResultT", bound=Result)
 
 
 def noisy_counts(
@@ -95,10 +109,7 @@ def noisy_counts(
         held,
         owner_names(names, len(samples)),
         _parameters(noise, rho, cuts, unlisted),
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed,
+        at=terms(epsilon, delta, alpha, seed),
     )
 
 
@@ -162,10 +173,7 @@ def homogeneity(
         held,
         owner_names(names, len(samples)),
         _parameters(noise, rho, cuts, unlisted, n_replicates),
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed,
+        at=terms(epsilon, delta, alpha, seed),
         progress=progress,
     )
 
@@ -230,16 +238,14 @@ def independence_table(
         if len(variables) != 2:
             raise InputError("beside a randomised column, pass one column, or a table of several")
         sample, domain = read_columns(variables[1], "y", bounds, missing)
-        return _beside(
+        return run_beside(
             IndependenceTableResult,
             "independence_table",
             variables[0],
             (sample, domain),
             _parameters(noise, rho, cuts, unlisted, n_replicates),
             given=(delta, units, names),
-            epsilon=epsilon,
-            alpha=alpha,
-            seed=seed,
+            at=terms(epsilon, delta, alpha, seed),
         )
     held: tuple[Domain, list[Table]]
     draw = drawing(unit_rows, units)
@@ -256,10 +262,7 @@ def independence_table(
         held,
         [OWNER],
         _parameters(noise, rho, cuts, unlisted, n_replicates),
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed,
+        at=terms(epsilon, delta, alpha, seed),
         progress=progress,
     )
 
@@ -327,17 +330,15 @@ def stratified_table(
         True
     """
     if isinstance(group, RandomisedColumn):
-        return _beside(
+        return run_beside(
             StratifiedTableResult,
             "stratified_table",
             group,
-            _one_sample(samples, bounds, columns),
+            one_sample(samples, bounds, columns),
             _parameters(noise, rho, cuts, "cells", n_replicates)
             | {"group": group.column.name, "outcome": outcome, "event": event},
             given=(delta, units, names),
-            epsilon=epsilon,
-            alpha=alpha,
-            seed=seed,
+            at=terms(epsilon, delta, alpha, seed),
         )
     unlisted: Unlisted = "cells" if bounds is not None else "last"
     held = _counted(samples, units) if bounds is None else _read(samples, bounds, columns, units)
@@ -348,10 +349,7 @@ def stratified_table(
         held,
         owner_names(names, len(samples)),
         _parameters(noise, rho, cuts, unlisted, n_replicates) | chosen,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed,
+        at=terms(epsilon, delta, alpha, seed),
         progress=progress,
     )
 
@@ -436,16 +434,14 @@ def survival(
     known = {time: (edges[0], edges[-1])} | {name: list(levels) for name, levels in bounds.items()}
     chosen = {"time": time, "event": event, "group": named, "event_level": event_level}
     if isinstance(group, RandomisedColumn):
-        return _beside(
+        return run_beside(
             SurvivalResult,
             "survival",
             group,
-            _one_sample(samples, known, columns),
+            one_sample(samples, known, columns),
             _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates) | chosen,
             given=(delta, units, names),
-            epsilon=epsilon,
-            alpha=alpha,
-            seed=seed,
+            at=terms(epsilon, delta, alpha, seed),
         )
     return _play(
         SurvivalResult,
@@ -453,43 +449,9 @@ def survival(
         _read(samples, known, columns, units),
         owner_names(names, len(samples)),
         _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates) | chosen,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed,
+        at=terms(epsilon, delta, alpha, seed),
         progress=progress,
     )
-
-
-def _one_sample(samples: Sequence[Any], bounds: Any, columns: Sequence[str] | None) -> tuple[Sample, Domain]:
-    """Read the only sample that stands beside a randomised column."""
-    if len(samples) != 1 or bounds is None:
-        raise InputError("beside a randomised column, pass one sample, and the bounds of its columns")
-    sample = read_samples(samples, columns)[0]
-    return sample, domain_of(bounds, list(sample.columns))
-
-
-def _beside(
-    kind: type[ResultT],
-    name: str,
-    released: RandomisedColumn,
-    held: tuple[Sample, Domain],
-    parameters: Mapping[str, Any],
-    *,
-    given: tuple[float, Any, Any],
-    epsilon: float,
-    alpha: float,
-    seed: int | None,
-) -> ResultT:
-    """Play the second round of a study; ``given`` is delta, units and names, which have no place in it."""
-    if given != (0.0, None, None):
-        raise InputError(
-            "a randomised column stands beside one sample, a row a unit: leave delta, units and names out"
-        )
-    result = run_beside(name, released, *held, parameters, epsilon=epsilon, alpha=alpha, seed=seed)
-    if not isinstance(result, kind):
-        raise TypeError(f"{name} has a result of another type")
-    return result
 
 
 def _play(
@@ -498,16 +460,13 @@ def _play(
     held: tuple[Domain, Sequence[Table]],
     owners: Sequence[str],
     parameters: Mapping[str, Any],
-    **chosen: Any,
+    *,
+    at: Terms,
+    progress: Progress | None = None,
 ) -> ResultT:
-    """Play a study; ``chosen`` is epsilon, delta, alpha, seed and progress."""
-    progress, seed = chosen.pop("progress", None), seed_text(chosen.pop("seed"))
-    domain, tables = held
-    study = with_new_defaults(local_study(name, domain, owners, parameters, seed=seed, **chosen))
-    result = run(PROCEDURES[name], study, tables, OpenDPNoise(), progress)
-    if not isinstance(result, kind):
-        raise TypeError(f"{name} has a result of another type")
-    return result
+    (domain, tables), procedure = held, PROCEDURES[name]
+    study = procedure.with_new_defaults(local_study(name, domain, owners, parameters, **at))
+    return of_type(kind, run(procedure, study, tables, OpenDPNoise(), progress))
 
 
 def _parameters(
@@ -627,10 +586,7 @@ def identity(
         domain,
         [OWNER],
         {"method": method, "probabilities": probabilities.tolist()} | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **terms(epsilon, delta, alpha, seed),
     )
     result = run(Identity(), study, [CountedTable(domain, counted, cells)], OpenDPNoise(), progress)
     if not isinstance(result, IdentityResult | DecisionResult):

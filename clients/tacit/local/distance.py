@@ -18,12 +18,21 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.runner import Aligned, local_study, run, seed_text
-from tacit.in_process.samples import ArrayTable, Sample, drawing
-from tacit.local.inputs import Missing, Variables, by_argument_names, read_columns, read_variables
+from tacit.in_process.runner import Aligned, Terms, local_study, of_type, run, terms
+from tacit.in_process.samples import (
+    ArrayTable,
+    Missing,
+    Sample,
+    Variables,
+    by_argument_names,
+    drawing,
+    read_columns,
+    read_variables,
+)
 from tacit.local.randomised import RandomisedColumn
 from tacit.results import (
     AnsweredCorrelationResult,
+    AnsweredScreeningResult,
     CellsTableResult,
     CuratedDistanceCorrelationResult,
     DistanceCorrelationResult,
@@ -38,7 +47,7 @@ from tacit_protocol.messages.alignment import KEY_BYTES, AlignmentError, UnitHas
 from tacit_protocol.messages.study import Release, Study, UnitRows
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release, parse_parameters
-from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation.answered import answered_verdict, answers_warnings
 from tacit_protocol.procedures.distance_correlation.answers import answers_plan, own_units
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters
@@ -203,12 +212,9 @@ def curated_distance_correlation(
     read: Variables,
     parameters: dict[str, Any],
     *,
-    epsilon: float,
-    delta: float,
-    alpha: float,
+    at: Terms,
     units: npt.ArrayLike | None,
     unit_rows: UnitRows,
-    seed: int | None,
     progress: Progress | None,
 ) -> CuratedResult:
     """Play a study of ``curated_distance_correlation`` of two variables at one owner.
@@ -222,10 +228,7 @@ def curated_distance_correlation(
         read.domain,
         [OWNER],
         {"groups": [list(group) for group in read.groups]} | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **at,
     )
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
     with by_argument_names():
@@ -457,12 +460,10 @@ def distance_correlation(
             raise InputError("x was randomised, a row a unit: leave mode, method and units out")
         return _beside_answers(
             x,
-            *read_columns(y, "y", bounds, missing),
+            read_columns(y, "y", bounds, missing),
             {"categories": categories, "permutations": n_permutations} | parameters,
-            epsilon=epsilon,
-            alpha=alpha,
-            seed=seed,
-            progress=progress,
+            terms(epsilon, 0.0, alpha, seed),
+            progress,
         )
     if mode == "curator":
         if method not in ("auto", *CURATED_METHODS) or {n_projections, n_features} != {None}:
@@ -480,12 +481,9 @@ def distance_correlation(
                 "method": None if method == "auto" else method,
             }
             | parameters,
-            epsilon=epsilon,
-            delta=delta,
-            alpha=alpha,
+            at=terms(epsilon, delta, alpha, seed),
             units=shared,
             unit_rows=unit_rows,
-            seed=seed,
             progress=progress,
         )
     held = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
@@ -506,15 +504,12 @@ def distance_correlation(
             "permutations": n_permutations,
         }
         | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **terms(epsilon, delta, alpha, seed),
         columns=held.variables.groups,
         aligned=held.aligned,
         unit_rows=unit_rows,
     )
-    study = with_new_defaults(study)
+    study = procedure.with_new_defaults(study)
     if mode == "peer":
         study = with_receiver(study, str(parameters["receiver"]))
         with by_argument_names():
@@ -528,16 +523,13 @@ def distance_correlation(
 
 def _beside_answers(
     x: RandomisedColumn,
-    sample: Sample,
-    domain: Domain,
+    held: tuple[Sample, Domain],
     parameters: dict[str, Any],
-    *,
-    epsilon: float,
-    alpha: float,
-    seed: int | None,
+    at: Terms,
     progress: Progress | None,
 ) -> AnsweredCorrelationResult:
     """Play the second round beside a column that was released before."""
+    sample, domain = held
     if len(x) != sample.rows:
         raise InputError(f"y has {sample.rows} rows and x has {len(x)}: both must describe the same rows")
     groups = ((x.column.name,), tuple(sample.columns))
@@ -548,10 +540,7 @@ def _beside_answers(
         Domain(columns=(x.column, *domain.columns)),
         CORRELATION_OWNERS,
         {"method": "two-round", "receiver": CORRELATION_OWNERS[1]} | parameters,
-        epsilon=epsilon,
-        delta=0.0,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **at,
         columns=groups,
     )
     try:
@@ -565,13 +554,56 @@ def _beside_answers(
         result = result_from(answered_verdict(plan, releases, warned, progress), study, releases=releases)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
-    if not isinstance(result, AnsweredCorrelationResult):
-        raise TypeError("distance_correlation has a result of another type")
-    return result
+    return of_type(AnsweredCorrelationResult, result)
 
 
 SCREENING_OWNERS = ("columns-owner", "outcome-owner")
 """Names of the two owners."""
+
+
+ScreeningMethod = Literal["auto", "two-round", "one-round", "sketch"]
+
+
+@overload
+def screening(
+    x: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    method: Literal["sketch"],
+    **options: Any,
+) -> ScreeningResult: ...
+
+
+@overload
+def screening(
+    x: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    method: Literal["two-round", "one-round"],
+    **options: Any,
+) -> AnsweredScreeningResult: ...
+
+
+@overload
+def screening(
+    x: Any, y: Any, *, epsilon: float, delta: float = 0.0, matrix: Literal[True], **options: Any
+) -> ScreeningResult: ...
+
+
+@overload
+def screening(
+    x: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    method: ScreeningMethod = "auto",
+    **options: Any,
+) -> AnsweredScreeningResult | ScreeningResult: ...
 
 
 def screening(
@@ -579,9 +611,11 @@ def screening(
     y: Any,
     *,
     epsilon: float,
-    delta: float,
+    delta: float = 0.0,
+    method: ScreeningMethod = "auto",
     control: Literal["by", "bh"] = "by",
     matrix: bool = False,
+    categories: int | None = None,
     n_features: int | None = None,
     n_permutations: int | None = None,
     bounds: Any = None,
@@ -591,7 +625,8 @@ def screening(
     missing: Missing = "refuse",
     seed: int | None = None,
     progress: Progress | None = None,
-) -> ScreeningResult:
+    **parameters: Any,
+) -> AnsweredScreeningResult | ScreeningResult:
     """Find which of one owner's columns depend on another owner's outcome, privately.
 
     Args:
@@ -599,12 +634,19 @@ def screening(
         y: the outcome, or several, of the other owner, over the same rows in the same order, unless ``units``
             holds ids.
         epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in (0, 1).
+        delta: budget that every owner spends, in [0, 1); above 0 for "sketch". With "two-round" it may pay
+            for Gaussian noise, which is less where ``x`` has many columns.
+        method: "two-round": the owner of ``y`` releases a randomised answer of every row, and that of ``x``
+            counts its columns' cells beside them, with noise. "one-round": both release randomised answers,
+            of the pair of columns that a row is dealt to. "sketch": sums of features over public buckets.
+            "auto" (the default) takes the first wherever it can be had, by public numbers alone.
         control: "by", Benjamini and Yekutieli, valid under any dependence; or "bh", Benjamini and Hochberg,
             which finds more and needs p-values that are independent or positively dependent.
-        matrix: also estimate the distance correlations of all columns with each other.
-        n_features: frequencies of a numeric column; chosen by default.
-        n_permutations: random permutations of the tests; by default enough for the number of pairs.
+        matrix: also estimate the distance correlations of all columns with each other, which takes "sketch".
+        categories: cells of a numeric column, 2 to 4, of "two-round" and "one-round"; chosen by default.
+        n_features: frequencies of a numeric column, of "sketch"; chosen by default.
+        n_permutations: random permutations, or simulations, of the tests; by default enough for the number of
+            pairs.
         bounds: what is publicly known: a list with both owners' bounds, a (lower, upper) pair or a list of
             levels each; or by column name; or one pair for every column. Never taken from the data. Columns
             of arrays are named x.1, x.2, ... and y.
@@ -616,8 +658,10 @@ def screening(
             where numbers of rows differ: averages of independent columns depend on each other through them.
             A side with ids of its own draws its own rows.
         missing: "refuse" raises where a value is missing; "encode" does what studies do.
-        seed: fixes buckets and permutations. Never the noise: two calls differ.
+        seed: fixes how rows are dealt out, buckets, permutations and simulations. Never the noise: two calls
+            differ.
         progress: called with the part done, in [0, 1], and the step.
+        parameters: further parameters of the procedure, ``cuts`` and ``noise``.
 
     Returns:
         A frozen result with the ranked pairs.
@@ -629,9 +673,9 @@ def screening(
     Example:
         >>> import numpy as np, tacit.local
         >>> x = np.random.default_rng(1).random((20_000, 5))
-        >>> result = tacit.local.screening(x, x[:, 2], epsilon=4, delta=1e-5, bounds=(0, 1), seed=1)
-        >>> [pair.column for pair in result.found]
-        ['x.3']
+        >>> result = tacit.local.screening(x, x[:, 2], epsilon=1, bounds=(0, 1), alpha=0.01, seed=1)
+        >>> result.found[0].column
+        'x.3'
     """
     held = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
     procedure = procedure_named("screening")
@@ -641,21 +685,22 @@ def screening(
         SCREENING_OWNERS,
         {
             "outcome": SCREENING_OWNERS[1],
+            "method": None if method == "auto" else method,
             "control": control,
             "matrix": matrix,
+            "categories": categories,
             "n_features": n_features,
             "permutations": n_permutations,
-        },
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed_text(seed),
+        }
+        | parameters,
+        **terms(epsilon, delta, alpha, seed),
         columns=held.variables.groups,
         aligned=held.aligned,
         unit_rows=unit_rows,
     )
+    study = procedure.with_new_defaults(study)
     with by_argument_names():
-        result = run(procedure, study, held.tables(study), OpenDPNoise(), progress)
-    if not isinstance(result, ScreeningResult):
-        raise TypeError("screening has a result of another type")
-    return result
+        found = run(procedure, study, held.tables(study), OpenDPNoise(), progress)
+    if isinstance(found, AnsweredScreeningResult):
+        return found
+    return of_type(ScreeningResult, found)

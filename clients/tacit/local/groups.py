@@ -1,16 +1,15 @@
 """What is asked within owners, in one process: groups, associations, and known tests by blocks."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import local_study, owner_names, run, seed_text
-from tacit.in_process.samples import ArrayTable, domain_of, drawing, read_samples
-from tacit.local.inputs import read_with_units
-from tacit.local.randomised import RandomisedColumn, run_beside
-from tacit.results import AggregatedTestResult, AssociationResult, GroupComparisonResult, Result
+from tacit.in_process.runner import ResultT, Terms, local_study, of_type, owner_names, run, terms
+from tacit.in_process.samples import ArrayTable, domain_of, drawing, read_with_units
+from tacit.local.randomised import RandomisedColumn, one_sample, run_beside
+from tacit.results import AggregatedTestResult, AssociationResult, GroupComparisonResult
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.aggregated_test import TestName
 from tacit_protocol.procedures.aggregated_test.statistic import Regression
@@ -28,6 +27,7 @@ def group_comparison(
     alpha: float = 0.05,
     names: Sequence[str] | None = None,
     seed: int | None = None,
+    noise: Literal["auto", "gaussian", "laplace"] = "auto",
 ) -> GroupComparisonResult:
     """Test privately whether groups differ within every owner, and estimate by how much.
 
@@ -42,7 +42,7 @@ def group_comparison(
         group: name of the column of the groups; they are compared with the first of its levels. Or what
             :func:`randomise_column` released of them, a row a unit, which costs its owner nothing more.
         epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in (0, 1); 0 beside a randomised column.
+        delta: budget that every owner spends, in [0, 1); 0 beside a randomised column.
         bounds: what is publicly known: each column's (lower, upper) pair or levels, by name. Never taken from
             the data. Numbers outside count as the bound.
         columns: which columns to compare the groups in; by default all of a table.
@@ -51,6 +51,9 @@ def group_comparison(
         alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
         names: the owners' names, by default sample-1, sample-2, ...
         seed: the study's seed. Never the noise: two calls differ.
+        noise: "gaussian", which needs a delta and tells of standard deviations too; "laplace", pure epsilon,
+            with less noise for few columns; or "auto", which chooses by the numbers of units, groups and
+            columns, epsilon and delta. Not beside a randomised column.
 
     Returns:
         A frozen result that unpacks into ``statistic, pvalue``, with ``columns``, ``effects``,
@@ -73,41 +76,30 @@ def group_comparison(
         True
     """
     if isinstance(group, RandomisedColumn):
-        if len(samples) != 1 or delta or units is not None or names is not None:
-            raise InputError(
-                "a randomised group stands beside one sample, a row a unit: leave delta, units and names out"
-            )
-        sample = read_samples(samples, columns)[0]
-        beside = run_beside(
+        if noise != "auto":
+            raise InputError("sums beside a randomised group are pure: leave noise out")
+        return run_beside(
+            GroupComparisonResult,
             "group_comparison",
             group,
-            sample,
-            domain_of(bounds, list(sample.columns)),
+            one_sample(samples, bounds, columns),
             {"group": group.column.name},
-            epsilon=epsilon,
-            alpha=alpha,
-            seed=seed,
+            given=(delta, units, names),
+            at=terms(epsilon, delta, alpha, seed),
         )
-        if not isinstance(beside, GroupComparisonResult):
-            raise TypeError("group_comparison has no result of its own")
-        return beside
     wanted = None if columns is None else [group, *(name for name in columns if name != group)]
-    result = _asked(
+    return _asked(
+        GroupComparisonResult,
         "group_comparison",
         samples,
         wanted,
-        units,
         {"group": group},
+        parameters={} if noise == "auto" else {"noise": noise},
+        units=units,
         bounds=bounds,
         names=names,
-        seed=seed,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
+        at=terms(epsilon, delta, alpha, seed),
     )
-    if not isinstance(result, GroupComparisonResult):
-        raise TypeError("group_comparison has no result of its own")
-    return result
 
 
 def association(
@@ -158,22 +150,17 @@ def association(
         >>> result.reject
         True
     """
-    result = _asked(
+    return _asked(
+        AssociationResult,
         "association",
         samples,
         columns,
-        units,
         {},
+        units=units,
         bounds=bounds,
         names=names,
-        seed=seed,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
+        at=terms(epsilon, delta, alpha, seed),
     )
-    if not isinstance(result, AssociationResult):
-        raise TypeError("association has no result of its own")
-    return result
 
 
 def aggregated_test(
@@ -231,23 +218,18 @@ def aggregated_test(
         >>> result.reject, result.direction
         (True, 'down')
     """
-    result = _asked(
+    return _asked(
+        AggregatedTestResult,
         "aggregated_test",
         samples,
         columns,
-        units,
         {} if group is None else {"group": group},
+        units=units,
         parameters={"test": test} | parameters,
         bounds=bounds,
         names=names,
-        seed=seed,
-        epsilon=epsilon,
-        delta=0.0,
-        alpha=alpha,
+        at=terms(epsilon, 0.0, alpha, seed),
     )
-    if not isinstance(result, AggregatedTestResult):
-        raise TypeError("aggregated_test has no result of its own")
-    return result
 
 
 def conditional_independence(
@@ -293,18 +275,18 @@ def conditional_independence(
 
 
 def _asked(
+    kind: type[ResultT],
     procedure: str,
     samples: Sequence[Any],
     columns: Sequence[str] | None,
-    units: str | Sequence[npt.ArrayLike] | None,
     named: Mapping[str, str],
     *,
+    units: str | Sequence[npt.ArrayLike] | None,
     parameters: Mapping[str, Any] | None = None,
     bounds: Mapping[str, Any],
     names: Sequence[str] | None,
-    seed: int | None,
-    **asked: Any,
-) -> Result:
+    at: Terms,
+) -> ResultT:
     """Run a study of one sample an owner; ``named`` are parameters that name columns."""
     if not samples:
         raise InputError("pass one sample for each owner")
@@ -314,17 +296,15 @@ def _asked(
         if name not in held:
             raise InputError(f"the samples have no column {name!r} to take groups from")
     domain = domain_of(bounds, held)
-    study = local_study(
-        procedure,
-        domain,
-        owner_names(names, len(read)),
-        {**named, **(parameters or {})},
-        seed=seed_text(seed),
-        **asked,
-    )
+    chosen = {**named, **(parameters or {})}
+    study = local_study(procedure, domain, owner_names(names, len(read)), chosen, **at)
     rows = "one" if procedure == "aggregated_test" else "average"
     tables = [
         ArrayTable.of(sample, domain, unit, drawing(rows, unit) if unit is not None else None)
         for sample, unit in zip(read, unit_values, strict=True)
     ]
-    return run(procedure_named(procedure), study, tables, OpenDPNoise())
+    asked, counted = (
+        procedure_named(procedure),
+        {o.name: t.units for o, t in zip(study.owners, tables, strict=True)},
+    )
+    return of_type(kind, run(asked, asked.with_new_defaults(study, counted), tables, OpenDPNoise()))

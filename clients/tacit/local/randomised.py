@@ -1,6 +1,6 @@
 """Randomised columns in one process: of every row a private answer, which any later analysis may use."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -8,10 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.runner import local_study, seed_text
-from tacit.in_process.samples import ArrayTable, Sample
-from tacit.local.inputs import Missing, read_columns
-from tacit.results import Result, result_from
+from tacit.in_process.runner import ResultT, Terms, local_study, of_type
+from tacit.in_process.samples import ArrayTable, Missing, Sample, domain_of, read_columns, read_samples
+from tacit.results import result_from
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX, ColumnCells, answered_categories
 from tacit_protocol.messages.encoding import digest, encode
@@ -178,24 +177,37 @@ BESIDE_OWNERS = ("answers-owner", "rows-owner")
 """Names of who released a randomised column, and of who holds rows of the same units."""
 
 
+def one_sample(samples: Sequence[Any], bounds: Any, columns: Sequence[str] | None) -> tuple[Sample, Domain]:
+    """Read the only sample that stands beside a randomised column."""
+    if len(samples) != 1 or bounds is None:
+        raise InputError("beside a randomised column, pass one sample, and the bounds of its columns")
+    sample = read_samples(samples, columns)[0]
+    return sample, domain_of(bounds, list(sample.columns))
+
+
 def run_beside(
+    kind: type[ResultT],
     procedure: str,
     released: RandomisedColumn,
-    sample: Sample,
-    domain: Domain,
+    held: tuple[Sample, Domain],
     parameters: Mapping[str, Any],
     *,
-    epsilon: float,
-    alpha: float,
-    seed: int | None,
-) -> Result:
+    given: tuple[float, Any, Any],
+    at: Terms,
+) -> ResultT:
     """Play the second round of a study, beside a column that was released before; pure epsilon.
+
+    ``given`` is delta, units and names, which have no place in it.
 
     Raises:
         InputError: the rows are not those of the column.
         StudyRefusedError: the procedure does not take the study.
     """
-    name = released.column.name
+    if given != (0.0, None, None):
+        raise InputError(
+            "a randomised column stands beside one sample, a row a unit: leave delta, units and names out"
+        )
+    (sample, domain), name = held, released.column.name
     if len(released) != sample.rows:
         raise InputError(
             f"the randomised column has {len(released)} rows and the sample {sample.rows}: both must "
@@ -214,10 +226,7 @@ def run_beside(
         Domain(columns=(column, *domain.columns)),
         BESIDE_OWNERS,
         parameters,
-        epsilon=epsilon,
-        delta=0.0,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **at,
         columns=((name,), tuple(sample.columns)),
     )
     earlier = study.owners[0].model_copy(update={"reuses": digest(encode(sent))})
@@ -234,6 +243,6 @@ def run_beside(
         check_release(own, study, answer)
         releases = dict(zip(BESIDE_OWNERS, (sent, answer), strict=True))
         verdict = conclude(own, study, releases, dict.fromkeys(BESIDE_OWNERS, len(released)))
-        return result_from(verdict, study, releases=releases)
+        return of_type(kind, result_from(verdict, study, releases=releases))
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error

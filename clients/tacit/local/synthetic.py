@@ -17,10 +17,11 @@ from scipy.special import ndtr, ndtri
 from tacit.database.released import ReleasedDatabase, databases_of
 from tacit.database.weights import Weighting
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.runner import local_study, seed_text
-from tacit.in_process.samples import ArrayTable, Sample, domain_of
-from tacit.local.inputs import read_with_units
+from tacit.in_process.runner import local_study, terms
+from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_with_units
 from tacit.results import (
+    NO_MATRIX,
+    AnsweredScreeningResult,
     CorrelationMatrix,
     NoisyCountsResult,
     ScreeningResult,
@@ -33,7 +34,6 @@ from tacit_protocol.features.column_histograms import ColumnHistograms, is_of_wh
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import StudyError, check_release
 from tacit_protocol.procedures.counts.release import counted_part, grid_of
-from tacit_protocol.procedures.discovery import with_new_defaults
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease
 
 if TYPE_CHECKING:
@@ -130,13 +130,10 @@ def release_database(
         domain,
         [OWNER],
         chosen | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=0.05,
-        seed=seed_text(seed),
+        **terms(epsilon, delta, 0.05, seed),
     )
     try:
-        study = with_new_defaults(study)
+        study = procedure.with_new_defaults(study)
         procedure.check(study)
         table = ArrayTable.of(sample, domain, unit)
         if table.units < 1:
@@ -258,7 +255,7 @@ class CopulaSample:
 
 
 def copula_sample(
-    correlations: ScreeningResult | CorrelationMatrix,
+    correlations: AnsweredScreeningResult | ScreeningResult | CorrelationMatrix,
     margins: Margins | Sequence[Margins],
     n: int,
     seed: int | None = None,
@@ -305,12 +302,13 @@ def copula_sample(
 
 
 def _correlations_of(
-    correlations: ScreeningResult | CorrelationMatrix, margins: Mapping[str, Margin]
+    correlations: AnsweredScreeningResult | ScreeningResult | CorrelationMatrix,
+    margins: Mapping[str, Margin],
 ) -> tuple[tuple[str, ...], Floats, tuple[str, ...]]:
     """Return columns, correlations of their normal scores, and the columns without any."""
     given = correlations if isinstance(correlations, CorrelationMatrix) else correlations.matrix
     if given is None:
-        raise InputError("the study asked for no correlation matrix: set its parameter matrix = true")
+        raise InputError(NO_MATRIX)
     lacking = [name for name in given.columns if name not in margins]
     if lacking:
         raise InputError(f"no margin is given of {', '.join(lacking)}: count them in a study of their own")

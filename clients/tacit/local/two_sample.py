@@ -13,16 +13,15 @@ from tacit.in_process.runner import (
     local_study,
     owner_names,
     run,
-    seed_text,
+    terms,
     two_sample_procedure,
 )
-from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
-from tacit.local.inputs import read_with_units
+from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples, read_with_units
 from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult, TwoSampleResult
 from tacit_protocol.domain import Domain
 from tacit_protocol.features.mean_embedding import median_distance
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults
+from tacit_protocol.procedures.discovery import procedure_named
 
 LOCATIONS_DEFAULT = 40
 """Locations taken from a public sample unless told otherwise."""
@@ -227,15 +226,15 @@ def kernel_two_sample(
         domain,
         owner_names(names, len(read)),
         chosen | parameters,
-        epsilon=epsilon,
-        delta=delta,
-        alpha=alpha,
-        seed=seed_text(seed),
+        **terms(epsilon, delta, alpha, seed),
         curated=setting == "curator",
     )
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
     units_by_owner = {owner.name: table.units for owner, table in zip(study.owners, tables, strict=True)}
-    study = declaring(study, tables) if release == "auto" else with_new_defaults(study, units_by_owner)
+    if release == "auto":
+        study = declaring(study, tables)
+    else:
+        study = procedure.with_new_defaults(study, units_by_owner)
     result = run(procedure, study, tables, OpenDPNoise())
     if not isinstance(result, TwoSampleResult | DecisionResult | JointIndependenceResult | CellsTableResult):
         raise TypeError(f"{study.procedure} has no result of its own")

@@ -10,30 +10,37 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.samples import domain_of
-from tacit.planning.curve import Over, at, curve_of, places_of
-from tacit.planning.questions import Asked
+from tacit.planning.curve import Over, PowerCurve, at, curve_of, next_place, places_of, reach_of
+from tacit.planning.questions import Asked, Question, population_of, question_of_draft, units_of_draft
 from tacit.planning.search import TARGET
 from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
-from tacit.studies.draft import parse_column
+from tacit.studies.draft import draft_of, parse_column
 from tacit_protocol.domain import LEVELS_MAX
+from tacit_protocol.messages.study import Study, read_study
 from tacit_protocol.procedures.counts.base import Cells
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.populations import Effect
 
-INPUT_BYTES_MAX = 2**14
+INPUT_BYTES_MAX = 2**20
+"""A study has as many bytes as one request's body at most; a form's fields are counted by the page."""
+
 COLUMNS_MAX, CELLS_MAX, UNITS_MAX, SLOW_UNITS_MAX, RUNS = 8, 400, 20_000, 2000, 100
 """What a plan at a tester may ask for; the command on one's own machine has no such limits."""
 
 LABELS = {"n": "units of each owner", "alpha": "level", "effect": "what to find"}
 """What fields are called on the page, where that is another name."""
+
+FLAGS = {"alpha": "level"}
+"""What options of the command are called, where fields have another name."""
 
 SOFT_S, SOFT_CPU_S = 30.0, 12.0
 """After so long, or so much processor time, no more studies are simulated."""
@@ -41,10 +48,19 @@ SOFT_S, SOFT_CPU_S = 30.0, 12.0
 CPU_S, MEMORY_BYTES, NICENESS = 40, 2**31, 5
 """What the operating system allows the process."""
 
+EPSILON_MAX = 20.0
+
+ADAPTED_FROM, ADAPTED = 4, 3
+"""The round after which places are added where the target is reached, and in how many rounds: one in each."""
+
 ROUND_RUNS = 2
 """Studies of every point in one round; time is looked at after each study."""
 
 EPSILONS, UNITS = (0.2, 0.5, 1.0, 2.0, 5.0), (200, 500, 1000, 2000, 5000, 10_000)
+
+
+FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Budgets that a study is planned at, as parts of its own."""
 
 
 class OutOfTimeError(Exception):
@@ -68,6 +84,8 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
         InputError: a field cannot be used; the message says which and what to change.
         StudyRefusedError: the procedure does not take what they say.
     """
+    if "study" in fields:
+        return plan_of_study(read_study(fields["study"].encode()), fields.get("effect", ""), is_late)
     asked, setting, over, target = _read(fields)
     question = asked.question(setting.n[0], setting.epsilon, setting.delta, setting.alpha)
     setting = replace(setting, n=sizes_of(setting.n[0], question))
@@ -75,32 +93,96 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
         raise InputError(f"cells: at most {CELLS_MAX} here, of all columns together")
     slow = question.procedure.pairwise
     values = EPSILONS if over == "epsilon" else tuple(n for n in UNITS if not slow or n <= SLOW_UNITS_MAX)
+    found = _simulated(question, setting, over, values, aim=_aim(target, question.measure), is_late=is_late)
+    return _answer(found, target) | {"command": _command(fields)}
+
+
+def plan_of_study(study: Study, effect: str, is_late: Callable[[], bool]) -> dict[str, Any]:
+    """Return the curve over epsilon of a study that is written whole, as :func:`plan` does.
+
+    Owners who have more units than a plan at a tester may draw are drawn with as many as it may.
+
+    Args:
+        study: the study; every owner's number of units must be declared.
+        effect: what to find, as a number; the medium effect where it is empty.
+        is_late: as of :func:`plan`.
+
+    Raises:
+        InputError: a number of units is missing, or the study cannot be planned.
+    """
+    draft = draft_of(study)
+    size = _number({"effect": effect}, "effect", 0.0) if effect.strip() else None
+    population_of(draft.procedure)
+    question = question_of_draft(draft, Effect(size=size))
+    most = most_units(question.procedure.pairwise)
+    declared = units_of_draft(draft)
+    sizes = sizes_of([min(units, most) for units in declared], question)
+    setting = Setting(sizes, draft.epsilon, draft.delta, draft.level)
+    values = tuple(round(draft.epsilon * factor, 6) for factor in FACTORS)
+    found = _simulated(
+        question, setting, "epsilon", values, aim=_aim(None, question.measure), is_late=is_late
+    )
+    return _answer(found, None) | {"fewer": most if max(declared) > most else None}
+
+
+def _simulated(
+    question: Question,
+    setting: Setting,
+    over: Over,
+    values: Sequence[float],
+    *,
+    aim: float | None,
+    is_late: Callable[[], bool],
+) -> PowerCurve:
+    """Return the curve of as many studies as there is time for, to where it reaches ``aim``."""
 
     def watch(_: float, __: str) -> None:
         if is_late():
             raise OutOfTimeError
 
-    places, answers = places_of(question, over, values), list[Answers]()
+    done = dict[float, Answers]()
+    most = most_units(question.procedure.pairwise)
+    reach = (reach_of(question, over)[0], float(EPSILON_MAX if over == "epsilon" else most))
+
+    def simulated(place: float, seed: int) -> Answers:
+        there = at(question, setting, over, place)
+        return or_nothing(question, there, runs=ROUND_RUNS, seed=seed, progress=watch)
+
     try:
         for seed in range(RUNS // ROUND_RUNS):
-            there = (at(question, setting, over, place) for place in places)
-            more = [or_nothing(question, each, runs=ROUND_RUNS, seed=seed, progress=watch) for each in there]
-            pairs = zip(answers, more, strict=True) if answers else ()
-            answers = [old.with_more(new) for old, new in pairs] or more
+            places = sorted(done) or places_of(question, over, values)
+            more = {place: simulated(place, seed) for place in places}
+            done = {place: done[place].with_more(new) if done else new for place, new in more.items()}
+            further = None
+            if aim is not None and ADAPTED_FROM <= seed < ADAPTED_FROM + ADAPTED:
+                further = next_place(done, aim, reach)
+            if further is not None:  # as often as all others, with their seeds
+                done[further] = reduce(Answers.with_more, [simulated(further, s) for s in range(seed + 1)])
     except OutOfTimeError:
-        if not answers:
+        if not done:
             raise InputError(
                 "this takes too long here: ask for fewer units, or use tacit plan on your own machine"
             ) from None
-    found = curve_of(over, places, answers)
-    aim = target if target is not None or found.measure == "error" else TARGET
+    return curve_of(over, sorted(done), [done[place] for place in sorted(done)])
+
+
+def _aim(target: float | None, measure: str) -> float | None:
+    return target if target is not None or measure == "error" else TARGET
+
+
+def _answer(found: PowerCurve, target: float | None) -> dict[str, Any]:
+    aim = _aim(target, found.measure)
     return {
         "curve": asdict(found),
         "words": found.words(aim),
         "target": aim,
         "complete": found.runs == RUNS,
-        "command": _command(fields),
     }
+
+
+def most_units(slow: bool) -> int:
+    """Return the most units that a plan here may have."""
+    return SLOW_UNITS_MAX if slow else UNITS_MAX
 
 
 def _read(fields: Mapping[str, str]) -> tuple[Asked, Setting, Over, float | None]:
@@ -110,7 +192,7 @@ def _read(fields: Mapping[str, str]) -> tuple[Asked, Setting, Over, float | None
     if over not in ("epsilon", "n"):
         raise InputError("the curve is over epsilon or over n")
     units = _number(fields, "n", 1000, whole=True)
-    most = SLOW_UNITS_MAX if PROCEDURES[procedure].pairwise else UNITS_MAX
+    most = most_units(PROCEDURES[procedure].pairwise)
     if units > most:
         raise InputError(f"units: at most {most} here; tacit plan on your own machine takes more")
     columns = [parse_column(text.strip()) for text in fields.get("columns", "").splitlines() if text.strip()]
@@ -170,7 +252,7 @@ def _command(fields: Mapping[str, str]) -> str:
         parts += ["--cells", part.strip()] if part.strip() else []
     for name in ("n", "epsilon", "delta", "alpha", "effect", "target"):
         if fields.get(name, "").strip():
-            parts += [f"--{name}", fields[name].strip()]
+            parts += [f"--{FLAGS.get(name, name)}", fields[name].strip()]
     return shlex.join([*parts, *(["--quadratic"] if fields.get("shape") == "quadratic" else [])])
 
 

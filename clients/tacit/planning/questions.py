@@ -1,5 +1,6 @@
 """Questions of plans, from plain arguments or from a draft, and the population that they draw from."""
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,7 +18,7 @@ from tacit_protocol.domain import LEVELS_MAX, CategoricalColumn, Domain, Table
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Procedure, StudyError
 from tacit_protocol.procedures.base import Question as Kind
-from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions, with_new_defaults
+from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions
 from tacit_protocol.procedures.populations import Effect, EffectError, Held, Measure, Population
 from tacit_protocol.procedures.relay import relay_of
 
@@ -31,7 +32,9 @@ def population_of(procedure: str) -> type[Population]:
     found = PROCEDURES[procedure].population if procedure in PROCEDURES else None
     if found is None:
         known = [name for name, one in PROCEDURES.items() if one.population is not None]
-        raise InputError(f"{procedure} cannot be planned: procedure must be one of {', '.join(known)}")
+        near = [] if procedure in PROCEDURES else difflib.get_close_matches(procedure, known, 1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise InputError(f"{procedure} cannot be planned: {meant}procedure must be one of {', '.join(known)}")
     return found
 
 
@@ -195,7 +198,7 @@ class Asked:
             curated="agents" not in self._procedure.held_by,
             columns=held,
         )
-        return Question(with_new_defaults(study), self.effect, sample)
+        return Question(self._procedure.with_new_defaults(study), self.effect, sample)
 
     def _domain(self, sample: Sample | None, parameters: dict[str, Any]) -> Domain:
         if self.bounds is None and population_of(self.name).counted:
@@ -272,6 +275,7 @@ def question_of_draft(
         InputError: the effect does not fit the draft.
         StudyRefusedError: the procedure does not take the draft.
     """
+    population_of(draft.procedure)
     study = local_study(
         draft.procedure,
         Domain(columns=draft.columns),
@@ -284,7 +288,8 @@ def question_of_draft(
         curated=draft.curator is not None,
         columns=[owner.columns for owner in draft.owners],
     )
-    return Question(with_new_defaults(study), Effect() if effect is None else effect, public)
+    study = PROCEDURES[draft.procedure].with_new_defaults(study)
+    return Question(study, Effect() if effect is None else effect, public)
 
 
 def units_of_draft(draft: StudyDraft) -> list[int]:

@@ -25,7 +25,6 @@ from tacit.planning.simulation import (
 from tacit.planning.sizes import CONFIRMED, STEP, STEP_MAX, Search, Trial
 from tacit_protocol.privacy.guarantee import EPSILON_MAX
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.discovery import with_new_defaults
 from tacit_protocol.procedures.populations import Measure
 
 TARGET = 0.8
@@ -258,4 +257,4 @@ def _changed(question: Question, parameters: Parameters) -> Question:
     study, stated = question.study, question.procedure.new_defaults(question.study)
     given = {name: value for name, value in study.parameters.items() if stated.get(name) != value}
     changed = study.model_copy(update={"parameters": {**given, **parameters}})
-    return replace(question, study=with_new_defaults(changed))
+    return replace(question, study=question.procedure.with_new_defaults(changed))

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from tacit.atomic_write import reason_of
 from tacit.errors import InputError
 from tacit.setup.configuration import toml_value
-from tacit.studies.public_knowledge import known_of, words_of
+from tacit_protocol.public_knowledge import known_of, words_of
 
 HEADER_BYTES_MAX = 2**20
 """Longest header of a CSV file."""

@@ -13,6 +13,7 @@ import tomlkit
 
 from tacit.errors import ConfigurationError, InputError
 from tacit.setup.keys import KEY_MODE, create_key, create_storage_key, load_key
+from tacit_protocol.addresses import DIRECT, Route, RouteError
 from tacit_protocol.signing import PrivateKey
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -78,7 +79,7 @@ class PartyConfiguration:
     name: str
     key_file: Path
     tester: TesterAddress
-    ca_file: Path | None = None
+    route: Route = DIRECT
     insecure_plain_http: bool = False
 
 
@@ -223,14 +224,21 @@ def read_party(path: Path) -> PartyConfiguration:
             key=text_field(fields, "tester_key", path),
             audience=fields.get("tester_audience"),
         ),
-        ca_file=beside(path, fields.get("tester_ca_file")),
+        route=route_of(fields, "tester", path),
         insecure_plain_http=fields.get("insecure_plain_http") is True,
     )
 
 
-def beside(path: Path, named: object) -> Path | None:
-    """Return the file that a configuration file names, relative to itself; None where it names none."""
-    return None if named is None else path.parent / str(named)
+def route_of(fields: Mapping[str, Any], peer: str, path: Path) -> Route:
+    """Return how a configuration file says that a service is reached; what it names lies relative to itself.
+
+    Raises:
+        ConfigurationError: one part needs another.
+    """
+    try:
+        return Route.of(fields, peer, lambda file: path.parent / file)
+    except RouteError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -350,7 +358,7 @@ class OwnerConfiguration:
     name: str
     key_file: Path
     curator: CuratorAddress
-    ca_file: Path | None = None
+    route: Route = DIRECT
     insecure_plain_http: bool = False
 
 
@@ -362,7 +370,7 @@ class OwnCurator:
     url: str
     audience: str
     key: PrivateKey
-    ca_file: Path | None = None
+    route: Route = DIRECT
     insecure_plain_http: bool = False
 
 
@@ -426,7 +434,7 @@ def read_owner(path: Path) -> OwnerConfiguration:
             key=text_field(fields, "curator_key", path),
             audience=fields.get("curator_audience"),
         ),
-        ca_file=beside(path, fields.get("curator_ca_file")),
+        route=route_of(fields, "curator", path),
         insecure_plain_http=fields.get("insecure_plain_http") is True,
     )
 
@@ -445,6 +453,6 @@ def read_own_curator(path: Path) -> OwnCurator:
         address.url,
         address.audience,
         key,
-        ca_file=beside(path, fields.get("curator_ca_file")),
+        route=route_of(fields, "curator", path),
         insecure_plain_http=fields.get("insecure_plain_http") is True,
     )

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from tacit.client.answers import EnrolledParty, Standing, parse_item
 from tacit.client.http import HttpRequest, HttpResponse
 from tacit.client.tester import Client, token_source
-from tacit.client.transport import HttpTransport, TokenSource, Transport, tls_of
+from tacit.client.transport import HttpTransport, TokenSource, Transport, way
 from tacit.errors import (
     ConfigurationError,
     InputError,
@@ -26,9 +26,10 @@ from tacit.errors import (
     ServiceError,
     TransportError,
 )
-from tacit.setup.configuration import beside, read_toml, text_field
+from tacit.setup.configuration import read_toml, route_of, text_field
 from tacit.setup.keys import load_key, readable_by_others
 from tacit.setup.processes import ServiceKind, service_command
+from tacit_protocol.addresses import DIRECT, Route
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 
 State = Literal["ok", "warning", "failed", "skipped"]
@@ -267,7 +268,7 @@ class Connection:
     """How a configuration reaches a service; ``replaced`` stands in for the network in tests."""
 
     url: str
-    ca_file: Path | None = None
+    route: Route = DIRECT
     insecure_plain_http: bool = False
     replaced: Callable[[str], Transport] | None = None
 
@@ -276,12 +277,12 @@ class Connection:
 
         Raises:
             InputError: others could read what is sent to this address.
-            ConfigurationError: the certificates cannot be read.
+            ConfigurationError: certificates or a proxy cannot be used.
         """
         if self.replaced is not None:
             return self.replaced(self.url)
-        tls, insecure = tls_of(self.ca_file), self.insecure_plain_http
-        return HttpTransport(self.url, token, tls=tls, insecure_plain_http=insecure)
+        insecure = self.insecure_plain_http
+        return HttpTransport(self.url, token, **way(self.route, self.url), insecure_plain_http=insecure)
 
 
 def enrolment(
@@ -388,9 +389,14 @@ def examine(
     for peer in ("tester", "curator"):
         if f"{peer}_url" in fields:
             url, key = str(fields[f"{peer}_url"]), fields.get(f"{peer}_key")
+            try:
+                route = route_of(fields, peer, configuration).trusting(ca_file)
+            except ConfigurationError as error:
+                yield Diagnostic(peer, "failed", str(error))
+                continue
             connection = Connection(
                 url,
-                ca_file or beside(configuration, fields.get(f"{peer}_ca_file")),
+                route,
                 fields.get("insecure_plain_http") is True,
                 transport,
             )
@@ -446,7 +452,10 @@ def _key(configuration: Path, fields: dict[str, Any]) -> Diagnostic:
 def _files(configuration: Path, fields: Mapping[str, Any]) -> Diagnostic:
     """Look at the rights of everything beside the keys that tells others what is not theirs."""
     folder = configuration.parent
-    named = (fields.get(name) for name in ("policy_file", "tls_key_file", "storage_folder"))
+    names = ["policy_file", "tls_key_file", "storage_folder"]
+    for peer in ("tester", "curator"):
+        names += [f"{peer}_certificate_key_file", f"{peer}_proxy_credentials_file"]
+    named = (fields.get(name) for name in names)
     files = [configuration, *(folder / str(name) for name in named if name is not None)]
     url = str(fields.get("database_url", ""))
     if url.startswith("sqlite:///"):
@@ -496,15 +505,17 @@ def _peer(
         answer = sender.send(HttpRequest("GET", "/v1/identity", signed=False))
         key = json.loads(answer.body)["key"]
     except TransportError as error:
-        yield Diagnostic(peer, "failed", str(error))
+        yield from _hops(peer, connection, error)
         yield Diagnostic("clock", "skipped", f"needs the {peer}'s time to compare with")
         return False
     except (ResponseError, ValueError, KeyError, TypeError):
+        yield from _hops(peer, connection)
         yield Diagnostic(peer, "failed", f"what answers at {url} is not a {peer}: check {peer}_url")
         yield Diagnostic("clock", "skipped", f"needs the {peer}'s time to compare with")
         return False
     finally:
         sender.close()
+    yield from _hops(peer, connection)
     same = bool(key == pinned_key)
     if same:
         yield Diagnostic(peer, "ok", f"{url} answers, with the key that you pinned")
@@ -512,6 +523,20 @@ def _peer(
         yield Diagnostic(peer, "failed", f"the {peer} has another key than {peer}_key: ask its operator")
     yield _clock(peer, answer, clock())
     return same
+
+
+def _hops(peer: str, connection: Connection, error: TransportError | None = None) -> Iterator[Diagnostic]:
+    """Say of each part of the way, the proxy, the certificates and the service, whether it is well."""
+    proxy = None if connection.replaced else way(connection.route, connection.url)["proxy"]
+    where = f"{peer} proxy"
+    if error is not None and error.hop == "proxy":
+        yield Diagnostic(where, "failed", str(error))
+        yield Diagnostic(peer, "skipped", "the proxy on the way is not passed")
+        return
+    if proxy is not None:
+        yield Diagnostic(where, "ok", f"{proxy.url} opens a way to {connection.url}")
+    if error is not None:
+        yield Diagnostic(f"{peer} certificate" if error.hop == "certificate" else peer, "failed", str(error))
 
 
 def _clock(peer: str, answer: HttpResponse, now: float) -> Diagnostic:

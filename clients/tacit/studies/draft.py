@@ -4,15 +4,13 @@ Their JSON Schema is made from the models that read them, so that both say the s
 line, what is allowed there, and the nearest spelling.
 """
 
-import difflib
 import json
-import re
 import secrets
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self, get_args
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
@@ -20,7 +18,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from tacit.errors import InputError, StudyRefusedError
 from tacit.setup.configuration import toml_text
 from tacit_protocol.domain import Column, ColumnName, Domain
-from tacit_protocol.messages.encoding import digest, encode
+from tacit_protocol.messages.faults import Fault, Place, choices_words, faults_of, nearest, written
 from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,
     UNITS_MAX,
@@ -41,11 +39,9 @@ from tacit_protocol.messages.study import (
     Study,
     UnitRows,
 )
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
-from tacit_protocol.terminal import printable
-
-Place = tuple[str | int, ...]
-"""Keys, and indices of tables in an array of tables."""
+from tacit_protocol.preparation import PreparedStudy, prepared
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.strict import StudyError
 
 
 class TomlLines:
@@ -112,47 +108,6 @@ def _statements(text: str) -> Iterator[tuple[int, str, dict[str, Any]]]:
 FAULTS_SHOWN_MAX = 10
 """Faults that are told at once: after more, a draft is another kind of file."""
 
-VALUE_LENGTH_MAX = 60
-"""Characters of a wrong value that are repeated."""
-
-
-PLAIN = (
-    ("input should", "this must"),
-    ("string should", "this text must"),
-    ("tuple should", "this list must"),
-    (" after validation", ""),
-    ("valid array", "list"),
-    ("an object", "a table"),
-)
-"""Words of the validator's, and ours."""
-
-FORMS = {
-    r"^[a-z0-9][a-z0-9._-]{0,62}$": "a name has small letters, digits, '.', '_' and '-', at most 63 of them",
-    r"^[0-9a-f]{64}$": "this must be 64 hexadecimal digits, in small letters",
-    r"^[0-9a-f]{32}$": "this must be 32 hexadecimal digits, in small letters",
-    r"^[0-9a-f]{128}$": "this must be 128 hexadecimal digits, in small letters",
-}
-"""What the protocol's patterns mean."""
-
-
-@dataclass(frozen=True)
-class Fault:
-    """One fault: where it is in the draft, and what to write instead."""
-
-    place: Place
-    words: str
-
-
-def faults_of(model: type[BaseModel], error: ValidationError, within: Place = ()) -> list[Fault]:
-    """Describe every error of a model, in words for the person who wrote the values."""
-    found = error.errors(include_url=False)
-    # A list whose items are wrong is reported as too short as well.
-    told_within = {place["loc"][:1] for place in found if len(place["loc"]) > 1}
-    listed = [one for one in found if one["type"] != "too_short" or one["loc"][:1] not in told_within]
-    # What is misspelt explains what is missing, and comes first.
-    listed.sort(key=lambda one: one["type"] != "extra_forbidden")
-    return [_fault(model, one, within) for one in listed]
-
 
 def procedure_faults(named: str, parameters: Mapping[str, Any]) -> list[Fault]:
     """Find an unknown procedure, or parameters that it does not take."""
@@ -160,7 +115,7 @@ def procedure_faults(named: str, parameters: Mapping[str, Any]) -> list[Fault]:
 
     procedure = PROCEDURES.get(named)
     if procedure is None:
-        return [Fault(("procedure",), f"there is no procedure {named!r}{_choices(named, PROCEDURES)}")]
+        return [Fault(("procedure",), f"there is no procedure {named!r}{choices_words(named, PROCEDURES)}")]
     try:
         procedure.Parameters.model_validate_json(json.dumps(parameters, default=str))
     except ValidationError as error:
@@ -176,121 +131,11 @@ def told(faults: Sequence[Fault], source: str, lines: TomlLines | None = None) -
     return "\n  ".join([f"{source} has {len(faults)} faults:", *words])
 
 
-def nearest(word: str, known: Sequence[str]) -> str | None:
-    """Return the known word that looks most like this one, or None."""
-    found = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
-    return found[0] if found else None
-
-
 def _told(fault: Fault, lines: TomlLines | None) -> str:
     line = None if lines is None else lines.line_of(fault.place)
     where = written(fault.place)
     return f"{'' if line is None else f'line {line}, '}{where}: {fault.words}"
 
-
-def written(place: Place) -> str:
-    """Write a place as TOML's reader thinks of it: ``columns[0].lower``."""
-    text = ""
-    for part in place:
-        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else str(part)
-    return printable(text) or "the draft"
-
-
-def _fault(model: type[BaseModel], error: Mapping[str, Any], within: Place) -> Fault:
-    place = _without_tags(model, error["loc"])
-    kind, context = error["type"], error.get("ctx") or {}
-    given = printable(json.dumps(error["input"], default=str, ensure_ascii=False))
-    given = given if len(given) <= VALUE_LENGTH_MAX else given[:VALUE_LENGTH_MAX] + "..."
-    if kind == "extra_forbidden":
-        known = sorted(_fields_at(model, error["loc"][:-1]))
-        return Fault((*within, *place), f"there is no such key{_choices(str(place[-1]), known)}")
-    if kind == "missing":
-        return Fault((*within, *place), "this key is missing")
-    if kind in {"literal_error", "union_tag_invalid"}:
-        allowed = re.findall(r"'([^']*)'", str(context.get("expected", context.get("expected_tags", ""))))
-        wrong = str(context.get("tag", error["input"]))
-        tail = () if kind == "literal_error" else ("kind",)
-        return Fault((*within, *place, *tail), f"{json.dumps(wrong)} is not known{_choices(wrong, allowed)}")
-    if kind == "union_tag_not_found":
-        return Fault((*within, *place), 'write kind = "numeric" or kind = "categorical"')
-    words = FORMS.get(str(context.get("pattern"))) or error["msg"].removeprefix("Value error, ")
-    words = words[0].lower() + words[1:]
-    for theirs, plain in PLAIN:
-        words = words.replace(theirs, plain)
-    return Fault((*within, *place), words if kind == "value_error" else f"{words}, and not {given}")
-
-
-def _choices(word: str, known: Any) -> str:
-    names = list(known)
-    near = nearest(word, names)
-    meant = f"; did you mean {near}?" if near else ""
-    listed = f" Known: {', '.join(names)}" if names else ""
-    return f"{meant or '.'}{listed}"
-
-
-def _fields_at(model: type[BaseModel], location: Sequence[str | int]) -> set[str]:
-    """Return the names of the fields that may stand at a location of a model."""
-    names: set[str] = set()
-    for found in _models_at(model, tuple(location)):
-        names |= set(found.model_fields)
-    return names
-
-
-def _models_at(model: type[BaseModel], location: tuple[str | int, ...]) -> Iterator[type[BaseModel]]:
-    if not location:
-        yield model
-        return
-    field = model.model_fields.get(str(location[0]))
-    if field is None:
-        return
-    rest = tuple(part for part in location[1:] if not isinstance(part, int))
-    for inner in _models_in(field.annotation):
-        tag = _tag(inner)
-        if rest and tag is not None and rest[0] in _tags_in(field.annotation):
-            if rest[0] == tag:
-                yield from _models_at(inner, rest[1:])
-            continue
-        yield from _models_at(inner, rest)
-
-
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for argument in get_args(annotation):
-        yield from _models_in(argument)
-
-
-def _tag(model: type[BaseModel]) -> str | None:
-    kind = model.model_fields.get("kind")
-    return None if kind is None else str(kind.default)
-
-
-def _tags_in(annotation: Any) -> set[str]:
-    return {tag for model in _models_in(annotation) if (tag := _tag(model)) is not None}
-
-
-def _without_tags(model: type[BaseModel], location: Sequence[str | int]) -> Place:
-    """Leave out what pydantic adds to a location: which member of a union it tried."""
-    kept: list[str | int] = []
-    annotation = (
-        None if not location else getattr(model.model_fields.get(str(location[0])), "annotation", None)
-    )
-    tags = _tags_in(annotation) if annotation is not None else set()
-    for index, part in enumerate(location):
-        if index and isinstance(part, str) and part in tags:
-            continue
-        if (
-            index
-            and isinstance(part, str)
-            and re.search(r"[\[\](),]|^(constrained|function|float|int|str|bool|none)\b", part)
-        ):
-            continue
-        kept.append(part)
-    return tuple(kept)
-
-
-HOPELESS = "Hopeless: "
-"""What a procedure's warning starts with where the study should not be run as planned."""
 
 HOURS_MAX = 90 * 24
 """Longest time a study may stay open: the tester takes deadlines of up to 90 days."""
@@ -487,30 +332,23 @@ class StudyDraft(_DraftModel):
         return Party(name=self.curator, key=key)
 
 
-@dataclass(frozen=True)
-class PreparedStudy:
-    """A frozen study and what it would cost, before anything is sent.
-
-    ``payload`` holds its exact bytes; ``warnings`` says what limits it at the declared numbers of units, and
-    ``units_declared`` whether every owner declares one, without which that is not looked at.
-    """
-
-    study: Study
-    payload: bytes
-    digest: str
-    guarantee: Guarantee
-    numbers_released: int
-    warnings: tuple[str, ...]
-    units_declared: bool
-
-    @property
-    def hopeless(self) -> tuple[str, ...]:
-        """Those warnings for which the study should not be sent."""
-        return tuple(warning for warning in self.warnings if warning.startswith(HOPELESS))
-
-    def but_refused(self, refusals: Sequence[str]) -> "PreparedStudy":
-        """Return it with what owners' policies would refuse it for among its warnings."""
-        return replace(self, warnings=(*self.warnings, *(HOPELESS + words for words in refusals)))
+def draft_of(study: Study) -> StudyDraft:
+    """Return the draft of a study that somebody wrote already: to be planned, or to be asked again."""
+    owners = tuple(DraftOwner(**dict(owner)) for owner in study.owners)
+    named = {name: value for name, value in dict(study).items() if name in StudyDraft.model_fields}
+    curator = study.curator
+    return StudyDraft(
+        **named
+        | {
+            "columns": study.domain.columns,
+            "owners": owners,
+            "curator": None if curator is None else curator.name,
+            "curator_key": None if curator is None else curator.key,
+            "epsilon": study.budget.epsilon,
+            "delta": study.budget.delta,
+            "open_for_hours": min(max((study.deadline - study.created_at) / 3600, 1e-3), HOURS_MAX),
+        }
+    )
 
 
 def prepare(study: Study) -> PreparedStudy:
@@ -519,32 +357,8 @@ def prepare(study: Study) -> PreparedStudy:
     Raises:
         StudyRefusedError: the procedure does not take the study as written.
     """
-    from tacit_protocol.procedures.base import (  # noqa: PLC0415 (statistics load when needed)
-        StudyError,
-        canonical,
-        check_study,
-        require_units,
-        units_declared,
-    )
-    from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults  # noqa: PLC0415
-
-    units = units_declared(study)
     try:
-        procedure = procedure_named(study.procedure)
-        study = with_new_defaults(study.model_copy(update={"procedure_origin": procedure.origin}))
-        check_study(procedure, study)
-        require_units(procedure, study, units)
-        study = canonical(procedure, study)
-        payload = encode(study)
-        return PreparedStudy(
-            study=study,
-            payload=payload,
-            digest=digest(payload),
-            guarantee=procedure.cost(study),
-            numbers_released=procedure.numbers_released(study),
-            warnings=procedure.warnings(study, units),
-            units_declared=len(units) == len(study.owners),
-        )
+        return prepared(study)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
 
@@ -724,11 +538,16 @@ def procedure_or_file(source: str | None) -> tuple[str | None, Path | None]:
     """Tell a procedure's name from the name of a TOML file: what `study create` is given first.
 
     A file that bears a procedure's name is written ``./screening``.
+
+    Raises:
+        InputError: it is neither; says what is like it.
     """
     from tacit_protocol.procedures.discovery import PROCEDURES  # noqa: PLC0415 (statistics load when needed)
 
     if source is None or source in PROCEDURES:
         return source, None
+    if source.replace("-", "_").isidentifier() and not Path(source).exists():
+        raise InputError(f"there is no procedure and no file {source}{choices_words(source, PROCEDURES)}")
     return None, Path(source)
 
 

@@ -15,7 +15,8 @@ from typing import Any
 from scipy.special import betaincinv
 
 from tacit.setup.processes import service_environment
-from tacit.studies.draft import PreparedStudy, StudyDraft
+from tacit.studies.draft import StudyDraft
+from tacit_protocol.preparation import PreparedStudy, stewards_words
 
 SECONDS = 6.0
 """How long a plan may take, with all that would help a hopeless study."""
@@ -133,26 +134,6 @@ def preflight(
         unplanned=planned.unplanned,
         hopeless=hopeless,
     )
-
-
-def stewards_words(prepared: PreparedStudy) -> dict[str, str]:
-    """Return what the steward of whoever answers will read, by its name."""
-    from tacit_protocol.procedures.disclosure import Asked  # noqa: PLC0415 (statistics load when needed)
-    from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415
-    from tacit_protocol.procedures.relay import cost_for  # noqa: PLC0415
-
-    study, procedure = prepared.study, procedure_named(prepared.study.procedure)
-    if study.curator is not None:
-        asked = Asked.of(procedure, study, prepared.guarantee, study.curator.name)
-        # Each of these owners reads the same of its own data set at the curator.
-        accounts = {owner.name: f"{owner.name}/{owner.data_set}" for owner in study.owners}
-        return {name: asked.plain_words(study, None, account) for name, account in accounts.items()}
-    words = {}
-    for owner in study.owners:
-        if owner.reuses is None:
-            asked = Asked.of(procedure, study, cost_for(procedure, study, owner.name), owner.name)
-            words[owner.name] = asked.plain_words(study, owner, owner.data_set)
-    return words
 
 
 def plan_in_process(draft: StudyDraft, effect: float | None, seconds: float) -> Planned:

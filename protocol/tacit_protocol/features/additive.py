@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import EncodedChunk, Table, reduce_table
-from tacit_protocol.features.base import FeatureMap, FloatMatrix, OnUnitSphere, Rows
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, InBall, OnUnitSphere, Rows
 from tacit_protocol.features.moments import (
     UnitCountError,
     contributions,
@@ -125,7 +125,7 @@ class Coordinate:
     """The coordinate is ``scale`` times the polynomial, cosine, sine or indicator."""
 
 
-class ColumnWise:
+class ColumnWise(InBall):
     """Column-wise characteristic features of ``numeric`` columns and of columns with ``categories``.
 
     ``cycles`` and ``weights`` are public and serve every numeric column; ``moments`` is the weight of P1 and
@@ -173,11 +173,6 @@ class ColumnWise:
     def norm(self) -> float:
         """1 for waves and categories; P1^2 + P2^2 is 2 at a column's bounds and less between them."""
         return float(np.sqrt(1 + self._numeric * self._moments**2))
-
-    @property
-    def second_moment_diameter(self) -> float:
-        """The square root of 2 times the squared norm."""
-        return float(np.sqrt(2)) * self.norm**2
 
     @property
     def diameter(self) -> float:
@@ -269,7 +264,7 @@ class Pairwise(OnUnitSphere):
         return features.T
 
 
-class DirectSum:
+class DirectSum(InBall):
     """Blocks stacked with public shares; shares are positive and are divided by their sum."""
 
     def __init__(self, blocks: tuple[FeatureMap, ...], shares: tuple[float, ...]) -> None:
@@ -290,11 +285,6 @@ class DirectSum:
     def diameter(self) -> float:
         """Root of the shares' average of the squared diameters."""
         return float(np.sqrt(self._shares @ [block.diameter**2 for block in self._blocks]))
-
-    @property
-    def second_moment_diameter(self) -> float:
-        """The square root of 2 times the squared norm."""
-        return float(np.sqrt(2)) * self.norm**2
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the blocks side by side, (rows, dimension)."""
@@ -439,7 +429,7 @@ class AdditiveFeatures(DirectSum):
         )
 
 
-class FewOfColumns:
+class FewOfColumns(InBall):
     """Few coordinates of every column, each in [-1, 1]: see :class:`FewFeatures`."""
 
     def __init__(
@@ -490,11 +480,6 @@ class FewOfColumns:
     def diameter(self) -> float:
         """Every coordinate moves by 2 at most; noise follows ``body``."""
         return 2 * self.norm
-
-    @property
-    def second_moment_diameter(self) -> float:
-        """The square root of 2 times the squared norm; no second moment is released."""
-        return float(np.sqrt(2)) * self.norm**2
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the coordinates, (rows, dimension), in the order of ``coordinates``."""

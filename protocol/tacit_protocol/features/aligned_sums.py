@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import EncodedChunk, Table, reduce_table
-from tacit_protocol.features.base import FeatureMap, FloatMatrix, Rows, row_products
 from tacit_protocol.features.brownian import operator_norm
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, InBall, Rows, row_products
 from tacit_protocol.features.moments import UnitCountError, contributions
 from tacit_protocol.privacy.exact_sums import GRID_BITS_MAX, round_to_grid, rounding_sensitivity
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
@@ -134,7 +134,7 @@ PROJECTIONS = "projections"
 
 
 @dataclass(frozen=True)
-class RowProjections:
+class RowProjections(InBall):
     """Projections of rows, scaled into the unit ball, on ``directions`` (K, columns), unit rows."""
 
     directions: FloatMatrix
@@ -153,11 +153,6 @@ class RowProjections:
     def diameter(self) -> float:
         """Twice the norm: two points of the unit ball lie at most 2 apart."""
         return 2 * self.norm
-
-    @property
-    def second_moment_diameter(self) -> float:
-        """Sqrt 2 times the squared norm."""
-        return math.sqrt(2) * self.norm**2
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return u_k'z, (rows, K) in [-1, 1]."""

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.features.base import FloatMatrix, Rows, row_products
+from tacit_protocol.features.kernels import FloatMatrix, InBall, Rows, row_products
 from tacit_protocol.numerics.distance_covariance import projection_constant
 from tacit_protocol.numerics.sincos import Harmonics
 
@@ -254,7 +254,7 @@ def categorical_block(categories: int) -> BrownianFeatures:
 
 
 @dataclass(frozen=True)
-class BrownianColumns:
+class BrownianColumns(InBall):
     """Blocks of ``numeric`` columns with ``per_column`` frequencies each, then one block per categorical one.
 
     ``categories`` holds every categorical column's number of categories.
@@ -290,11 +290,6 @@ class BrownianColumns:
     def diameter(self) -> float:
         """Root of the sum of the blocks' squared diameters: that of the number of columns."""
         return math.sqrt(math.fsum(block.diameter**2 for block in self.blocks))
-
-    @property
-    def second_moment_diameter(self) -> float:
-        """Sqrt 2 times the squared norm: of all products, those between columns too."""
-        return math.sqrt(2) * self.norm**2
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the features, (rows, dimension); a coordinate's values lie one after the other in memory."""

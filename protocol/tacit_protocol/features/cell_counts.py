@@ -23,15 +23,15 @@ from tacit_protocol.domain import (
     encode_numeric,
     reduce_table,
 )
-from tacit_protocol.privacy.exact_sums import grid_bits
+from tacit_protocol.privacy.exact_sums import GRID_BITS_MAX
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 from tacit_protocol.strict import StudyError
 
 CELLS_MAX = COORDINATES_MAX
 """Most cells: each is one number of an owner's release."""
 
-FLOAT_BITS = 53
-"""Integers up to 2**53 are exact in float64."""
+COUNT_BITS = GRID_BITS_MAX
+"""Counts are whole steps of 2**-20, on which those of as many units as a study may have stay exact."""
 
 OTHER, MISSING = "(other)", "(missing)"
 """Labels of the two categories that every categorical column has beside its levels."""
@@ -210,16 +210,15 @@ def _axis(
 
 @dataclass(frozen=True)
 class CellCounts:
-    """Exact counts of units by cell: ``steps`` (k,) int64 in steps of 2**-bits, adding up to the units."""
+    """Exact counts of units by cell: ``steps`` (k,) int64 of 2**-COUNT_BITS, adding up to the units."""
 
     units: int
-    bits: int
     steps: Integers = field(repr=False)
 
     @property
     def counts(self) -> Floats:
         """The counts, (k,) float64: exact where ``units`` is at most 2**33."""
-        return np.asarray(np.ldexp(self.steps.astype(np.float64), -self.bits))
+        return np.asarray(np.ldexp(self.steps.astype(np.float64), -COUNT_BITS))
 
 
 class CountError(StudyError):
@@ -244,17 +243,18 @@ def count_cells(table: Table, grid: CellGrid) -> Floats:
 
 
 def sum_cells(table: Table, grid: CellGrid) -> CellCounts:
-    """Return the same counts as whole steps of the finest grid for the table's units: see count_cells."""
-    bits = grid_bits(table.units, products=False)
+    """Return the same counts as whole steps of 2**-COUNT_BITS: see count_cells."""
+    if table.units < 1:
+        raise CountError("counts need at least one unit")
     rows = table.counts(grid) if isinstance(table, CountsRows) else None
     if rows is not None:
         if int(rows.sum()) != table.units:
             raise CountError("the data changed while they were read")
-        return CellCounts(table.units, bits, rows << bits)
-    found = reduce_table(table, _SumsOfCells(grid, bits))
-    if found.units != table.units or int(found.steps.sum()) != found.units << bits:
+        return CellCounts(table.units, rows << COUNT_BITS)
+    found = reduce_table(table, _SumsOfCells(grid))
+    if found.units != table.units or int(found.steps.sum()) != found.units << COUNT_BITS:
         raise CountError("the data changed while they were read")
-    return CellCounts(found.units, bits, found.steps)
+    return CellCounts(found.units, found.steps)
 
 
 @dataclass
@@ -270,13 +270,12 @@ class _SumsOfCells:
     """Counts the units of every cell over a table."""
 
     grid: CellGrid
-    bits: int
 
     def start(self) -> _Steps:
         return _Steps(np.zeros(self.grid.size, dtype=np.int64))
 
     def add(self, partial: _Steps, chunk: EncodedChunk) -> None:
-        partial.steps += chunk_steps(self.grid.index(chunk), chunk, self.grid.size, self.bits)
+        partial.steps += chunk_steps(self.grid.index(chunk), chunk, self.grid.size, COUNT_BITS)
         partial.units += chunk.units
 
     def merge(self, partial: _Steps, other: _Steps) -> None:

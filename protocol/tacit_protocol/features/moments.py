@@ -12,8 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import EncodedChunk, Table, reduce_table
-from tacit_protocol.features.base import FeatureMap, FloatMatrix
-from tacit_protocol.privacy.exact_sums import ExactSum, grid_bits, rounding_sensitivity, unit_averages
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix
+from tacit_protocol.privacy.exact_sums import (
+    ExactSum,
+    grid_bits,
+    rounding_sensitivity,
+    second_moment_rounding_sensitivity,
+    unit_averages,
+)
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.privacy.guarantee import NoisyVector
 
@@ -71,12 +77,9 @@ def sum_sensitivity(features: FeatureMap, bits: int) -> float:
 
 
 def second_moment_sensitivity(features: FeatureMap, bits: int) -> float:
-    """Bound the Frobenius change of the sum of outer products when one unit is replaced.
-
-    A contribution z is on the grid within e of its ideal, so zz' is within 2 |z| e + e^2 of its own.
-    """
-    error = rounding_sensitivity(features.dimension, bits) / 2
-    return features.second_moment_diameter + 2 * (2 * features.norm * error + error**2)
+    """Bound the Frobenius change of the sum of outer products when one unit is replaced."""
+    added = second_moment_rounding_sensitivity(features.dimension, bits, features.norm)
+    return features.second_moment_diameter + added
 
 
 def sum_features(

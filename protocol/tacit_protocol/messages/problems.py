@@ -81,10 +81,52 @@ _ALL = (
         "Links work once, for five minutes. Ask for a new one with the login command.",
     ),
     ProblemType(
+        "openid-refused",
+        "The provider's answer does not let you in",
+        403,
+        "Begin again on the sign-in page, in one browser, and finish within ten minutes.",
+    ),
+    ProblemType(
+        "openid-unknown-person",
+        "Nobody here is known by that identity",
+        403,
+        "Ask whoever holds the key to add you with the address that your provider has verified (users add).",
+    ),
+    ProblemType(
+        "openid-unavailable",
+        "The provider of identities does not answer as it should",
+        503,
+        "Try again shortly, or sign in with a link; the operator finds what is wrong in the log.",
+    ),
+    ProblemType(
         "form-refused",
         "The form did not come from this service's own page",
         403,
         "Nothing was changed. Open the page again in the browser that is signed in, and repeat it there.",
+    ),
+    ProblemType(
+        "role-needed",
+        "Your role does not allow this",
+        403,
+        "Ask a person whose role allows it, or whoever holds the key to change yours (users add).",
+    ),
+    ProblemType(
+        "policy-changed",
+        "The policy was changed meanwhile",
+        409,
+        "Nothing was changed. Open the policy again, and make your change to the one of now.",
+    ),
+    ProblemType(
+        "unknown-user",
+        "There is no such person here",
+        404,
+        "List the people with the users command; add the person there first.",
+    ),
+    ProblemType(
+        "user-exists",
+        "The name or the address is another person's",
+        409,
+        "Choose another: names of people who were removed stay theirs, and nobody is called key-holder.",
     ),
     ProblemType("unknown-study", "There is no such study", 404, "Check the study's digest."),
     ProblemType(
@@ -250,6 +292,12 @@ _ALL = (
         "This study has been decided on already",
         409,
         "A decision stands; what was sent cannot be taken back.",
+    ),
+    ProblemType(
+        "approved-before",
+        "You have approved this study already",
+        409,
+        "The policy asks for a second person: nothing is spent until somebody else approves as well.",
     ),
 )
 

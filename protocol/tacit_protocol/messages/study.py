@@ -228,6 +228,11 @@ class Study(StrictModel):
         """Return the owner of that name, who must be one of the study's."""
         return next(owner for owner in self.owners if owner.name == name)
 
+    @property
+    def columns_apart(self) -> bool:
+        """Whether owners hold columns of their own, and not all of them the same."""
+        return any(owner.columns is not None for owner in self.owners)
+
     def domain_of(self, owner: Owner) -> Domain:
         """Return the columns that one of the study's owners holds, in the study's order."""
         if owner.columns is None:

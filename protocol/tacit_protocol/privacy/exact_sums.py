@@ -79,13 +79,13 @@ def rounding_sensitivity(coordinates: int, bits: int) -> float:
     return 2 * _displacement(coordinates, bits)
 
 
-def second_moment_rounding_sensitivity(coordinates: int, bits: int) -> float:
+def second_moment_rounding_sensitivity(coordinates: int, bits: int, norm: float = 1.0) -> float:
     """Bound the Frobenius change that rounding adds to the change of one unit's outer product.
 
-    For contributions of norm at most 1: |(z + e)(z + e)' - zz'| <= 2|e| + |e|^2, at both neighbours.
+    For contributions of norm at most ``norm``: |(z + e)(z + e)' - zz'| <= 2 norm |e| + |e|^2, at both.
     """
     error = _displacement(coordinates, bits)
-    return 2 * (2 * error + error * error)
+    return 2 * (2 * norm * error + error**2)
 
 
 class ExactSum:

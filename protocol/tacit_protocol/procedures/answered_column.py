@@ -285,11 +285,6 @@ def require_countable(codes: int, units: int) -> None:
         raise PublicRuleError("too-many-units", "so many units' answers do not fit one release")
 
 
-def apart(study: Study) -> bool:
-    """Say whether owners of a study hold different columns."""
-    return any(owner.columns is not None for owner in study.owners)
-
-
 def beside(study: Study, wanted: str | None = None) -> tuple[Owner, Owner, CategoricalColumn, Domain]:
     """Return sender, receiver, the one's column, the other's columns; ``wanted`` names the column.
 

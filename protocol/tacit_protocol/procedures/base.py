@@ -250,6 +250,19 @@ class Procedure(Protocol):
         """
         return {}
 
+    def with_new_defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Study:
+        """Return a study that is not signed yet with ``new_defaults`` where it says nothing.
+
+        With ``units``, by owner, also with what suits these numbers (``fitting``).
+        """
+        if units is not None:
+            try:
+                fitting = self.fitting(study, units)
+            except StudyError:  # whoever runs it is told why it cannot be run
+                return study
+            study = study.model_copy(update={"parameters": {**fitting, **study.parameters}})
+        return study.model_copy(update={"parameters": {**self.new_defaults(study), **study.parameters}})
+
     plans_two_rounds: ClassVar[bool] = False
     """Whether studies of it that have two rounds in the open can be planned."""
 
@@ -537,7 +550,7 @@ def _check_parts_played(study: Study, release: Release) -> None:
 
 def require_shared_columns(study: Study) -> None:
     """Raise StudyError where owners hold columns of their own: most procedures compare the same columns."""
-    if any(owner.columns is not None for owner in study.owners):
+    if study.columns_apart:
         raise StudyError("every owner holds all columns here; leave the owners' columns out")
 
 

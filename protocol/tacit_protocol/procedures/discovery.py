@@ -7,7 +7,7 @@ the name of another, is left out, and :data:`LEFT_OUT` says why: it keeps no ser
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -88,18 +88,11 @@ _OTHERS, LEFT_OUT = discover(entry_points(group=GROUP), _BUILT_IN)
 PROCEDURES: dict[str, Procedure] = _BUILT_IN | _OTHERS
 
 
-def with_new_defaults(study: Study, units: Mapping[str, int] | None = None) -> Study:
-    """Return a study that is not signed yet with its procedure's ``new_defaults`` where it says nothing.
-
-    With ``units``, by owner, also with what suits these numbers (``Procedure.fitting``).
-    """
+def method_of(study: Study) -> object:
+    """Return the method that a study asks for: its parameter, or the default that its bytes leave out."""
     procedure = PROCEDURES.get(study.procedure)
-    if procedure is None:
-        return study
-    if units is not None:
-        fitting = procedure.fitting(study, units)
-        study = study.model_copy(update={"parameters": {**fitting, **study.parameters}})
-    return study.model_copy(update={"parameters": {**procedure.new_defaults(study), **study.parameters}})
+    field = None if procedure is None else procedure.Parameters.model_fields.get("method")
+    return study.parameters.get("method", None if field is None else field.default)
 
 
 def procedure_named(name: str) -> Procedure:

@@ -237,7 +237,7 @@ class Dependence(Population):
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
         """Draw the owners' rows: the same ones, where each holds columns of its own."""
         study = self.study
-        aligned = any(owner.columns is not None for owner in study.owners)
+        aligned = study.columns_apart
         if aligned and len(set(sizes)) > 1:
             raise EffectError("owners of different columns hold the same units: give one number")
         drawn = [self._rows(sizes[0], rng)] * len(sizes) if aligned else [self._rows(n, rng) for n in sizes]

@@ -20,7 +20,7 @@ docs/benchmarks/stratified.md.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -59,9 +59,15 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.populations import Floats, Population
-from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.effects import (
+from tacit_protocol.verdicts.base import (
+    EFFECTS,
+    EFFECTS_BY_OWNER,
+    HETEROGENEITY,
+    BaseVerdict,
     Effect,
+    Interval,
+    PvalueVerdict,
+    ShownTable,
     effects_frame,
     effects_of,
     effects_table,
@@ -314,9 +320,9 @@ class StratifiedTableResult(PvalueVerdict, TablesVerdict):
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "heterogeneity_pvalue")
 
-    effects: tuple[Effect, ...]
-    effects_by_owner: tuple[Effect, ...]
-    heterogeneity_pvalue: float | None
+    effects: Annotated[tuple[Effect, ...], EFFECTS]
+    effects_by_owner: Annotated[tuple[Effect, ...], EFFECTS_BY_OWNER]
+    heterogeneity_pvalue: Annotated[float | None, HETEROGENEITY]
 
     @property
     def odds_ratio(self) -> float | None:

@@ -18,7 +18,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel, Field
@@ -57,9 +57,14 @@ from tacit_protocol.procedures.counts.base import (
 from tacit_protocol.procedures.counts.release import grid_of
 from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, Population
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable
-from tacit_protocol.verdicts.effects import (
+from tacit_protocol.verdicts.base import (
+    EFFECTS,
+    EFFECTS_BY_OWNER,
+    PVALUE,
+    BaseVerdict,
     Effect,
+    Interval,
+    ShownTable,
     effects_frame,
     effects_of,
     effects_table,
@@ -73,6 +78,7 @@ from tacit_protocol.verdicts.presentation import (
     DrawnCurve,
     Meaning,
     RowsPanel,
+    Shown,
     Work,
     either,
     names_of,
@@ -433,11 +439,11 @@ class SurvivalResult(TablesVerdict):
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue")
 
-    statistic: float | None
-    pvalue: float | None
-    curves: tuple[SurvivalCurve, ...]
-    effects: tuple[Effect, ...]
-    effects_by_owner: tuple[Effect, ...]
+    statistic: Annotated[float | None, Shown("statistic", "test")]
+    pvalue: Annotated[float | None, PVALUE]
+    curves: Annotated[tuple[SurvivalCurve, ...], Shown("curves in numbers", "effects")]
+    effects: Annotated[tuple[Effect, ...], EFFECTS]
+    effects_by_owner: Annotated[tuple[Effect, ...], EFFECTS_BY_OWNER]
 
     def __iter__(self) -> Iterator[float]:  # type: ignore[override]
         if self.statistic is None or self.pvalue is None:
@@ -591,11 +597,16 @@ class HazardRatio(Cells):
         counts = np.sum([np.asarray(own)[self.layout.cells].sum(axis=(0, 1)) for own in held], axis=0)
         return float(np.abs(np.array(result.curves[0].survival) - curve(counts.astype(np.float64))).max())
 
+    @staticmethod
+    def check_ratio(size: float) -> None:
+        """Raise EffectError where a size is no hazard ratio."""
+        if not 0.01 <= size <= 100:
+            raise EffectError("an effect is a hazard ratio between 0.01 and 100: 1 is none at all")
+
     def check(self) -> None:
         """Raise EffectError where there is no such hazard ratio."""
         Population.check(self)
-        if not 0.01 <= self.size <= 100:
-            raise EffectError("an effect is a hazard ratio between 0.01 and 100: 1 is none at all")
+        self.check_ratio(self.size)
         self.cells  # noqa: B018 (raises where there are none)
 
     @cached_property

@@ -1,11 +1,21 @@
 """What procedures share that ask about units within owners, whom nobody needs to trust: their verdicts."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.effects import Effect, effects_frame, effects_table
+from tacit_protocol.verdicts.base import (
+    EFFECTS,
+    EFFECTS_BY_OWNER,
+    HETEROGENEITY,
+    PVALUE,
+    REJECTED,
+    Effect,
+    PvalueVerdict,
+    ShownTable,
+    effects_frame,
+    effects_table,
+)
 from tacit_protocol.verdicts.presentation import Work
 
 STATED_MAX = 60
@@ -47,9 +57,9 @@ class TestedPart(StrictModel):
     """
 
     statistic: float
-    pvalue: float
-    reject: bool
-    heterogeneity_pvalue: float | None
+    pvalue: Annotated[float, PVALUE]
+    reject: Annotated[bool, REJECTED]
+    heterogeneity_pvalue: Annotated[float | None, HETEROGENEITY]
 
     @property
     def named(self) -> str:
@@ -77,9 +87,9 @@ class WithinOwnersVerdict(PvalueVerdict):
     in_common: ClassVar[str]
     """What owners may have in common."""
 
-    effects: tuple[Effect, ...]
-    effects_by_owner: tuple[Effect, ...]
-    heterogeneity_pvalue: float | None
+    effects: Annotated[tuple[Effect, ...], EFFECTS]
+    effects_by_owner: Annotated[tuple[Effect, ...], EFFECTS_BY_OWNER]
+    heterogeneity_pvalue: Annotated[float | None, HETEROGENEITY]
 
     @property
     def tested(self) -> Sequence[TestedPart]:

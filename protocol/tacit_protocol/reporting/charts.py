@@ -10,6 +10,7 @@ import numpy as np
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.verdicts.base import Summary
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
     CurvesPanel,
@@ -19,10 +20,16 @@ from tacit_protocol.verdicts.presentation import (
     RatiosPanel,
     Row,
     RowsPanel,
+    power_of_ten,
+    pvalue_number,
+    pvalue_words,
 )
 
 ROWS_MAX = 20
 """Most rows of one panel; its title says how many there are."""
+
+SHARES_MAX = 6
+"""Most columns whose shares are drawn; tables hold all."""
 
 ESTIMATES = {
     "squared_mmd": ("squared MMD", "lower", "upper"),
@@ -67,6 +74,7 @@ def panels_of(study: Study, verdict: Mapping[str, Any], releases: Mapping[str, R
     own = () if procedure is None else _or_none(lambda: procedure.panels(study, verdict, releases)) or ()
     estimates = _effects(verdict)
     found: list[Panel] = [*own, *estimates] if verdict.get("effects") else [*estimates, *own]
+    found += _or_none(lambda: _shares(verdict, study.level)) or ()
     if verdict.get("pvalue") is not None:
         null = None if procedure is None else _or_none(lambda: procedure.null(study, verdict, releases))
         if null is not None and math.isfinite(float(verdict["statistic"])):
@@ -99,6 +107,21 @@ def _effects(verdict: Mapping[str, Any]) -> list[Panel]:
     return found
 
 
+def _shares(verdict: Mapping[str, Any], level: float) -> list[RowsPanel]:
+    """Return the owners' own shares of levels, a panel a column."""
+    rows: dict[str, list[Row]] = {}
+    for stated in verdict.get("summaries") or ():
+        found = Summary.model_validate(stated, strict=False)
+        if found.kind == "share":
+            row = Row(f"{found.level}: {found.owner}", found.estimate, found.lower, found.upper, False)
+            rows.setdefault(found.column, []).append(row)
+    unit = f"share of an owner's units, {100 * (1 - level):g} % intervals"
+    return [
+        RowsPanel(f"{column}: shares", unit, tuple(own[:ROWS_MAX]))
+        for column, own in list(rows.items())[:SHARES_MAX]
+    ]
+
+
 def _row(label: str, source: Mapping[str, Any], name: str, lower: str, upper: str) -> Row | None:
     value = source.get(name)
     low, high = interval_fields(source, name, lower, upper)
@@ -125,8 +148,11 @@ TICKS = 4
 
 LABEL_LENGTH_MAX = 25
 
-PVALUE_DRAWN_MIN = 1e-30
-"""Smaller p-values are drawn at the axis' end."""
+PVALUE_DECADES_MIN = 6
+"""Powers of ten that the axis of a p-value has at least; what is smaller still is drawn at its end."""
+
+PLAIN_DECADES = 3
+"""Powers of ten down to which that axis is written without exponents."""
 
 Point = tuple[float, float]
 Range = tuple[float, float]
@@ -218,7 +244,8 @@ class Chart:
         if self.kind != "pvalue":
             return ticks_of(*self.x)
         decades = round(-self.x[0])
-        return [(-i, f"1e-{i}" if i else "1") for i in range(0, decades + 1, max(1, decades // 5))]
+        step = max(1, decades // PVALUE_DECADES_MIN)
+        return [(-i, _decade(i)) for i in range(0, decades + 1, step)]
 
 
 def chart_of(panel: Panel) -> Chart:
@@ -267,19 +294,24 @@ def _null(panel: NullPanel) -> Chart:
 
 def _pvalue(panel: PvaluePanel) -> Chart:
     pvalue, level = panel.pvalue, panel.level
-    decades = math.ceil(-math.log10(max(min(pvalue, level), PVALUE_DRAWN_MIN))) + 1
+    decades = max(PVALUE_DECADES_MIN, math.ceil(-math.log10(level)) + 1)
+    beyond = " (further left than this axis)" if pvalue < 10.0**-decades else ""
     return Chart(
         "pvalue",
         "",
-        f"The p-value is {number(pvalue)}; the level is {number(level)}.",
+        f"The p-value is {pvalue_number(pvalue)}; the level is {number(level)}.",
         "p-value, from 1 down; left of the level the null hypothesis is rejected",
         (-decades, 0.0),
         rules=(
             Rule(math.log10(level), f"level {number(level)}", dashed=True),
-            Rule(math.log10(max(pvalue, 10.0**-decades)), f"p = {number(pvalue)}", mark=True),
+            Rule(math.log10(max(pvalue, 10.0**-decades)), pvalue_words(pvalue) + beyond, mark=True),
         ),
         data={"pvalue": pvalue, "level": level},
     )
+
+
+def _decade(power: int) -> str:
+    return f"{10.0**-power:g}" if power <= PLAIN_DECADES else power_of_ten(-power)
 
 
 def _rows(panel: RowsPanel) -> Chart:

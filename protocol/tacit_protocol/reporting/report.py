@@ -28,7 +28,7 @@ from tacit_protocol.reporting.charts import (
     panels_of,
 )
 from tacit_protocol.reporting.svg import height_of, panel_svg, text
-from tacit_protocol.verdicts.effects import effects_of
+from tacit_protocol.verdicts.base import effects_of
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
     CurvesPanel,
@@ -39,6 +39,7 @@ from tacit_protocol.verdicts.presentation import (
     Work,
     joined,
     plain_meaning,
+    pvalue_number,
     pvalue_words,
     software_work,
 )
@@ -275,7 +276,7 @@ def _figures(study: Study, verdict: Mapping[str, Any]) -> _Table:
     rows = []
     if verdict.get("pvalue") is not None:
         rows.append(("statistic", number(float(verdict["statistic"]))))
-        rows.append(("p-value", pvalue_words(float(verdict["pvalue"])).removeprefix("p ").removeprefix("= ")))
+        rows.append(("p-value", pvalue_number(float(verdict["pvalue"]))))
     rows.append(("level", number(study.level)))
     if (width := verdict.get("half_width")) is not None:
         rows.append(("noise of one count within", number(width)))
@@ -315,7 +316,7 @@ def _compared(verdict: Mapping[str, Any]) -> list[_Table]:
     if not found:
         return []
     found.sort(key=lambda each: each[0])
-    lines = [(label, f"{adjusted:.3g}{mark}") for adjusted, label, mark in found]
+    lines = [(label, f"{pvalue_number(adjusted)}{mark}") for adjusted, label, mark in found]
     more = len(lines) - LINES_MAX
     note = f"and {more} more, in the transcript" if more > 0 else ""
     return [_Table("Compared (adjusted p; * at the level)", lines[:LINES_MAX], note=note)]

@@ -6,12 +6,14 @@ curves and null distributions.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
-from typing import Any
+from inspect import get_annotations
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 from scipy.special import chdtr, chdtri, gammaln, xlogy
 
 from tacit_protocol.messages.study import Study
@@ -40,9 +42,103 @@ class Meaning:
     tests: bool = True
 
 
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+PLAIN_MIN = 1e-4
+"""Smaller p-values are written with a power of ten."""
+
+
+def power_of_ten(exponent: int) -> str:
+    """Write a power of ten: 10⁻⁷."""
+    return f"10{str(exponent).translate(SUPERSCRIPTS)}"
+
+
+def pvalue_number(pvalue: float) -> str:
+    """Write a p-value as a paper does: with three digits, and bounded where it is too small to write.
+
+    >>> pvalue_number(0.0312), pvalue_number(4.99999e-72), pvalue_number(0.0)
+    ('0.0312', '5 × 10⁻⁷²', 'below 10⁻³⁰⁰')
+    """
+    if pvalue <= max(PVALUE_MIN, 1e-300):
+        return f"below {power_of_ten(-300)}"
+    if pvalue >= PLAIN_MIN:
+        return f"{pvalue:.3g}"
+    digits, _, exponent = f"{pvalue:.2e}".partition("e")
+    return f"{float(digits):g} × {power_of_ten(int(exponent))}"
+
+
 def pvalue_words(pvalue: float) -> str:
-    """Write a p-value as a paper does: with three digits, and bounded where it is too small to write."""
-    return "p < 1e-300" if pvalue <= max(PVALUE_MIN, 1e-300) else f"p = {pvalue:.3g}"
+    """Write what a p-value is: "p = 0.03", "p < 10⁻³⁰⁰"."""
+    found = pvalue_number(pvalue)
+    return f"p < {found.removeprefix('below ')}" if found.startswith("below ") else f"p = {found}"
+
+
+Part = Literal["effects", "test", "rest"]
+"""Where people read a field: by how much, how sure, or what it cost and rests on."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How people see a verdict's field. It stands in the field's ``Annotated``; the model has their order.
+
+    ``label`` is in people's words, empty where another field or the study says it; ``words`` writes it.
+    ``ends`` are the fields of its interval; where there are fields of its name with ``_lower`` and
+    ``_upper``, these are, without a word. ``first`` is read before all others of its part.
+    """
+
+    label: str
+    part: Part = "rest"
+    ends: tuple[str, str] | None = None
+    words: Callable[[Any], str] | None = None
+    first: bool = False
+
+
+@dataclass(frozen=True)
+class ShownField:
+    """One field of a verdict, or of one of its records, as people see it."""
+
+    name: str
+    label: str
+    part: Part
+    value: Any
+    interval: tuple[Any, Any] | None
+    words: Callable[[Any], str] | None
+
+
+def shown_fields(found: BaseModel) -> list[ShownField]:
+    """Return a model's fields that have a value and a label, in its order, unknown ones by name.
+
+    What a class states itself comes before what it inherits. Both ends of an interval are part of what it is
+    of.
+    """
+    fields = type(found).model_fields
+    ordered = dict.fromkeys(
+        name for kind in type(found).__mro__ for name in get_annotations(kind) if name in fields
+    )
+    stated = {
+        name: next((each for each in info.metadata if isinstance(each, Shown)), None)
+        for name, info in fields.items()
+    }
+    ends = {name: _ends_of(name, shown, fields) for name, shown in stated.items()}
+    taken = {end for pair in ends.values() if pair is not None for end in pair}
+    listed = []
+    named = [*(each for each in ordered if each not in taken), *sorted(found.model_extra or {})]
+    for name in sorted(named, key=lambda each: not (shown := stated.get(each)) or not shown.first):
+        shown = stated.get(name) or Shown(name.replace("_", " "))
+        value, pair = getattr(found, name), ends.get(name)
+        if value is None or value in ((), [], {}) or not shown.label:
+            continue
+        both = None if pair is None else (getattr(found, pair[0]), getattr(found, pair[1]))
+        interval = None if both is None or None in both else both
+        listed.append(ShownField(name, shown.label, shown.part, value, interval, shown.words))
+    return listed
+
+
+def _ends_of(name: str, shown: Shown | None, fields: Container[str]) -> tuple[str, str] | None:
+    if shown is not None and shown.ends is not None:
+        return shown.ends
+    own = (f"{name}_lower", f"{name}_upper")
+    return own if own[0] in fields and own[1] in fields else None
 
 
 def names_of(study: Study) -> str:

@@ -1,14 +1,16 @@
-"""``python -m tacit_services.agent serve|check|verify|copy|align --config FILE``."""
+"""``python -m tacit_services.agent serve|answer|check|verify|copy|align --config FILE``."""
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable
 from tacit_services.agent.alignment import add_arguments, align, text_of_alignment
 from tacit_services.agent.check import check, show_report, text_of_report, text_of_verification, verify_ledger
-from tacit_services.agent.service import run
+from tacit_services.agent.service import answer_carried, run
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.ledger.accounts import LedgerError
 from tacit_services.shared.database import (
@@ -22,11 +24,25 @@ from tacit_services.shared.settings import SettingsError
 
 COMMANDS = {
     "serve": "run the agent",
+    "answer": "answer one study that was brought as a file",
     "check": "read configuration, policy and data",
     "verify": "check the ledger, without the agent",
     "copy": "copy the database into an empty one",
     "align": "compare units with another owner",
 }
+
+
+NOT_YET = 3
+"""Exit status where a study is not answered in time: a steward has not decided, or it takes longer."""
+
+
+def text_of_answer(report: Mapping[str, Any]) -> str:
+    """Say what became of a study that was brought."""
+    if report["ok"]:
+        return f"study {report['digest'][:12]}: the answer is written; take it to the tester"
+    waits = report["state"] == "waiting-for-approval"
+    words = "it waits for a steward's decision" if waits else f"it is {report['state']}"
+    return f"study {report['digest'][:12]} is not answered yet: {words}; ask again later"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,6 +56,10 @@ def main(arguments: list[str] | None = None) -> int:
             command.add_argument("--json", action="store_true", help="print the report as JSON")
         if name == "copy":
             add_copy_arguments(command)
+        if name == "answer":
+            command.add_argument("--study", type=Path, required=True, help="the signed study")
+            command.add_argument("--output", type=Path, required=True, help="where its answer goes")
+            command.add_argument("--timeout-s", type=float, default=600.0, help="how long to wait for it")
         if name == "align":
             add_arguments(command)
         if name == "verify":
@@ -48,8 +68,8 @@ def main(arguments: list[str] | None = None) -> int:
     if chosen.command == "check":
         return show_report(check(chosen.config), text_of_report, chosen.json)
     try:
-        if chosen.command == "align":
-            return _aligned(chosen)
+        if chosen.command in {"align", "answer"}:
+            return _aligned(chosen) if chosen.command == "align" else _answered(chosen)
         if chosen.command == "verify":
             report = verify_ledger(AgentSettings.load(chosen.config).database_url, chosen.kept)
             return show_report(report, text_of_verification, chosen.json)
@@ -61,6 +81,12 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stderr.write(f"{printable(error)}\n")
         return 1
     return 0
+
+
+def _answered(chosen: argparse.Namespace) -> int:
+    report = answer_carried(chosen.config, PROCEDURES, chosen.study, chosen.output, chosen.timeout_s)
+    show_report(report, text_of_answer, chosen.json)
+    return 0 if report["ok"] else NOT_YET
 
 
 def _aligned(chosen: argparse.Namespace) -> int:

@@ -11,18 +11,29 @@ from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.catalogue import ANY, CatalogueMessage, PublishedDataSet
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.privacy.accounting import Cap
 from tacit_protocol.signing import CATALOGUE_TYPE, EnvelopeError, PrivateKey, certify, sign_envelope
 from tacit_services.agent.alignment import unit_key_of
 from tacit_services.agent.intake import Intake, Procedures, StudyRefusedError
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies
-from tacit_services.agent.schema import State
+from tacit_services.agent.schema import SIGN_IN, State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
-from tacit_services.agent.studies import StudyRow, expire, move, study_row
+from tacit_services.agent.studies import (
+    ApprovedBeforeError,
+    StudyRow,
+    approve_by,
+    expire,
+    move,
+    record_decision,
+    study_row,
+)
 from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
-from tacit_services.ledger.accounts import BudgetExceededError, set_caps
+from tacit_services.ledger.accounts import BudgetExceededError, all_accounts, changed_account, set_caps
 from tacit_services.shared.database import read_from, run_transaction
+from tacit_services.shared.failpoints import ApprovalStep, reached
+from tacit_services.shared.people import Person
 from tacit_services.shared.problem_responses import ProblemError
 
 log = structlog.get_logger()
@@ -30,6 +41,8 @@ log = structlog.get_logger()
 
 class Agent(Participant):
     """One owner's agent, with the owner's configuration, policy and key, and the procedures by name."""
+
+    intake: Intake
 
     def __init__(
         self,
@@ -55,12 +68,31 @@ class Agent(Participant):
             DivisionRefusedError: a stated division moves shares that were promised; says what to write.
         """
         for data_set in self.settings.data_sets:
-            run_transaction(self.engine, partial(self._open_account, data_set=data_set))
+            run_transaction(self.engine, partial(self._open_account, data_set=data_set, policy=self.policy))
 
-    def _open_account(self, connection: sa.Connection, data_set: DataSetSettings) -> None:
-        caps, division = data_set.caps, data_set.division(self.policy.families(self._procedures))
+    def divide_accounts(self, connection: sa.Connection, policy: Policy) -> None:
+        """Divide the caps of every account as suits what a policy allows; raises as open_accounts does."""
+        for data_set in self.settings.data_sets:
+            self._open_account(connection, data_set, policy)
+
+    def require_divisible(self, connection: sa.Connection, policy: Policy) -> None:
+        """Raise DivisionRefusedError where :meth:`divide_accounts` would; nothing is written."""
+        accounts, families = all_accounts(connection), policy.families(self._procedures)
+        for data_set in self.settings.data_sets:
+            if data_set.name in accounts:
+                account = accounts[data_set.name]
+                changed_account(account, Cap.of(data_set.caps), data_set.division(families))
+
+    def _open_account(self, connection: sa.Connection, data_set: DataSetSettings, policy: Policy) -> None:
+        caps, division = data_set.caps, data_set.division(policy.families(self._procedures))
         at = self._now()
         set_caps(connection, data_set.name, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
+
+    def use_policy(self, policy: Policy) -> None:
+        """Answer by another policy from now on; what is being looked at is looked at by the one before."""
+        intake = self.intake.under(policy)
+        self.policy = policy
+        self.use_intake(intake)
 
     def catalogue(self) -> CatalogueMessage:
         """Return what is published: settings and policy where the policy says so, else nothing at all."""
@@ -107,13 +139,15 @@ class Agent(Participant):
             )  # anything else may change, as an enrolment that is to come
         return True
 
-    def approve(self, digest: str) -> None:
-        """Let a study run, as the steward decided.
+    def approve(self, digest: str, by: Person | None = None) -> None:
+        """Let a study run, as a person decided: the holder of the key unless another is given.
 
+        Where the policy asks for two people and this is the first, it waits on, and nothing else changes.
         Where it waits for another owner, its cost is reserved in the same transaction.
 
         Raises:
             AlreadyDecidedError: it is not waiting, or its deadline has passed.
+            ApprovedBeforeError: the person has approved before, and another has to as well.
             BudgetExceededError: its cost is to be reserved, and there is too little left; it waits on.
         """
         row, job = read_from(self.engine, study_row, digest), None
@@ -121,27 +155,56 @@ class Agent(Participant):
             with suppress(StudyRefusedError):  # what is refused by now is declined when it is run
                 job = self.job_of(row)
 
-        def approve(connection: sa.Connection) -> bool:
-            expire(connection, self._now())
+        person = by or self.key_holder
+
+        def approve(connection: sa.Connection) -> bool | None:
+            now = self._now()
+            expire(connection, now)
             row = study_row(connection, digest)
-            if row is not None and row.state is State.WAITING and job is not None:
+            if row is None or row.state is not State.WAITING:
+                return None
+            needed = self.approvals_needed(row, self.name)
+            if not approve_by(connection, SIGN_IN.people, (digest, self.name), person, needed=needed, at=now):
+                return False
+            reached(ApprovalStep.APPROVED_BY_ALL)
+            if job is not None:
                 self._keep_cost(connection, job)
-            return move(connection, digest, before=[State.WAITING], after=State.APPROVED, at=self._now())
+            return move(connection, digest, before=[State.WAITING], after=State.APPROVED, at=now)
 
-        if not run_transaction(self.engine, approve):
+        is_last = run_transaction(self.engine, approve)
+        if is_last is None:
             raise AlreadyDecidedError("the study is not waiting for approval")
+        reached(ApprovalStep.APPROVAL_STORED)
         self._confirmed.discard(digest)  # long may have passed since it came in
-        log.info("approved", study=digest)
+        log.info("approved", study=digest, person=person.name, is_last=is_last)
 
-    def decline(self, digest: str, note: str | None) -> None:
-        """Decline a study, as the steward decided; the note stays here.
+    def decline(self, digest: str, note: str | None, by: Person | None = None) -> None:
+        """Decline a study, as a person decided; the note stays here.
 
         Raises:
             AlreadyDecidedError: it has been released, refused or declined, or its deadline has passed.
         """
-        if not self._end(digest, State.DECLINED, None, note or "declined by the steward"):
+        person = by or self.key_holder
+
+        def decline(connection: sa.Connection) -> bool:
+            reason = note or f"declined by {person.name}"
+            ended = self._end_in(connection, digest, State.DECLINED, None, reason)
+            if ended:
+                record_decision(connection, (digest, self.name), person, "declined", at=self._now())
+            return ended
+
+        if not run_transaction(self.engine, decline):
             raise AlreadyDecidedError("the study has been decided on already")
-        log.info("declined", study=digest)
+        log.info("declined", study=digest, person=person.name)
+
+    def approvals_needed(self, row: StudyRow, owner: str) -> int:  # noqa: ARG002 (one policy for all)
+        """Return what the policy says."""
+        return self.policy.approvals
+
+    @property
+    def key_holder(self) -> Person:
+        """Whoever holds the agent's key."""
+        return Person(self.key.public_hex)
 
 
 def published(data_set: DataSetSettings, allowed: tuple[str, ...]) -> PublishedDataSet:
@@ -172,7 +235,8 @@ def decide(agent: Agent, digest: str, decision: Callable[[], None]) -> StudyRow:
     """Carry a decision out; returns what the study is then.
 
     Raises:
-        ProblemError: ``unknown-study``, ``study-expired``, ``already-decided`` or ``budget-exceeded``.
+        ProblemError: ``unknown-study``, ``study-expired``, ``already-decided``, ``approved-before`` or
+            ``budget-exceeded``.
     """
     require_row(agent, digest)
     try:
@@ -180,6 +244,8 @@ def decide(agent: Agent, digest: str, decision: Callable[[], None]) -> StudyRow:
     except AlreadyDecidedError:
         expired = require_row(agent, digest).state is State.EXPIRED
         raise ProblemError("study-expired" if expired else "already-decided") from None
+    except ApprovedBeforeError:
+        raise ProblemError("approved-before") from None
     except BudgetExceededError:
         raise ProblemError("budget-exceeded") from None
     return require_row(agent, digest)

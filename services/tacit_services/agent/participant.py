@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 import structlog
 
+from tacit_protocol.domain import WorkersUnavailableError
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import AcceptanceMessage, DeclineMessage, PublicRule, Study, VerdictMessage
 from tacit_protocol.signing import (
@@ -25,8 +26,8 @@ from tacit_protocol.signing import (
     open_envelope,
     sign_envelope,
 )
-from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
+from tacit_services.agent.notices import Notifier
 from tacit_services.agent.releases import Dependencies, Mailbox, Releaser, send_time
 from tacit_services.agent.schema import State
 from tacit_services.agent.studies import (
@@ -109,6 +110,14 @@ class Participant:
             if account in self.units:
                 known[owner.name] = self.units[account]
         return known
+
+    def use_intake(self, intake: StudyIntake) -> None:
+        """Check studies by another intake from now on."""
+        self.intake = self._releaser.intake = intake
+
+    def approvals_needed(self, row: StudyRow, owner: str) -> int:
+        """Return how many of an owner's people have to approve a study, by its policy of today."""
+        raise NotImplementedError
 
     def reused_by(self, digest: str) -> tuple[str, ...]:
         """Ask the tester which later studies read this party's release for a study again.
@@ -384,6 +393,17 @@ class Participant:
 
         run_transaction(self.engine, close)
 
+    def waiting_for(self, owner: str | None) -> list[tuple[StudyRow, str]]:  # noqa: ARG002 (a curator's)
+        """Return the studies that wait for an owner's decision, or for anyone's, with the owner's name."""
+        return [(row, self.name) for row in self._rows(State.WAITING)]
+
+    def title_of(self, digest: str, envelope: bytes) -> str | None:
+        """Return a study's title; None where it cannot be read."""
+        try:
+            return self.intake.read(digest, envelope).title
+        except StudyRefusedError:
+            return None
+
     def _rows(self, *states: State) -> list[StudyRow]:
         return read_from(self.engine, studies_in, states)
 
@@ -457,6 +477,9 @@ WORK_PAUSE_S = 5.0
 SEND_PAUSE_S = 0.5
 """Time between two looks at what is to be sent; two short queries of the agent's own database."""
 
+NOTICE_PAUSE_S = 15.0
+"""Time between two looks at what stewards are to be told."""
+
 END_S = 2.0
 """How long the loops together may take to end."""
 
@@ -468,12 +491,19 @@ a database or a tester is back after an outage, however long, nobody waits longe
 class Loops:
     """Runs an agent or a curator until it is stopped; the tester may hold a poll for ``poll_wait_s``."""
 
-    def __init__(self, agent: Participant, stop: threading.Event, poll_wait_s: float):
-        self._agent, self._stop, self._poll_wait_s = agent, stop, poll_wait_s
-        self._bell = threading.Event()
+    def __init__(
+        self,
+        agent: Participant,
+        stop: threading.Event,
+        poll_wait_s: float,
+        notifier: Notifier | None = None,
+    ):
+        self._agent, self._stop, self._poll_wait_s, self._notifier = agent, stop, poll_wait_s, notifier
+        self._bell, self._catalogue_bell = threading.Event(), threading.Event()
+        steps = [self._poll, self._work, self._send, self._fetch, self._publish]
         self._threads = [
             threading.Thread(target=self._forever, args=(step,), name=step.__name__, daemon=True)
-            for step in (self._poll, self._work, self._send, self._fetch, self._publish)
+            for step in (steps if notifier is None else [*steps, self._notify])
         ]
 
     def start(self) -> None:
@@ -485,6 +515,7 @@ class Loops:
         """Ask the loops to end and give them a moment; a long poll under way ends with the process."""
         self._stop.set()
         self.ring()
+        self.republish()
         for thread in self._threads:
             thread.join(END_S / len(self._threads))
 
@@ -495,6 +526,10 @@ class Loops:
     def ring(self) -> None:
         """Wake the loop that works."""
         self._bell.set()
+
+    def republish(self) -> None:
+        """Have what is published handed to the tester again."""
+        self._catalogue_bell.set()
 
     def _poll(self) -> None:
         if self._agent.poll(self._poll_wait_s):
@@ -522,7 +557,15 @@ class Loops:
         self._stop.wait(WORK_PAUSE_S)
 
     def _publish(self) -> None:
-        self._stop.wait(None if self._agent.publish() else PUBLISH_PAUSE_S)
+        self._catalogue_bell.clear()
+        is_done = self._agent.publish()
+        if not self._stop.is_set():
+            self._catalogue_bell.wait(None if is_done else PUBLISH_PAUSE_S)
+
+    def _notify(self) -> None:
+        if self._notifier is not None:
+            self._notifier.look()
+        self._stop.wait(NOTICE_PAUSE_S)
 
     def _forever(self, step: Callable[[], None]) -> None:
         shortest, longest = FAILURE_PAUSE_S

@@ -111,5 +111,18 @@ FINDINGS = sa.Table(
 )
 """What was found with it: exact in this owner's data, so that it never leaves."""
 
+PERSONAL_DECISIONS = sa.Table(
+    "agent_personal_decisions",
+    METADATA,
+    sa.Column("study", sa.String(DIGEST_LENGTH), sa.ForeignKey("agent_studies.digest"), primary_key=True),
+    sa.Column("owner", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("person", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("decision", sa.String(16), nullable=False),
+    sa.Column("decided_at", sa.BigInteger, nullable=False),
+)
+"""What each of an owner's people said to a study: ``approved``, of which the policy may ask for two before
+the study runs, or ``declined``, which ends it. An approval by somebody who was removed before it ran is void,
+and its row is deleted by the approval that lets the study run."""
+
 SIGN_IN = SignInTables.make(METADATA, "agent_")
 """Links and browsers of the owner's pages."""

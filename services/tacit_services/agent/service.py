@@ -1,7 +1,9 @@
 """Assembly of an agent from its settings, its HTTP interface, and its run."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path as PathlibPath
@@ -15,20 +17,23 @@ from pydantic import Field
 
 from tacit_protocol.messages.study import Digest
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.procedures.relay import relay_of
 from tacit_protocol.signing import PrivateKey
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.intake import Procedures
+from tacit_services.agent.notices import Notifier
 from tacit_services.agent.pages import add_agent_pages
-from tacit_services.agent.participant import Loops
+from tacit_services.agent.participant import Loops, Participant
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.policy_editing import PolicyEditor
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import REASON_LENGTH, State
 from tacit_services.agent.settings import AgentSettings, ParticipantSettings
 from tacit_services.agent.studies import count_by_state, finding_of, page_of_studies
-from tacit_services.agent.tester_client import TesterClient, TesterError
+from tacit_services.agent.tester_client import CarriedStudy, TesterClient, TesterError
 from tacit_services.ledger.verification import export, inspect, verify
 from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.compute import make_workers, prepare_to_compute
@@ -45,7 +50,7 @@ from tacit_services.shared.http_server import Stopping, recognise, serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.pages.site import Empty
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.shared.settings import read_private_key
+from tacit_services.shared.settings import SettingsError, read_private_key
 
 PAGE_SIZE = 100
 """Studies in one page of a list."""
@@ -69,6 +74,7 @@ class Runtime:
     version: str
     alive: Callable[[], bool]
     ring: Callable[[], None]
+    republish: Callable[[], None] = lambda: None
 
 
 def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
@@ -101,7 +107,8 @@ def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
     owner = [Depends(require_owner)]
     _add_reading(app, agent, owner)
     _add_deciding(app, agent, runtime, owner)
-    add_agent_pages(app, agent, runtime.ring, require_owner)
+    editor = PolicyEditor(agent, runtime.republish)
+    add_agent_pages(app, agent, editor, runtime.ring, require_owner)
     return app
 
 
@@ -123,7 +130,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
     @app.get("/v1/studies/{digest}", dependencies=owner)
     def show_study(digest: DigestPath) -> Response:
         """Show one study: what it asks, what would leave, what it costs, and its verdict if known."""
-        return json_response(views.detail(agent, require_row(agent, digest)))
+        return json_response(views.detail(agent, require_row(agent, digest), agent.name))
 
     @app.get("/v1/studies/{digest}/reuses", dependencies=owner)
     def show_reuses(digest: DigestPath) -> Response:
@@ -175,6 +182,21 @@ def _add_deciding(app: FastAPI, agent: Agent, runtime: Runtime, owner: list[Any]
         return json_response(views.summary(agent, row))
 
 
+def pages_of(settings: AgentSettings) -> str:
+    """Return the address at which a browser of this machine has the pages."""
+    return f"http://127.0.0.1:{settings.port}"
+
+
+def notifier_of(
+    participant: Participant, settings: ParticipantSettings, link: str, stop: threading.Event
+) -> Notifier | None:
+    """Return what tells stewards, where any channel is set up; raises SettingsError."""
+    if not settings.notices:
+        return None
+    insecure = settings.insecure_plain_http
+    return Notifier(participant, settings.notices, link, insecure=insecure, sleep=stop.wait)
+
+
 CONNECTIONS_MAX = 200
 """Most connections at once, on the owner's own machine: the steward's browser and commands."""
 
@@ -189,19 +211,22 @@ def dependencies_of(
     *,
     noise: NoiseSource | None,
     clock: Clock,
+    client: TesterClient | None = None,
 ) -> Dependencies:
     """Return what an agent or a curator works with, until ``stop`` is set; noise is real unless given.
+
+    ``client`` stands in the tester's place, for a study that someone brings.
 
     Raises:
         SettingsError: the certificates of the tester or of the cluster cannot be read.
     """
-    client = TesterClient(
+    client = client or TesterClient(
         settings.tester_url,
         settings.audience_of_tester,
         key,
         clock,
         stop.wait,
-        ca_file=settings.tester_ca_file,
+        route=settings.route_to_tester,
         insecure_plain_http=settings.insecure_plain_http,
     )
     computing = Computing(make_workers(settings.compute), settings.compute.memory_bytes)
@@ -209,7 +234,11 @@ def dependencies_of(
 
 
 def build(
-    settings: AgentSettings, procedures: Procedures, stop: threading.Event, noise: NoiseSource | None = None
+    settings: AgentSettings,
+    procedures: Procedures,
+    stop: threading.Event,
+    noise: NoiseSource | None = None,
+    client: TesterClient | None = None,
 ) -> Agent:
     """Return the agent of these settings, its database migrated, its ledger verified, its accounts open.
 
@@ -228,10 +257,57 @@ def build(
         policy,
         key,
         procedures,
-        dependencies_of(settings, engine, key, stop, noise=noise, clock=system_clock),
+        dependencies_of(settings, engine, key, stop, noise=noise, clock=system_clock, client=client),
     )
     agent.open_accounts()
+    PolicyEditor(agent).note_file()
     return agent
+
+
+ANSWER_PAUSE_S = 0.2
+"""Time between two looks at whether a study that was brought has been decided, computed, and may be told."""
+
+
+def answer_carried(
+    config: PathlibPath | None,
+    procedures: Procedures,
+    study: PathlibPath,
+    output: PathlibPath,
+    timeout_s: float,
+) -> dict[str, Any]:
+    """Answer one study that someone brings as a file, in the tester's place; returns what became of it.
+
+    Policy, approval, ledger and the moment of the answer are those of every study. The answer, a release or a
+    decline, is written to ``output`` for whoever takes it to the tester; asked again it is the same bytes.
+
+    Raises:
+        SettingsError: there is no signed study in the file, or it cannot be answered this way.
+    """
+    settings = AgentSettings.load(config)
+    try:
+        carried = CarriedStudy(study.read_bytes())
+    except OSError as error:
+        raise SettingsError(f"cannot read {study}: {error.strerror}") from None
+    asked = procedures.get(carried.study.procedure)
+    if asked is not None and relay_of(asked, carried.study) is not None:
+        raise SettingsError("owners answer this study one after the other: it needs a running agent")
+    prepare_to_compute()
+    stop = threading.Event()
+    agent = build(settings, procedures, stop, client=carried)
+    ends_at = time.monotonic() + timeout_s
+    while True:
+        agent.poll(0)  # again, as another process may have taken the same answer away
+        with suppress(TesterError):  # of other studies, which wait for the tester
+            agent.work()
+        row = require_row(agent, carried.item.digest)
+        if carried.answer or time.monotonic() >= ends_at:
+            break
+        stop.wait(ANSWER_PAUSE_S)
+    if carried.answer:
+        written = output.with_name(f".{output.name}.new")
+        written.write_bytes(carried.answer)
+        written.replace(output)
+    return {"ok": bool(carried.answer), "digest": row.digest, "state": row.state.value}
 
 
 def run(config: PathlibPath | None, procedures: Procedures) -> None:
@@ -241,8 +317,8 @@ def run(config: PathlibPath | None, procedures: Procedures) -> None:
     prepare_to_compute()
     stop = threading.Event()
     agent = build(settings, procedures, stop)
-    loops = Loops(agent, stop, settings.poll_wait_s)
-    app = create_agent_app(agent, Runtime(version("tacit"), loops.alive, loops.ring))
+    loops = Loops(agent, stop, settings.poll_wait_s, notifier_of(agent, settings, pages_of(settings), stop))
+    app = create_agent_app(agent, Runtime(version("tacit"), loops.alive, loops.ring, loops.republish))
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)
     try:

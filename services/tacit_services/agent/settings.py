@@ -21,6 +21,7 @@ from pydantic import (
 )
 from pydantic_settings import SettingsConfigDict
 
+from tacit_protocol.addresses import Route
 from tacit_protocol.domain import Column, ColumnName
 from tacit_protocol.messages.study import UNITS_MAX, DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.accounting import Division, Family
@@ -29,7 +30,9 @@ from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.parquet_source import ParquetFolder, ParquetSource
 from tacit_services.agent.data.source import DataError, Source
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
+from tacit_services.agent.notices import NoticeSettings
 from tacit_services.shared.compute import ComputeSettings
+from tacit_services.shared.pages.openid import OpenIdSettings
 from tacit_services.shared.settings import ListeningSettings
 
 
@@ -210,21 +213,52 @@ class ParticipantSettings(ListeningSettings):
     """What the tester expects its tokens to be for; its URL unless it says otherwise."""
     tester_ca_file: Path | None = None
     """Certificates that the tester's must chain to, where the public ones do not do."""
+    tester_certificate_file: Path | None = None
+    """A certificate chain to show to the tester (mutual TLS), PEM; needs ``tester_certificate_key_file``."""
+    tester_certificate_key_file: Path | None = None
+    """Its private key, PEM, without a password."""
+    tester_proxy: Annotated[str, Field(max_length=500)] | None = None
+    """A proxy on the way to the tester: a URL, or ``environment`` for what HTTPS_PROXY and NO_PROXY say."""
+    tester_proxy_credentials_file: Path | None = None
+    """A file of one line, ``user:password``, for the proxy."""
     poll_wait_s: Annotated[float, Field(ge=0, le=POLL_WAIT_S_MAX)] = 20.0
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     compute: ComputeSettings = Field(default_factory=ComputeSettings)
     """What computes, and in how much memory."""
+    notices: tuple[NoticeSettings, ...] = ()
+    """Whom to tell that a study waits or is about to expire, or that a budget runs low."""
+    openid: OpenIdSettings = Field(default_factory=OpenIdSettings)
+    """Where people sign in, besides by links."""
+
+    @model_validator(mode="after")
+    def _the_way_is_whole(self) -> Self:
+        self.route_to_tester  # noqa: B018 (raises where one setting needs another)
+        return self
 
     @classmethod
     def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:
         default = {"database_url": cls.model_fields["database_url"].default}
         resolved = super()._resolved(default | values, directory)
-        data_sets = resolved.get("data_sets")
-        if isinstance(data_sets, list):
-            resolved["data_sets"] = [
-                {"folder": directory, **item} if isinstance(item, dict) else item for item in data_sets
-            ]
+        for name in ("data_sets", "notices"):
+            tables = resolved.get(name)
+            if isinstance(tables, list):
+                resolved[name] = [
+                    {"folder": directory, **item} if isinstance(item, dict) else item for item in tables
+                ]
         return resolved
+
+    @field_validator("notices")
+    @classmethod
+    def _channels_are_distinct(cls, value: tuple[NoticeSettings, ...]) -> tuple[NoticeSettings, ...]:
+        if len({channel.name for channel in value}) != len(value):
+            raise ValueError("two channels of notices have the same destination")
+        return value
+
+    @property
+    def route_to_tester(self) -> Route:
+        """How the tester is reached."""
+        own = {name: value for name, value in self.__dict__.items() if value is not None}
+        return Route.of(own, "tester")
 
     @property
     def audience_of_tester(self) -> str:

@@ -11,8 +11,16 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from tacit_protocol.messages.encoding import encode
-from tacit_services.agent.schema import FINDINGS, OUTBOX, REASON_LENGTH, STUDIES, State
+from tacit_services.agent.schema import (
+    FINDINGS,
+    OUTBOX,
+    PERSONAL_DECISIONS,
+    REASON_LENGTH,
+    STUDIES,
+    State,
+)
 from tacit_services.ledger.accounts import give_back
+from tacit_services.shared.people import PeopleTables, Person, person_of
 
 Kind = Literal["release", "receipt", "decline", "accept"]
 """A receipt is a release that says nothing: that another owner's has arrived. To accept is no answer: one
@@ -149,6 +157,76 @@ def page_of_studies(
 def record_verdict(connection: sa.Connection, digest: str, envelope: bytes) -> None:
     """Keep a verdict whose signature has been checked."""
     connection.execute(STUDIES.update().where(STUDIES.c.digest == digest).values(verdict=envelope))
+
+
+class ApprovedBeforeError(Exception):
+    """The person has approved the study already; it waits for another."""
+
+
+PersonalDecision = Literal["approved", "declined"]
+
+
+def record_decision(
+    connection: sa.Connection, asked: tuple[str, str], by: Person, decision: PersonalDecision, *, at: int
+) -> bool:
+    """Record what a person says to a study; returns False where it was said before.
+
+    ``asked`` are the study's digest and the name of the owner whose person it is.
+    """
+    table, (study, owner) = PERSONAL_DECISIONS, asked
+    said = (table.c.study == study, table.c.owner == owner, table.c.person == by.name)
+    found = connection.execute(sa.select(table.c.decision).where(*said)).scalar_one_or_none()
+    if found == decision:
+        return False
+    connection.execute(table.delete().where(*said))
+    row = {"study": study, "owner": owner, "person": by.name, "decision": decision, "decided_at": at}
+    connection.execute(table.insert().values(**row))
+    return True
+
+
+def approve_by(
+    connection: sa.Connection,
+    people: PeopleTables,
+    asked: tuple[str, str],
+    by: Person,
+    *,
+    needed: int,
+    at: int,
+) -> bool:
+    """Record a person's approval; returns whether as many people as needed have approved.
+
+    Approvals count of those who are still the owner's people, and may still approve. Once there are enough,
+    the others are deleted.
+
+    Raises:
+        ApprovedBeforeError: this person has approved before, and more are needed.
+    """
+    is_new, (study, owner) = record_decision(connection, asked, by, "approved", at=at), asked
+    names = approvers_of(connection, study, owner)
+    found = {name: person_of(connection, people, by.key, name) for name in names}
+    void = [name for name, person in found.items() if person is None or not person.may("steward")]
+    if len(names) - len(void) < needed:
+        if not is_new:
+            raise ApprovedBeforeError("another person has to approve as well")
+        return False
+    table = PERSONAL_DECISIONS
+    known = (table.c.study == study, table.c.owner == owner, table.c.person.in_(void))
+    connection.execute(table.delete().where(*known))
+    return True
+
+
+def decisions_of(connection: sa.Connection, study: str, owner: str) -> list[sa.Row[Any]]:
+    """Return what an owner's people said to a study, oldest first."""
+    table = PERSONAL_DECISIONS
+    query = sa.select(table.c.person, table.c.decision, table.c.decided_at)
+    said = query.where(table.c.study == study, table.c.owner == owner)
+    return list(connection.execute(said.order_by(table.c.decided_at, table.c.person)))
+
+
+def approvers_of(connection: sa.Connection, study: str, owner: str) -> list[str]:
+    """Return the people of an owner who approved a study; none where its policy alone did."""
+    said = decisions_of(connection, study, owner)
+    return [one.person for one in said if one.decision == "approved"]
 
 
 def put_in_outbox(

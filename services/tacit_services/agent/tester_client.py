@@ -13,17 +13,25 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Self
+from urllib.request import getproxies_environment, proxy_bypass_environment  # type: ignore[attr-defined]
 
 import httpcore
 import httpx
 import tenacity
 from pydantic import ConfigDict, Field
 
-from tacit_protocol.addresses import PLAIN_HTTP, is_private_channel
-from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, MessageError, decode
+from tacit_protocol.addresses import DIRECT, PLAIN_HTTP, Proxy, Route, RouteError, is_private_channel
+from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, MessageError, decode, digest
 from tacit_protocol.messages.problems import PROBLEMS, URN_PREFIX
-from tacit_protocol.messages.study import OWNERS_MAX, Digest, PartyName, UnixTime
-from tacit_protocol.signing import PrivateKey, issue_token
+from tacit_protocol.messages.study import OWNERS_MAX, Digest, PartyName, UnixTime, read_study
+from tacit_protocol.signing import (
+    STUDY_TYPE,
+    EnvelopeError,
+    PrivateKey,
+    issue_token,
+    open_envelope,
+    peek_key_id,
+)
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.settings import SettingsError
@@ -71,17 +79,28 @@ class DeadlineTransport(httpx.HTTPTransport):
     the addresses that it gives may take what is left.
     """
 
-    def __init__(self, context: ssl.SSLContext, insecure_plain_http: bool = False):
+    def __init__(
+        self, context: ssl.SSLContext, insecure_plain_http: bool = False, proxy: Proxy | None = None
+    ):
         super().__init__(verify=context, trust_env=False)
         self._insecure_plain_http = insecure_plain_http
         self._pool = httpcore.ConnectionPool(
-            ssl_context=context, keepalive_expiry=KEEP_ALIVE_S, network_backend=_Backend()
+            ssl_context=context,
+            keepalive_expiry=KEEP_ALIVE_S,
+            network_backend=_Backend(),
+            proxy=None if proxy is None else _tunnel(proxy, context),
         )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Send, once the address has been looked at; raises ValueError as :func:`require_private` does."""
         require_private(request.url, self._insecure_plain_http)
         return super().handle_request(request)
+
+
+def _tunnel(proxy: Proxy, context: ssl.SSLContext) -> httpcore.Proxy:
+    user = proxy.credentials
+    auth = None if user is None else (user[0].encode(), user[1].encode())
+    return httpcore.Proxy(proxy.url, auth, ssl_context=context if proxy.url.startswith("https:") else None)
 
 
 class _Backend(httpcore.NetworkBackend):
@@ -218,12 +237,12 @@ class TesterClient:
         clock: Unix time in seconds.
         sleep: waits that many seconds between two tries; may return early when the service stops.
         transport: what carries requests; the network unless a test hands in its own.
-        ca_file: certificates that the tester's must chain to; the public ones by default.
+        route: whose certificates the tester's must chain to, what is shown to it, through which proxy.
         insecure_plain_http: let everything travel in the clear, in tests without real data.
         timeout_s: how long one exchange may take, beyond what a long poll waits.
 
     Raises:
-        SettingsError: others could read what is sent to the URL, or the certificates cannot be read.
+        SettingsError: others could read what is sent to the URL, or the route cannot be taken.
     """
 
     def __init__(
@@ -235,7 +254,7 @@ class TesterClient:
         sleep: Callable[[float], Any],
         *,
         transport: httpx.BaseTransport | None = None,
-        ca_file: Path | None = None,
+        route: Route = DIRECT,
         insecure_plain_http: bool = False,
         timeout_s: float = TIMEOUT_S,
     ):
@@ -246,11 +265,12 @@ class TesterClient:
                 require_private(url, insecure_plain_http)
             except ValueError as error:
                 raise SettingsError(f"tester_url: {error}") from None
+            transport = _transport(url, route, insecure_plain_http)
         self._http = httpx.Client(
             base_url=url.rstrip("/"),
             trust_env=False,
             timeout=timeout_s,
-            transport=transport or DeadlineTransport(_certificates(ca_file), insecure_plain_http),
+            transport=transport,
             headers={"Accept-Encoding": "identity"},
         )
 
@@ -370,13 +390,96 @@ class _PendingError(TesterUnavailableError):
     """What was asked for is not there yet."""
 
 
-def _certificates(ca_file: Path | None) -> ssl.SSLContext:
-    if ca_file is None:
-        return httpx.create_ssl_context(trust_env=False)
+OTHER_STUDY = "the tester is not asked while a study is answered that was brought"
+
+
+class CarriedStudy(TesterClient):
+    """A tester's place for one study that someone brings as bytes, and whose answer someone takes away.
+
+    Nobody is asked anything: whether the tester already holds an answer of this owner is not known.
+    """
+
+    def __init__(self, envelope: bytes):
+        try:
+            payload = open_envelope(envelope, STUDY_TYPE, peek_key_id(envelope))
+            study = read_study(payload)
+        except (EnvelopeError, MessageError):
+            raise SettingsError("this is no signed study: bring what `tacit study envelope` wrote") from None
+        self.item = InboxItem(digest=digest(payload), deadline=study.deadline)
+        self.study, self.answer = study, b""
+        self._envelope = envelope
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    def inbox(self, wait_s: float) -> tuple[InboxItem, ...]:  # noqa: ARG002
+        """Return the study."""
+        return (self.item,)
+
+    def study_envelope(self, digest: str) -> bytes:  # noqa: ARG002
+        """Return the study's signed envelope, unchecked."""
+        return self._envelope
+
+    def holds_release(self, digest: str, party: str) -> bool:  # noqa: ARG002
+        """Return False for the study; of others the tester itself must be asked."""
+        if digest != self.item.digest:
+            raise TesterUnavailableError(OTHER_STUDY)
+        return False
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,  # noqa: ARG002
+        content: bytes | None = None,
+        wait_s: float = 0.0,  # noqa: ARG002
+    ) -> bytes:
+        """Keep the answer to this study; any other study's waits for the tester."""
+        if method != "PUT" or content is None or path.split("/")[3] != self.item.digest:
+            raise TesterUnavailableError(OTHER_STUDY)
+        self.answer = content
+        return b""
+
+    def _attempt(self, *_: object) -> bytes:
+        """Reach nobody."""
+        raise TesterUnavailableError(OTHER_STUDY)
+
+
+def _transport(url: str, route: Route, insecure_plain_http: bool) -> DeadlineTransport:
+    target = httpx.URL(url)
     try:
-        return ssl.create_default_context(cafile=ca_file)
+        proxy = route.proxy_to(target.scheme, target.host, _environment, _text)
+    except RouteError as error:
+        raise SettingsError(str(error)) from None
+    return DeadlineTransport(_tls(route), insecure_plain_http, proxy)
+
+
+def _tls(route: Route) -> ssl.SSLContext:
+    try:
+        if route.ca_file is None:
+            context = httpx.create_ssl_context(trust_env=False)
+        else:
+            context = ssl.create_default_context(cafile=route.ca_file)
     except OSError:  # ssl.SSLError is one
-        raise SettingsError(f"tester_ca_file: cannot read certificates, in PEM, from {ca_file}") from None
+        raise SettingsError(route.no_authorities) from None
+    if route.certificate_file is not None:
+        try:
+            context.load_cert_chain(route.certificate_file, route.certificate_key_file)
+        except OSError:
+            raise SettingsError(route.no_certificate) from None
+    return context
+
+
+def _text(file: str) -> str:
+    return Path(file).read_text("utf-8")
+
+
+def _environment(scheme: str, host: str) -> str | None:
+    proxies = getproxies_environment()
+    if proxy_bypass_environment(host, proxies):
+        return None
+    return proxies.get(scheme) or proxies.get("all")
 
 
 def _read_capped(response: httpx.Response) -> bytes:

@@ -14,7 +14,7 @@ from tacit_protocol.signing import VERDICT_TYPE, EnvelopeError, certify, open_en
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import Participant
-from tacit_services.agent.studies import StudyRow, count_by_state
+from tacit_services.agent.studies import StudyRow, count_by_state, decisions_of
 from tacit_services.ledger.accounts import account_of, payment_words, standing_of
 from tacit_services.ledger.verification import Inspection
 from tacit_services.shared.database import read_from
@@ -82,8 +82,13 @@ def summary(agent: Participant, row: StudyRow) -> dict[str, Any]:
     }
 
 
-def detail(agent: Participant, row: StudyRow, data_set: str | None = None) -> dict[str, Any]:
-    """Return everything about one study, for the steward who decides on it and on ``data_set``."""
+def detail(
+    agent: Participant, row: StudyRow, owner: str | None = None, data_set: str | None = None
+) -> dict[str, Any]:
+    """Return everything about one study, for the people of ``owner``, who decide on it and on ``data_set``.
+
+    Without an owner it is for a curator's operator, who is told of no person's decision.
+    """
     study = _study(agent, row)
     priced = None if study is None else _asked(agent, study)
     words: str | None = None
@@ -100,7 +105,13 @@ def detail(agent: Participant, row: StudyRow, data_set: str | None = None) -> di
         "stated_purpose": [] if study is None else [list(said) for said in study.stated_purpose],
         "study": None if study is None else study.model_dump(mode="json"),
         "verdict": _verdict(agent, row),
+        "approvals_needed": None if owner is None else agent.approvals_needed(row, owner),
+        "decisions": [] if owner is None else read_from(agent.engine, _said, row.digest, owner),
     }
+
+
+def _said(connection: sa.Connection, digest: str, owner: str) -> list[dict[str, Any]]:
+    return [dict(said._mapping) for said in decisions_of(connection, digest, owner)]
 
 
 def _study(agent: Participant, row: StudyRow) -> Study | None:

@@ -30,7 +30,7 @@ from tacit_protocol.terminal import printable
 from tacit_services.agent.check import show_report, text_of_verification, verify_ledger
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.participant import Identity, Loops
-from tacit_services.agent.service import dependencies_of
+from tacit_services.agent.service import dependencies_of, notifier_of
 from tacit_services.agent.settings import ParticipantSettings
 from tacit_services.agent.studies import count_by_state
 from tacit_services.curator.curator import Curator, CuratorIntake
@@ -98,6 +98,10 @@ class CuratorSettings(ParticipantSettings, PublicSettings):
     """When a study is declined that says nothing that could be believed."""
     curator_ca_file: Path | None = None
     """Certificates that this service's own must chain to, for the operator's commands alone."""
+    curator_certificate_file: Path | None = None
+    """A certificate chain that the operator's commands show, where ``tls_client_ca_file`` asks for one."""
+    curator_certificate_key_file: Path | None = None
+    """Its private key, PEM."""
     port: Annotated[int, Field(ge=0, le=65535)] = PORT
     data_sets: tuple[ConfiguredDataSet, ...] = ()
     """Data sets whose rows are in a database or a file of the operator's; their owners register them."""
@@ -300,7 +304,7 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
         hosts=settings.page_hosts,
     )
     add_study_routes(app, curator, access, loops.ring)
-    add_curator_pages(app, curator, context, settings.url, loops.ring)
+    add_curator_pages(app, curator, context, settings.url, loops.ring, openid=settings.openid)
     return app
 
 
@@ -309,11 +313,11 @@ def run(config: Path | None, procedures: Procedures) -> None:
     settings = CuratorSettings.load(config)
     configure_logging(settings.log_level)
     prepare_to_compute()
-    tls = tls_context(settings.tls_certificate_file, settings.tls_key_file)
+    tls = tls_context(settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file)
     stop, stopping = threading.Event(), Stopping()
     base = open_foundation(settings)
     curator = make_curator(base, procedures, stop)
-    loops = Loops(curator, stop, settings.poll_wait_s)
+    loops = Loops(curator, stop, settings.poll_wait_s, notifier_of(curator, settings, settings.url, stop))
     app = make_app(base, curator, loops, stopping)
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)

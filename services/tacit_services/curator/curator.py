@@ -7,6 +7,7 @@ has decided; the study runs when no row waits, and never once one is ``declined`
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -27,12 +28,20 @@ from tacit_services.agent.intake import (
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import PolicyRefusedError
 from tacit_services.agent.schema import STUDIES, State
-from tacit_services.agent.studies import StudyRow, expire, move, study_row
+from tacit_services.agent.studies import (
+    StudyRow,
+    approve_by,
+    expire,
+    move,
+    record_decision,
+    study_row,
+)
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, account_name
-from tacit_services.curator.tables import METADATA, NAME_LENGTH
+from tacit_services.curator.tables import METADATA, NAME_LENGTH, SIGN_IN
 from tacit_services.ledger.entries import DIGEST_LENGTH
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import CuratorStep, reached
+from tacit_services.shared.people import Person
 
 ACCOUNT_LENGTH = 2 * NAME_LENGTH + 1
 """Longest name of an account, ``owner/data-set``."""
@@ -199,6 +208,11 @@ class CuratorIntake(StudyIntake):
         if not all(data_set.ready for data_set in self._held(connection, study)):
             refuse("data-unreadable", NOT_HELD)
 
+    def approvals_needed(self, connection: sa.Connection, study: Study, owner: str) -> int:
+        """Return how many people an owner's policy of today asks to approve a study of its data set."""
+        data_set = self._data_sets.held_data_set(connection, owner, study.owner_named(owner).data_set)
+        return 1 if data_set is None else data_set.policy.approvals
+
     def units_held(self, connection: sa.Connection, study: Study) -> dict[str, int]:
         """Return the number of units of each owner whose rows were uploaded."""
         found = (self._data_sets.held_data_set(connection, o.name, o.data_set) for o in study.owners)
@@ -230,15 +244,29 @@ class Curator(Participant):
         counted = read_from(self.engine, self.intake.units_held, study)
         return super().units_of(study) | counted
 
+    def waiting_for(self, owner: str | None) -> list[tuple[StudyRow, str]]:
+        """Return the studies that wait for an owner's decision, or for anyone's, with the owner's name."""
+        rows = self._rows(State.WAITING)
+        decisions = read_from(self.engine, decisions_on, [row.digest for row in rows])
+        return [
+            (row, part.owner)
+            for row in rows
+            for part in decisions[row.digest]
+            if part.decision is Decision.WAITING and owner in (None, part.owner)
+        ]
+
     def _record_job(self, connection: sa.Connection, job: Job, now: int) -> None:
         record_parts(connection, job, now)
 
-    def approve(self, digest: str, owner: str) -> None:
-        """Record an owner's yes; the study runs once every owner has said yes.
+    def approve(self, digest: str, owner: str, by: Person) -> None:
+        """Record the yes of an owner's person; the study runs once every owner has said yes.
+
+        Where an owner's policy asks for two people, the owner has said yes with the second.
 
         Raises:
             AlreadyDecidedError: the owner has decided, or the study waits for nobody, or its deadline has
                 passed.
+            ApprovedBeforeError: the person has approved before, and another has to as well.
         """
 
         def approve(connection: sa.Connection) -> bool:
@@ -247,8 +275,13 @@ class Curator(Participant):
             row = study_row(connection, digest)
             if row is None or row.state is not State.WAITING:
                 return False
-            if not decide(connection, digest, owner, Decision.APPROVED, now):
+            decisions = decisions_on(connection, [digest])[digest]
+            if (owner, Decision.WAITING) not in [(item.owner, item.decision) for item in decisions]:
                 return False
+            needed = self.approvals_needed(row, owner)
+            if not approve_by(connection, SIGN_IN.people, (digest, owner), by, needed=needed, at=now):
+                return True
+            decide(connection, digest, owner, Decision.APPROVED, now)
             decisions = decisions_on(connection, [digest])[digest]
             if all(item.decision is Decision.APPROVED for item in decisions):
                 move(connection, digest, before=[State.WAITING], after=State.APPROVED, at=now)
@@ -259,10 +292,19 @@ class Curator(Participant):
             raise AlreadyDecidedError("the study is not waiting for this owner's approval")
         self._confirmed.discard(digest)  # long may have passed since it came in
         reached(CuratorStep.DECISION_STORED)
-        log.info("approved", study=digest, owner=owner)
+        log.info("approved", study=digest, owner=owner, person=by.name)
 
-    def decline(self, digest: str, owner: str, note: str | None) -> None:
-        """Decline a study for all of its owners, as one of them decided; the note stays here.
+    def approvals_needed(self, row: StudyRow, owner: str) -> int:
+        """Return what the policy of the owner's data set says; 1 of a study that will be refused anyway."""
+        if row.envelope is None:
+            return 1
+        with suppress(StudyRefusedError):
+            study = self.intake.read(row.digest, row.envelope)
+            return read_from(self.engine, self.intake.approvals_needed, study, owner)
+        return 1
+
+    def decline(self, digest: str, owner: str, note: str | None, by: Person) -> None:
+        """Decline a study for all of its owners, as a person of one decided; the note stays here.
 
         Raises:
             AlreadyDecidedError: it has been released, refused or declined, or its deadline has passed.
@@ -272,13 +314,14 @@ class Curator(Participant):
             ended = self._end_in(connection, digest, State.DECLINED, None, note or f"declined by {owner}")
             if ended:
                 decide(connection, digest, owner, Decision.DECLINED, self._now())
+                record_decision(connection, (digest, owner), by, "declined", at=self._now())
                 reached(CuratorStep.DECISION_WRITTEN)
             return ended
 
         if not run_transaction(self.engine, decline):
             raise AlreadyDecidedError("the study has been decided on already")
         reached(CuratorStep.DECISION_STORED)
-        log.info("declined", study=digest, owner=owner)
+        log.info("declined", study=digest, owner=owner, person=by.name)
 
     def run_approved(self) -> None:
         """Release what is approved, and decline what waits in vain."""

@@ -19,6 +19,7 @@ from tacit_services.ledger.accounts import account_of
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_app import DigestPath
 from tacit_services.shared.pages.formatting import burn_down
+from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
@@ -35,13 +36,27 @@ def add_curator_pages(
     context: CuratorContext,
     public_url: str,
     ring: Callable[[], None],
+    *,
+    openid: OpenIdSettings | None = None,
 ) -> None:
     """Add the pages to the curator's app; ``ring`` wakes the loop that runs studies."""
+    sessions, key = Sessions(curator.engine, SIGN_IN, context.clock), context.identity.key
+    provider = openid_of(openid or OpenIdSettings(), public_url, sessions.people, key, context.clock)
     service = Service(
-        "curator", curator.name, "tacit_services.curator", "tacit curator login", MENU, public_url
+        "curator",
+        curator.name,
+        "tacit_services.curator",
+        "tacit curator login",
+        MENU,
+        public_url,
+        provider,
     )
-    sessions = Sessions(curator.engine, SIGN_IN, context.clock)
-    site = Site(service, sessions, context.access.caller_of)
+
+    def named(key: str) -> str:
+        owner = context.access.caller_of(key).owner
+        return "the operator" if owner is None else f"{owner}, owner"
+
+    site = Site(service, sessions, context.access.caller_of, named)
 
     def may_sign_in(caller: Annotated[Caller, Depends(context.access.caller)]) -> str:
         return caller.key
@@ -134,7 +149,7 @@ def _add_deciding(site: Site, curator: Curator, ring: Callable[[], None]) -> Non
         digest: DigestPath, someone: Someone, _: Annotated[Mapping[str, str], Depends(site.form())]
     ) -> Response:
         owner = owner_of(someone)
-        decide(curator, digest, owner, lambda: curator.approve(digest, owner))
+        decide(curator, digest, owner, lambda: curator.approve(digest, owner, someone.person))
         ring()
         return site.redirect(f"/studies/{digest}")
 
@@ -143,6 +158,6 @@ def _add_deciding(site: Site, curator: Curator, ring: Callable[[], None]) -> Non
         digest: DigestPath, someone: Someone, form: Annotated[Mapping[str, str], Depends(site.form("reason"))]
     ) -> Response:
         owner, reason = owner_of(someone), read_reason(form)
-        decide(curator, digest, owner, lambda: curator.decline(digest, owner, reason))
+        decide(curator, digest, owner, lambda: curator.decline(digest, owner, reason, someone.person))
         ring()
         return site.redirect(f"/studies/{digest}")

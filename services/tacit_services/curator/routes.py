@@ -25,7 +25,7 @@ from tacit_services.agent import views as agent_views
 from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import State
 from tacit_services.agent.service import PAGE_SIZE, Decline, HashList
-from tacit_services.agent.studies import StudyRow, page_of_studies, study_row
+from tacit_services.agent.studies import ApprovedBeforeError, StudyRow, page_of_studies, study_row
 from tacit_services.curator.curator import Curator, Decision, OwnerDecision, asking, decisions_on
 from tacit_services.curator.data_sets import DataSets, Registration, view
 from tacit_services.curator.tables import ROSTER, SIGN_IN
@@ -45,6 +45,7 @@ from tacit_services.shared.http_app import (
 )
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.site import Empty
+from tacit_services.shared.people import Person
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Enrolment, Member
 
@@ -339,7 +340,7 @@ def detail(
         }
         for item in own
     ]
-    shown = agent_views.detail(curator, row, asked) | _shared(decisions, owner)
+    shown = agent_views.detail(curator, row, owner, asked) | _shared(decisions, owner)
     return shown | {"accounts": accounts}
 
 
@@ -425,19 +426,21 @@ def _add_deciding(app: FastAPI, curator: Curator, access: Access, ring: Callable
     def approve(
         digest: DigestPath,
         owner: Annotated[str, Depends(access.owner)],
+        caller: Annotated[Caller, Depends(access.caller)],
         body: Annotated[Empty, Depends(json_body(Empty))],  # noqa: ARG001
     ) -> Response:
         """Approve a study for the caller's own data; it runs once every owner has."""
-        return answer(digest, owner, lambda: curator.approve(digest, owner))
+        return answer(digest, owner, lambda: curator.approve(digest, owner, Person(caller.key)))
 
     @app.post("/v1/studies/{digest}/decline", openapi_extra=body_schema(Decline))
     def decline(
         digest: DigestPath,
         owner: Annotated[str, Depends(access.owner)],
+        caller: Annotated[Caller, Depends(access.caller)],
         body: Annotated[Decline, Depends(json_body(Decline))],
     ) -> Response:
         """Decline a study that uses the caller's data, for everyone; the tester is told only that much."""
-        return answer(digest, owner, lambda: curator.decline(digest, owner, body.reason))
+        return answer(digest, owner, lambda: curator.decline(digest, owner, body.reason, Person(caller.key)))
 
     def answer(digest: str, owner: str, decision: Callable[[], None]) -> Response:
         row, decisions = decide(curator, digest, owner, decision)
@@ -451,11 +454,13 @@ def decide(
     """Carry an owner's decision out; returns what the study is then, and everyone's decisions.
 
     Raises:
-        ProblemError: ``unknown-study``, ``study-expired`` or ``already-decided``.
+        ProblemError: ``unknown-study``, ``study-expired``, ``already-decided`` or ``approved-before``.
     """
     read_from(curator.engine, require_study, digest, owner)
     try:
         decision()
+    except ApprovedBeforeError:
+        raise ProblemError("approved-before") from None
     except AlreadyDecidedError:
         row, _ = read_from(curator.engine, require_study, digest, owner)
         raise ProblemError("study-expired" if row.state is State.EXPIRED else "already-decided") from None

@@ -243,8 +243,18 @@ def _refusal(account: Account, division: Division) -> str:
     return f"{words}, or write epsilon = {high / 100:g} or more with this delta"
 
 
-def debit(connection: sa.Connection, data_set: str, study: str, guarantee: Guarantee, *, at: int) -> Entry:
+def debit(
+    connection: sa.Connection,
+    data_set: str,
+    study: str,
+    guarantee: Guarantee,
+    *,
+    at: int,
+    approved_by: Sequence[str] = (),
+) -> Entry:
     """Debit a study's guarantee to a data set's account; ``study`` is the digest, ``at`` Unix seconds.
+
+    ``approved_by`` are the people who approved the study; none where the policy alone did.
 
     Raises:
         UnknownAccountError: there is no such account.
@@ -277,6 +287,7 @@ def debit(connection: sa.Connection, data_set: str, study: str, guarantee: Guara
         at=at,
         previous_hash=account.head_hash,
         amounts=charged,
+        approved_by=tuple(approved_by),
     )
     promised = account.promised if account.debits else account.share
     spent = account.spent + charged

@@ -9,6 +9,7 @@ until the service, which knows what may run, divides their caps.
 """
 
 import hashlib
+import json
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -21,6 +22,9 @@ from tacit_protocol.privacy.guarantee import MechanismEvent
 
 FIRST_HASH = "0" * 64
 """What the first entry of an account has in place of a previous hash."""
+
+APPROVED_FORM = 3
+"""The form of debits that say who approved them."""
 
 _EVENTS: TypeAdapter[tuple[MechanismEvent, ...]] = TypeAdapter(tuple[MechanismEvent, ...])
 
@@ -35,7 +39,8 @@ class Entry:
     is None and ``events`` is empty. ``at`` is in Unix seconds.
 
     An entry of form 1 was written by an older release. It has no amounts but ``spent_after_micro``, what its
-    accountant composed; its hash is what that release computed.
+    accountant composed; its hash is what that release computed. One of form 3 has ``approved_by``, the people
+    who approved the study; without, policy alone did, or an older release did not say who.
     """
 
     data_set: str
@@ -49,11 +54,19 @@ class Entry:
     previous_hash: str
     amounts: Amounts | None
     spent_after_micro: int | None = None
+    approved_by: tuple[str, ...] = ()
 
     @property
     def form(self) -> int:
         """Which fields the entry has, and its hash is over."""
-        return 1 if self.amounts is None else 2
+        if self.amounts is None:
+            return 1
+        return APPROVED_FORM if self.approved_by else 2
+
+    @property
+    def approved_by_json(self) -> str | None:
+        """The people who approved, as they are stored and hashed; None where there are none."""
+        return encode_json(list(self.approved_by)).decode() if self.approved_by else None
 
     @property
     def events_json(self) -> str:
@@ -68,6 +81,8 @@ class Entry:
             hashed["spent_after_micro"] = self.spent_after_micro
         else:
             hashed |= {"form": self.form, **asdict(self.amounts)}
+        if self.approved_by:
+            hashed["approved_by"] = self.approved_by_json
         return hashlib.sha256(encode_json(hashed)).hexdigest()
 
     def _fields(self) -> dict[str, Any]:
@@ -91,6 +106,7 @@ class Entry:
             **amounts,
             "spent_after_micro": self.spent_after_micro,
             "form": self.form,
+            "approved_by": self.approved_by_json,
             "entry_hash": self.entry_hash,
         }
 
@@ -109,6 +125,8 @@ def entry_of(row: Any) -> Entry:
         previous_hash=row.previous_hash,
         amounts=None if row.form == 1 else Amounts(row.pure_pico, row.gaussian_femto, row.approximate_atto),
         spent_after_micro=row.spent_after_micro if row.form == 1 else None,
+        # A migration from form 1 reads rows that have no such column yet.
+        approved_by=tuple(json.loads(row.approved_by)) if row.form == APPROVED_FORM else (),
     )
 
 
@@ -172,9 +190,11 @@ ENTRIES = sa.Table(
     sa.Column("pure_pico", sa.BigInteger, nullable=True),
     sa.Column("gaussian_femto", sa.BigInteger, nullable=True),
     sa.Column("approximate_atto", sa.BigInteger, nullable=True),
+    sa.Column("approved_by", sa.Text, nullable=True),
     sa.UniqueConstraint("data_set", "study", name="uq_ledger_entries_study"),
 )
-"""Entries of form 1 are those of older releases, with ``spent_after_micro``; those of form 2 have amounts."""
+"""Entries of form 1 are those of older releases, with ``spent_after_micro``; those of form 2 have amounts,
+and those of form 3 also a JSON list of the people who approved."""
 
 RESERVATIONS = sa.Table(
     "ledger_reservations",

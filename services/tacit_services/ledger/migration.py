@@ -96,6 +96,19 @@ def create_reservations(account_length: int) -> None:
     )
 
 
+def create_personal_decisions() -> None:
+    """Create the table of what people decided on studies; debits say who approved them from now on."""
+    op.create_table(
+        "agent_personal_decisions",
+        sa.Column("study", sa.String(64), sa.ForeignKey("agent_studies.digest"), primary_key=True),
+        sa.Column("owner", sa.String(63), primary_key=True),
+        sa.Column("person", sa.String(63), primary_key=True),
+        sa.Column("decision", sa.String(16), nullable=False),
+        sa.Column("decided_at", sa.BigInteger, nullable=False),
+    )
+    op.add_column("ledger_entries", sa.Column("approved_by", sa.Text, nullable=True))
+
+
 def add_send_times() -> None:
     """Add when each answer is to be sent; what was stored before is due at once."""
     op.add_column("agent_outbox", sa.Column("send_at", sa.BigInteger, nullable=False, server_default="0"))

@@ -143,7 +143,7 @@ def _readable(row: sa.Row[Any]) -> Entry:
     try:
         entry = entry_of(row)
         same = entry.row() == dict(row._mapping)
-    except (ValidationError, MessageError, TypeError):  # SQLite keeps any type in any column
+    except (ValidationError, MessageError, TypeError, ValueError):  # SQLite keeps any type in any column
         raise LedgerDamagedError(f"{fault} (entry {row.sequence})") from None
     _require(same, fault, row.sequence)
     return entry
@@ -169,5 +169,6 @@ def export(connection: sa.Connection, data_set: str | None = None) -> list[dict[
         events = [event.model_dump() for event in entry.events]
         taken = Amounts() if entry.kind == "cap" else entry.amounts or charge(entry.events)
         paid_by = payer(taken) if entry.kind == "debit" else None
-        exported.append({**row._mapping, "events": events, "taken": asdict(taken), "paid_by": paid_by})
+        derived = {"events": events, "taken": asdict(taken), "paid_by": paid_by}
+        exported.append({**row._mapping, **derived, "approved_by": list(entry.approved_by)})
     return exported

@@ -31,7 +31,7 @@ import structlog
 from distributed import Client, Future, KilledWorker, Security
 from distributed.client import ClosedClientError, FutureCancelledError
 
-from tacit_protocol.workers import AHEAD, ItemT, ResultT, SharedT, WorkersUnavailableError
+from tacit_protocol.domain import AHEAD, ItemT, ResultT, SharedT, WorkersUnavailableError
 from tacit_services.shared.compute import ComputeSettings, arithmetic, prepare_to_compute
 from tacit_services.shared.logging import describe_exception
 from tacit_services.shared.settings import SettingsError

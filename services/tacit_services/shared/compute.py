@@ -19,7 +19,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from tacit_protocol.workers import ThreadWorkers, Workers, WorkersUnavailableError
+from tacit_protocol.domain import ThreadWorkers, Workers, WorkersUnavailableError
 from tacit_services.shared.settings import ServiceSettings, SettingsError
 
 if TYPE_CHECKING:

@@ -52,6 +52,23 @@ class AcceptanceStep(StrEnum):
     KEPT = "agent.acceptance-kept"
 
 
+class ApprovalStep(StrEnum):
+    """Points of a person's approval of a study."""
+
+    APPROVED_BY_ALL = "agent.approved-by-all"
+    """Inside the transaction of the last approval: the study does not run yet."""
+    APPROVAL_STORED = "agent.approval-stored"
+    """An approval is stored, the first of two or the last; who approved does not know yet."""
+
+
+class PolicyStep(StrEnum):
+    """Points of a change of the policy on the agent's page."""
+
+    RECORDED = "agent.policy-recorded"
+    """The record has the change; the file is as it was."""
+    WRITTEN = "agent.policy-written"
+
+
 class CuratorStep(StrEnum):
     """Points of a curator's own work, beside those of an agent's."""
 

@@ -28,9 +28,9 @@ from tacit_protocol.signing import TokenError, verify_token
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.problem_responses import (
     ProblemError,
+    answer_problem,
     as_problem,
     install_problem_handlers,
-    problem_response,
 )
 
 BODY_TIMEOUT_S = 10.0
@@ -106,7 +106,7 @@ class BodyLimits:
             limit = self._streamed.limit
         refusal = _refusal(scope, limit)
         if refusal is not None:
-            await problem_response(refusal, scope.get("tacit_request_id"))(scope, receive, send)
+            await (await answer_problem(refusal, scope))(scope, receive, send)
             return
         await self._app(scope, _Body(scope, receive, limit).receive, send)
 
@@ -238,9 +238,10 @@ class Observation:
             except ClientDisconnect:
                 status = status or CALLER_GONE  # nothing here failed, and nobody is left to answer
             except Exception as error:
-                response = problem_response(as_problem(error), request_id)
+                problem = as_problem(error)
                 if status != 0:
                     raise ConnectionAbortedError("the response had begun") from None
+                response = await answer_problem(problem, scope)
                 await response(scope, receive, watched_send)
             finally:
                 self._record(scope, status, time.monotonic() - started_s)
@@ -344,7 +345,7 @@ class AllowedHosts:
         """Serve one request."""
         if scope["type"] == "http" and not self._allows(scope):
             error = ProblemError("unknown-host")
-            await problem_response(error, scope.get("tacit_request_id"))(scope, receive, send)
+            await (await answer_problem(error, scope))(scope, receive, send)
             return
         await self._app(scope, receive, send)
 

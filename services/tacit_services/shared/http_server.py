@@ -543,8 +543,12 @@ def make_room(connections_max: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
-def tls_context(certificate_file: Path | None, key_file: Path | None) -> ssl.SSLContext | None:
+def tls_context(
+    certificate_file: Path | None, key_file: Path | None, client_ca_file: Path | None = None
+) -> ssl.SSLContext | None:
     """Return what serves TLS with this certificate chain and key, PEM; None where there is none.
+
+    With ``client_ca_file`` callers must show certificates that chain to its own.
 
     Raises:
         SettingsError: one is missing, or they cannot be used.
@@ -560,6 +564,14 @@ def tls_context(certificate_file: Path | None, key_file: Path | None) -> ssl.SSL
         raise SettingsError(
             f"the TLS certificate {certificate_file} and key {key_file} cannot be used: {error.strerror}"
         ) from None
+    if client_ca_file is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(client_ca_file)
+        except OSError:
+            raise SettingsError(
+                f"tls_client_ca_file: cannot read certificates, in PEM, from {client_ca_file}"
+            ) from None
     return context
 
 

@@ -9,6 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from tacit_protocol.messages.encoding import MessageError, MessageTooLargeError, encode_json
 from tacit_protocol.messages.problems import MEDIA_TYPE, PROBLEMS, problem_document
@@ -64,6 +65,16 @@ def problem_response(error: ProblemError, request_id: str | None) -> Response:
     return Response(encode_json(document), error.problem.status, headers, MEDIA_TYPE)
 
 
+async def answer_problem(error: ProblemError, scope: Scope) -> Response:
+    """Answer with a page where a browser asks a service that has pages, and with JSON otherwise."""
+    page = getattr(scope["app"].state, "error_page", None)
+    accepted = [value for name, value in scope["headers"] if name == b"accept"]
+    if page is None or not any(b"text/html" in value.lower() for value in accepted):
+        return problem_response(error, scope.get("tacit_request_id"))
+    response: Response = await page(Request(scope), error)
+    return response
+
+
 def as_problem(error: Exception) -> ProblemError:
     """Say which problem an exception is; what is not foreseen is an internal error, and logged."""
     match error:
@@ -91,7 +102,7 @@ def install_problem_handlers(app: FastAPI) -> None:
     """Replace the framework's own error responses, which echo rejected values."""
 
     async def handle(request: Request, error: Exception) -> Response:
-        return problem_response(as_problem(error), request.scope.get("tacit_request_id"))
+        return await answer_problem(as_problem(error), request.scope)
 
     for kind in (
         ProblemError,

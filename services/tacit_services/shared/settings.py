@@ -143,6 +143,8 @@ class PublicSettings(ListeningSettings):
     """Certificate chain, PEM; set it with ``tls_key_file`` to serve TLS without a proxy."""
     tls_key_file: Path | None = None
     """The certificate's private key, PEM."""
+    tls_client_ca_file: Path | None = None
+    """Certificates that callers' own must chain to (mutual TLS); whoever shows none is not heard."""
 
     @property
     def serves_tls(self) -> bool:
@@ -159,6 +161,8 @@ class PublicSettings(ListeningSettings):
     def _certificate_and_key_go_together(self) -> Self:
         if (self.tls_certificate_file is None) != (self.tls_key_file is None):
             raise ValueError("tls_certificate_file and tls_key_file need each other")
+        if self.tls_client_ca_file is not None and not self.serves_tls:
+            raise ValueError("tls_client_ca_file needs tls_certificate_file and tls_key_file")
         return self
 
 

@@ -125,7 +125,7 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
         hosts=settings.page_hosts,
     )
     app.include_router(make_router(tester))
-    add_tester_pages(app, tester, settings.url)
+    add_tester_pages(app, tester, settings.url, settings.openid)
     app.state.worker, app.state.bell, app.state.inboxes = worker, bell, inboxes
     app.state.watch, app.state.stopping = watch, stopping
     return app
@@ -167,7 +167,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _serve(settings: TesterSettings) -> None:
     configure_logging(settings.log_level)
     prepare_to_compute()
-    tls = tls_context(settings.tls_certificate_file, settings.tls_key_file)
+    tls = tls_context(settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file)
     engine = create_engine(settings.database_url)
     upgrade(engine, "tester")
     app = create_tester(settings, engine)

@@ -13,38 +13,62 @@ import os
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from functools import lru_cache, partial
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlencode
 
 from fastapi import Depends, FastAPI, Query, Request
 from markupsafe import Markup
+from pydantic import BaseModel, ConfigDict
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import PUBLIC_RULES, PartyName, Study, VerdictMessage
+from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.reporting.charts import NullPanel, Panel, PvaluePanel, number, panels_of, percent
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.reporting.svg import Drawing, horizontal, panel_svg, path_of, vertical
 from tacit_protocol.signing import VERDICT_TYPE, open_envelope
-from tacit_protocol.verdicts.effects import Summary, effects_of, effects_table, summaries_table
-from tacit_protocol.verdicts.presentation import Bar, BarsPanel, CurvesPanel, HeatPanel, Meaning, RowsPanel
+from tacit_protocol.verdicts.base import (
+    Effect,
+    ProcedureResult,
+    ShownTable,
+    Summary,
+    effects_table,
+    summaries_table,
+)
+from tacit_protocol.verdicts.presentation import (
+    Bar,
+    BarsPanel,
+    CurvesPanel,
+    HeatPanel,
+    Meaning,
+    Part,
+    RowsPanel,
+    ShownField,
+    joined,
+    shown_fields,
+)
 from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_app import DigestPath, json_response
-from tacit_services.shared.http_server import Stopping
-from tacit_services.shared.pages.formatting import short
+from tacit_services.shared.http_server import Stopping, when_gone
+from tacit_services.shared.pages.formatting import brief, capitalised, short, value
+from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.catalogue import entries
-from tacit_services.tester.parties import EVERYONE
+from tacit_services.tester.new_study import add_new_studies
+from tacit_services.tester.parties import EVERYONE, ROSTER
 from tacit_services.tester.reuse import received
 from tacit_services.tester.routes import VERDICT_RETRY_S, Tester
-from tacit_services.tester.studies import State, transcript_of, verdict_of
+from tacit_services.tester.studies import Chosen, State, transcript_of, verdict_of
 from tacit_services.tester.tables import SIGN_IN
 
 COMMAND = (sys.executable, "-I", "-m", "tacit.planning.bounded")
@@ -66,6 +90,9 @@ TOO_SLOW = "This took too long: ask for fewer units or columns, or use tacit pla
 FAILED = "The simulation failed. Ask for fewer units or columns, or use tacit plan on your own machine."
 
 
+OnGone = Callable[[Callable[[], None] | None], None]
+
+
 class Planner:
     """Runs plans for the people who are signed in.
 
@@ -82,12 +109,16 @@ class Planner:
         self._limit_s = limit_s or LIMIT_S
         self._planning: set[str] = set()
 
-    async def plan(self, person: str, fields: Mapping[str, str]) -> dict[str, Any]:
+    async def plan(
+        self, person: str, fields: Mapping[str, str], on_gone: OnGone = lambda _: None
+    ) -> dict[str, Any]:
         """Return ``{"plan": ...}``, or ``{"refused": "what to change"}``.
 
         Args:
             person: whose plan; a person has one at a time.
             fields: the form's.
+            on_gone: has what it is given called when the person's browser goes, which ends the plan; None
+                takes that back.
 
         Raises:
             ProblemError: ``rate-limited``: the person has a plan under way, or too many others have.
@@ -96,12 +127,19 @@ class Planner:
         if person in self._planning or len(self._planning) >= AT_ONCE_MAX:
             raise ProblemError("rate-limited", retry_after_s=PLAN_RETRY_S)
         self._planning.add(person)
+        gone = asyncio.Event()
+        on_gone(gone.set)
         try:
-            return await self._run(json.dumps(dict(fields)).encode())
+            return await self._run(json.dumps(dict(fields)).encode(), gone)
         finally:
+            on_gone(None)
             self._planning.discard(person)
 
-    async def _run(self, sent: bytes) -> dict[str, Any]:
+    async def shown(self, person: str, fields: Mapping[str, str], on_gone: OnGone) -> dict[str, Any]:
+        """Return what a page shows of a plan: ``plan`` with its ``chart``, or ``refused``; raises as plan."""
+        return _drawn_answer(await self.plan(person, fields, on_gone))
+
+    async def _run(self, sent: bytes, gone: asyncio.Event) -> dict[str, Any]:
         process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.PIPE,
@@ -113,7 +151,7 @@ class Planner:
         )
         answering = asyncio.ensure_future(process.communicate(sent))
         try:
-            if not await self._ended(answering):
+            if not await self._ended(answering, gone):
                 return {"refused": TOO_SLOW}
             return _answer(process.returncode, (await answering)[0])
         finally:
@@ -123,12 +161,12 @@ class Planner:
             with suppress(asyncio.CancelledError):
                 await process.wait()
 
-    async def _ended(self, answering: "asyncio.Future[Any]") -> bool:
-        """Wait for the process; False where its time is up, or the service stops."""
+    async def _ended(self, answering: "asyncio.Future[Any]", gone: asyncio.Event) -> bool:
+        """Wait for the process; False where its time is up, nobody waits for it, or the service stops."""
         loop = asyncio.get_running_loop()
         limit = loop.time() + self._limit_s
         while not answering.done():
-            if self._stopping.requested or loop.time() > limit:
+            if self._stopping.requested or gone.is_set() or loop.time() > limit:
                 return False
             await asyncio.wait({answering}, timeout=PLAN_LOOK_S)
         return True
@@ -172,13 +210,15 @@ def add_plans(site: Site, planner: Planner) -> None:
 
     @site.router.post("/plan")
     async def plan(
-        request: Request, fields: Annotated[Mapping[str, str], Depends(site.form(*FIELDS))], reader: Reader
+        request: Request,
+        fields: Annotated[Mapping[str, str], Depends(site.form(*FIELDS, least="viewer"))],
+        reader: Reader,
     ) -> Response:
         asked = {name: fields.get(name, "") for name in FIELDS}
         if any(len(text) > FIELD_LENGTH_MAX for text in asked.values()):
             answer: dict[str, Any] = {"refused": f"A field has {FIELD_LENGTH_MAX} characters at most."}
         else:
-            answer = await planner.plan(reader.session.key, asked)
+            answer = await planner.plan(reader.session.key, asked, partial(when_gone, request.scope))
         response = _page(site, request, reader, asked, answer)
         if "refused" in answer:
             response.status_code = 422
@@ -188,17 +228,20 @@ def add_plans(site: Site, planner: Planner) -> None:
 def _page(
     site: Site, request: Request, reader: SignedIn, fields: Mapping[str, str], answer: Mapping[str, Any]
 ) -> Response:
-    found = answer.get("plan")
     return site.page(
         request,
         "plan.html",
         reader,
         fields=fields,
         procedures={name: procedure.title for name, procedure in PROCEDURES.items()},
-        refused=answer.get("refused"),
-        plan=found,
-        chart=None if found is None else drawn(found["curve"], found["target"]),
+        **_drawn_answer(answer),
     )
+
+
+def _drawn_answer(answer: Mapping[str, Any]) -> dict[str, Any]:
+    found = answer.get("plan")
+    chart = None if found is None else drawn(found["curve"], found["target"])
+    return {"refused": answer.get("refused"), "plan": found, "chart": chart}
 
 
 def drawn(curve: Mapping[str, Any], target: float | None) -> dict[str, Any]:
@@ -305,6 +348,12 @@ class Streams:
             await self._tester.bell.wait(rings, STREAM_LOOK_S)
 
 
+ENDED = ("completed", "incomplete", "cancelled")
+"""States of studies that may have a verdict."""
+
+LINES_KEPT, LINE_LENGTH_MAX, MISSING_NAMED_MAX = 4096, 240, 5
+"""Verdicts in a line that are kept: a megabyte; the characters of one; and the owners that it names."""
+
 KEPT_MAX = 64
 """Verdicts whose charts are kept: some hundred kilobytes each at most. Simulated nulls take a second."""
 
@@ -318,6 +367,7 @@ class Chart:
     note: str = ""
     headings: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
+    part: Part = "effects"
 
 
 @dataclass(frozen=True)
@@ -361,6 +411,33 @@ class VerdictViews:
         return VerdictView(meaning_of(study, result), tuple(_chart(panel) for panel in panels), report)
 
 
+class VerdictLines:
+    """Each ended study's verdict in a line, for lists; kept, as a verdict never changes."""
+
+    def __init__(self, tester: Tester) -> None:
+        self._said = lru_cache(LINES_KEPT)(partial(_said, tester))
+
+    def of(self, summary: Mapping[str, Any]) -> str:
+        """Return the line of a listed study; empty while it has no verdict."""
+        if summary["state"] not in ENDED:
+            return ""
+        try:
+            return self._said(summary["digest"])
+        except ProblemError:  # archived since it was listed, or not yet signed
+            return ""
+
+
+def _said(tester: Tester, digest: str) -> str:
+    verdict = _verdict(tester, digest)
+    if verdict is None:
+        raise ProblemError("verdict-pending")  # not kept
+    if verdict.result is None:
+        missing = list(verdict.missing)
+        return f"No release came from {joined(missing, MISSING_NAMED_MAX)}." if missing else ""
+    sentence = meaning_of(tester.studies.parsed(digest), verdict.result).sentence
+    return sentence if len(sentence) <= LINE_LENGTH_MAX else f"{sentence[: LINE_LENGTH_MAX - 1]}…"
+
+
 SHARES_NOTE = "Shares are estimated without bias from noisy answers, so that some may lie below 0."
 
 
@@ -369,10 +446,16 @@ def _chart(panel: Panel) -> Chart:
     match panel:
         case NullPanel():
             note = f"Drawn: {panel.null.words}. Shaded: what lies beyond the statistic."
-            return Chart("The statistic and its null distribution", svg, note)
+            return Chart("The statistic and its null distribution", svg, note, part="test")
         case PvaluePanel():
-            return Chart("The p-value and the level", svg)
-        case RowsPanel() | CurvesPanel():
+            return Chart("The p-value and the level", svg, part="test")
+        case RowsPanel():
+            odd = any(
+                row.lower is not None and row.upper is not None and not row.lower <= row.value <= row.upper
+                for row in panel.rows
+            )
+            return Chart(panel.title, svg, f"A dot beside its line: {OUTSIDE}." if odd else "")
+        case CurvesPanel():
             return Chart(panel.title, svg)
         case HeatPanel():
             headings = (" \\ ".join(panel.of), *panel.columns)
@@ -385,35 +468,32 @@ def _chart(panel: Panel) -> Chart:
             return Chart(panel.title, svg, panel.note, headings, tuple(_cells(bar) for bar in panel.bars))
 
 
+OUTSIDE = "the estimate is unbiased and the interval is cut to what is possible, so that it may lie outside"
+"""Why an estimate lies outside its own interval."""
+
+
 def _cells(bar: Bar) -> tuple[str, ...]:
     found = (bar.label, number(bar.value))
     return found if bar.lower is None or bar.upper is None else (*found, number(bar.lower), number(bar.upper))
 
 
-MENU = (Page("Studies", "/"), Page("Data sets", "/data-sets"), Page("Plan", "/plan"))
-
-RECORDS = {
-    "effects": "Effects, each with its interval",
-    "effects_by_owner": "Effects of each owner's own units",
-    "summaries": "Each owner's own numbers, with their intervals",
-    "curves": "Curves in numbers",
-    "pairs": "Pairs compared, p-values adjusted for all of them",
-    "columns": "Columns compared, p-values adjusted for all of them",
-    "within_owners": "The same pairs within owners, p-values adjusted for all of them",
-    "locations": "Where the owners differ",
-    "cells": "Cells compared, p-values adjusted for all of them",
-}
-"""Tables that verdicts of several procedures have, and their titles."""
+MENU = (
+    Page("Studies", "/"),
+    Page("New study", "/new"),
+    Page("Data sets", "/data-sets"),
+    Page("Plan", "/plan"),
+)
 
 RECORDS_MAX = 50
 """Lines of one table that are shown; the transcript has all."""
 
-FACTS = ("method", "statistic", "pvalue", "level", "epsilon", "delta")
-"""What is said of every verdict that has it, in this order."""
+PAGE_SIZE = 25
+"""Studies on one page of the list."""
 
 
-def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
+def add_tester_pages(app: FastAPI, tester: Tester, public_url: str, openid: OpenIdSettings) -> None:
     """Add the pages to the tester's app."""
+    sessions, key = Sessions(tester.engine, SIGN_IN, tester.clock), tester.identity.key
     service = Service(
         "tester",
         tester.identity.name,
@@ -421,27 +501,59 @@ def add_tester_pages(app: FastAPI, tester: Tester, public_url: str) -> None:
         "tacit tester login, or tacit party login",
         MENU,
         public_url,
+        openid_of(openid, public_url, sessions.people, key, tester.clock),
     )
-    site = Site(service, Sessions(tester.engine, SIGN_IN, tester.clock), tester.access.role)
+
+    def named(key: str) -> str:
+        if key == tester.identity.key:
+            return "the operator"
+        member = read_from(tester.engine, ROSTER.require_member, key)
+        return f"{member.name}, {member.role}"
+
+    site = Site(service, sessions, tester.access.role, named)
     _add_studies(site, tester)
-    add_plans(site, Planner(tester.stopping))
+    planner = Planner(tester.stopping)
+    add_plans(site, planner)
+    add_new_studies(site, tester, planner.shown)
     site.add_to(app, tester.access.require(*EVERYONE))
+
+
+def _chosen(
+    state: Annotated[State | Literal[""], Query()] = "",
+    procedure: Annotated[str, Query(max_length=63)] = "",
+    owner: Annotated[str, Query(max_length=63)] = "",
+    text: Annotated[str, Query(max_length=200)] = "",
+) -> Chosen:
+    """Read which studies are asked for (a dependency)."""
+    return Chosen(state or None, procedure.strip(), owner.strip(), text.strip())
 
 
 def _add_studies(site: Site, tester: Tester) -> None:
     Reader = Annotated[SignedIn, Depends(site.signed_in)]
-    streams, verdicts = Streams(tester), VerdictViews(tester)
+    streams, verdicts, lines = Streams(tester), VerdictViews(tester), VerdictLines(tester)
 
     @site.router.get("/")
     def show_studies(
         request: Request,
         reader: Reader,
+        chosen: Annotated[Chosen, Depends(_chosen)],
         before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
-        state: Annotated[State | None, Query()] = None,
     ) -> Response:
-        listed = tester.studies.listing(before, state)
+        listed = tester.studies.listing(before, chosen, PAGE_SIZE)
+        kept = {n: part for n, part in asdict(chosen).items() if part}
+        following = None if listed["next"] is None else urlencode({**kept, "before": listed["next"]})
         return site.page(
-            request, "studies.html", reader, studies=listed["items"], following=listed["next"], state=state
+            request,
+            "studies.html",
+            reader,
+            studies=[{**item, "said": lines.of(item)} for item in listed["items"]],
+            chosen=chosen,
+            newest=urlencode(kept),
+            following=following,
+            before=before,
+            here=urlencode(kept if before is None else {**kept, "before": before}),
+            states=get_args(State),
+            procedures={name: known.title for name, known in PROCEDURES.items()},
         )
 
     @site.router.get("/data-sets")
@@ -471,7 +583,7 @@ def _add_studies(site: Site, tester: Tester) -> None:
             revision=revision(summary),
             verdict=None if verdict is None else verdict.model_dump(mode="json"),
             told=None if verdict is None else verdicts.of(digest, study, verdict),
-            shown=None if result is None else _shown(result),
+            sections=None if result is None else _sections(study, result),
             tester_key=tester.identity.key,
             file_name=_file_name(digest, "json"),
         )
@@ -517,59 +629,78 @@ def _verdict(tester: Tester, digest: str) -> VerdictMessage | None:
     return decode(VerdictMessage, open_envelope(envelope, VERDICT_TYPE, tester.identity.key))
 
 
-def _shown(result: dict[str, Any]) -> dict[str, Any]:
-    """Sort a verdict's fields into what is shown: facts, tables of records, and the rest."""
-    records = {name: result[name] for name in RECORDS if _is_records(result.get(name))}
-    special = {*records, *FACTS, "reject", "units", "warnings", "counts"}
-    if "shape" in result:  # of tables of counts: the study says as much
-        special |= {"shape", "columns"}
-    rest = _in_words(
-        {n: found for n, found in result.items() if n not in special and found not in (None, [], ())}
-    )
-    return {
-        "facts": {name: result[name] for name in FACTS if result.get(name) is not None},
-        "records": [
-            {
-                "title": RECORDS[name],
-                "rows": _rows(name, found[:RECORDS_MAX]),
-                "more": max(0, len(found) - RECORDS_MAX),
-            }
-            for name, found in records.items()
-        ],
-        "rest": rest,
-    }
+class _AsItIs(BaseModel):
+    """A verdict whose procedure is not known here any more, or was another then: its fields by name."""
+
+    model_config = ConfigDict(extra="allow")
 
 
-def _rows(name: str, records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return records as lines of a table: effects in words, and of curves what is not drawn."""
-    if name.startswith("effects") or name == "summaries":
-        shown = (
-            summaries_table([Summary.model_validate(record, strict=False) for record in records])
-            if name == "summaries"
-            else effects_table(effects_of(records))
-        )
-        return [dict(zip(shown.headings, row, strict=True)) for row in shown.rows]
-    if name == "curves":
-        kept = ("median", "restricted_mean")
-        return [{"group": r["group"]} | {n: _with_ends(r, n) for n in kept} for r in records]
-    return [_in_words(record) for record in records]
+@dataclass
+class Section:
+    """What a page says of one part of a verdict: terms, by field, and tables below them."""
+
+    terms: list[tuple[str, str, str]] = field(default_factory=list)
+    tables: list[dict[str, Any]] = field(default_factory=list)
 
 
-def _in_words(fields: dict[str, Any]) -> dict[str, Any]:
-    """Order fields, which signed texts sort by name: what it is of, then numbers; ends are one interval."""
-    ordered = sorted(fields, key=lambda name: not isinstance(fields[name], str | list | dict))
-    found = {name: fields[name] for name in ordered}
-    if isinstance(found.get("lower"), float) and isinstance(found.get("upper"), float):
-        found["interval"] = f"{number(found.pop('lower'))} to {number(found.pop('upper'))}"
-    return found
+def _sections(study: Study, result: dict[str, Any]) -> dict[Part, Section]:
+    """Lay out a verdict's fields as its model says: by how much, how sure, and the rest."""
+    known = PROCEDURES.get(study.procedure)
+    try:
+        kind = ProcedureResult if known is None else known.verdict_type(study)
+        found: BaseModel = kind.model_validate_json(json.dumps(result))
+    except (ValueError, StudyError):
+        found = _AsItIs.model_validate(result)
+    sections: dict[Part, Section] = {"effects": Section(), "test": Section(), "rest": Section()}
+    for shown in shown_fields(found):
+        section = sections[shown.part]
+        if _is_records(shown.value):
+            rows = _rows(shown.value[:RECORDS_MAX])
+            more = max(0, len(shown.value) - RECORDS_MAX)
+            section.tables.append({"title": capitalised(shown.label), "rows": rows, "more": more})
+        else:
+            section.terms.append((shown.name, shown.label, _term(shown)))
+    return sections
 
 
-def _with_ends(record: dict[str, Any], name: str) -> str:
-    ends = (record[name], record[f"{name}_lower"], record[f"{name}_upper"])
-    value, low, high = ("–" if end is None else number(end) for end in ends)
-    return f"{value} ({low} to {high})"
+def _term(shown: ShownField) -> str:
+    """Write a field's value, with its interval and what is odd about that."""
+    said = brief(shown.value) if shown.words is None else shown.words(shown.value)
+    if shown.interval is None:
+        return said
+    lower, upper = shown.interval
+    odd = "" if lower <= shown.value <= upper else f"; {OUTSIDE}"
+    return f"{said} ({value(lower)} to {value(upper)}{odd})"
+
+
+def _rows(records: Sequence[Any]) -> list[dict[str, Any]]:
+    """Return records as lines of a table: what each is of, then its numbers; what is drawn is left out."""
+    if all(isinstance(record, Effect) for record in records):
+        return _lines(effects_table(records))
+    if all(isinstance(record, Summary) for record in records):
+        return _lines(summaries_table(records))
+    lines = []
+    for record in records:
+        shown = shown_fields(record if isinstance(record, BaseModel) else _AsItIs.model_validate(record))
+        kept = [each for each in shown if not _is_curve(each.value)]
+        ordered = sorted(kept, key=lambda each: not isinstance(each.value, str | tuple | list | dict))
+        lines.append({each.label: _term(each) for each in ordered})
+    headings = dict.fromkeys(heading for line in lines for heading in line)
+    return [{heading: line.get(heading, "–") for heading in headings} for line in lines]
+
+
+def _lines(table: ShownTable) -> list[dict[str, Any]]:
+    return [dict(zip(table.headings, row, strict=True)) for row in table.rows]
+
+
+def _is_curve(found: Any) -> bool:
+    return isinstance(found, tuple | list) and any(isinstance(part, float) for part in found)
 
 
 def _is_records(found: Any) -> bool:
-    # An identity test's "cells" is their number, and no list of them.
-    return isinstance(found, list) and bool(found) and all(isinstance(record, dict) for record in found)
+    """Say whether a field is a list of records; an identity test's "cells" is their number."""
+    return (
+        isinstance(found, list | tuple)
+        and bool(found)
+        and all(isinstance(record, BaseModel | dict) for record in found)
+    )

@@ -31,7 +31,7 @@ from tacit_services.tester.answers import Answers, Taken, acceptance_for, releas
 from tacit_services.tester.catalogue import entries, entry_of, take_entry
 from tacit_services.tester.inboxes import WAIT_S_MAX, Bell, Inboxes, Watch, poll
 from tacit_services.tester.parties import EVERYONE, ROSTER, Access, EnrolmentRequest, InvitationRequest
-from tacit_services.tester.studies import Identity, State, Studies, transcript_of, verdict_of
+from tacit_services.tester.studies import Chosen, Identity, State, Studies, transcript_of, verdict_of
 from tacit_services.tester.study_completion import Signer, end_all_of
 from tacit_services.tester.tables import SIGN_IN
 
@@ -286,7 +286,7 @@ def _add_studies(router: APIRouter, tester: Tester) -> None:
         cursor: Annotated[int | None, Query(ge=1, le=2**53)] = None,
         state: Annotated[State | None, Query()] = None,
     ) -> Response:
-        return json_response(tester.studies.listing(cursor, state))
+        return json_response(tester.studies.listing(cursor, Chosen(state)))
 
     @router.get("/studies/{digest}")
     def study(digest: DigestPath, _: Annotated[str, Depends(reader)]) -> Response:
@@ -309,7 +309,8 @@ def _add_inbox(router: APIRouter, tester: Tester) -> None:
 
 
 def _add_answers(router: APIRouter, tester: Tester) -> None:
-    sender_key = tester.access.require("owner", "curator")
+    # What is taken is signed by its sender: the analyst of a study may carry it.
+    sender_key = tester.access.require("owner", "curator", "analyst")
 
     @router.put("/studies/{digest}/releases/{owner}", status_code=201, openapi_extra=body_schema())
     def upload_release(

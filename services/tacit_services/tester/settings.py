@@ -7,6 +7,7 @@ from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from tacit_services.shared.http_server import CONNECTIONS_MAX
+from tacit_services.shared.pages.openid import OpenIdSettings
 from tacit_services.shared.settings import PublicSettings
 
 
@@ -41,6 +42,13 @@ class TesterSettings(PublicSettings):
     """Least severe log line that is written."""
     tester_ca_file: Path | None = None
     """Certificates that this service's own must chain to, for the operator's commands alone."""
+    tester_certificate_file: Path | None = None
+    """A certificate chain that the operator's commands show, where ``tls_client_ca_file`` asks for one."""
+    tester_certificate_key_file: Path | None = None
+    """Its private key, PEM."""
+
+    openid: OpenIdSettings = Field(default_factory=OpenIdSettings)
+    """Where the operator's people sign in, besides by links."""
 
     @property
     def token_audience(self) -> str:

@@ -1,7 +1,7 @@
 """Studies at the tester: taking them, reading them back, and listing them."""
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
@@ -61,6 +61,28 @@ how many of these compute at once: it may take a second. What was computed is re
 WARNED_RETRY_S = 2
 
 State = Literal["collecting", "computing", "completed", "incomplete", "cancelled", "failed"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Which studies are listed: by state, procedure, who sends, and what the title has in it; "" of all."""
+
+    state: State | None = None
+    procedure: str = ""
+    owner: str = ""
+    text: str = ""
+
+    def conditions(self) -> Iterator[sa.ColumnElement[bool]]:
+        """Yield what a study's row must be."""
+        if self.state is not None:
+            yield STUDIES.c.state == self.state
+        if self.procedure:
+            yield STUDIES.c.procedure == self.procedure
+        if self.owner:
+            sends = sa.select(STUDY_OWNERS.c.study).where(STUDY_OWNERS.c.owner == self.owner)
+            yield STUDIES.c.digest.in_(sends)
+        if self.text:
+            yield STUDIES.c.title.icontains(self.text, autoescape=True)
 
 
 @dataclass(frozen=True)
@@ -128,18 +150,16 @@ class Studies:
         found, units = read_from(self._engine, read)
         return found | {"warnings": list(self._warnings(study_digest, units))}
 
-    def listing(self, cursor: int | None, state: State | None) -> dict[str, Any]:
-        """Return one page of summaries, newest first."""
-        query = _SUMMARY.order_by(STUDIES.c.sequence.desc()).limit(PAGE_SIZE + 1)
+    def listing(self, cursor: int | None, chosen: "Chosen", size: int = PAGE_SIZE) -> dict[str, Any]:
+        """Return one page of summaries of the studies that are chosen, newest first."""
+        query = _SUMMARY.where(*chosen.conditions()).order_by(STUDIES.c.sequence.desc()).limit(size + 1)
         if cursor is not None:
             query = query.where(STUDIES.c.sequence < cursor)
-        if state is not None:
-            query = query.where(STUDIES.c.state == state)
 
         def read(connection: Connection) -> dict[str, Any]:
             rows = connection.execute(query).all()
-            more = len(rows) > PAGE_SIZE
-            page = rows[:PAGE_SIZE]
+            more = len(rows) > size
+            page = rows[:size]
             return {
                 "items": _summaries(connection, page),
                 "next": str(page[-1].sequence) if more else None,

@@ -16,7 +16,9 @@ from tacit.errors import (
     StudyRefusedError,
     VerificationFailedError,
 )
-from tacit_protocol.messages.study import Study
+from tacit.studies.draft import draft_of
+from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.signing import STUDY_TYPE, VERDICT_TYPE, PrivateKey, open_envelope, sign_envelope
 
 Draft = dict[str, Any]
@@ -32,6 +34,46 @@ def test_a_study_is_stored_under_the_digest_of_its_signed_bytes(
     assert study.owners[0].key == memory_tester.parties["north"][0]
     assert (study.created_at, study.deadline) == (1_000_000, 1_000_000 + 168 * 3600)
     assert (study.budget.epsilon_micro, study.budget.delta_pico) == (1_000_000, 10_000_000)
+
+
+def test_a_study_that_somebody_else_wrote_is_signed_as_it_is_or_refused(
+    client: Client, memory_tester: Any, draft: Draft, analyst_key: PrivateKey
+) -> None:
+    prepared = client.prepare_study(draft)
+    digest = client.create_study(prepared.payload)
+    assert digest == prepared.digest
+    assert (
+        open_envelope(memory_tester.envelopes[digest], STUDY_TYPE, analyst_key.public_hex) == prepared.payload
+    )
+    study, other = prepared.study, PrivateKey.generate().public_hex
+    forgeries: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
+        "analyst": ({"analyst": Party(name="ann", key=other)}, VerificationFailedError, "not yours"),
+        "tester": ({"tester": Party(name="tester", key=other)}, VerificationFailedError, "not yours"),
+        "owner": (
+            {"owners": (study.owners[0].model_copy(update={"key": other}), *study.owners[1:])},
+            VerificationFailedError,
+            "another key for north",
+        ),
+        "curator": (
+            {"curator": Party(name="eve", key=other)},
+            VerificationFailedError,
+            "another key for eve",
+        ),
+        "spelling": ({"title": "e\u0301"}, StudyRefusedError, "not in the one form"),
+    }
+    memory_tester.envelopes.clear()
+    for changes, error, words in forgeries.values():
+        with pytest.raises(error, match=words):
+            client.create_study(encode(study.model_copy(update=changes)))
+    with pytest.raises(InputError, match="this is no study"):
+        client.create_study(b'{"title": "x"}')
+    assert memory_tester.envelopes == {}
+
+
+def test_the_draft_of_a_study_makes_the_study_again(client: Client, draft: Draft) -> None:
+    prepared = client.prepare_study(draft | {"purpose": "p", "level": 0.01, "open_for_hours": 3})
+    again = client.prepare_study(draft_of(prepared.study).model_copy(update={"seed": prepared.study.seed}))
+    assert again.payload == prepared.payload
 
 
 def test_a_hopeless_study_is_not_sent_unless_forced(client: Client, memory_tester: Any, draft: Draft) -> None:
@@ -92,7 +134,6 @@ def test_waiting_tells_progress_and_returns_the_verdict(
     verdict = client.wait_for_verdict(digest, 60, on_progress=lambda summary: seen.append(summary.state))
     assert len(seen) == 2
     assert verdict.outcome == "completed"
-    assert verdict.result is not None
     statistic, pvalue = verdict.result
     assert (statistic, pvalue, verdict.result.reject) == (12.5, 0.001, True)
     assert (verdict.result.alpha, verdict.result.epsilon) == (0.05, 1.0)

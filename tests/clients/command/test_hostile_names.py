@@ -34,8 +34,15 @@ from tacit.setup.keys import load_key
 from tacit_protocol.messages.catalogue import CatalogueMessage, PublishedDataSet
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.problems import problem_document
-from tacit_protocol.messages.study import Party, Study, VerdictMessage
-from tacit_protocol.signing import CATALOGUE_TYPE, STUDY_TYPE, VERDICT_TYPE, PrivateKey, sign_envelope
+from tacit_protocol.messages.study import DeclineMessage, Party, Study, VerdictMessage
+from tacit_protocol.signing import (
+    CATALOGUE_TYPE,
+    DECLINE_TYPE,
+    STUDY_TYPE,
+    VERDICT_TYPE,
+    PrivateKey,
+    sign_envelope,
+)
 from tacit_protocol.terminal import printable
 
 Run = Callable[..., tuple[int, str, str]]
@@ -194,6 +201,11 @@ class HostileService:
         match request.method, last:
             case "GET", "owners" | "invitations" | "data-sets" | "studies" | "ledger":
                 return {"items": [item], "next": None}
+            case "GET", "users":
+                return {"items": [item | {"email": self.text, "added_at": 7, "removed_at": 7}], "next": None}
+            case "GET", "record":
+                changed = {"at": 7, "person": self.text, "action": self.text, "detail": {"name": self.text}}
+                return {"entries": [changed], "fault": self.text}
             case "GET", "catalogue":
                 return {
                     "items": [{"owner": "n", "version": 1}, {"owner": self.text, "version": 1}],
@@ -318,9 +330,21 @@ SHOWN: dict[str, list[str]] = {
     "study adjust": [*FILE, *FILE],
     "study transcript": ["DIGEST", "--output", f"{MARK}\x1b[2J.json", *PARTY],
     "study create": ["draft.toml", "--dry-run", *PARTY],
+    "study envelope": ["DIGEST", "--output", f"{MARK}\x1b[2J.dsse", *PARTY],
+    "study deliver": ["answer.dsse", *PARTY],
     **{key: ["DIGEST", *PARTY] for key in ("study show", "study watch", "study cancel")},
     **dict.fromkeys(("study list", "study data-sets", "party list", "party login"), PARTY),
     **dict.fromkeys(("party invitations", "tester login"), TESTER),
+    **{
+        f"{noun} users {verb}": [*words, *where]
+        for noun, where in (("party", PARTY), ("tester", TESTER), ("curator", CURATOR), ("agent", AGENT))
+        for verb, words in (
+            ("list", []),
+            ("add", ["ann", "--role", "viewer"]),
+            ("remove", ["ann"]),
+            ("record", []),
+        )
+    },
     **dict.fromkeys(("curator invitations", "curator owners", "curator status", "curator login"), CURATOR),
     **dict.fromkeys(
         ("curator data-sets", "curator studies", "curator ledger", "curator verify-ledger"), OWNER
@@ -337,7 +361,7 @@ SHOWN: dict[str, list[str]] = {
     "agent enrol": [*INVITED, *AGENT],
     "curator join": [*INVITED, *CURATOR],
     "curator enrol": [*INVITED, *OWNER],
-    "agent inbox": ["--all", *AGENT],
+    **{key: ["--all", *AGENT] for key in ("agent studies", "agent inbox")},
     "curator register": ["--file", "data-set.toml", *OWNER],
     "curator upload": ["rows.csv", "--data-set", "patients", *OWNER],
     "curator delete": ["--data-set", "patients", "--yes", *OWNER],
@@ -362,6 +386,7 @@ OWN = {
     *(
         "tester serve",
         "agent serve",
+        "agent answer",
         "curator serve",
         "tester work",
         "tester archive",
@@ -381,6 +406,8 @@ def test_every_command_is_run_with_hostile_names_or_says_why_not() -> None:
 def files(home: Path, service: HostileService) -> None:
     """Documents of real results, in the folder where the commands run."""
     (home / "transcript.json").write_bytes(service.transcript)
+    declined = encode(DeclineMessage(study=service.digest, party="north"))
+    (home / "answer.dsse").write_bytes(sign_envelope(declined, DECLINE_TYPE, PrivateKey.generate()))
     if not (home / RELEASED).exists():
         bounds = {"age": (0, 1), NAME: ["a", NAME]}
         frame = pd.concat([_table(1)] * 20)
@@ -402,8 +429,22 @@ def files(home: Path, service: HostileService) -> None:
 
 
 SAYS_NOTHING_FOREIGN = {
-    *("study watch", "study cancel", "study transcript", "study create", "study report", "study adjust"),
+    *(
+        "study watch",
+        "study cancel",
+        "study envelope",
+        "study deliver",
+        "study transcript",
+        "study create",
+        "study report",
+        "study adjust",
+    ),
     *("party revoke --invitation", "curator delete", "curator approve", "curator decline", "agent decline"),
+    *(
+        f"{noun} users {verb}"
+        for noun in ("party", "tester", "curator", "agent")
+        for verb in ("add", "remove")
+    ),
     *("agent approve", "agent reuses", "agent result", "ledger export", "data check"),
     *("release expect", "release compare"),
     *("release sample", "release export", "doctor", "party invite", "curator invite", "curator register"),

@@ -14,7 +14,7 @@ from tacit import local
 from tacit.results import Result, figure_of, result_of
 from tacit_protocol.numerics.noisy_tables import CellNoise
 from tacit_protocol.reporting.charts import NullPanel, chart_of, panels_of
-from tacit_protocol.verdicts.effects import FORESTS_MAX, Effect, forest
+from tacit_protocol.verdicts.base import FORESTS_MAX, Effect, forest
 from tacit_protocol.verdicts.presentation import BarsPanel, RatiosPanel, Row
 
 SPEND: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5}

@@ -163,7 +163,6 @@ def test_a_key_that_the_tester_does_not_know_by_this_name_is_found(party_file: P
     tester = enrolled(party_file, "ann", "analyst")
     wanted = ("configuration", "files", "key", "tester", "clock", "enrolment")
     assert states(look(party_file, tester)) == dict.fromkeys(wanted, "ok")
-    assert tester.parties is not None
     tester.parties[0]["key"] = "cd" * 32
     assert "does not list this key yet" in look(party_file, tester)["enrolment"].text
     tester.parties = None

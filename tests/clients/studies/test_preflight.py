@@ -8,10 +8,11 @@ import pytest
 
 from tacit.errors import StudyRefusedError
 from tacit.studies import preflight as outlook_module
-from tacit.studies.draft import EnrolledKeys, PreparedStudy, StudyDraft, prepare
+from tacit.studies.draft import EnrolledKeys, StudyDraft, prepare
 from tacit.studies.preflight import POWER_HOPELESS, Planned, is_hopeless, plan_in_process, preflight
 from tacit.studies.preflight_process import plan
 from tacit_protocol.messages.study import Party
+from tacit_protocol.preparation import PreparedStudy
 from tacit_protocol.signing import PrivateKey
 
 PATIENCE_S = 300.0
@@ -63,7 +64,6 @@ def test_a_hopeless_study_is_told_what_would_help() -> None:
     for item in plan(poor.model_dump(mode="json", exclude_none=True), None):
         planned.take(item)
     assert planned.hopeless
-    assert planned.power is not None
     assert planned.power < 2 * POWER_HOPELESS
     seen = preflight(poor, prepared(poor), planner=lambda *_: planned)
     reason = seen.hopeless[-1]

@@ -20,7 +20,7 @@ from tacit_protocol.features.additive import (
     default_choice,
     squared_movement_max,
 )
-from tacit_protocol.features.base import EVALUATION_ERROR
+from tacit_protocol.features.kernels import EVALUATION_ERROR
 
 DOMAINS: list[tuple[int, tuple[int, ...]]] = [
     (1, ()), (2, ()), (3, ()), (4, (3,)), (6, ()), (7, ()), (50, ()), (0, (3,)), (0, (3, 5)), (1, (40,)),
@@ -45,7 +45,6 @@ def test_pairs_parts_follow_from_the_columns_features(
     choice = AdditiveChoice((0.8125, 1.625, 3.25)[first:], (1.0, 0.5, 0.4)[first:], cycles, 0.3, moments)
     features = AdditiveFeatures(numeric, categories, choice)
     rows = random_rows(np.random.default_rng(2), 30, numeric, categories)
-    assert features.pairwise is not None
     parts = features.pair_parts(rows, features.column_wise(rows))
     np.testing.assert_allclose(parts, features.pairwise.parts(rows), rtol=0, atol=1e-14)
 

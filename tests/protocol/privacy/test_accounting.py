@@ -253,7 +253,6 @@ def test_the_gaussian_share_is_within_its_epsilon_and_delta_and_a_unit_more_is_n
     calibrated = gaussian_mu(epsilon_micro / 1e6, delta_pico / 1e12)
     assert math.ceil(Fraction(calibrated) ** 2 * GAUSSIAN_UNITS) <= share + 1
     back = gaussian_epsilon_micro(share, delta_atto)
-    assert back is not None
     assert back <= epsilon_micro
 
 

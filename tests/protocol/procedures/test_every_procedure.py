@@ -21,17 +21,17 @@ from compatibility_cases import BOUNDS, CASES, FIXTURES, Case, rows_of, stated
 from made_studies import Drawing
 
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
-from tacit.studies.draft import HOPELESS
 from tacit_protocol.domain import PooledTable, Table
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import NoisyVector, Release, Study, read_study
+from tacit_protocol.preparation import HOPELESS
 from tacit_protocol.privacy.accounting import fits
-from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
+from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent, RandomisedAnswers
 from tacit_protocol.procedures.aggregated_test import VOTES
 from tacit_protocol.procedures.base import ReleaseError, StudyError, canonical, check_study, planned_once
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.procedures.joint_independence import REJECTING
-from tacit_protocol.procedures.relay import check_own_release, numbers_released_by, relay_of
+from tacit_protocol.procedures.relay import check_own_release, combined, numbers_released_by, relay_of
 from tacit_protocol.verification import verify_transcript
 
 FORMS = sorted(CASES)
@@ -85,9 +85,9 @@ def summary_of(form: str, name: str, table: Table) -> Any:
     study, releases = played(form)
     procedure = procedure_named(study.procedure)
     relay = relay_of(procedure, study)
-    if relay is None or name == relay.sender.name:
+    if relay is None or relay.is_sender(name):
         return procedure.summarise(study, table)
-    return relay.procedure.combine(study, releases[relay.sender.name], table).summary
+    return combined(relay, study, {own.name: releases[own.name] for own in relay.senders}, table).summary
 
 
 def answers_in_public(form: str, name: str) -> bool:
@@ -156,6 +156,7 @@ def test_releases_of_other_rows_would_be_seen() -> None:
     """But not of dependence or blocks' votes, whose single numbers are small beside their noise."""
     seen = {CASES[form].procedure for form in FORMS if misfits(form, shift=1)}
     dependence = {"joint_independence", "curated_distance_correlation", "distance_correlation", "screening"}
+    dependence |= {"mutual_independence"}
     assert seen >= set(PROCEDURES) - dependence - {"aggregated_test"}
 
 
@@ -177,7 +178,7 @@ def tampered(procedure: str, release: Release) -> Iterator[tuple[str, dict[str, 
     yield "choice", {"choice": 0 if release.choice is None else None}
     if release.choice is not None:
         yield "a choice beyond the candidates", {"choice": 10**6}
-    if procedure in SKETCHED:  # which have as many buckets or projections as units allow
+    if procedure in SKETCHED or release.answers:  # as many buckets, projections or answers as units
         yield "units", {"units": 10}
     yield "owners", {"units_by_owner": {} if release.units_by_owner else {"north": release.units}}
     if release.units_by_owner:
@@ -203,6 +204,19 @@ def tampered(procedure: str, release: Release) -> Iterator[tuple[str, dict[str, 
     if not vectors:
         vector = NoisyVector(values=(1,), exponent=0, noise="laplace", scale=1.0)
         yield "a vector", {"vectors": {"statistic": vector}}
+    for name, own in release.answers.items():
+        values, codes, kept = own.values(), own.codes, own.retention
+        for change, made in (
+            ("louder", RandomisedAnswers.of(values, codes, (1 + kept) / 2)),
+            ("of other cells", RandomisedAnswers.of(values, codes + 1, kept)),
+            ("one fewer", RandomisedAnswers.of(values[1:], codes, kept)),
+        ):
+            yield f"answers of {name}: {change}", {"answers": dict(release.answers) | {name: made}}
+        yield f"answers of {name}x", {"answers": {f"{name}x": own}}
+    for name, cuts in release.cuts.items():
+        for wrong in ((128,), (0,), (9, 9), (*cuts, 127), cuts[1:]):
+            yield f"cuts of {name}: {wrong}", {"cuts": dict(release.cuts) | {name: wrong}}
+        yield "no cuts", {"cuts": {}}
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -232,6 +246,12 @@ def test_a_release_of_another_form_or_budget_is_refused(form: str) -> None:
         if procedure.cost(other) != procedure.cost(study):
             with pytest.raises(ReleaseError):
                 check_own_release(procedure, other, sender, release)
+    if relay_of(procedure, study):  # nor does one round's release serve for the other's, or beside it
+        for name, other_round in list(releases.items())[1:]:
+            beside = other_round.model_copy(update={"answers": release.answers})
+            for owner, wrong in ((sender, other_round), (name, release), (name, beside)):
+                with pytest.raises(ReleaseError):
+                    check_own_release(procedure, study, owner, wrong)
 
 
 @pytest.mark.sweep(12)

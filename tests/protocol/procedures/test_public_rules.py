@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 import pytest
-from two_sample_cases import domain_of
+from made_studies import domain_of, made_study
 
-from tacit_protocol.messages.study import PUBLIC_RULES, Owner, Party, PublicRule, Study
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.messages.study import PUBLIC_RULES, PublicRule, Study
 from tacit_protocol.procedures.base import LimitsUnits, PublicRuleError, check_study, require_units
 from tacit_protocol.procedures.discovery import PROCEDURES
 
 TWO_SIDED = {"owners": 2, "columns": (("n0",), ("n1",)), "numeric": 2}
+APART = {"owners": 3, "columns": (("n0",), ("n1",), ("n2",)), "numeric": 3}
 WIDE = {"owners": 2, "columns": (("n0", "n1", "n2", "n3", "n4", "n5", "n6"), ("n7",)), "numeric": 8}
 CURATED = {"owners": 2, "curated": True, "numeric": 2}
 PAPER = {"calibration": "paper", "features": "me", "n_features": 3}
@@ -52,6 +52,8 @@ CASES: list[tuple[str, Fields, Fields, Units, Units, PublicRule]] = [
         "too-few-units",
     ),
     ("screening", {"outcome": "o1"}, TWO_SIDED, (4, 4), (5000, 5000), "too-few-units"),
+    ("mutual_independence", {}, APART, (10, 10, 10), (500, 500, 500), "too-few-units"),
+    ("mutual_independence", {}, APART, (10**8,) * 3, (500, 500, 500), "too-many-units"),
     ("joint_independence", {}, ONE, (1,), (500,), "too-few-units"),
     ("joint_independence", {}, ONE, (10**7,), (500,), "too-many-units"),
     ("curated_distance_correlation", {}, ONE | {"curated": True}, (1,), (500,), "too-few-units"),
@@ -71,24 +73,10 @@ CASES: list[tuple[str, Fields, Fields, Units, Units, PublicRule]] = [
 def study_of(procedure: str, parameters: Fields, shape: Fields) -> Study:
     count = shape["owners"]
     columns = shape.get("columns", (None,) * count)
-    return Study(
-        title="How many?",
-        procedure=procedure,
-        parameters=dict(parameters),
-        domain=domain_of(shape["numeric"], shape.get("sizes", ())),
-        owners=tuple(
-            Owner(name=f"o{place}", key=f"{place:064x}", data_set="rows", columns=columns[place])
-            for place in range(count)
-        ),
-        curator=Party(name="curator", key="c" * 64) if shape.get("curated") else None,
-        tester=Party(name="tester", key="d" * 64),
-        analyst=Party(name="ada", key="e" * 64),
-        budget=Budget.of(1.0, 1e-5),
-        level=0.05,
-        created_at=0,
-        deadline=1,
-        seed="0" * 32,
-    )
+    domain = domain_of(shape["numeric"], shape.get("sizes", ()))
+    names = [f"o{place}" for place in range(count)]
+    curated = bool(shape.get("curated"))
+    return made_study(procedure, domain, parameters, owners=names, held=columns, curated=curated)
 
 
 def by_owner(study: Study, units: tuple[int, ...]) -> dict[str, int]:

@@ -12,7 +12,7 @@ import pytest
 import respelled
 from agent_fakes import FAKES, NOW, AttackedAgent, Clock, MakeAgent, World
 
-from tacit_protocol.domain import Domain, NumericColumn, Table
+from tacit_protocol.domain import Domain, NumericColumn, Table, WorkersUnavailableError
 from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
 from tacit_protocol.messages.study import DeclineMessage, Owner, Party, ReleaseMessage, Study
@@ -20,7 +20,6 @@ from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.kernel_two_sample import release as kernel_release
 from tacit_protocol.signing import DECLINE_TYPE, RELEASE_TYPE, STUDY_TYPE, open_envelope, sign_envelope
-from tacit_protocol.workers import WorkersUnavailableError
 from tacit_services.agent.agent import AlreadyDecidedError
 from tacit_services.agent.data import reader as reader_module
 from tacit_services.agent.policy import Policy

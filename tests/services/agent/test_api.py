@@ -1,11 +1,11 @@
 """The owner's own interface: only the owner's key, and nothing that depends on data."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
+import served
 from agent_fakes import NOW, AttackedAgent, MakeAgent
 from fastapi import FastAPI
 
@@ -17,36 +17,22 @@ OWN = "agent:north"
 
 
 @dataclass
-class Http:
-    """Calls an app in this process, without a network."""
-
-    app: FastAPI
-
-    def request(self, method: str, path: str, **sent: Any) -> httpx.Response:
-        async def call() -> httpx.Response:
-            transport = httpx.ASGITransport(app=self.app, raise_app_exceptions=False)
-            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
-                return await client.request(method, path, **sent)
-
-        return asyncio.run(call())
-
-    def get(self, path: str) -> httpx.Response:
-        return self.request("GET", path)
-
-
-@dataclass
 class Setup:
     """An agent whose steward decides by hand, and requests to its own interface."""
 
     attacked: AttackedAgent
-    http: Http
+    app: FastAPI
     rung: list[bool]
 
     def call(
         self, method: str, path: str, body: Any = None, key: PrivateKey | None = None, audience: str = OWN
     ) -> Any:
         headers = {"Authorization": f"Bearer {issue_token(key or self.attacked.world.agent, audience, NOW)}"}
-        return self.http.request(method, path, headers=headers, json=body)
+        return self.request(method, path, headers=headers, json=body)
+
+    def request(self, method: str, path: str, **sent: Any) -> httpx.Response:
+        """Send a request without a token."""
+        return served.call(self.app, "http://localhost", method, path, raises=False, **sent)
 
     def ask(self) -> str:
         asked = self.attacked.world.ask(self.attacked.tester, self.attacked.world.study())
@@ -58,7 +44,7 @@ class Setup:
 def setup(make: MakeAgent) -> Setup:
     attacked, rung = make(policy='approval = "by-hand"'), list[bool]()
     app = create_agent_app(attacked.agent, Runtime("0.1.0", lambda: True, lambda: rung.append(True)))
-    return Setup(attacked, Http(app), rung)
+    return Setup(attacked, app, rung)
 
 
 STUDY = f"/v1/studies/{'a' * 64}"
@@ -81,7 +67,7 @@ def test_every_address_asks_for_the_owners_key_and_for_this_agent(
     setup: Setup, method: str, path: str
 ) -> None:
     body = {} if method == "POST" else None
-    assert setup.http.request(method, path).status_code == 401
+    assert setup.request(method, path).status_code == 401
     assert setup.call(method, path, body, key=setup.attacked.world.analyst).status_code == 403
     assert setup.call(method, path, body, audience="agent:south").status_code == 401
     assert setup.call(method, path, body).status_code in {200, 404}
@@ -134,7 +120,7 @@ def test_a_refused_study_is_shown_with_its_problem(setup: Setup) -> None:
 
 
 def test_health_and_metrics_need_no_key_and_count_states(setup: Setup) -> None:
-    assert setup.http.get("/healthz").status_code == 200
-    assert setup.http.get("/readyz").status_code == 200
-    metrics = setup.http.get("/metrics").text
+    assert setup.request("GET", "/healthz").status_code == 200
+    assert setup.request("GET", "/readyz").status_code == 200
+    metrics = setup.request("GET", "/metrics").text
     assert 'tacit_agent_studies{state="waiting-for-approval"} 0' in metrics

@@ -150,7 +150,6 @@ def _require_same_as_reading(source: Source, domain: Domain) -> None:
 
 def _require_same_cells(table: SourceTable, grid: CellGrid) -> None:
     pushed = table.counts(grid)
-    assert pushed is not None
     read = np.zeros(grid.size, dtype=np.int64)
     for chunk in table.chunks():
         np.add.at(read, grid.index(chunk), 1)

@@ -4,8 +4,10 @@ import gzip
 import io
 import math
 import sqlite3
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,14 +16,16 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import TableBounds
-from tacit_services.agent.data.source import Columns, DataError, Source
-from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.settings import open_source
+from tacit_services.agent.data.source import Columns, DataError, Source, Splits
+from tacit_services.agent.data.table import SourceTable, read_ahead
+from tacit_services.agent.settings import DataSetSettings, SourceSettings, open_source
+from tacit_services.curator.data_sets import ConfiguredDataSet
 
 HEADER = "age,sex,cp,id\n"
 ROWS = "63,m,1,p1\n,f,01,p2\nNA,NA,,p1\n67,x,4,p3\nhello,m,1,\n"
@@ -93,7 +97,6 @@ def test_units_are_distinct_values_and_missing_ones_are_one_unit(tmp_path: Path,
     assert table.units == 4  # p1, p2, p3, and the missing one
     (chunk,) = table.chunks()
     assert (chunk.rows, chunk.units) == (5, 4)
-    assert chunk.unit is not None
     ages: dict[int, list[float]] = {}
     for unit, age in zip(chunk.unit.tolist(), chunk.numeric[:, 0].tolist(), strict=True):
         ages.setdefault(unit, []).append(age)
@@ -127,7 +130,6 @@ def test_whole_units_in_one_chunk_however_many_passes(
     source = SourceTable(open_source("t.parquet", None, tmp_path), domain, "u", bounds)
     sums, counts = [], 0
     for chunk in source.chunks():
-        assert chunk.unit is not None
         assert sorted(set(chunk.unit.tolist())) == list(range(chunk.units))
         assert chunk.rows <= 64 or chunk.units == 1
         sums += np.bincount(chunk.unit, weights=chunk.numeric[:, 0]).round(9).tolist()
@@ -252,3 +254,63 @@ def test_a_damaged_page_that_leads_out_of_its_dictionary_is_refused(tmp_path: Pa
     assert lead_out
     assert lead_out <= refused
     assert len(refused) < len(content.getvalue()), "what does no harm is read"
+
+
+def test_the_same_items_in_the_same_order() -> None:
+    assert list(read_ahead(item for item in range(100))) == list(range(100))
+    assert list(read_ahead(item for item in ())) == []
+
+
+def test_leaving_early_cleans_up_in_the_reading_thread() -> None:
+    threads = []
+
+    def watched() -> Generator[int, None, None]:
+        try:
+            for item in range(100):
+                threads.append(threading.get_ident())
+                yield item
+        finally:
+            threads.append(threading.get_ident())
+
+    ahead = read_ahead(watched())
+    assert next(ahead) == 0
+    ahead.close()
+    assert len(threads) <= 3  # the item taken, at most one more, and the clean-up
+    assert set(threads) == {threads[0]}
+    assert threads[0] != threading.get_ident()
+
+
+QUERY = {"source": "sqlite:///t.sqlite3", "query": "SELECT x FROM t"}
+
+
+@pytest.mark.parametrize(
+    ("written", "words"),
+    [
+        (QUERY | {"partition_column": "x"}, "need each other"),
+        (QUERY | {"partition_bounds": [1]}, "need each other"),
+        (QUERY | {"partition_column": "x", "partition_bounds": []}, "need each other"),
+        (QUERY | {"partition_column": "x", "partition_bounds": [2, 1]}, "must increase"),
+        (QUERY | {"partition_column": "x", "partition_bounds": [1, 1]}, "must increase"),
+        (QUERY | {"partition_column": "x", "partition_bounds": [1.5]}, "integer"),
+        (QUERY | {"partition_column": "x", "partition_bounds": ["1; DROP TABLE t"]}, "integer"),
+        (QUERY | {"partition_column": "x", "partition_bounds": list(range(1001))}, "1000"),
+        ({"source": "a.csv", "partition_column": "x", "partition_bounds": [1]}, "database sources"),
+    ],
+)
+def test_ranges_that_cannot_be_are_refused(written: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        SourceSettings.model_validate(written)
+
+
+def test_agents_and_curators_read_a_query_in_the_parts_that_are_declared(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "t.sqlite3") as connection:
+        connection.execute("CREATE TABLE t (x)")
+        connection.executemany("INSERT INTO t VALUES (?)", [(i,) for i in range(100)])
+    connection.close()
+    written = QUERY | {"name": "t", "folder": tmp_path, "partition_column": "x", "partition_bounds": [30, 60]}
+    agent = DataSetSettings.model_validate(written | {"epsilon": 1.0, "delta": 0.0})
+    curator = ConfiguredDataSet.model_validate(written | {"owner": "north"})
+    for settings in (agent, curator):
+        source = settings.open()
+        assert isinstance(source, Splits)
+        assert [part.rows() for part in source.split(3)] == [30, 30, 40]

@@ -119,7 +119,6 @@ def test_all_reads_see_the_state_that_the_first_one_saw(postgres_url: str) -> No
     assert sorted(value for part in parts for value in numbers_of(part, "x")) == list(range(100))
     assert sum(chunk.rows for chunk in table.chunks()) == 100
     grouped = source.grouped(["x"], 1000)
-    assert grouped is not None
     assert sum(sum(repeats) for _, repeats in grouped) == 100
     assert SqlSource(postgres_url, "SELECT x FROM t").rows() == 0, "another source sees what is there now"
 

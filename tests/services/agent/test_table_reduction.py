@@ -13,7 +13,16 @@ import pyarrow.parquet as pq
 import pytest
 from process_workers import ProcessWorkers
 
-from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, PooledTable, Table
+from tacit_protocol.domain import (
+    ONE_WORKER,
+    CategoricalColumn,
+    Domain,
+    NumericColumn,
+    PooledTable,
+    Table,
+    ThreadWorkers,
+    Workers,
+)
 from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, default_choice
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections
 from tacit_protocol.features.brownian import BrownianFeatures
@@ -22,7 +31,6 @@ from tacit_protocol.features.column_histograms import ColumnHistograms
 from tacit_protocol.features.moments import UnitCountError, sum_features
 from tacit_protocol.features.sketches import BucketDesign, SketchRelease
 from tacit_protocol.messages.alignment import UnitKey
-from tacit_protocol.workers import ONE_WORKER, ThreadWorkers, Workers
 from tacit_services.agent.data.reader import AlignedUnits, TableBounds, UnitHasher
 from tacit_services.agent.data.source import DataError, Source, Splits
 from tacit_services.agent.data.sql_source import Ranges, SqlSource

@@ -7,12 +7,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from made_studies import made_study
 
 from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.alignment import UnitKey
-from tacit_protocol.messages.study import Owner, Party, Release, Study
-from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.procedures.base import StudyError, reread
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_services.agent.data.reader import AlignedUnits, TableBounds, UnitHasher, drawn_rows, row_draw
@@ -98,7 +98,6 @@ def test_places_of_aligned_units_stay(tmp_path: Path) -> None:
     hasher, source = AlignedUnits(UnitKey(bytes(32))), open_source("rows.parquet", None, tmp_path)
     average, one = (SourceTable(source, DOMAIN, "id", None, hasher, ordered=True, draw=d) for d in (None, 5))
     (all_rows,), (rows,) = average.chunks(), one.chunks()
-    assert rows.positions is not None
     assert rows.positions.tolist() == [0, 1, 2]
     assert all_rows.unit is not None
     for place, x in zip(rows.positions, rows.numeric[:, 0], strict=True):
@@ -107,22 +106,15 @@ def test_places_of_aligned_units_stay(tmp_path: Path) -> None:
 
 
 def study(unit_rows: str) -> Study:
-    return Study(
-        title="test",
-        procedure="curated_distance_correlation",
-        parameters={"permutations": 99, "test_share": 0.9},
-        domain=DOMAIN,
+    return made_study(
+        "curated_distance_correlation",
+        DOMAIN,
+        {"permutations": 99, "test_share": 0.9},
+        owners=["north"],
+        curated=True,
+        epsilon=20.0,
         unit_column="id",
         unit_rows=unit_rows,
-        owners=(Owner(name="north", key="1" * 64, data_set="rows"),),
-        curator=Party(name="curator", key="2" * 64),
-        tester=Party(name="tester", key="3" * 64),
-        analyst=Party(name="analyst", key="4" * 64),
-        budget=Budget.of(20.0, 1e-5),
-        level=0.05,
-        created_at=0,
-        deadline=1,
-        seed="0" * 32,
     )
 
 

@@ -132,7 +132,6 @@ def test_nothing_is_left_until_the_service_divides_the_cap(engine: sa.Engine, co
     found = standing(run_transaction(engine, lambda c: account_of(c, "patients"), read_only=True))
     assert (found.pure_share_micro, found.pure_spent_micro) == (1_000_000, 700_000)
     assert 0 < (found.gaussian_spent_micro or 0) < (found.gaussian_share_micro or 0)
-    assert found.promised_micro is not None
     assert found.promised_micro <= CAP_MICRO
     run_transaction(engine, lambda c: debit(c, "patients", "f" * 64, cost, at=9))
     assert run_transaction(engine, verify, read_only=True) == 5

@@ -18,7 +18,7 @@ import pytest
 from cluster_functions import SECRET
 from dask_cluster import DaskCluster, connections_closed_whole, write_certificates
 
-from tacit_protocol.workers import ThreadWorkers, WorkersUnavailableError
+from tacit_protocol.domain import ThreadWorkers, WorkersUnavailableError
 from tacit_services.agent.data.source import DataError
 from tacit_services.shared import cluster as cluster_module
 from tacit_services.shared.cluster import (

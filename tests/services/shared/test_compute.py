@@ -1,18 +1,41 @@
-"""Settings of what computes: from a table of the service's file, and from the environment first."""
+"""What computes: its settings, its threads, its rounding, and what a worker runs."""
 
 import importlib.util
+import os
+import pickle
+import platform
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import cluster_functions as functions
+import numpy as np
 import pytest
+from cluster_functions import SECRET
 from dask_cluster import write_certificates
+from threadpoolctl import threadpool_info
 
+from tacit_services.agent.data.source import DataError
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.shared.cluster import ClusterWorkers
+from tacit_services.shared import compute as module
+from tacit_services.shared.cluster import (
+    ClusterWorkers,
+    Outcome,
+    Sealed,
+    TaskFailedError,
+    Work,
+    difference,
+    run,
+    versions,
+)
 from tacit_services.shared.compute import (
     MEMORY_BYTES_MIN,
     ComputeSettings,
+    arithmetic,
     cgroup_cores,
     make_workers,
+    probe,
 )
 from tacit_services.shared.settings import SettingsError
 
@@ -140,3 +163,132 @@ def test_a_quota_of_any_group_above_limits_the_cores(tmp_path: Path) -> None:
     own.write_text("1:cpu:/old\n")
     assert cgroup_cores(root, own) is None
     assert cgroup_cores(root, tmp_path / "absent") is None
+
+
+CHILD = """
+import ctypes, resource, sys
+import numpy as np
+from tacit_services.shared.compute import prepare_to_compute
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # no huge pages, each of which is one fault
+if sys.argv[1] == "prepared":
+    prepare_to_compute()
+def slices():
+    for _ in range(50):
+        np.ones(2**18)  # 2 MiB, as a slice of features
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    slices()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+slices()
+print(min(faults() for _ in range(5)))  # the kernel may have faults of its own now and then
+"""
+
+
+def faults(state: str, **environment: str) -> int:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    command = [sys.executable, "-c", CHILD, state]
+    run = subprocess.run(command, env=kept | environment, check=True, capture_output=True, text=True)
+    return int(run.stdout)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the rule is glibc's")
+def test_slices_are_made_again_from_memory_that_the_process_has() -> None:
+    assert faults("prepared") < 100
+    # What it would be where every slice's 512 pages came from the kernel: the same child, with that set.
+    assert faults("not", MALLOC_MMAP_THRESHOLD_="131072") > 50 * 500
+
+
+def test_linear_algebra_has_one_thread() -> None:
+    code = "from tacit_services.shared.compute import prepare_to_compute; prepare_to_compute();"
+    code += "from threadpoolctl import threadpool_info;"
+    code += "print({i['num_threads'] for i in threadpool_info() if i['user_api'] == 'blas'})"
+    assert any(pool["user_api"] == "blas" for pool in threadpool_info()), "there is something to limit"
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("NUM_THREADS")}
+    run = subprocess.run([sys.executable, "-c", code], env=environment, check=True, capture_output=True)
+    assert run.stdout.decode().strip() == "{1}"
+
+
+def test_two_processes_of_one_machine_compute_alike() -> None:
+    command = "from tacit_services.shared.compute import probe; print(probe())"
+    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == probe() == arithmetic()["rounding probe"]
+
+
+@pytest.mark.parametrize("name", ["cos", "sin", "exp", "log1p"])
+def test_one_last_bit_in_one_number_is_noticed(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    genuine, before = getattr(np, name), probe()
+
+    def off(values: np.typing.NDArray[np.float64]) -> np.typing.NDArray[np.float64]:
+        found = genuine(values)
+        found[17] = np.nextafter(found[17], np.inf)
+        return np.asarray(found)
+
+    monkeypatch.setattr(module.np, name, off)
+    assert probe() != before
+
+
+class AwkwardError(DataError):
+    """One of Tacit's own whose copy cannot be made."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(first + second)
+
+
+AwkwardError.__module__ = "tacit_services.awkward"
+
+
+def raise_awkward(shared: object, item: object) -> None:
+    raise AwkwardError(SECRET, SECRET)
+
+
+def travelled(thing: Any) -> Any:
+    return pickle.loads(pickle.dumps(thing))  # noqa: S301 (made in the line itself)
+
+
+def outcome_of(function: Any, shared: object, item: object) -> Outcome:
+    sent = travelled((Sealed(versions()), Sealed(Work(function, shared)), Sealed(item)))
+    answer = run(*sent)
+    assert isinstance(answer, Sealed)
+    assert SECRET not in repr((*sent, answer))
+    assert SECRET not in str(answer)
+    opened = travelled(answer).open()
+    assert isinstance(opened, Outcome)
+    return opened
+
+
+def test_an_exception_of_tacit_comes_back_itself_and_any_other_without_its_message() -> None:
+    own = outcome_of(functions.fail_of_data, SECRET, SECRET).error
+    assert type(own) is DataError
+    assert str(own) == "the data set has no column 'age'"
+    other = outcome_of(functions.fail, SECRET, SECRET).error
+    assert type(other) is TaskFailedError
+    assert "builtins.ValueError at" in str(other)
+    assert "cluster_functions.py" in str(other)
+    assert SECRET not in str(other)
+
+
+@pytest.mark.parametrize("function", [functions.unpicklable, raise_awkward, functions.leave])
+def test_what_cannot_travel_or_would_end_the_worker_is_described(function: Any) -> None:
+    error = outcome_of(function, None, None).error
+    assert type(error) is TaskFailedError
+    assert SECRET not in str(error)
+
+
+def test_arrays_come_aligned_and_writable_and_read_only_ones_stay_so() -> None:
+    rows = np.arange(7.0)[1::2]
+    frozen = np.arange(3.0)
+    frozen.flags.writeable = False
+    for given, writable in ((np.arange(5.0), True), (rows, True), (frozen, False)):
+        for padding in range(9):  # so that its bytes begin anywhere in what travels
+            _, found = travelled(Sealed(("x" * padding, given))).open()
+            assert found.flags["ALIGNED"]
+            assert found.flags["WRITEABLE"] is writable
+            assert found.tobytes() == given.tobytes()
+
+
+def test_differences_are_told_where_they_are_short() -> None:
+    ours = versions()
+    assert difference(ours, dict(ours)) is None
+    said = difference(ours, ours | {"numpy": "1.0", "instructions of NumPy": "SSE " * 50})
+    assert said == f"numpy 1.0 where this service has {ours['numpy']}, other instructions of NumPy"
+    assert difference(ours, {}) is not None

@@ -1,20 +1,35 @@
-"""The HTTP boundary: what strangers may send, and what they get to see."""
+"""The HTTP boundary: what strangers may send, how much and how slowly, and what they get to see."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import re
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Annotated, Any
 
 import httpx
 import pytest
-from fastapi import Depends, FastAPI, Query
+import served
+from fastapi import Depends, FastAPI, Query, Request
+from hurried_loop import run_hurried
 from pydantic import Field
 from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX
 from tacit_protocol.signing import PrivateKey, issue_token
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.database import DatabaseUnavailableError, StorageFullError
-from tacit_services.shared.http_app import BearerToken, create_app, json_body, json_response
+from tacit_services.shared.http_app import (
+    BearerToken,
+    BodyLimit,
+    BodyLimits,
+    StreamedBodies,
+    create_app,
+    json_body,
+    json_response,
+)
+from tacit_services.shared.problem_responses import ProblemError
 
 CANARY = "canary-7391"
 AUDIENCE = "https://service.example"
@@ -65,17 +80,7 @@ def make_app(ready: Callable[[], None] = lambda: None) -> FastAPI:
 
 @pytest.fixture
 def call() -> Callable[..., httpx.Response]:
-    app = make_app()
-
-    def send(method: str, path: str, **options: Any) -> httpx.Response:
-        async def run() -> httpx.Response:
-            transport = httpx.ASGITransport(app=app)
-            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-                return await client.request(method, path, **options)
-
-        return asyncio.run(run())
-
-    return send
+    return partial(served.call, make_app(), "http://test")
 
 
 def put(call: Callable[..., httpx.Response], body: bytes, **headers: str) -> httpx.Response:
@@ -184,11 +189,93 @@ def test_not_ready_is_a_problem() -> None:
     def away() -> None:
         raise DatabaseUnavailableError(CANARY)
 
-    async def run() -> httpx.Response:
-        transport = httpx.ASGITransport(app=make_app(away))
-        async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
-            return await client.get("/readyz")
-
-    response = asyncio.run(run())
+    response = served.call(make_app(away), "http://test", "GET", "/readyz")
     assert response.status_code == 503
     assert problem(response)["type"] == "urn:tacit:problem:not-ready"
+
+
+SIZE_BYTES_MAX = 10_000
+TIMEOUT_S = 0.3
+PACE = BodyLimit(SIZE_BYTES_MAX, TIMEOUT_S, bytes_per_s_min=1000.0, too_large="upload-too-large")
+
+
+def streaming_app() -> FastAPI:
+    unhurried = replace(PACE, timeout_s=600.0)
+    streamed = StreamedBodies("PUT", re.compile("/files/[^/]+"), unhurried)
+    app = create_app(
+        title="test", version="0", metrics_prefix="test", check_ready=lambda: None, streamed=streamed
+    )
+
+    @app.put("/files/{name}")
+    @app.put("/others/{name}")
+    async def take(request: Request) -> dict[str, int]:
+        return {"size": sum([len(piece) async for piece in request.stream()])}
+
+    return app
+
+
+def put_body(path: str, content: bytes | Iterable[bytes]) -> httpx.Response:
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in content:
+            yield piece
+
+    body = content if isinstance(content, bytes) else pieces()
+    return served.call(streaming_app(), "http://test", "PUT", path, content=body)
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_streamed_route_has_a_size_of_its_own(announced: bool) -> None:
+    def body(size: int) -> bytes | list[bytes]:
+        return bytes(size) if announced else [bytes(1000)] * (size // 1000)
+
+    assert put_body("/files/a", body(SIZE_BYTES_MAX)).json() == {"size": SIZE_BYTES_MAX}
+    refused = put_body("/files/a", body(SIZE_BYTES_MAX + 1000))
+    assert (refused.status_code, refused.json()["type"]) == (413, "urn:tacit:problem:upload-too-large")
+    assert put_body("/others/a", body(SIZE_BYTES_MAX + 1000)).status_code == 200, (
+        "other routes have their own"
+    )
+
+
+def pieces_taken(size_bytes: int, pause_s: float, pieces: int, thinks_s: float = 0.0) -> int:
+    """Let a sender send pieces with pauses to a reader that thinks; return how many were taken."""
+    taken = 0
+
+    async def receive() -> Message:
+        await asyncio.sleep(pause_s)
+        return {"type": "http.request", "body": bytes(size_bytes), "more_body": taken + 1 < pieces}
+
+    async def read(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal taken
+        while taken < pieces:
+            await receive()
+            taken += 1
+            await asyncio.sleep(thinks_s)
+
+    scope = {"type": "http", "method": "PUT", "path": "/files/a", "headers": []}
+    limits = BodyLimits(read, streamed=StreamedBodies("PUT", re.compile("/files/[^/]+"), PACE))
+    run_hurried(limits(scope, receive, _ignore))
+    return taken
+
+
+async def _ignore(_: Message) -> None:
+    return None
+
+
+def test_a_steady_sender_may_take_longer_than_the_time_limit() -> None:
+    assert pieces_taken(size_bytes=500, pause_s=0.05, pieces=12) == 12  # 0.6 s, at 10 kB/s
+
+
+def test_a_sender_that_drips_is_timed_out_though_it_never_stands_still() -> None:
+    with pytest.raises(ProblemError) as refused:
+        pieces_taken(size_bytes=1, pause_s=0.05, pieces=100)  # 5 s, at 20 B/s
+    assert refused.value.problem.slug == "request-timeout"
+
+
+def test_a_sender_that_stands_still_is_timed_out() -> None:
+    with pytest.raises(ProblemError) as refused:
+        pieces_taken(size_bytes=1, pause_s=60, pieces=1)
+    assert refused.value.problem.slug == "request-timeout"
+
+
+def test_the_readers_own_time_does_not_count() -> None:
+    assert pieces_taken(size_bytes=1, pause_s=0, pieces=4, thinks_s=0.2) == 4

@@ -1,4 +1,4 @@
-"""A real socket: slow, endless and oversized requests are ended by the server."""
+"""A real socket: slow, endless and oversized requests are ended by the server, and who keeps a connection."""
 
 import asyncio
 import contextlib
@@ -6,13 +6,14 @@ import gc
 import json
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
+import served
 from certificates import client_hello, write_certificate
 from fastapi import Request
 from starlette.responses import Response
@@ -22,12 +23,15 @@ from tacit_services.shared.http_app import PIECE_BYTES_MIN, PIECES_FREE, create_
 from tacit_services.shared.http_server import (
     FILES_SPARE,
     HEADER_BYTES_MAX,
+    KEPT_PER_CALLER,
+    REFUSED_MAX,
+    Place,
+    Places,
     Server,
-    Stopping,
+    Standing,
     TimedProtocol,
     Tls,
     make_room,
-    make_server,
     recognise,
     tls_context,
     when_gone,
@@ -79,15 +83,8 @@ def address(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> Iterator[tuple[s
         monkeypatch.setattr(http_server, "HEADER_TIMEOUT_S", HASTE_S)
         return json_response({})
 
-    server = make_server(app, "127.0.0.1", 0, Stopping())
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    while not server.started:
-        thread.join(0.005)
-    yield server.servers[0].sockets[0].getsockname()
-    server.should_exit = True
-    thread.join(PATIENCE_S)
-    assert not thread.is_alive()
+    with served.running(app) as (server, _):
+        yield served.address_of(server)
 
 
 def _exchange(address: tuple[str, int], *pieces: bytes) -> bytes:
@@ -224,20 +221,11 @@ def running(connections_max: int, gone: list[str], tls: ssl.SSLContext | None = 
     async def back(request: Request) -> Response:
         return Response(await request.body())
 
-    server = make_server(app, "127.0.0.1", 0, Stopping(), connections_max, tls=tls)
-    thread = threading.Thread(target=server.run)
     with pytest.MonkeyPatch.context() as patch:
         # Connections are held before they are used.
         patch.setattr(http_server, "HEADER_TIMEOUT_S", PATIENCE_S)
-        thread.start()
-        while not server.started:
-            thread.join(0.005)
-        try:
+        with served.running(app, connections_max=connections_max, tls=tls) as (server, _):
             yield server
-        finally:
-            server.should_exit = True
-            thread.join(PATIENCE_S)
-    assert not thread.is_alive()
 
 
 def _ask(connection: socket.socket, path: str = "/healthz") -> None:
@@ -257,7 +245,7 @@ def _answer(connection: socket.socket) -> bytes:
 def test_a_surplus_connection_is_told_to_come_later_and_those_that_hold_are_served() -> None:
     gone: list[str] = []
     with running(2, gone) as server, contextlib.ExitStack() as stack:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         held = [stack.enter_context(socket.create_connection(address)) for _ in range(2)]
         for connection in held:
             _ask(connection, "/known")
@@ -297,7 +285,7 @@ def test_idle_callers_without_a_token_keep_nobody_out(with_tls: bool, certificat
     """They hold every connection there is, with TLS before their handshake, and never say a word."""
     tls = tls_context(certificate, certificate.with_suffix(".key")) if with_tls else None
     with running(10, [], tls) as server, contextlib.ExitStack() as stack:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         silent = [stack.enter_context(socket.create_connection(address)) for _ in range(40)]
         for _ in range(3):
             caller = (
@@ -324,7 +312,7 @@ def test_handshakes_that_do_not_end_are_counted_and_dropped(
     told: list[str] = []
     monkeypatch.setattr(http_server.Places, "tell", lambda _, event: told.append(event))
     with running(10, [], tls_context(certificate, certificate.with_suffix(".key"))) as server:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         assert _exchange(address) == b""
         assert _exchange(address, b"\x16\x03\x01") == b"", "a handshake that has begun"
         assert told == ["handshake_failed"] * 2
@@ -341,7 +329,7 @@ def holding(count: int, certificate: Path, depth: str) -> Iterator[Server]:
     """A server with TLS of 100 connections; so many are silent before, within or after their handshake."""
     tls = tls_context(certificate, certificate.with_suffix(".key"))
     with running(100, [], tls) as server, contextlib.ExitStack() as stack:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         for _ in range(count):
             if depth == "after":
                 _shaken(stack, address, certificate)
@@ -362,7 +350,7 @@ def test_nothing_is_made_for_a_connection_before_it_needs_it(certificate: Path) 
         with holding(40, certificate, depth) as server, contextlib.ExitStack() as stack:
             assert _alive(Tls) - made[0] == tls
             assert _alive(TimedProtocol) - made[1] == http
-            caller = _shaken(stack, server.servers[0].sockets[0].getsockname(), certificate)
+            caller = _shaken(stack, served.address_of(server), certificate)
             _ask(caller, "/known")
             assert _answer(caller).startswith(b"HTTP/1.1 200")
             assert server.places.taken == 41
@@ -374,7 +362,7 @@ def test_the_oldest_handshake_gives_way_where_there_are_as_many_as_may_be(
     monkeypatch.setattr(http_server, "HANDSHAKES_MAX", 8)
     before = _alive(Tls)
     with holding(8, certificate, "within") as server, contextlib.ExitStack() as stack:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         for _ in range(3):
             caller = _shaken(stack, address, certificate)
             _ask(caller, "/known")
@@ -395,7 +383,7 @@ def test_a_lost_connection_is_not_held_until_an_idle_one_would_be_closed(certifi
     """Nor does a kept one hold its last request."""
     tls = tls_context(certificate, certificate.with_suffix(".key"))
     with running(100, [], tls) as server, contextlib.ExitStack() as stack:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         before = _alive(Tls, TimedProtocol)
         caller = _shaken(stack, address, certificate)
         _ask(caller)
@@ -420,7 +408,7 @@ def test_tls_connections_share_their_buffers(certificate: Path) -> None:
         running(10, [], tls_context(certificate, certificate.with_suffix(".key"))) as server,
         contextlib.ExitStack() as stack,
     ):
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         for _ in range(3):
             caller = _shaken(stack, address, certificate)
             _ask(caller)
@@ -434,7 +422,7 @@ def test_tls_connections_share_their_buffers(certificate: Path) -> None:
 def test_a_large_body_and_answer_pass_tls_whole(certificate: Path) -> None:
     tls = tls_context(certificate, certificate.with_suffix(".key"))
     with running(10, [], tls) as server, contextlib.ExitStack() as stack:
-        caller = _shaken(stack, server.servers[0].sockets[0].getsockname(), certificate)
+        caller = _shaken(stack, served.address_of(server), certificate)
         body = bytes(range(256)) * 2**12
         head = b"PUT /back HTTP/1.1\r\nhost: a\r\nconnection: close\r\ncontent-length: 1048576\r\n\r\n"
         caller.sendall(head + body)
@@ -455,7 +443,7 @@ def test_a_certificate_that_cannot_be_used_is_told_before_the_service_starts(
 def test_a_request_that_waits_hears_that_its_caller_has_gone(path: str) -> None:
     gone: list[str] = []
     with running(2, gone) as server:
-        address = server.servers[0].sockets[0].getsockname()
+        address = served.address_of(server)
         with socket.create_connection(address) as connection:
             _ask(connection, path)
             with socket.create_connection(address) as other:
@@ -484,3 +472,82 @@ def test_room_for_connections_is_made_up_to_what_the_system_allows(monkeypatch: 
     limits = (http_server.resource.RLIM_INFINITY, http_server.resource.RLIM_INFINITY)
     make_room(50_000)
     assert len(raised) == 2
+
+
+class Wire(asyncio.Transport):
+    """A connection that notes whether it was aborted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted = False
+
+    def abort(self) -> None:
+        self.aborted = True
+
+
+def take(places: Places) -> tuple[Place, Wire]:
+    wire = Wire()
+    place = places.take(wire)
+    assert place is not None
+    return place, wire
+
+
+def test_a_newcomer_gets_the_place_of_whoever_has_been_idle_for_longest() -> None:
+    places = Places(3)
+    held = [take(places) for _ in range(3)]
+    held[0][0].use()
+    newcomer, wire = take(places)
+    assert [found.aborted for _, found in held] == [False, True, False]
+    assert (newcomer.standing, wire.aborted, places.taken) == (Standing.ASKING, False, 3)
+    held[1][0].leave()  # its connection is lost only now: the place is not freed twice
+    assert places.taken == 3
+
+
+def test_a_known_caller_never_gives_way() -> None:
+    places = Places(2)
+    known, wire = take(places)
+    known.recognise("agent")
+    for _ in range(10):
+        take(places)
+    assert not wire.aborted
+    assert (places.taken, places.strangers) == (2, 1)
+
+
+def test_where_everyone_is_known_newcomers_are_told_and_then_closed_unheard() -> None:
+    places = Places(2)
+    for key in ("one", "two"):
+        take(places)[0].recognise(key)
+    told = [take(places) for _ in range(REFUSED_MAX)]
+    assert {place.standing for place, _ in told} == {Standing.SURPLUS}
+    unheard = Wire()
+    assert places.take(unheard) is None
+    assert unheard.aborted
+    told[0][0].leave()
+    assert take(places)[0].standing is Standing.SURPLUS
+
+
+def test_one_caller_cannot_keep_every_place_for_itself() -> None:
+    places = Places(2 * KEPT_PER_CALLER)
+    for _ in range(2 * KEPT_PER_CALLER):
+        take(places)[0].recognise("greedy")
+    assert places.strangers == KEPT_PER_CALLER
+    other, _ = take(places)
+    other.recognise("modest")
+    assert places.strangers == KEPT_PER_CALLER - 1
+
+
+def test_what_callers_cause_is_logged_once_in_a_while_with_its_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines: list[dict[str, Any]] = []
+    monkeypatch.setattr(
+        http_server.log, "warning", lambda event, **said: lines.append({"event": event, **said})
+    )
+    now_s = 1000.0
+    monkeypatch.setattr(http_server.time, "monotonic", lambda: now_s)
+    places = Places(1)
+    for _ in range(5000):
+        take(places)
+    now_s += http_server.LOG_PERIOD_S
+    take(places)
+    assert [line["times"] for line in lines] == [1, 4999], json.dumps(lines)

@@ -1,10 +1,6 @@
 """What owners publish at the tester: signed, the newest alone, of enrolled owners, and shown as text."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from study_parties import MeanProcedure, Parties
 from tester_federation import URL, Federation, problem
 from window import Window
 
@@ -16,12 +12,7 @@ from tacit_protocol.signing import CATALOGUE_TYPE, RELEASE_TYPE, PrivateKey, iss
 XSS = "<img src=x onerror=alert(1)>"
 
 
-@pytest.fixture
-def federation(tmp_path: Path, parties: Parties, mean_procedure: MeanProcedure) -> Iterator[Federation]:
-    found = Federation(tmp_path, f"sqlite:///{tmp_path / 'tester.sqlite3'}", parties)
-    found.enrol_everyone()
-    yield found
-    found.engine.dispose()
+pytestmark = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 
 
 def entry(federation: Federation, owner: str, version: int = 10, about: str = "Patients") -> CatalogueMessage:

@@ -1,5 +1,7 @@
-"""What a tester keeps on record is true: who asked, which bytes, who withdrew, who declined."""
+"""What a tester keeps on record is true: who asked, which bytes, who withdrew or declined, who is revoked."""
 
+import asyncio
+import json
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -8,7 +10,7 @@ from typing import Any
 
 import pytest
 import respelled
-from ended_studies import cancelled, incomplete
+from ended_studies import cancel, cancelled, completed, incomplete
 from study_parties import study_bytes
 from tester_federation import Federation, problem
 
@@ -18,16 +20,20 @@ from tacit_protocol.signing import (
     CANCELLATION_TYPE,
     DECLINE_TYPE,
     STUDY_TYPE,
+    VERDICT_TYPE,
     PrivateKey,
     payload_of,
     sign_envelope,
 )
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
+from tacit_services.shared.pages.sessions import Sessions
+from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.archive import INDEX, Entry, open_archive, open_folder
 from tacit_services.tester.archiving import ENDED, Archiver
 from tacit_services.tester.studies import transcript_of
 from tacit_services.tester.study_completion import Signer
+from tacit_services.tester.tables import SIGN_IN
 
 BEFORE = Path(__file__).parent / "before_signed_endings"
 """An archive and the tester's database that it was made from, by the version before this one."""
@@ -257,3 +263,198 @@ def test_what_a_verdict_without_declines_cannot_tell_is_counted_and_an_early_end
     with open_archive(folder) as check:
         ((_, fault),) = check.faults()
     assert "lacks a decline" in fault
+
+
+def revoke(federation: Federation, name: str, key: PrivateKey | None = None) -> Any:
+    return federation.call("PUT", f"/v1/parties/{name}/revocation", key or federation.parties.tester)
+
+
+def test_a_revoked_key_is_refused_at_every_process_and_for_good(federation: Federation) -> None:
+    """Also where another tester on the same database knows its role by heart, once that has looked."""
+    parties, north = federation.parties, federation.parties.owners["north"]
+    for key in (parties.analyst, north):
+        assert problem(revoke(federation, "south", key)) == "forbidden"
+    assert problem(revoke(federation, "nobody")) == "unknown-party"
+    other = federation.start_tester()
+
+    def ask_other(path: str) -> Any:
+        return asyncio.run(federation.send("GET", path, north, app=other))
+
+    other.state.watch.check()
+    assert federation.get("/v1/inbox?wait_s=0", north).status_code == 200
+    assert ask_other("/v1/inbox?wait_s=0").status_code == 200
+    answer = revoke(federation, "north")
+    assert (answer.status_code, answer.json()["revoked_at"]) == (201, int(federation.now))
+    federation.now += 5
+    again = revoke(federation, "north")
+    assert (again.status_code, again.json()) == (200, answer.json()), "the first time counts"
+    other.state.watch.check()
+    for path in ("/v1/studies", "/v1/inbox?wait_s=0", "/v1/parties"):
+        for refused in (federation.get(path, north), ask_other(path)):
+            assert (refused.status_code, problem(refused)) == (403, "key-revoked"), path
+    listed = {party["name"]: party for party in federation.get("/v1/parties").json()["items"]}
+    assert (
+        listed["north"]
+        == answer.json()
+        == {
+            "name": "north",
+            "key": north.public_hex,
+            "role": "owner",
+            "revoked_at": int(federation.now) - 5,
+        }
+    )
+    assert {name: party["revoked_at"] for name, party in listed.items() if name != "north"} == dict.fromkeys(
+        ("analyst", "south", "west")
+    )
+    assert parties.analyst.public_hex == listed["analyst"]["key"]
+
+
+def test_neither_its_name_nor_its_key_becomes_anothers(federation: Federation) -> None:
+    parties = federation.parties
+    assert revoke(federation, "north").status_code == 201
+    invited = federation.call(
+        "POST", "/v1/invitations", parties.tester, json={"role": "owner", "name": "north"}
+    )
+    assert problem(invited) == "party-exists"
+    assert problem(federation.enrol("north-2", "owner", parties.owners["north"])) == "party-exists"
+    assert federation.enrol("north-2", "owner", PrivateKey.generate()).status_code == 201
+
+
+def test_no_study_is_taken_from_or_for_a_revoked_key(federation: Federation) -> None:
+    parties = federation.parties
+    assert revoke(federation, "west").status_code == 201
+    study, envelope = parties.sealed_study()
+    answer = federation.put(f"/v1/studies/{study}", parties.analyst, envelope)
+    assert problem(answer) == "unknown-party"
+    owners = tuple(parties.owner(name) for name in ("north", "south"))
+    study = federation.create(owners=owners)
+    assert revoke(federation, "analyst").status_code == 201
+    other, envelope = parties.sealed_study(owners=owners, title="One more?")
+    assert problem(federation.put(f"/v1/studies/{other}", parties.analyst, envelope)) == "key-revoked"
+    assert problem(cancel(federation, study)) == "key-revoked"
+
+
+def test_a_creation_that_was_let_in_before_the_revocation_stores_nothing_after_it(
+    federation: Federation,
+) -> None:
+    """The role is looked up before the body is read; what counts is the transaction that stores."""
+    parties = federation.parties
+    app = federation.start_tester()
+    app.state.watch.check()
+    study, envelope = parties.sealed_study()
+    assert federation.get("/v1/studies", parties.analyst).status_code == 200
+    warm = asyncio.run(federation.send("GET", "/v1/studies", parties.analyst, app=app))
+    assert warm.status_code == 200
+    assert revoke(federation, "analyst").status_code == 201
+    late = asyncio.run(
+        federation.send("PUT", f"/v1/studies/{study}", parties.analyst, app=app, content=envelope)
+    )
+    assert problem(late) == "key-revoked"
+    assert federation.get("/v1/studies").json()["items"] == []
+
+
+def test_studies_that_need_the_key_end_and_others_go_on(federation: Federation) -> None:
+    parties = federation.parties
+    waits = federation.create(title="Waits for north?")
+    assert federation.release(waits, "south").status_code == 201
+    assert federation.decline(waits, "west").status_code == 201
+    has_sent = federation.create(title="North has sent")
+    assert federation.release(has_sent, "north").status_code == 201
+    without = federation.create(
+        title="Without north", owners=tuple(parties.owner(n) for n in ("south", "west"))
+    )
+    assert revoke(federation, "north").status_code == 201
+    assert [federation.state(study) for study in (waits, has_sent, without)] == [
+        "incomplete",
+        "collecting",
+        "collecting",
+    ]
+    verdict = federation.verdict(waits)
+    assert (verdict.missing, verdict.revoked) == (("north", "west"), ("north",))
+    verified = verify_transcript(transcript(federation, waits))
+    assert verified.declined == ("west",)
+    assert any("a key was revoked (north)" in note for note in verified.notes)
+    late = federation.release(waits, "north")
+    assert problem(late) == "key-revoked"
+    for owner in ("south", "west"):
+        assert federation.release(has_sent, owner).status_code == 201
+    while federation.work():
+        pass
+    assert federation.state(has_sent) == "completed"
+    assert verify_transcript(transcript(federation, has_sent)).verdict.outcome == "completed"
+
+
+def test_an_analysts_collecting_studies_end_with_its_key(federation: Federation) -> None:
+    collecting, done = federation.create(title="Collecting?"), completed(federation, title="Done?")
+    before = transcript(federation, done)
+    assert revoke(federation, "analyst").status_code == 201
+    assert federation.state(collecting) == "incomplete"
+    assert federation.verdict(collecting).revoked == ("analyst",)
+    assert transcript(federation, done) == before
+    assert verify_transcript(before).verdict.outcome == "completed", "older signatures hold"
+    inbox = federation.get("/v1/inbox?wait_s=0", federation.parties.owners["north"]).json()
+    assert inbox == {"items": []}
+
+
+def test_a_verdict_cannot_blame_a_key_that_its_study_did_not_need(federation: Federation) -> None:
+    parties, study = federation.parties, federation.create()
+    assert federation.release(study, "south").status_code == 201
+    assert revoke(federation, "north").status_code == 201
+    data = decode(Transcript, transcript(federation, study), size_bytes_max=2**28)
+    verdict = federation.verdict(study)
+    for names in (("south",), ("stranger",)):
+        lie = sign_envelope(
+            encode(verdict.model_copy(update={"revoked": names})), VERDICT_TYPE, parties.tester
+        )
+        with pytest.raises(VerificationError, match="revoked key"):
+            verify_transcript(encode(data.model_copy(update={"verdict": lie.decode()})))
+
+
+def test_browsers_that_a_revoked_key_signed_in_are_signed_out(federation: Federation) -> None:
+    parties = federation.parties
+    sessions = Sessions(federation.engine, SIGN_IN, lambda: federation.now)
+    key, other = parties.owners["north"].public_hex, parties.owners["south"].public_hex
+    unused, _ = sessions.make_link(key)
+    cookies = {name: sessions.use_link(sessions.make_link(name)[0]) for name in (key, other)}
+    assert revoke(federation, "north").status_code == 201
+    assert sessions.find(cookies[key]) is None
+    assert sessions.find(cookies[other]) is not None
+    with pytest.raises(ProblemError):
+        sessions.use_link(unused)
+
+
+def test_an_invitation_is_revoked_and_every_one_is_on_record(federation: Federation) -> None:
+    parties = federation.parties
+
+    def invite(name: str) -> str:
+        request = {"role": "owner", "name": name}
+        answer = federation.call("POST", "/v1/invitations", parties.tester, json=request)
+        return str(answer.json()["invitation"])
+
+    first, second, kept = invite("east"), invite("east"), invite("far")
+    key = PrivateKey.generate()
+    for caller in (parties.analyst, key):
+        refused = federation.call("DELETE", "/v1/invitations/east", caller)
+        assert problem(refused) in {"forbidden", "unknown-party"}
+        assert federation.call("GET", "/v1/invitations", caller).status_code == 403
+    answers = [federation.call("DELETE", "/v1/invitations/east", parties.tester) for _ in range(2)]
+    assert [answer.json()["revoked"] for answer in answers] == [2, 0]
+    for invitation, name, expected in ((first, "east", 403), (second, "east", 403), (kept, "far", 201)):
+        body = {"invitation": invitation, "name": name, "key": key.public_hex, "role": "owner"}
+        assert federation.call("POST", "/v1/enrolments", key, json=body).status_code == expected
+    third = invite("east")
+    other = PrivateKey.generate()
+    body = {"invitation": third, "name": "east", "key": other.public_hex, "role": "owner"}
+    assert federation.call("POST", "/v1/enrolments", other, json=body).status_code == 201
+    answer = federation.call("GET", "/v1/invitations", parties.tester)
+    listed = [(item["name"], item["state"]) for item in answer.json()["items"]]
+    assert sorted(pair for pair in listed if pair[0] in {"east", "far"}) == [
+        ("east", "revoked"),
+        ("east", "revoked"),
+        ("east", "used"),
+        ("far", "used"),
+    ]
+    for invitation in (first, second, kept, third):
+        assert invitation not in json.dumps(answer.json())
+    assert revoke(federation, "east").status_code == 201
+    assert problem(federation.call("POST", "/v1/enrolments", other, json=body)) == "key-revoked"

@@ -70,9 +70,10 @@ from tacit_protocol.procedures.populations import (
     values_of,
     with_standard_effect,
 )
+from tacit_protocol.procedures.survival import HazardRatio
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.presentation import Meaning, Null, Row, RowsPanel, Work, either
+from tacit_protocol.verdicts.presentation import Meaning, Null, Row, RowsPanel, Shown, Work, either
 
 VOTES = "votes"
 """Name of the vector in a release."""
@@ -202,12 +203,12 @@ class AggregatedTestResult(PvalueVerdict):
     )
 
     test: str
-    votes: float
-    direction: Literal["up", "down"] | None
-    finding: str
+    votes: Annotated[float, Shown("votes of blocks", "test")]
+    direction: Annotated[Literal["up", "down"] | None, Shown("direction", "effects")]
+    finding: Annotated[str, Shown("finding", "effects")]
     blocks: int
-    expected: float
-    deviation: float
+    expected: Annotated[float, Shown("votes expected under the null hypothesis", "test")]
+    deviation: Annotated[float, Shown("their standard deviation", "test")]
     votes_by_owner: dict[str, float]
     blocks_by_owner: dict[str, int]
 
@@ -326,10 +327,11 @@ class TestedEffect(Population):
 
     @property
     def size(self) -> float:
-        """The effect's size: by default .5, of correlations .3, of shares .2."""
+        """The effect's size: by default .5, of correlations .3, of shares .2, of hazards a ratio of 1.5."""
         if self.effect.size is not None:
             return self.effect.size
-        return {"pair": 0.3, "given": 0.3, "table": 0.2}.get(self.plan.test.takes, self.medium)
+        medium = {"pair": 0.3, "given": 0.3, "table": 0.2, "times": HazardRatio.medium}
+        return medium.get(self.plan.test.takes, self.medium)
 
     def check(self) -> None:
         """Raise EffectError where there is no such effect."""
@@ -337,8 +339,8 @@ class TestedEffect(Population):
         takes = self.plan.test.takes
         if takes in ("pair", "given", "table") and not abs(self.size) <= 1:
             raise EffectError("a correlation, or a difference of shares, lies between -1 and 1")
-        if takes == "times" and not -0.99 <= self.size <= 99:
-            raise EffectError("an effect is the hazard ratio less 1: between -0.99 and 99")
+        if takes == "times":
+            HazardRatio.check_ratio(self.size)
 
     def words(self) -> str:
         """Say what the test should find."""
@@ -351,7 +353,7 @@ class TestedEffect(Population):
             "pair": f"a correlation of {size} between {first} and {second}",
             "given": f"a correlation of {size} between {first} and {second}, the others independent of both",
             "table": f"a difference of {size} in the share of {first} between {levels[-1]} and {levels[0]}",
-            "times": f"a hazard ratio of {1 + self.size:.3g} of {levels[-1]} to {levels[0]}",
+            "times": f"a hazard ratio of {size} of {levels[-1]} to {levels[0]}",
         }[self.plan.test.takes]
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
@@ -377,7 +379,7 @@ class TestedEffect(Population):
         if plan.test.takes == "table":
             return rows | {first.name: self._shares(first, rows[first.name], along, rng)}
         if plan.test.takes == "times":
-            left = rng.random(rows_of(rows)) ** (1 / (1 + self.size) ** along)
+            left = rng.random(rows_of(rows)) ** (1 / self.size**along)
             return rows | {first.name: values_of(self.public, first, -ndtri(left))}
         moved = with_standard_effect(rows, self.public, Domain(columns=(first,)), 1.0, rng)[first.name]
         return rows | {first.name: rows[first.name] + self.size * along * (moved - rows[first.name])}

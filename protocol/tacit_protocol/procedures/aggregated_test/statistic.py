@@ -46,7 +46,7 @@ def require_regression(regression: Regression) -> None:
     """Raise RegressionUnavailableError where a regression cannot be fitted here, whatever the data."""
     if regression in ("forest", "boosting") and importlib.util.find_spec("sklearn") is None:
         raise RegressionUnavailableError(
-            f"regression {regression} needs scikit-learn at every owner: pip install scikit-learn"
+            f"regression {regression} needs scikit-learn at every owner: pip install 'tacit[regressions]'"
         )
 
 

@@ -8,7 +8,7 @@ Derivations: docs/mathematics/association.md.
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from pydantic import BaseModel
@@ -57,8 +57,7 @@ from tacit_protocol.procedures.within_owners import (
     WithinOwnersVerdict,
     smallest,
 )
-from tacit_protocol.verdicts.base import BaseVerdict
-from tacit_protocol.verdicts.effects import Effect, effects_of, forest, number
+from tacit_protocol.verdicts.base import BaseVerdict, Effect, compared_shown, effects_of, forest, number
 from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
 
 PEARSON, RANKS = "Pearson correlation", "rank correlation"
@@ -123,7 +122,7 @@ class AssociationResult(WithinOwnersVerdict):
     found_of_part: ClassVar[tuple[str, str]] = ("go together", "no association shown")
     in_common: ClassVar[str] = "correlations"
 
-    pairs: tuple[AssociatedPair, ...]
+    pairs: Annotated[tuple[AssociatedPair, ...], compared_shown("pairs")]
 
     def __str__(self) -> str:
         decision = "columns go together within owners" if self.reject else "no association shown"

@@ -52,7 +52,16 @@ from tacit_protocol.procedures.counts.release import (
 )
 from tacit_protocol.procedures.populations import Columns, EffectError, Held, Population, rows_of
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, Renderer, ShownTable, Source
+from tacit_protocol.verdicts.base import (
+    PVALUE,
+    REJECTED,
+    BaseVerdict,
+    PvalueVerdict,
+    Renderer,
+    ShownTable,
+    Source,
+    compared_shown,
+)
 from tacit_protocol.verdicts.presentation import (
     BARS_MAX,
     BarsPanel,
@@ -60,6 +69,7 @@ from tacit_protocol.verdicts.presentation import (
     Null,
     Row,
     RowsPanel,
+    Shown,
     affordable,
     bar,
     from_draws,
@@ -89,10 +99,10 @@ TABLE_NUMBERS_MAX = 10_000
 class CellComparison(StrictModel):
     """A cell that stands out: its label by column, its p-value adjusted for all cells, and noisy shares."""
 
-    labels: dict[str, str]
-    pvalue: float
-    reject: bool
-    shares: dict[str, float]
+    labels: Annotated[dict[str, str], Shown("cell")]
+    pvalue: Annotated[float, PVALUE]
+    reject: Annotated[bool, REJECTED]
+    shares: Annotated[dict[str, float], Shown("share of each owner")]
 
 
 class ComparedPair(StrictModel):
@@ -101,8 +111,8 @@ class ComparedPair(StrictModel):
     first: str
     second: str
     statistic: float
-    pvalue: float
-    reject: bool
+    pvalue: Annotated[float, PVALUE]
+    reject: Annotated[bool, REJECTED]
 
     @property
     def names(self) -> tuple[str, str]:
@@ -152,9 +162,9 @@ class NoisyTables:
 class TablesVerdict(BaseVerdict):
     """A verdict that may show the owners' noisy tables, cells in row-major order of ``shape``."""
 
-    columns: tuple[str, ...]
-    shape: tuple[int, ...]
-    counts: dict[str, tuple[float, ...]] | None
+    columns: Annotated[tuple[str, ...], Shown("")]
+    shape: Annotated[tuple[int, ...], Shown("")]
+    counts: Annotated[dict[str, tuple[float, ...]] | None, Shown("")]
 
     def bound(self, source: Source) -> Self:
         """Return the verdict with what it was made from; raises ValueError where that has other cells."""
@@ -184,7 +194,7 @@ class CountsTestResult(PvalueVerdict, TablesVerdict):
         tables: every owner's noisy counts, or None where they are too large to be shown.
     """
 
-    cells: tuple[CellComparison, ...]
+    cells: Annotated[tuple[CellComparison, ...], compared_shown("cells")]
 
     def fields(self) -> dict[str, Any]:
         """Return what the command lists beside the common fields."""

@@ -23,7 +23,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -67,9 +67,12 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
 from tacit_protocol.procedures.populations import Population
-from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.effects import (
+from tacit_protocol.verdicts.base import (
+    EFFECTS,
+    BaseVerdict,
     JointEffect,
+    ShownTable,
+    compared_shown,
     effects_frame,
     effects_of,
     effects_table,
@@ -298,8 +301,8 @@ class HomogeneityResult(CountsTestResult):
     added_fields: ClassVar[frozenset[str]] = frozenset({"effects"})
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue")
 
-    pairs: tuple[ComparedPair, ...]
-    effects: tuple[JointEffect, ...] = ()
+    pairs: Annotated[tuple[ComparedPair, ...], compared_shown("pairs")]
+    effects: Annotated[tuple[JointEffect, ...], EFFECTS] = ()
 
     def to_pandas(self) -> Any:
         """Return the effects as a pandas frame: one row each."""

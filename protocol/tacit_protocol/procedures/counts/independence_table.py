@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from itertools import combinations
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +75,14 @@ from tacit_protocol.procedures.counts.base import (
 from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.procedures.stratified_table import CONTRASTS_MAX, Strata, stratified_test
-from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of
+from tacit_protocol.verdicts.base import (
+    BaseVerdict,
+    Interval,
+    ShownTable,
+    compared_shown,
+    estimate_shown,
+    interval_of,
+)
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
     NEW_CLASS,
@@ -397,7 +404,7 @@ class IndependenceTableParameters(CountTestParameters):
 class ColumnsCompared(ComparedPair):
     """Two columns: p-value adjusted for all pairs, and Cramér's V with its interval."""
 
-    cramers_v: float
+    cramers_v: Annotated[float, estimate_shown("Cramér's V")]
     lower: float
     upper: float
 
@@ -424,11 +431,11 @@ class IndependenceTableResult(CountsTestResult):
     added_fields: ClassVar[frozenset[str]] = frozenset({"within_owners"})
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "cramers_v", "interval")
 
-    cramers_v: float | None
+    cramers_v: Annotated[float | None, estimate_shown("Cramér's V")]
     lower: float | None
     upper: float | None
-    pairs: tuple[ColumnsCompared, ...]
-    within_owners: tuple[ComparedPair, ...] = ()
+    pairs: Annotated[tuple[ColumnsCompared, ...], compared_shown("pairs")]
+    within_owners: Annotated[tuple[ComparedPair, ...], compared_shown("the same pairs within owners")] = ()
 
     @property
     def interval(self) -> Interval | None:

@@ -7,7 +7,7 @@ Derivations: docs/mathematics/categorical.md.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.populations import Held, Measure, Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.presentation import CHI_SQUARED, BarsPanel, Meaning, Work, names_of
+from tacit_protocol.verdicts.presentation import CHI_SQUARED, BarsPanel, Meaning, Shown, Work, names_of
 
 ROWS_SHOWN = 60
 """Most cells of a table that the command prints."""
@@ -52,12 +52,12 @@ class NoisyCountsResult(TablesVerdict):
 
     listed: ClassVar[tuple[str, ...]] = ("noise", "scale", "half_width", "half_width_all")
 
-    reject: Literal[False]
-    counts: dict[str, tuple[float, ...]]
-    noise: str
-    scale: float
-    half_width: float
-    half_width_all: float
+    reject: Annotated[Literal[False], Shown("")]
+    counts: Annotated[dict[str, tuple[float, ...]], Shown("")]
+    noise: Annotated[str, Shown("law of the noise")]
+    scale: Annotated[float, Shown("scale of the noise")]
+    half_width: Annotated[float, Shown("noise of one count within")]
+    half_width_all: Annotated[float, Shown("noise of all counts within")]
 
     @property
     def tables(self) -> NoisyTables:

@@ -18,12 +18,11 @@ import numpy.typing as npt
 from pydantic import Field, ValidationError
 
 from tacit_protocol.domain import ColumnName, EncodedChunk, Table
-from tacit_protocol.features.cell_counts import CellCounts, CellGrid, sum_cells
+from tacit_protocol.features.cell_counts import COUNT_BITS, CellCounts, CellGrid, sum_cells
 from tacit_protocol.features.private_cells import UnitRows
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
-from tacit_protocol.privacy.accounting import fits, gaussian_mu
-from tacit_protocol.privacy.exact_sums import grid_bits
+from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.gaussian_mechanism import (
     SCALE_TOLERANCE,
     LayoutError,
@@ -48,7 +47,7 @@ from tacit_protocol.privacy.noise import (
     laplace_multiplier,
     laplace_scale,
 )
-from tacit_protocol.procedures.answered_column import Beside, apart, beside
+from tacit_protocol.procedures.answered_column import Beside, beside
 from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, planned_once
 from tacit_protocol.strict import StrictModel
 
@@ -82,14 +81,6 @@ def gaussian_count_guarantee(budget: Budget, rho: float | None = None) -> Guaran
     if not fits(events, budget):
         raise SensitivityError("rho costs more than the study's budget: lower it, or raise epsilon or delta")
     return Guarantee(budget=budget, events=events)
-
-
-def largest_rho(budget: Budget) -> float:
-    """Return the largest rho whose Gaussian noise fits the budget: mu^2/2 of its calibration.
-
-    Larger than what the textbook conversion of zCDP to (epsilon, delta) would allow: it is the exact curve.
-    """
-    return gaussian_mu(budget.epsilon, budget.delta * (1 - DISCRETISATION_SHARE)) ** 2 / 2
 
 
 def count_noise(guarantee: Guarantee) -> tuple[str, float]:
@@ -217,7 +208,7 @@ class CountPlan:
 
     def privatise(self, counts: CellCounts, noise: NoiseSource) -> Release:
         """Add the noise that the guarantee states."""
-        vector = noisy_counts(counts.steps, counts.bits, self.guarantee, noise)
+        vector = noisy_counts(counts.steps, COUNT_BITS, self.guarantee, noise)
         return Release(units=counts.units, guarantee=self.guarantee, vectors={COUNTS: vector})
 
     def check(self, release: Release) -> None:
@@ -225,8 +216,8 @@ class CountPlan:
         if set(release.vectors) != {COUNTS} or release.decision is not None:
             raise ReleaseError("the release has not the vectors that the study asks for")
         try:
-            bits = grid_bits(release.units, products=False)
-            check_counts(release.vectors[COUNTS], release.guarantee, self.grid.size, bits, self.guarantee)
+            vector, cells = release.vectors[COUNTS], self.grid.size
+            check_counts(vector, release.guarantee, cells, COUNT_BITS, self.guarantee)
         except ValueError as error:
             raise ReleaseError(str(error)) from None
 
@@ -289,7 +280,7 @@ def count_plan(study: Study, parameters: CountParameters) -> CountPlan:
 
 def grid_of(study: Study, parameters: CellParameters) -> CellGrid:
     """Return the cells of a study. Raises StudyError where its columns have none such."""
-    answered = beside(study)[2].name if apart(study) else None
+    answered = beside(study)[2].name if study.columns_apart else None
     return CellGrid.of(
         study.domain, cuts=parameters.cuts, folded=parameters.unlisted == "last", answered=answered
     )
@@ -304,14 +295,14 @@ class CellsByAnswer:
 
     def part(self, units: int, answers: Integers | None = None, rows: UnitRows | None = None) -> SumPart:
         """Return the counts, with their L1 sensitivity; zeros where no rows are given."""
-        bits, index = grid_bits(units, products=False), np.zeros(units, dtype=np.int64)
+        index = np.zeros(units, dtype=np.int64)
         counts = np.zeros(self.grid.size, dtype=np.int64)
         if answers is not None and rows is not None:
             chunk, own = EncodedChunk(rows.numeric, rows.categorical, None, units), iter(self.own.axes)
             for axis in self.grid.axes:
                 index = index * axis.size + (answers if axis.answered else next(own).codes(chunk))
             counts += np.bincount(index, minlength=self.grid.size)
-        return SumPart(COUNTS, counts << bits, -bits, L2_SENSITIVITY, 1.0, l1=L1_SENSITIVITY)
+        return SumPart(COUNTS, counts << COUNT_BITS, -COUNT_BITS, L2_SENSITIVITY, 1.0, l1=L1_SENSITIVITY)
 
 
 def plan_beside(study: Study, parameters: CountParameters) -> Beside | None:
@@ -320,7 +311,7 @@ def plan_beside(study: Study, parameters: CountParameters) -> Beside | None:
     Raises:
         StudyError: the study cannot be run as written.
     """
-    if not apart(study):
+    if not study.columns_apart:
         return None
     if parameters.noise != "laplace":
         raise StudyError("beside another owner's answers noise is Laplace; leave noise and rho out")
@@ -332,7 +323,7 @@ def plan_beside(study: Study, parameters: CountParameters) -> Beside | None:
 
 def counting(study: Study) -> tuple[Owner, ...]:
     """Return the owners that count: all, or who counts beside another's answers."""
-    return (beside(study)[1],) if apart(study) else study.owners
+    return (beside(study)[1],) if study.columns_apart else study.owners
 
 
 def counted_part(study: Study) -> CellParameters:

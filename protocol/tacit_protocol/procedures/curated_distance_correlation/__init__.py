@@ -10,13 +10,13 @@ Derivations: docs/mathematics/curated-distance-correlation.md. By methods ``aggr
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from tacit_protocol.domain import PooledTable, Table
+from tacit_protocol.domain import PooledTable, Table, Workers, workers_of
 from tacit_protocol.features.unit_gram import UnitRows, gather_units
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family
@@ -67,7 +67,15 @@ from tacit_protocol.procedures.distance_correlation.statistic import correlation
 from tacit_protocol.procedures.joint_independence import JointIndependence, JointSummary
 from tacit_protocol.procedures.joint_independence.statistic import permuted_feature_statistics
 from tacit_protocol.procedures.populations import Dependence, Population
-from tacit_protocol.verdicts.base import BaseVerdict, ShownTable, interval_of, stated
+from tacit_protocol.verdicts.base import (
+    COVARIANCE_ESTIMATE,
+    BaseVerdict,
+    ShownTable,
+    estimate_shown,
+    interval_of,
+    stated,
+    unbiased_shown,
+)
 from tacit_protocol.verdicts.presentation import (
     DISTANCE,
     PERMUTATION,
@@ -75,10 +83,10 @@ from tacit_protocol.verdicts.presentation import (
     Meaning,
     Null,
     RowsPanel,
+    Shown,
     Work,
     either,
 )
-from tacit_protocol.workers import Workers, workers_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -113,19 +121,19 @@ class CuratedDistanceCorrelationResult(BaseVerdict):
         "held_interval",
     )
 
-    statistic: float
+    statistic: Annotated[float, Shown("statistic", "test")]
     variables: tuple[tuple[str, ...], tuple[str, ...]]
-    distance_covariance_sqr: float
-    distance_covariance_sqr_unbiased: float
+    distance_covariance_sqr: Annotated[float, COVARIANCE_ESTIMATE]
+    distance_covariance_sqr_unbiased: Annotated[float, unbiased_shown("squared distance covariance")]
     covariance_lower: float
     covariance_upper: float
     distance_variances: tuple[float, float]
-    distance_correlation: float | None
+    distance_correlation: Annotated[float | None, estimate_shown("distance correlation")]
     lower: float | None
     upper: float | None
-    held_lower: float | None
-    held_upper: float | None
-    bias_max: float
+    held_lower: Annotated[float | None, Shown("of the units held: at least")]
+    held_upper: Annotated[float | None, Shown("of the units held: at most")]
+    bias_max: Annotated[float, Shown("bias at most")]
 
     @property
     def covariance_interval(self) -> Interval:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tacit_protocol.domain import ColumnName
+from tacit_protocol.domain import ONE_WORKER, ColumnName, Workers
 from tacit_protocol.features.brownian import BrownianFeatures, random_directions
 from tacit_protocol.features.kernels import DistanceKernel
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
@@ -34,7 +34,6 @@ from tacit_protocol.procedures.joint_independence.sensitivity import (
 )
 from tacit_protocol.procedures.joint_independence.statistic import TENSOR_ENTRIES_MAX, PermutableGram
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.workers import ONE_WORKER, Workers
 
 Floats = npt.NDArray[np.float64]
 Progress = Callable[[float], None]

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from tacit_protocol.domain import PooledTable, Table
-from tacit_protocol.features.choice import effects_by_default
+from tacit_protocol.domain import PooledTable, Table, Workers, workers_of
+from tacit_protocol.features.mean_embedding import effects_by_default
 from tacit_protocol.features.moments import MEAN, read_second_moment
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family
@@ -110,7 +110,6 @@ from tacit_protocol.verdicts.presentation import (
     from_draws,
     quadratic,
 )
-from tacit_protocol.workers import Workers, workers_of
 
 
 class CuratedTwoSampleDecision(DecisionResult):

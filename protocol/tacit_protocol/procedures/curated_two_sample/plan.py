@@ -16,16 +16,17 @@ from scipy.special import ndtri
 
 from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, PooledTable, Table
 from tacit_protocol.features.additive import AdditiveRelease
-from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.choice import (
+from tacit_protocol.features.kernels import FeatureMap, ProductKernel
+from tacit_protocol.features.mean_embedding import (
+    BANDWIDTH_POINTS,
     FeatureParameters,
     acting_parameters,
     additive_features,
+    draw_locations,
     idle_parameter,
     kernel_features,
+    median_distance,
 )
-from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.mean_embedding import BANDWIDTH_POINTS, draw_locations, median_distance
 from tacit_protocol.features.moments import FeatureSums, MomentRelease, MomentShares
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
 from tacit_protocol.messages.study import PartyName, Study

@@ -12,7 +12,7 @@ Derivations: docs/mathematics/distance-correlation.md.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import Annotated, Any, ClassVar, get_args
 
 from pydantic import BaseModel
 
@@ -89,7 +89,17 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
 )
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
-from tacit_protocol.verdicts.base import BaseVerdict, Interval, PvalueVerdict, ShownTable, interval_of, stated
+from tacit_protocol.verdicts.base import (
+    COVARIANCE_ESTIMATE,
+    BaseVerdict,
+    Interval,
+    PvalueVerdict,
+    ShownTable,
+    estimate_shown,
+    interval_of,
+    stated,
+    unbiased_shown,
+)
 from tacit_protocol.verdicts.presentation import (
     DISTANCE,
     TWO_PARTIES,
@@ -98,6 +108,7 @@ from tacit_protocol.verdicts.presentation import (
     Meaning,
     Null,
     RowsPanel,
+    Shown,
     Work,
     either,
     from_draws,
@@ -141,17 +152,17 @@ class DistanceCorrelationResult(PvalueVerdict):
         "aligned",
     )
 
-    distance_covariance_sqr: float
-    distance_covariance_sqr_unbiased: float
+    distance_covariance_sqr: Annotated[float, COVARIANCE_ESTIMATE]
+    distance_covariance_sqr_unbiased: Annotated[float, unbiased_shown("squared distance covariance")]
     covariance_lower: float | None
     covariance_upper: float | None
-    distance_correlation: float | None
+    distance_correlation: Annotated[float | None, estimate_shown("distance correlation")]
     lower: float | None
     upper: float | None
     truncation: float | None
     attenuation: float | None
     buckets: int | None
-    aligned: bool
+    aligned: Annotated[bool, Shown("records aligned")]
 
     @property
     def covariance_interval(self) -> Interval | None:
@@ -242,7 +253,8 @@ class DistanceCorrelation(Procedure):
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the whole budget in one joint Gaussian release, or epsilon alone."""
-        return (_answers(study) or plan_of(study)).guarantee
+        answers = _answers(study)
+        return answers.guarantee_of(answers.first) if answers is not None else plan_of(study).guarantee
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -22,8 +22,25 @@ from tacit_protocol.procedures.base import (
 from tacit_protocol.procedures.distance_correlation.answers import AnswersPlan, PairTable
 from tacit_protocol.procedures.distance_correlation.release import NULL_STREAM
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import Interval, PvalueVerdict, ShownTable, interval_of
-from tacit_protocol.verdicts.presentation import HeatPanel, Null, Row, RowsPanel, affordable, from_draws
+from tacit_protocol.verdicts.base import (
+    PVALUE,
+    REJECTED,
+    Interval,
+    PvalueVerdict,
+    ShownTable,
+    compared_shown,
+    estimate_shown,
+    interval_of,
+)
+from tacit_protocol.verdicts.presentation import (
+    HeatPanel,
+    Null,
+    Row,
+    RowsPanel,
+    Shown,
+    affordable,
+    from_draws,
+)
 
 SIGNAL_HOPELESS = 6.0
 """Of two equal columns: with less of noncentrality even they are found in less than half of all studies."""
@@ -34,8 +51,8 @@ class AnsweredPair(StrictModel):
 
     first: str
     second: str
-    pvalue: float
-    reject: bool
+    pvalue: Annotated[float, PVALUE]
+    reject: Annotated[bool, REJECTED]
 
 
 class AnsweredCorrelationResult(PvalueVerdict):
@@ -82,21 +99,21 @@ class AnsweredCorrelationResult(PvalueVerdict):
         "aligned",
     )
 
-    distance_correlation: float | None
+    distance_correlation: Annotated[float | None, estimate_shown("distance correlation")]
     lower: float | None
     upper: float | None
-    cramers_v: float | None
+    cramers_v: Annotated[float | None, Shown("Cramér's V", "effects")]
     cramers_v_lower: float | None
     cramers_v_upper: float | None
-    correlation: float | None
+    correlation: Annotated[float | None, Shown("rank correlation", "effects")]
     correlation_lower: float | None
     correlation_upper: float | None
-    columns: tuple[str, str]
-    labels: tuple[tuple[str, ...], tuple[str, ...]]
-    shares: tuple[tuple[float, ...], ...]
-    retention: tuple[float, float]
-    pairs: tuple[AnsweredPair, ...] = Field(default=())
-    aligned: bool
+    columns: Annotated[tuple[str, str], Shown("")]
+    labels: Annotated[tuple[tuple[str, ...], tuple[str, ...]], Shown("")]
+    shares: Annotated[tuple[tuple[float, ...], ...], Shown("")]
+    retention: Annotated[tuple[float, float], Shown("probability that an answer is the true one")]
+    pairs: Annotated[tuple[AnsweredPair, ...], compared_shown("pairs")] = Field(default=())
+    aligned: Annotated[bool, Shown("records aligned")]
 
     @property
     def interval(self) -> Interval | None:
@@ -157,7 +174,7 @@ def tested(
     for place, pair in enumerate(tables):
         report = step(progress, "simulating", place / len(tables), (place + 1) / len(tables))
         seed = public_seed(plan.study, NULL_STREAM, place)
-        test = independence_test(pair.table, plan.parameters.permutations, seed, report)
+        test = independence_test(pair.table, plan.simulations, seed, report)
         found.append((min(1.0, test.pvalue * len(tables)), pair, test))
     return sorted(found, key=lambda each: each[0])
 
@@ -220,7 +237,7 @@ def _method(plan: AnswersPlan, pair: PairTable) -> str:
         what = f"randomised answers of {sender}, and the other owner's noisy counts beside them"
     rounds = "one round" if plan.one_round else "two rounds"
     aligned = ", aligned units" if plan.study.alignment is not None else ""
-    return f"{rounds}: {what}, {cells} cells, {plan.parameters.permutations} simulations{aligned}"
+    return f"{rounds}: {what}, {cells} cells, {plan.simulations} simulations{aligned}"
 
 
 def resolution_words(pair: PairTable) -> str:
@@ -232,7 +249,7 @@ def resolution_words(pair: PairTable) -> str:
 def answers_warnings(plan: AnswersPlan, units: Mapping[str, int]) -> tuple[str, ...]:
     """Say what the study could not see, at these numbers of units or with so few simulations."""
     found: list[str] = []
-    if len(plan.pairs) / (plan.parameters.permutations + 1) > plan.study.level:
+    if len(plan.pairs) / (plan.simulations + 1) > plan.study.level:
         needed = math.ceil(len(plan.pairs) / plan.study.level) - 1
         found.append(
             "with so few permutations nothing can be rejected at this level; ask for at least "
@@ -252,7 +269,7 @@ def answered_null(plan: AnswersPlan, verdict: Fields, releases: Releases) -> Nul
     tables = plan.tables(releases)
     place = next(n for n, own in enumerate(tables) if list(own.columns) == list(verdict["columns"]))
     table = tables[place].table
-    count = affordable(plan.parameters.permutations, 3 * table.counts.size)
+    count = affordable(plan.simulations, 3 * table.counts.size)
     if count is None:
         return None
     test = independence_test(table, count, public_seed(plan.study, NULL_STREAM, place))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,8 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     from_projections,
     read_projections,
 )
-from tacit_protocol.verdicts.base import BaseVerdict, Interval, ShownTable, interval_of
+from tacit_protocol.verdicts.base import COVARIANCE_ESTIMATE, BaseVerdict, Interval, ShownTable, interval_of
+from tacit_protocol.verdicts.presentation import Shown
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
@@ -129,11 +130,11 @@ class PeerResult(BaseVerdict):
     listed: ClassVar[tuple[str, ...]] = ("receiver", "spent", "distance_covariance_sqr", "interval")
 
     receiver: str
-    spent: dict[str, float]
-    distance_covariance_sqr: float | None
+    spent: Annotated[dict[str, float], Shown("ε spent")]
+    distance_covariance_sqr: Annotated[float | None, COVARIANCE_ESTIMATE]
     covariance_lower: float | None
     covariance_upper: float | None
-    aligned: bool
+    aligned: Annotated[bool, Shown("records aligned")]
 
     @property
     def interval(self) -> Interval | None:

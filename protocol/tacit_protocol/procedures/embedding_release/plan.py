@@ -18,16 +18,17 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tacit_protocol.domain import COLUMNS_MAX, ColumnName, Domain
-from tacit_protocol.features.base import FeatureMap, FloatMatrix
-from tacit_protocol.features.choice import FEATURES_DEFAULT, LocationRow, idle_parameter
-from tacit_protocol.features.kernels import ProductKernel, RandomFourier
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import (
     BANDWIDTH_POINTS,
+    FEATURES_DEFAULT,
+    LocationRow,
     Locations,
     Ridge,
     WhitenedMeanEmbedding,
     draw_locations,
     encode_locations,
+    idle_parameter,
     median_distance,
 )
 from tacit_protocol.messages.study import Study

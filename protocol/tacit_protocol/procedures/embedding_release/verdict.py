@@ -7,7 +7,7 @@ match the release, as the reader of a database does.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from tacit_protocol.procedures.embedding_release.release import (
     noisy_shares,
 )
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.presentation import COLUMN_BINS_MAX, Bar, BarsPanel, Floats, bar, largest
+from tacit_protocol.verdicts.presentation import COLUMN_BINS_MAX, Bar, BarsPanel, Floats, Shown, bar, largest
 
 NEAR = 1e-4
 """Rounding of a scaled whole number is far below this; half-way between two lies far above."""
@@ -66,7 +66,7 @@ class EmbeddingReleaseVerdict(BaseVerdict):
 
     absent_fields: ClassVar[bool] = True
 
-    reject: Literal[False]
+    reject: Annotated[Literal[False], Shown("")]
     columns: tuple[str, ...]
     points: tuple[Row, ...]
     kernel: Literal["gaussian", "laplacian"]
@@ -83,7 +83,7 @@ class EmbeddingReleaseVerdict(BaseVerdict):
     excess: dict[str, float] | None = None
     drawn_points: dict[str, tuple[Row, ...]] | None = None
     bins: int | None = None
-    histograms: dict[str, dict[str, tuple[float, ...]]] | None = None
+    histograms: Annotated[dict[str, dict[str, tuple[float, ...]]] | None, Shown("")] = None
     histogram_noise: dict[str, float] | None = None
 
     def summary(self) -> Sequence[str | ShownTable]:

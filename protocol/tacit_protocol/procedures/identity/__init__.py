@@ -10,14 +10,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
 from tacit_protocol.domain import Column, Table
-from tacit_protocol.features.cell_counts import CellCounts, sum_cells
+from tacit_protocol.features.cell_counts import COUNT_BITS, CellCounts, sum_cells
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import SUM_TOLERANCE
 from tacit_protocol.privacy.accounting import Family
@@ -60,6 +60,7 @@ from tacit_protocol.verdicts.presentation import (
     Meaning,
     Null,
     RowsPanel,
+    Shown,
     Work,
     affordable,
     chi_square,
@@ -78,7 +79,7 @@ class IdentityDecision(DecisionResult):
     if_rejected: ClassVar[str] = "the categories follow another distribution"
     if_not_rejected: ClassVar[str] = "no other distribution shown"
 
-    cells: int
+    cells: Annotated[int, Shown("cells of the distribution")]
 
 
 class IdentityResult(PvalueVerdict):
@@ -94,8 +95,8 @@ class IdentityResult(PvalueVerdict):
     absent_fields: ClassVar[bool] = True
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "cells", "rho")
 
-    cells: int
-    rho: float | None = None
+    cells: Annotated[int, Shown("cells of the distribution")]
+    rho: Annotated[float | None, Shown("ρ")] = None
 
     def __str__(self) -> str:
         return self._told(
@@ -223,7 +224,7 @@ class Identity(Procedure):
         plan = plan_of(study)
         plan.check_units(table.units)
         counts = sum_cells(table, plan.grid)
-        whole, rng = counts.steps >> counts.bits, order or np.random.default_rng()
+        whole, rng = counts.steps >> COUNT_BITS, order or np.random.default_rng()
         if plan.method == "privit":
             return IdentitySummary(counts, plan.privit(table.units).draw(whole, rng))
         if plan.method == "repetition":
@@ -376,7 +377,7 @@ def _vectors(plan: IdentityPlan, counts: CellCounts, noise: NoiseSource) -> dict
     value = float(clipped.statistic(counts.counts))
     vectors = {STATISTIC: plan.released(counts.units).release(value, noise)}
     if plan.parameters.clipping == "filter":
-        vectors[COUNTS] = laplace_counts(counts.steps, counts.bits, plan.guarantee, noise)
+        vectors[COUNTS] = laplace_counts(counts.steps, COUNT_BITS, plan.guarantee, noise)
     return vectors
 
 

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain import ColumnName, Domain, PooledTable, Table
+from tacit_protocol.domain import ColumnName, Domain, PooledTable, Table, Workers, workers_of
 from tacit_protocol.features.kernels import BANDWIDTH_MAX, DistanceKernel, LinearKernel, ProductKernel
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
 from tacit_protocol.features.unit_gram import EvaluatedKernel, KernelMixture, UnitGram, UnitRows, gather_units
@@ -102,11 +102,11 @@ from tacit_protocol.verdicts.presentation import (
     Meaning,
     Null,
     RowsPanel,
+    Shown,
     Work,
     either,
     joined,
 )
-from tacit_protocol.workers import Workers, workers_of
 
 REJECTING = "rejecting_blocks"
 """Name of the vector in a release by aggregation."""
@@ -255,8 +255,8 @@ class JointIndependenceResult(PvalueVerdict):
 
     variables: tuple[tuple[str, ...], ...]
     blocks: int
-    expected: float
-    deviation: float
+    expected: Annotated[float, Shown("rejecting blocks expected under the null hypothesis", "test")]
+    deviation: Annotated[float, Shown("their standard deviation", "test")]
 
     def __str__(self) -> str:
         return self._told(self._decided("dependent" if self.reject else "no dependence shown"))

@@ -24,8 +24,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tacit_protocol.domain import ONE_WORKER, Workers, linear_algebra
 from tacit_protocol.procedures.joint_independence.laplacian import BINS, BinnedColumns, bins_for
-from tacit_protocol.workers import ONE_WORKER, Workers, linear_algebra
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -10,7 +10,7 @@ are in means/private_means.py.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from tacit_protocol.features.additive import (
     FewFeatures,
     FewRelease,
 )
-from tacit_protocol.features.choice import effects_by_default
+from tacit_protocol.features.mean_embedding import effects_by_default
 from tacit_protocol.features.moments import DIAGONAL, MEAN, FeatureSums, MomentRelease, read_second_moment
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Family
@@ -78,25 +78,28 @@ from tacit_protocol.procedures.means.max_form import (
 from tacit_protocol.procedures.means.private_means import PrivateMeans, mmd_law, noise_aware_test
 from tacit_protocol.procedures.populations import Difference, Population
 from tacit_protocol.verdicts.base import (
+    CLIPPED,
+    EFFECTS,
+    SUMMARIES,
+    TOLD,
     BaseVerdict,
+    Effect,
     Interval,
+    JointEffect,
     PvalueVerdict,
     ShownTable,
     Stated,
-    interval_of,
-    stated,
-)
-from tacit_protocol.verdicts.effects import (
-    CLIPPED,
-    TOLD,
-    Effect,
-    JointEffect,
     Summary,
+    compared_shown,
     effects_frame,
     effects_table,
+    estimate_shown,
     forest,
+    interval_of,
+    stated,
     summaries_table,
     told_between,
+    unbiased_shown,
 )
 from tacit_protocol.verdicts.presentation import (
     DRAWN_MAX,
@@ -106,6 +109,7 @@ from tacit_protocol.verdicts.presentation import (
     Meaning,
     Null,
     RowsPanel,
+    Shown,
     Work,
     chi_square,
     either,
@@ -123,8 +127,8 @@ class PairComparison(Comparison):
 
     first: str
     second: str
-    squared_mmd: float | None
-    squared_mmd_unbiased: float | None
+    squared_mmd: Annotated[float | None, estimate_shown("squared MMD")]
+    squared_mmd_unbiased: Annotated[float | None, unbiased_shown("squared MMD")]
     lower: float | None
     upper: float | None
 
@@ -173,15 +177,15 @@ class TwoSampleResult(PvalueVerdict):
 
     added_fields: ClassVar[frozenset[str]] = frozenset({"effects", "summaries"})
 
-    squared_mmd: float | None = None
-    squared_mmd_unbiased: float | None = None
+    squared_mmd: Annotated[float | None, estimate_shown("squared MMD")] = None
+    squared_mmd_unbiased: Annotated[float | None, unbiased_shown("squared MMD")] = None
     lower: float | None = None
     upper: float | None = None
-    pairs: tuple[PairComparison, ...] = ()
-    columns: tuple[GroupComparison, ...] = ()
-    locations: tuple[LocationComparison, ...] = ()
-    effects: tuple[JointEffect, ...] = ()
-    summaries: tuple[Summary, ...] = ()
+    pairs: Annotated[tuple[PairComparison, ...], compared_shown("pairs of owners")] = ()
+    columns: Annotated[tuple[GroupComparison, ...], compared_shown("columns")] = ()
+    locations: Annotated[tuple[LocationComparison, ...], Shown("where the owners differ", "test")] = ()
+    effects: Annotated[tuple[JointEffect, ...], EFFECTS] = ()
+    summaries: Annotated[tuple[Summary, ...], SUMMARIES] = ()
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "estimate", "estimate_unbiased", "interval")
 

@@ -12,7 +12,7 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from scipy.special import chdtrc, chdtri, chndtr, ndtr, ndtri
@@ -44,6 +44,8 @@ from tacit_protocol.procedures.means.private_means import (
     pool_covariance,
 )
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import PVALUE, REJECTED
+from tacit_protocol.verdicts.presentation import Shown
 
 DETECTABLE_MAX = 1.0
 """A test that cannot see this difference is called hopeless: half of an owner's units moved from one end of a
@@ -284,11 +286,11 @@ class LocationComparison(StrictModel):
 
     first: str
     second: str
-    values: dict[str, float | str | None]
+    values: Annotated[dict[str, float | str | None], Shown("place")]
     difference: float
     standard_error: float
-    pvalue: float
-    reject: bool
+    pvalue: Annotated[float, PVALUE]
+    reject: Annotated[bool, REJECTED]
 
     @property
     def names(self) -> tuple[str, str]:

@@ -30,7 +30,7 @@ from tacit_protocol.numerics.inference import Effects, Estimated, estimated, roo
 from tacit_protocol.privacy.k_norm_mechanism import KNormLaw
 from tacit_protocol.procedures.means.max_form import GroupResult
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatMatrix, FloatVector, PrivateMeans
-from tacit_protocol.verdicts.effects import JointEffect, Summary
+from tacit_protocol.verdicts.base import JointEffect, Summary
 
 COMPARISONS_MAX = 120
 """Most comparisons of two owners, in a column or a level of it, whose effects a verdict states; of the

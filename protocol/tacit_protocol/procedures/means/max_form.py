@@ -9,7 +9,7 @@ p-value of a family of coordinates is corrected by Sidak's formula (docs/mathema
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from scipy.special import chdtrc
@@ -20,6 +20,7 @@ from tacit_protocol.numerics.inference import PVALUE_MIN, holm, sidak
 from tacit_protocol.privacy.k_norm_mechanism import KNormLaw
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatMatrix, FloatVector, PrivateMeans
 from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import PVALUE, REJECTED
 from tacit_protocol.verdicts.presentation import Critical, Null, chi_square_quantile, largest_of
 
 
@@ -266,8 +267,8 @@ class Comparison(StrictModel):
     squared MMD, 0 where ``estimate_unbiased`` is negative, and ``interval`` contains it.
     """
 
-    pvalue: float
-    reject: bool
+    pvalue: Annotated[float, PVALUE]
+    reject: Annotated[bool, REJECTED]
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from tacit_protocol.domain import ColumnName
 from tacit_protocol.messages.study import Release, Study
@@ -24,8 +24,8 @@ from tacit_protocol.procedures.quantile_tables.statistic import (
     pair_estimates,
 )
 from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import Interval, PvalueVerdict, ShownTable, interval_of
-from tacit_protocol.verdicts.presentation import Null, Row, RowsPanel, affordable, from_draws
+from tacit_protocol.verdicts.base import Interval, PvalueVerdict, ShownTable, estimate_shown, interval_of
+from tacit_protocol.verdicts.presentation import Null, Row, RowsPanel, Shown, affordable, from_draws
 
 CELLS_CAVEAT = "estimates and intervals are of cells: dependence within a cell is in none of them"
 
@@ -51,13 +51,13 @@ class PairOfColumns(StrictModel):
 
     first: ColumnName
     second: ColumnName
-    correlation: float | None
+    correlation: Annotated[float | None, Shown("rank correlation", "effects")]
     correlation_lower: float | None
     correlation_upper: float | None
-    cramers_v: float | None
+    cramers_v: Annotated[float | None, Shown("Cramér's V", "effects")]
     cramers_v_lower: float | None
     cramers_v_upper: float | None
-    distance_correlation: float | None
+    distance_correlation: Annotated[float | None, estimate_shown("distance correlation")]
     lower: float | None
     upper: float | None
 
@@ -97,8 +97,8 @@ class CellsTableResult(PvalueVerdict):
     if_not_rejected: ClassVar[str] = "no dependence shown"
 
     variables: tuple[tuple[str, ...], ...]
-    pairs: tuple[PairOfColumns, ...]
-    labels: dict[str, dict[str, tuple[str, ...]]]
+    pairs: Annotated[tuple[PairOfColumns, ...], Shown("pairs of columns", "effects")]
+    labels: Annotated[dict[str, dict[str, tuple[str, ...]]], Shown("cells of each column")]
 
     def __str__(self) -> str:
         return self._told(self._decided(self._found))

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tacit_protocol.workers import in_order
+from tacit_protocol.domain import in_order
 from tacit_services.agent.data.arrow_columns import UNDECODED, is_text
 from tacit_services.agent.data.source import (
     MISSING_FILE,

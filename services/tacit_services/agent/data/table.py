@@ -18,9 +18,16 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, Reduction, encode_categorical
+from tacit_protocol.domain import (
+    ONE_WORKER,
+    CategoricalColumn,
+    Domain,
+    EncodedChunk,
+    Reduction,
+    Workers,
+    encode_categorical,
+)
 from tacit_protocol.features.cell_counts import CellGrid
-from tacit_protocol.workers import ONE_WORKER, Workers
 from tacit_services.agent.data.arrow_columns import text
 from tacit_services.agent.data.reader import (
     CHANGED,

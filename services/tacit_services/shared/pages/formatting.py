@@ -1,8 +1,11 @@
 """Amounts, times and names as the pages write them."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
+
+from markupsafe import Markup, escape
 
 from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS
 from tacit_protocol.reporting.svg import Drawing, horizontal, path_of, vertical
@@ -49,21 +52,14 @@ def short(digest: str) -> str:
     return digest[:SHORT_LENGTH]
 
 
-WORDS = {
-    "pvalue": "p-value",
-    "qvalue": "q-value",
-    "reject": "rejected",
-    "heterogeneity_pvalue": "p-value of one effect at all owners",
-    "cramers_v": "Cramér's V",
-    "squared_mmd": "squared MMD",
-    "squared_mmd_unbiased": "squared MMD, unbiased",
-}
-"""Fields of verdicts whose names are no words."""
-
-
 def label(name: str) -> str:
     """Write a field's name or a state as words."""
-    return WORDS.get(name) or name.replace("_", " ").replace("-", " ")
+    return name.replace("_", " ").replace("-", " ")
+
+
+def capitalised(words: str) -> str:
+    """Write words with a capital at their beginning, and leave the others."""
+    return words[:1].upper() + words[1:]
 
 
 def value(found: Any) -> str:
@@ -101,7 +97,34 @@ def _part(part: Any) -> str:
     return f"({value(part)})" if several else value(part)
 
 
+_HEAD = re.compile(r"<thead>.*?</thead>", re.DOTALL)
+_CELL = re.compile(r"<t[hd]\b[^>]*>(.*?)</t[hd]>", re.DOTALL)
+_ROW = re.compile(r"<tr\b.*?</tr>", re.DOTALL)
+_OPENING = re.compile(r"<t[hd]\b[^>]*")
+
+
+def carded(table: Markup) -> Markup:
+    """Give every cell of a table its column's heading (``data-label``): on a phone a row is a card."""
+    text = str(table)
+    head = _HEAD.search(text)
+    if head is None:
+        return table
+    headings = [Markup(cell).striptags() for cell in _CELL.findall(head[0])]  # noqa: S704 (read, not shown)
+
+    def labelled(row: "re.Match[str]") -> str:
+        names = iter(headings)
+        return _OPENING.sub(lambda cell: _with_label(cell, names), row[0])
+
+    return Markup(text[: head.end()] + _ROW.sub(labelled, text[head.end() :]))  # noqa: S704 (the template's own, with escaped labels)
+
+
+def _with_label(cell: "re.Match[str]", headings: Iterator[str]) -> str:
+    heading = next(headings, "")
+    return f'{cell[0]} data-label="{escape(capitalised(heading))}"' if heading else cell[0]
+
+
 FILTERS = {
+    "carded": carded,
     "epsilon": epsilon,
     "delta": delta,
     "number": number,

@@ -1,7 +1,8 @@
 """Signing in without passwords: a one-time link, asked for with a party's key, becomes a browser's cookie.
 
-Each service has two tables of its own: links, deleted when they are used or too old, and browsers that are
-signed in, deleted at sign-out or when they are too old. Of links and cookies only digests are stored.
+A link names one of the party's people, or nobody: then the holder of the key. Each service has two tables of
+its own: links, deleted when they are used or too old, and browsers that are signed in, deleted at sign-out or
+when they are too old. Of links and cookies only digests are stored.
 """
 
 import hashlib
@@ -14,20 +15,35 @@ from sqlalchemy.engine import Connection, Engine
 
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import read_from, run_transaction
+from tacit_services.shared.people import KEY_HOLDER, People, PeopleTables, Person, person_of
 from tacit_services.shared.problem_responses import ProblemError
 
 
 @dataclass(frozen=True)
 class SignInTables:
-    """A service's links and sessions."""
+    """A service's links and sessions, and the people whose they are."""
 
     links: sa.Table
     sessions: sa.Table
+    people: PeopleTables
 
     @classmethod
     def make(cls, metadata: sa.MetaData, prefix: str) -> "SignInTables":
-        """Describe the tables ``<prefix>sign_in_links`` and ``<prefix>page_sessions``."""
-        return cls(*(sa.Table(prefix + name, metadata, *_columns()) for name in NAMES))
+        """Describe the tables ``<prefix>sign_in_links`` and ``<prefix>page_sessions``, and people's."""
+        links, sessions = (
+            sa.Table(
+                prefix + name,
+                metadata,
+                *_columns(),
+                sa.Column("person", sa.String(63), nullable=False, server_default=KEY_HOLDER),
+            )
+            for name in NAMES
+        )
+        return cls(links, sessions, PeopleTables.make(metadata, prefix))
+
+    def of_people(self, engine: Engine, clock: Clock) -> People:
+        """Return the people, whose links and browsers end with them."""
+        return People(engine, self.people, clock, (self.links, self.sessions))
 
 
 NAMES = ("sign_in_links", "page_sessions")
@@ -42,7 +58,7 @@ def _columns() -> list[sa.Column[str] | sa.Column[int]]:
 
 
 def create_tables(prefix: str) -> None:
-    """Create both tables; for migrations."""
+    """Create both tables, as they first were; for migrations."""
     from alembic import op  # noqa: PLC0415 (migrations alone need it)
 
     for name in NAMES:
@@ -64,10 +80,15 @@ SECRET_LENGTH_MAX = 100
 
 @dataclass(frozen=True)
 class Session:
-    """A browser that is signed in: whose key asked for its link, and what its forms must carry."""
+    """A browser that is signed in: who uses it, and what its forms must carry."""
 
-    key: str
+    person: Person
     form_token: str
+
+    @property
+    def key(self) -> str:
+        """The key of the person's party."""
+        return self.person.key
 
 
 class Sessions:
@@ -75,19 +96,27 @@ class Sessions:
 
     def __init__(self, engine: Engine, tables: SignInTables, clock: Clock) -> None:
         self._engine, self._tables, self._clock = engine, tables, clock
+        self.people = tables.of_people(engine, clock)
 
-    def make_link(self, key: str) -> tuple[str, int]:
-        """Return a new link's secret and when it ends (Unix seconds)."""
+    def make_link(self, key: str, name: str = KEY_HOLDER) -> tuple[str, int]:
+        """Return the secret of a new link for a party's person, and when it ends (Unix seconds).
+
+        Raises:
+            ProblemError: ``unknown-user``.
+        """
         secret, now = secrets.token_urlsafe(32), int(self._clock())
         links = self._tables.links
         expires_at = now + LINK_LIFE_S
 
         def write(connection: Connection) -> None:
             self._forget_old(connection, now)
+            if person_of(connection, self._tables.people, key, name) is None:
+                raise ProblemError("unknown-user")
             mine = sa.select(links.c.digest).where(links.c.key == key).order_by(links.c.expires_at.desc())
             kept = connection.execute(mine.limit(LINKS_MAX - 1)).scalars().all()
             connection.execute(links.delete().where(links.c.key == key, links.c.digest.not_in(kept)))
-            connection.execute(links.insert().values(digest=_digest(secret), key=key, expires_at=expires_at))
+            row = {"digest": _digest(secret), "key": key, "person": name, "expires_at": expires_at}
+            connection.execute(links.insert().values(**row))
 
         run_transaction(self._engine, write)
         return secret, expires_at
@@ -101,33 +130,47 @@ class Sessions:
         if len(secret) > SECRET_LENGTH_MAX:
             raise ProblemError("sign-in-invalid")
         cookie, now = secrets.token_urlsafe(32), int(self._clock())
-        links, sessions = self._tables.links, self._tables.sessions
+        links = self._tables.links
 
         def exchange(connection: Connection) -> bool:
             self._forget_old(connection, now)
             known = links.c.digest == _digest(secret)
-            key = connection.execute(sa.select(links.c.key).where(known)).scalar_one_or_none()
+            link = connection.execute(links.select().where(known)).one_or_none()
             # The deletion decides, so that of two browsers with one link only one gets in.
-            if key is None or connection.execute(links.delete().where(known)).rowcount != 1:
+            if link is None or connection.execute(links.delete().where(known)).rowcount != 1:
                 return False
-            row = {"digest": _digest(cookie), "key": key, "expires_at": now + SESSION_LIFE_S}
-            connection.execute(sessions.insert().values(**row))
+            self._begin(connection, cookie, link.key, link.person, now)
             return True
 
         if not run_transaction(self._engine, exchange):
             raise ProblemError("sign-in-invalid")
         return cookie
 
+    def begin(self, person: Person) -> str:
+        """Sign a person in who has proved by other means who it is; returns the secret for a cookie."""
+        cookie, now = secrets.token_urlsafe(32), int(self._clock())
+        run_transaction(self._engine, lambda c: self._begin(c, cookie, person.key, person.name, now))
+        return cookie
+
+    def _begin(self, connection: Connection, cookie: str, key: str, name: str, now: int) -> None:
+        row = {"digest": _digest(cookie), "key": key, "person": name, "expires_at": now + SESSION_LIFE_S}
+        connection.execute(self._tables.sessions.insert().values(**row))
+
     def find(self, cookie: str | None) -> Session | None:
         """Return the session that a cookie stands for, or None."""
         if cookie is None or len(cookie) > SECRET_LENGTH_MAX:
             return None
         sessions = self._tables.sessions
-        query = sa.select(sessions.c.key).where(
+        query = sa.select(sessions.c.key, sessions.c.person).where(
             sessions.c.digest == _digest(cookie), sessions.c.expires_at > int(self._clock())
         )
-        key = read_from(self._engine, lambda connection: connection.execute(query).scalar_one_or_none())
-        return None if key is None else Session(key, _form_token(cookie))
+
+        def read(connection: Connection) -> Person | None:
+            row = connection.execute(query).one_or_none()
+            return None if row is None else person_of(connection, self._tables.people, row.key, row.person)
+
+        person = read_from(self._engine, read)
+        return None if person is None else Session(person, _form_token(cookie))
 
     def end(self, cookie: str | None) -> None:
         """Sign a browser out."""

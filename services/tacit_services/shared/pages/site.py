@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Annotated, Any
@@ -15,16 +16,21 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from tacit_protocol.messages.study import PartyName
 from tacit_protocol.strict import StrictModel
+from tacit_services.shared.database import DatabaseError
 from tacit_services.shared.http_app import body_schema, json_body, json_response
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.formatting import FILTERS
-from tacit_services.shared.pages.sessions import SESSION_LIFE_S, Session, Sessions
+from tacit_services.shared.pages.openid import FLOW_LIFE_S, Flow, OpenId
+from tacit_services.shared.pages.sessions import SECRET_LENGTH_MAX, SESSION_LIFE_S, Session, Sessions
+from tacit_services.shared.people import KEY_HOLDER, Person, Role
 from tacit_services.shared.problem_responses import ProblemError, as_problem, problem_response
 
 MEDIA_TYPES = {
     "pages.css": "text/css; charset=utf-8",
     "pages.js": "text/javascript; charset=utf-8",
+    "keys.js": "text/javascript; charset=utf-8",
     "htmx.min.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
@@ -117,6 +123,12 @@ HEADERS = {
 
 KEPT_NOWHERE = "no-store"
 
+FAULTS = 500
+"""The least status of what is no fault of the asker's: who asks is not looked up then."""
+
+NAMELESS = ("sign-in-needed", "sign-in-invalid", "unknown-host")
+"""Problems of browsers whose cookie is not looked at."""
+
 SHARED = "tacit_services.shared.pages"
 """The package of the templates that all services have."""
 
@@ -125,6 +137,12 @@ Link = Annotated[str, Query(max_length=200)]
 
 class Empty(StrictModel):
     """A body that says nothing."""
+
+
+class LinkRequest(StrictModel):
+    """Whom a sign-in link is for: one of the caller's people; whoever holds the key unless one is named."""
+
+    user: PartyName | None = None
 
 
 @dataclass(frozen=True)
@@ -140,7 +158,8 @@ class Service:
     """Whose pages these are.
 
     ``package`` holds the templates; ``login`` is the command that prints a link; ``public_url`` is where
-    browsers reach a service that is not for its own machine alone.
+    browsers reach a service that is not for its own machine alone; ``openid`` the provider at which people
+    sign in, if there is one.
     """
 
     kind: str
@@ -149,14 +168,29 @@ class Service:
     login: str
     menu: tuple[Page, ...]
     public_url: str | None = None
+    openid: OpenId | None = None
 
 
 @dataclass(frozen=True)
 class SignedIn:
-    """Who asks for a page: the session, and what the service knows the key as."""
+    """Who asks for a page: the session, what the service knows the key as, and the name that pages show."""
 
     session: Session
     who: Any = field(default=None)
+    name: str = ""
+
+    @property
+    def person(self) -> Person:
+        """Who uses the browser."""
+        return self.session.person
+
+
+def _guarded(response: Response) -> Response:
+    """Put on a page's answer what every one carries."""
+    for name, value in HEADERS.items():
+        response.headers[name] = value
+    response.headers.setdefault("Cache-Control", KEPT_NOWHERE)
+    return response
 
 
 class Site:
@@ -167,10 +201,17 @@ class Site:
         sessions: its links and sessions.
         identify: what the service knows a session's key as, for templates and routes; raises
             :class:`ProblemError` for a key that is not known any more.
+        named: as whom pages say that the holder of a key is signed in.
     """
 
-    def __init__(self, service: Service, sessions: Sessions, identify: Callable[[str], Any]) -> None:
-        self.service, self.sessions, self._identify = service, sessions, identify
+    def __init__(
+        self,
+        service: Service,
+        sessions: Sessions,
+        identify: Callable[[str], Any],
+        named: Callable[[str], str],
+    ) -> None:
+        self.service, self.sessions, self._identify, self._named = service, sessions, identify, named
         url = urlsplit(service.public_url or "")
         self.root, self._secure = url.path.rstrip("/"), url.scheme == "https"
         self._cookie = f"tacit-{service.kind}-{service.name}"
@@ -200,16 +241,26 @@ class Site:
         session = await run_in_threadpool(self.sessions.find, request.cookies.get(self._cookie))
         if session is None:
             raise ProblemError("sign-in-needed")
-        signed_in = SignedIn(session, await run_in_threadpool(self._identify, session.key))
+        who = await run_in_threadpool(self._identify, session.key)
+        name, person = await run_in_threadpool(self._named, session.key), session.person
+        if person.name != KEY_HOLDER:
+            name = f"{person.name}, {person.role}; {name}"
+        signed_in = SignedIn(session, who, name)
         recognise(request.scope, session.key)
         return signed_in
 
-    def form(self, *allowed: str) -> Callable[[Request], Awaitable[Mapping[str, str]]]:
-        """Make a dependency: the fields of a form that one of this browser's own pages sent."""
+    def form(
+        self, *allowed: str, least: Role = "steward"
+    ) -> Callable[[Request], Awaitable[Mapping[str, str]]]:
+        """Make a dependency: the fields of a form that one of this browser's own pages sent.
+
+        Raises ``role-needed`` where the person's role is below ``least``.
+        """
 
         async def read(request: Request) -> Mapping[str, str]:
             require_same_origin(request, self.service.public_url)
             signed_in = await self.signed_in(request)
+            signed_in.person.require(least)
             return await read_form(request, allowed, signed_in.session)
 
         return read
@@ -225,16 +276,22 @@ class Site:
     # The routes that every service has.
 
     def add_to(self, app: FastAPI, may_sign_in: Callable[..., Any]) -> None:
-        """Add the pages to an app; ``may_sign_in`` is a dependency: the key that signed the request."""
-        app.include_router(self.router)
+        """Add the pages to an app; ``may_sign_in`` is a dependency: the key that signed the request.
 
-        @app.post("/v1/sign-in-links", status_code=201, openapi_extra=body_schema(Empty))
+        Whatever else of the app fails where a browser asks, it gets a page, too.
+        """
+        app.include_router(self.router)
+        app.state.error_page = self._error
+
+        app.include_router(self.sessions.people.router(may_sign_in))
+
+        @app.post("/v1/sign-in-links", status_code=201, openapi_extra=body_schema(LinkRequest))
         def make_sign_in_link(
             key: Annotated[str, Depends(may_sign_in)],
-            body: Annotated[Empty, Depends(json_body(Empty))],  # noqa: ARG001
+            body: Annotated[LinkRequest, Depends(json_body(LinkRequest))],
         ) -> Response:
-            """Make a link that signs a browser in as the caller: once, within five minutes."""
-            secret, expires_at = self.sessions.make_link(key)
+            """Make a link that signs one of the caller's people in: once, within five minutes."""
+            secret, expires_at = self.sessions.make_link(key, body.user or KEY_HOLDER)
             return json_response({"path": f"/sign-in?link={secret}", "expires_at": expires_at}, 201)
 
     def _add_signing_in(self) -> None:
@@ -248,24 +305,66 @@ class Site:
             require_same_origin(request, self.service.public_url)
             await read_form(request, (), None)
             response = self.redirect("/")
-            response.set_cookie(
-                self._cookie,
-                await run_in_threadpool(self.sessions.use_link, link),
-                max_age=SESSION_LIFE_S,
-                path=self.root or "/",
-                secure=self._secure,
-                httponly=True,
-                samesite="strict",
-            )
+            self._admit(response, await run_in_threadpool(self.sessions.use_link, link))
             return response
 
         @self.router.post("/sign-out")
         async def sign_out(
-            request: Request, _: Annotated[Mapping[str, str], Depends(self.form())]
+            request: Request, _: Annotated[Mapping[str, str], Depends(self.form(least="viewer"))]
         ) -> Response:
             await run_in_threadpool(self.sessions.end, request.cookies.get(self._cookie))
             response = self._html(request, "signed_out.html", 200, {"signed_in": None})
             response.delete_cookie(self._cookie, path=self.root or "/", httponly=True, samesite="strict")
+            return response
+
+        self._add_openid()
+
+    def _admit(self, response: Response, cookie: str) -> None:
+        response.set_cookie(
+            self._cookie,
+            cookie,
+            max_age=SESSION_LIFE_S,
+            path=self.root or "/",
+            secure=self._secure,
+            httponly=True,
+            samesite="strict",
+        )
+
+    def _add_openid(self) -> None:
+        place, cookie = f"{self.root}/sign-in/openid", f"{self._cookie}-openid"
+
+        def provider() -> OpenId:
+            if self.service.openid is None:
+                raise ProblemError("not-found")
+            return self.service.openid
+
+        @self.router.get("/sign-in/openid")
+        async def go_to_provider() -> Response:
+            openid, flow = provider(), Flow.begin()
+            response = RedirectResponse(await run_in_threadpool(openid.address, flow), 303)
+            # Lax: the browser comes back from another site.
+            response.set_cookie(
+                cookie,
+                flow.secret,
+                max_age=FLOW_LIFE_S,
+                path=place,
+                secure=self._secure,
+                httponly=True,
+                samesite="lax",
+            )
+            return response
+
+        @self.router.get("/sign-in/openid/answer")
+        async def come_back(request: Request) -> Response:
+            openid, secret = provider(), request.cookies.get(cookie, "")
+            if not secret or len(secret) > SECRET_LENGTH_MAX:
+                raise ProblemError("openid-refused")
+            person = await run_in_threadpool(openid.person, Flow(secret), dict(request.query_params))
+            response = self._html(request, "openid.html", 200, {"signed_in": None, "person": person})
+            # The session's cookie goes along with what this site itself leads to, not with a redirection.
+            response.headers["Refresh"] = f"0; url={self.root}/"
+            self._admit(response, await run_in_threadpool(self.sessions.begin, person))
+            response.delete_cookie(cookie, path=place, httponly=True, samesite="lax")
             return response
 
     def _add_static(self) -> None:
@@ -279,17 +378,29 @@ class Site:
         text = self._templates.get_template(template).render(path=request.url.path, **dict(shown))
         return HTMLResponse(text, status)
 
-    def _error(self, request: Request, error: ProblemError) -> Response:
-        """Show a problem as a page, with the texts that the API would give."""
-        shown = {"signed_in": None, "problem": error.problem, "detail": error.detail}
-        response = self._html(request, "problem.html", error.problem.status, shown)
+    async def _error(self, request: Request, error: ProblemError) -> Response:
+        """Show a problem as a page, with the texts that the API would give, to whoever is signed in."""
+        signed_in, status = None, error.problem.status
+        if status < FAULTS and error.problem.slug not in NAMELESS:
+            with suppress(ProblemError, DatabaseError):
+                signed_in = await self.signed_in(request)
+        shown = {
+            "signed_in": signed_in,
+            "problem": error.problem,
+            "detail": error.detail,
+            "place": error.path,
+            "retry_after_s": error.retry_after_s,
+            "posted": request.method == "POST",
+            "request_id": request.scope.get("tacit_request_id") if status >= FAULTS else None,
+        }
+        response = self._html(request, "problem.html", status, shown)
         bare = problem_response(error, None)
         for name in ("retry-after", "connection", "allow"):
             if name in bare.headers:
                 response.headers[name] = bare.headers[name]
         if error.problem.slug == "sign-in-needed" and "hx-request" in request.headers:
             response.headers["HX-Refresh"] = "true"  # what a script asked for in the background
-        return response
+        return _guarded(response)
 
     def _route_class(self) -> type[APIRoute]:
         site = self
@@ -304,11 +415,8 @@ class Site:
                     except ClientDisconnect:
                         raise  # nobody is there to see a page
                     except Exception as error:
-                        response = site._error(request, as_problem(error))
-                    for name, value in HEADERS.items():
-                        response.headers[name] = value
-                    response.headers.setdefault("Cache-Control", KEPT_NOWHERE)
-                    return response
+                        response = await site._error(request, as_problem(error))
+                    return _guarded(response)
 
                 return handle
 

@@ -369,15 +369,8 @@ def test_one_noisy_sum_leaves_in_pure_epsilon() -> None:
     assert [event.mechanism for event in release.guarantee.events] == ["laplace"]
     assert release.vectors["votes"].scale == pytest.approx(2.0, rel=1e-6)
     assert PROCEDURE.null(study, verdict.model_dump(), {}) is not None
-    vector = release.vectors["votes"]
-    for changed in (
-        {"guarantee": PROCEDURE.cost(study_of(epsilon=2.0))},
-        {"vectors": {"votes": vector.model_copy(update={"scale": 1.0})}},
-        {"vectors": {"sum": vector}},
-        {"units": 9},
-    ):
-        with pytest.raises(ReleaseError):
-            check_release(PROCEDURE, study, release.model_copy(update=changed))
+    with pytest.raises(ReleaseError):
+        check_release(PROCEDURE, study, release.model_copy(update={"units": 9}))
 
 
 def test_which_columns_play_which_part() -> None:
@@ -441,8 +434,6 @@ def test_forests_are_fitted_where_scikit_learn_is_installed_and_refused_where_no
 @pytest.mark.parametrize("regression", ["linear", "polynomial", "forest", "boosting"])
 def test_what_given_columns_explain_is_no_dependence(regression: str) -> None:
     """Seeded: x and y both follow z, up to noise; 6 blocks of 150 units vote for no side but by chance."""
-    if regression in ("forest", "boosting"):
-        pytest.importorskip("sklearn")
     rng, blocks, linked = np.random.default_rng(8), [], []
     for _ in range(6):
         z = rng.standard_normal((150, 1))

@@ -18,9 +18,9 @@ from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.numerics.randomised_tables import AnsweredTable, table_estimates
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import mixing, retention
-from tacit_protocol.procedures.base import ReleaseError, StudyError, check_study
+from tacit_protocol.procedures.base import StudyError, check_study
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.relay import check_own_release, conclude, relay_of
+from tacit_protocol.procedures.relay import conclude, relay_of
 from tacit_protocol.procedures.stratified_table import SCORES, by_answer, fourfold
 from tacit_protocol.procedures.survival import Times, curve, curves, hazard_ratio, restricted_mean
 
@@ -182,7 +182,6 @@ def played(name: str) -> tuple[Study, dict[str, Any], Any]:
     procedure, study = procedure_named(name), asked(name)
     check_study(procedure, study)
     relay = relay_of(procedure, study)
-    assert relay is not None
     assert (relay.sender.name, relay.receiver.name) == ("clinic", "registry")
     releases = in_two_rounds(relay, study, tables(name), OpenDPNoise())
     return study, releases, conclude(procedure, study, releases, {})
@@ -217,22 +216,6 @@ def test_effects_are_those_of_the_groups() -> None:
     assert (usual.group, new.group) == ("usual", "new")
     assert new.restricted_mean < usual.restricted_mean
     assert played("survival")[2].effects[0].estimate > 1.3
-
-
-@pytest.mark.parametrize("name", PROCEDURES)
-def test_releases_that_do_not_fit_are_refused(name: str) -> None:
-    study, releases, _ = played(name)
-    procedure = procedure_named(name)
-    sent, answer = releases["clinic"], releases["registry"]
-    louder = sent.answers["arm"].model_copy(update={"retention": 0.99})
-    for owner, bad in (
-        ("clinic", sent.model_copy(update={"answers": {"arm": louder}})),
-        ("clinic", answer),
-        ("registry", sent),
-        ("registry", answer.model_copy(update={"guarantee": sent.guarantee})),
-    ):
-        with pytest.raises(ReleaseError):
-            check_own_release(procedure, study, owner, bad)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +265,6 @@ def test_tacit_local_takes_a_randomised_column_for_tables_strata_and_curves() ->
         released, frame["sick"], bounds=["no", "yes"], epsilon=3, unlisted="last", seed=1
     )
     assert table.reject
-    assert table.interval is not None
     assert table.interval[0] < 0.4 < table.interval[1] + 0.06
     strata = tacit.local.stratified_table(frame[["sick"]], group=released, bounds=levels, epsilon=3, seed=1)
     assert strata.reject

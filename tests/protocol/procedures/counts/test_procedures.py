@@ -16,7 +16,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, reread
 from tacit_protocol.procedures.counts.homogeneity import between_owners, differences
 from tacit_protocol.procedures.counts.independence_table import from_independence
-from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults
+from tacit_protocol.procedures.discovery import procedure_named
 
 SEX = CategoricalColumn(name="sex", levels=("f", "m"))
 RACE = CategoricalColumn(name="race", levels=("a", "b", "c"))
@@ -175,10 +175,10 @@ def test_a_study_from_before_asks_nothing_within_owners_and_a_new_one_of_several
     assert "within_owners" not in verdict.model_dump(mode="json")
     units = {"owner-0": 900, "owner-1": 900}
     assert procedure.warnings(old, units) == ()
-    new = with_new_defaults(old)
+    new = procedure_named(old.procedure).with_new_defaults(old)
     assert new.parameters["within_owners"] is True
     assert any("stratified_table asks within owners" in warning for warning in procedure.warnings(new, units))
-    assert "within_owners" not in with_new_defaults(study("independence_table")).parameters
+    assert "within_owners" not in procedure.with_new_defaults(study("independence_table")).parameters
     with pytest.raises(StudyError, match="two owners or more"):
         procedure.check(study("independence_table", parameters={"within_owners": True}))
 
@@ -357,7 +357,7 @@ def test_the_longest_verdict_fits_an_envelope() -> None:
     procedure = procedure_named("noisy_counts")
     procedure.check(asked)
     empty = procedure.privatise(
-        asked, CellCounts(2**40, 20, np.full(36_000, -(2**60), dtype=np.int64)), OpenDPNoise()
+        asked, CellCounts(2**40, np.full(36_000, -(2**60), dtype=np.int64)), OpenDPNoise()
     )
     text = procedure.assemble(asked, {"owner-0": empty}).model_dump_json()
     # An envelope is base64 of at most a mebibyte, with a few hundred bytes around it.

@@ -25,9 +25,9 @@ from tacit_protocol.privacy.accounting import charge
 from tacit_protocol.privacy.guarantee import ApproximateEvent, RandomisedAnswers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import NO_CELL, mixing, retention
-from tacit_protocol.procedures.base import ReleaseError, StudyError, canonical
+from tacit_protocol.procedures.base import StudyError, canonical
 from tacit_protocol.procedures.disclosure import Asked
-from tacit_protocol.procedures.discovery import procedure_named, with_new_defaults
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, answers
 from tacit_protocol.procedures.distance_correlation.answered import answered_panels
 from tacit_protocol.procedures.relay import relay_of
@@ -90,7 +90,7 @@ def study_of(
 def test_new_studies_state_a_method_by_public_numbers_and_older_ones_keep_their_bytes(
     study: Study, method: str
 ) -> None:
-    stated = with_new_defaults(study)
+    stated = PROCEDURE.with_new_defaults(study)
     assert stated.parameters.get("method", "sketch") == method
     assert canonical(PROCEDURE, study).parameters["method"] == study.parameters.get("method", "sketch")
 
@@ -99,9 +99,9 @@ def test_a_study_that_reads_a_release_again_or_stays_with_one_owner_is_no_study_
     study = study_of(delta=1e-5)
     first, second = study.owners
     reusing = study.model_copy(update={"owners": (first.model_copy(update={"reuses": "0" * 64}), second)})
-    assert with_new_defaults(reusing).parameters == {}
+    assert PROCEDURE.with_new_defaults(reusing).parameters == {}
     peer = study_of({"method": "pnc", "mode": "peer", "receiver": "b"}, delta=1e-5)
-    assert with_new_defaults(peer).parameters == peer.parameters
+    assert PROCEDURE.with_new_defaults(peer).parameters == peer.parameters
 
 
 # Exact odds.
@@ -320,58 +320,9 @@ def pair(study: Study) -> tuple[Release, Release]:
     return first, answering(first)(study, rng.random(UNITS), OpenDPNoise())
 
 
-def other_answers(release: Release, **changes: Any) -> Release:
-    (name, own), *_ = release.answers.items()
-    changed = RandomisedAnswers.of(
-        changes.get("values", own.values()),
-        changes.get("codes", own.codes),
-        changes.get("retention", own.retention),
-    )
-    return release.model_copy(update={"answers": {changes.get("name", name): changed}})
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda own: other_answers(own, retention=0.9),
-        lambda own: other_answers(own, codes=3),
-        lambda own: other_answers(own, values=np.zeros(UNITS - 1, dtype=np.int64)),
-        lambda own: other_answers(own, name="x9"),
-        lambda own: own.model_copy(update={"cuts": {}}),
-        lambda own: own.model_copy(update={"cuts": dict.fromkeys(own.cuts, (128,))}),
-        lambda own: own.model_copy(update={"cuts": dict.fromkeys(own.cuts, (3, 4))}),
-        lambda own: own.model_copy(update={"units": UNITS + 1}),
-        lambda own: own.model_copy(update={"guarantee": PROCEDURE.cost(study_of(TWO, epsilon=2.0))}),
-    ],
-)
-def test_answers_of_another_form_are_refused(change: Callable[[Release], Release]) -> None:
-    study = study_of(TWO)
-    first, _ = pair(study)
-    PROCEDURE.check_received(study, first)
-    with pytest.raises(ReleaseError):
-        PROCEDURE.check_received(study, change(first))
-
-
-@pytest.mark.parametrize("change", ["scale", "count", "answers", "cuts"])
-def test_a_table_of_another_form_is_refused(change: str) -> None:
-    study = study_of(TWO)
-    first, second = pair(study)
-    PROCEDURE.check_release(study, second)
-    (name, vector), *_ = second.vectors.items()
-    changes: dict[str, dict[str, Any]] = {
-        "scale": {"vectors": {name: vector.model_copy(update={"scale": vector.scale / 2})}},
-        "count": {"vectors": {name: vector.model_copy(update={"values": vector.values[:-1]})}},
-        "answers": {"answers": first.answers},
-        "cuts": {"cuts": first.cuts},
-    }
-    with pytest.raises(ReleaseError):
-        PROCEDURE.check_release(study, second.model_copy(update=changes[change]))
-
-
 def test_a_study_of_answers_names_who_sends_and_costs_each_the_whole_of_epsilon_alone() -> None:
     study = study_of(TWO, delta=1e-5)
     relay = relay_of(procedure_named(study.procedure), study)
-    assert relay is not None
     assert (relay.sender.name, relay.receiver.name, relay.sealed, relay.accepted_first) == (
         "a",
         "b",

@@ -78,9 +78,6 @@ def test_a_verdict_on_dependent_columns() -> None:
     assert verdict.reject
     assert verdict.pvalue == pytest.approx(0.001)
     assert verdict.units == {"a": 4000, "b": 4000}
-    assert verdict.distance_correlation is not None
-    assert verdict.lower is not None
-    assert verdict.upper is not None
     assert 0 <= verdict.lower <= verdict.distance_correlation <= verdict.upper <= 1
     assert verdict.lower > 0.3
 
@@ -165,7 +162,6 @@ def test_projections_see_strong_dependence_where_the_noise_is_small(method: str)
     study = study_of(2, 2, {"method": method, "n_projections": 3, "permutations": 199}, epsilon=50.0)
     verdict = verdict_of(study, rows, rows, SeededNoise(1))
     assert verdict.reject
-    assert verdict.attenuation is not None
     assert 0 < verdict.attenuation < 1
     assert verdict.lower is None
     assert any("attenuation" in warning for warning in verdict.warnings)

@@ -94,8 +94,6 @@ def test_an_interval_that_forgets_the_noise_does_not_cover() -> None:
         own = owner(rng, 300, 0.5, (0.3, 0.3), 8.0)
         tables, noise = fourfold(own.counts, np.zeros(1), (1, 0), 1)
         found = SCORES["risk difference"].estimate(tables, noise, 0.05)
-        assert found.lower is not None
-        assert found.upper is not None
         covered += found.lower <= 0 <= found.upper
     assert covered < 180
 
@@ -119,7 +117,6 @@ def test_owners_who_differ_in_their_odds_ratios_are_told_from_those_who_do_not()
     for place, risks in itertools.product(range(100), (alike, apart)):
         owners = [owner(rng, 800, 0.5, (0.3, 0.5), 2.0), owner(rng, 800, 0.4, risks, 2.0)]
         pvalue = heterogeneity(owners, 199, np.random.SeedSequence(place))
-        assert pvalue is not None
         rejected[risks] += pvalue <= 0.05
     assert rejected[alike] <= 14
     assert rejected[apart] >= 95

@@ -1,0 +1,13 @@
+"""People of the owners and of the operator, what each decided, and who approved what the ledger spent."""
+
+from tacit_services.ledger.migration import create_personal_decisions
+from tacit_services.shared.people import create_people
+
+revision = "c0007"
+down_revision = "c0006"
+
+
+def upgrade() -> None:
+    """Create the tables: whoever was signed in is the holder of the key."""
+    create_people("curator_")
+    create_personal_decisions()

@@ -1,0 +1,466 @@
+"""People with roles at every service: who may what, two approvals, the record, and attempts to rise."""
+
+import itertools
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import sqlalchemy as sa
+from agent_fakes import AttackedAgent, FakeTester, World
+from curator_federation import NOW as CURATOR_NOW
+from curator_federation import OPERATOR, curator_federation, key_of, registration
+from curator_federation import URL as CURATOR_URL
+from people_windows import add, agent_process, free_port, press, wait_for, window_of
+from study_parties import MeanProcedure, Parties
+from tester_federation import URL as TESTER_URL
+from tester_federation import Federation
+from window import Window
+
+from tacit_protocol.signing import issue_token
+from tacit_services.agent.policy import Policy
+from tacit_services.agent.schema import SIGN_IN
+from tacit_services.agent.studies import approvers_of
+from tacit_services.ledger.verification import export, inspect
+from tacit_services.shared.database import create_engine, read_from, run_transaction
+from tacit_services.shared.failpoints import ApprovalStep
+from tacit_services.shared.people import KEY_HOLDER, ROLES, Person, recorded
+from tacit_services.shared.settings import SettingsError
+
+TWO = 'approval = "by-hand"\napprovals = 2'
+WAITING = "waiting-for-approval"
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Callable[..., tuple[AttackedAgent, Window, str]]]:
+    """Make an agent with one study that waits, and a window."""
+    made: list[AttackedAgent] = []
+
+    def build(policy: str = TWO) -> tuple[AttackedAgent, Window, str]:
+        agent = AttackedAgent(tmp_path, policy=policy)
+        made.append(agent)
+        digest = agent.world.ask(agent.tester, agent.world.study())
+        agent.turn()
+        return agent, window_of(agent), digest
+
+    yield build
+    for agent in made:
+        agent.agent.engine.dispose()
+
+
+def test_without_people_the_key_holder_signs_in_and_approves_as_ever(
+    make: Callable[..., tuple[AttackedAgent, Window, str]],
+) -> None:
+    agent, window, digest = make('approval = "by-hand"')
+    assert press(window.sign_in(), digest) == 303
+    agent.turn()
+    (debit,) = agent.debits()
+    assert (debit["approved_by"], debit["form"]) == ([KEY_HOLDER], 3)
+    assert KEY_HOLDER in window.get("/ledger").text
+
+
+def test_what_a_policy_approves_by_itself_says_so_in_the_ledger(tmp_path: Path) -> None:
+    agent = AttackedAgent(tmp_path)
+    agent.world.ask(agent.tester, agent.world.study())
+    agent.turn()
+    (debit,) = agent.debits()
+    assert (debit["approved_by"], debit["form"]) == ([], 2)
+    assert "the policy" in window_of(agent).sign_in().get("/ledger").text
+
+
+def test_two_people_approve_before_anything_is_spent(
+    make: Callable[..., tuple[AttackedAgent, Window, str]],
+) -> None:
+    agent, window, digest = make()
+    add(window, ("ann", "steward"), ("bob", "officer"))
+    ann, bob = window_of(agent).sign_in("ann"), window_of(agent).sign_in("bob")
+    assert "Approve as the first of two" in ann.get(f"/studies/{digest}").text
+    assert press(ann, digest) == 303
+    agent.turn()
+    assert (agent.row(digest).state.value, agent.debits(), agent.tester.received) == (WAITING, [], [])
+    assert "another person has to as well" in ann.get(f"/studies/{digest}").text
+    assert press(ann, digest) == 409
+    page = bob.get(f"/studies/{digest}").text
+    assert "Approved by <bdi>ann</bdi>" in page
+    assert "Approve and spend" in page
+    assert agent.debits() == []
+    assert press(bob, digest) == 303
+    agent.turn()
+    (debit,) = agent.debits()
+    assert debit["approved_by"] == ["ann", "bob"]
+    assert press(bob, digest) == 409
+    shown = window.ask("GET", f"/v1/studies/{digest}").json()
+    assert [said["person"] for said in shown["decisions"]] == ["ann", "bob"]
+
+
+def test_the_key_is_one_person_whether_by_command_or_by_page(
+    make: Callable[..., tuple[AttackedAgent, Window, str]],
+) -> None:
+    agent, window, digest = make()
+    assert window.ask("POST", f"/v1/studies/{digest}/approval", {}).json()["state"] == WAITING
+    assert window.ask("POST", f"/v1/studies/{digest}/approval", {}).status_code == 409
+    assert press(window.sign_in(), digest) == 409
+    assert agent.debits() == []
+
+
+def test_an_approval_ends_with_its_person_or_with_the_role(
+    make: Callable[..., tuple[AttackedAgent, Window, str]],
+) -> None:
+    agent, window, digest = make()
+    add(window, ("ann", "steward"), ("bob", "steward"), ("cid", "steward"), ("dan", "steward"))
+    for name in ("ann", "bob"):
+        if name == "bob":
+            assert window.ask("DELETE", "/v1/users/ann").status_code == 200
+        assert press(window_of(agent).sign_in(name), digest) == 303
+    assert agent.row(digest).state.value == WAITING
+    assert window.ask("PUT", "/v1/users/bob", {"role": "viewer"}).status_code == 200
+    assert press(window_of(agent).sign_in("cid"), digest) == 303
+    assert agent.row(digest).state.value == WAITING
+    # A name is never another's, so that nobody comes back as somebody who has approved.
+    assert window.ask("PUT", "/v1/users/ann", {"role": "steward"}).status_code == 409
+    assert press(window_of(agent).sign_in("dan"), digest) == 303
+    agent.turn()
+    assert agent.debits()[0]["approved_by"] == ["cid", "dan"]
+
+
+def test_a_study_expires_between_two_approvals_and_a_decline_ends_it(
+    make: Callable[..., tuple[AttackedAgent, Window, str]],
+) -> None:
+    agent, window, digest = make()
+    add(window, ("ann", "steward"), ("bob", "steward"))
+    soon = agent.world.ask(agent.tester, agent.world.study(deadline=20_000, title="Soon?"))
+    agent.turn()
+    ann, bob = window_of(agent).sign_in("ann"), window_of(agent).sign_in("bob")
+    assert (press(ann, soon), press(ann, digest)) == (303, 303)
+    agent.clock.now = 20_001
+    assert press(bob, soon) == 409
+    assert agent.row(soon).state.value == "expired"
+    assert press(bob, digest, "decline") == 303
+    assert (agent.row(digest).state.value, agent.row(digest).reason) == ("declined", "declined by bob")
+    agent.turn()
+    assert agent.debits() == []
+    (sent,) = (body for study, _, body in agent.tester.received if study == digest)
+    assert b"ann" not in sent
+    assert b"bob" not in sent
+
+
+def test_a_policy_that_asks_for_one_again_lets_the_first_approve(
+    make: Callable[..., tuple[AttackedAgent, Window, str]],
+) -> None:
+    agent, window, digest = make()
+    ann = window.sign_in()
+    assert press(ann, digest) == 303
+    agent.agent.policy = agent.agent.policy.model_copy(update={"approvals": 1})
+    assert press(ann, digest) == 303
+    assert agent.row(digest).state.value == "approved"
+
+
+def test_two_approvals_need_a_policy_that_asks(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="by-hand"):
+        AttackedAgent(tmp_path, policy='approval = "automatic"\napprovals = 2')
+
+
+ESCALATIONS: tuple[tuple[str, str, Any], ...] = (
+    ("PUT", "/v1/users/vic", {"role": "admin"}),
+    ("PUT", "/v1/users/eve", {"role": "admin"}),
+    ("DELETE", "/v1/users/ann", None),
+    ("GET", "/v1/users", None),
+    ("GET", "/v1/record", None),
+    ("POST", "/v1/sign-in-links", {"user": "ann"}),
+    ("POST", "/v1/sign-in-links", {}),
+)
+
+
+def test_a_viewer_reads_and_does_nothing_else(
+    make: Callable[..., tuple[AttackedAgent, Window, str]],
+) -> None:
+    agent, window, digest = make('approval = "by-hand"')
+    add(window, ("vic", "viewer"), ("ann", "steward"))
+    vic, ann = window_of(agent).sign_in("vic"), window_of(agent).sign_in("ann")
+    for path in ("/", "/ledger", "/data-sets", "/policy", f"/studies/{digest}"):
+        assert vic.get(path).status_code == 200
+    assert "<button>Approve" not in vic.get(f"/studies/{digest}").text
+    for what in ("approval", "decline"):
+        assert press(vic, digest, what) == 403
+        # With another's form token, with none, from another site, by the interface with the cookie alone.
+        for token, headers in (
+            (ann.token(), {}),
+            ("", {}),
+            (vic.token(), {"origin": "http://evil"}),
+        ):
+            sent = {"form_token": token} if token else {}
+            assert vic.post(f"/studies/{digest}/{what}", sent, headers=headers).status_code == 403
+        assert vic.send("POST", f"/v1/studies/{digest}/{what}", json={}).status_code == 401
+        for extra in ({"user": "ann"}, {"role": "admin"}, {"person": "key-holder"}):
+            sent = {"form_token": vic.token(), **extra}
+            assert vic.post(f"/studies/{digest}/{what}", sent).status_code in {400, 403}
+    for method, path, body in ESCALATIONS:
+        sent = {} if body is None else {"json": body}
+        assert vic.send(method, path, **sent).status_code == 401
+    assert agent.row(digest).state.value == WAITING
+    assert {user["name"]: user["role"] for user in window.ask("GET", "/v1/users").json()["items"]} == {
+        "ann": "steward",
+        "vic": "viewer",
+    }
+
+
+def test_a_removed_persons_session_and_links_end_at_once(
+    make: Callable[..., tuple[AttackedAgent, Window, str]],
+) -> None:
+    agent, window, digest = make('approval = "by-hand"')
+    add(window, ("ann", "steward"), ("bob", "steward"))
+    ann, link, bob = window_of(agent).sign_in("ann"), window.link("ann"), window_of(agent).sign_in("bob")
+    token = ann.token()
+    assert window.ask("DELETE", "/v1/users/ann").status_code == 200
+    assert ann.get("/").status_code == 401
+    assert ann.post(f"/studies/{digest}/approval", {"form_token": token}).status_code == 401
+    assert window.post(link).status_code == 403
+    assert window.ask("POST", "/v1/sign-in-links", {"user": "ann"}).status_code == 404
+    assert window.ask("DELETE", "/v1/users/ann").status_code == 404
+    assert bob.get("/").status_code == 200
+    # A row that was left behind, as by a transaction of before, lets nobody in either.
+    run_transaction(
+        agent.agent.engine,
+        lambda c: c.execute(SIGN_IN.sessions.update().values(person="ann")),
+    )
+    assert bob.get("/").status_code == 401
+
+
+HOSTILE = ("<script>alert(1)</script>", "Ann", "", "../x", "a" * 64, "ann%00", "key-holder", "a b", "é")
+
+
+def test_names_and_addresses_that_could_harm_are_refused(
+    make: Callable[..., tuple[AttackedAgent, Window, str]],
+) -> None:
+    _, window, _ = make('approval = "by-hand"')
+    for name in HOSTILE:
+        assert window.ask("PUT", f"/v1/users/{name}", {"role": "viewer"}).status_code in {400, 404, 405, 409}
+    for email in ("<script>@x", "ann", "a b@c", '"><img src=x>@y', "@", "ann@" + "x" * 300, "a\n@b"):
+        body = {"role": "viewer", "email": email}
+        assert window.ask("PUT", "/v1/users/ann", body).status_code == 400
+    for body in ({"role": "root"}, {}, {"role": "viewer", "subject": "x"}, {"role": ["admin"]}):
+        assert window.ask("PUT", "/v1/users/ann", body).status_code == 400
+    assert window.ask("GET", "/v1/users").json()["items"] == []
+    good = {"role": "viewer", "email": "Ann@Example.org"}
+    assert window.ask("PUT", "/v1/users/ann", good).status_code == 201
+    assert window.ask("PUT", "/v1/users/bob", good).status_code == 409
+    assert window.ask("GET", "/v1/users").json()["items"][0]["email"] == "ann@example.org"
+
+
+def test_the_record_says_who_changed_whom_and_shows_tampering(
+    make: Callable[..., tuple[AttackedAgent, Window, str]],
+) -> None:
+    agent, window, _ = make('approval = "by-hand"')
+    add(window, ("ann", "steward"))
+    window.ask("PUT", "/v1/users/ann", {"role": "officer"})
+    window.ask("PUT", "/v1/users/ann", {"role": "officer"})
+    window.ask("DELETE", "/v1/users/ann")
+    shown = window.ask("GET", "/v1/record").json()
+    assert [entry["action"] for entry in shown["entries"]] == ["user added", "user changed", "user removed"]
+    assert {entry["person"] for entry in shown["entries"]} == {KEY_HOLDER}
+    assert shown["fault"] is None
+    table = SIGN_IN.people.record
+    key = agent.world.agent.public_hex
+
+    def fault_of(change: sa.Update | sa.Delete) -> str | None:
+        class UndoError(Exception):
+            pass
+
+        found: list[str | None] = []
+
+        def look(connection: sa.Connection) -> None:
+            connection.execute(change)
+            found.append(recorded(connection, SIGN_IN.people, key)[1])
+            raise UndoError
+
+        with pytest.raises(UndoError):
+            run_transaction(agent.agent.engine, look)
+        return found[0]
+
+    for values in ({"person": "eve"}, {"detail": "{}"}, {"at": 1}, {"entry_hash": "0" * 64}):
+        assert fault_of(table.update().where(table.c.sequence == 2).values(**values)) is not None
+    assert fault_of(table.delete().where(table.c.sequence == 2)) is not None
+    assert fault_of(table.update().values(at=table.c.at)) is None
+
+
+def test_who_approved_cannot_be_changed_in_the_ledger(
+    make: Callable[..., tuple[AttackedAgent, Window, str]],
+) -> None:
+    agent, window, digest = make('approval = "by-hand"')
+    assert press(window.sign_in(), digest) == 303
+    agent.turn()
+    engine = agent.agent.engine
+    assert read_from(engine, inspect).faults == ()
+    changed = "UPDATE ledger_entries SET approved_by = ? WHERE kind = 'debit'"
+    for said in ('["eve"]', None, "[]", "no json", '["key-holder" ]'):
+        with engine.begin() as connection:
+            query = "SELECT approved_by FROM ledger_entries WHERE kind = 'debit'"
+            before = connection.exec_driver_sql(query).scalar_one()
+            connection.exec_driver_sql(changed, (said,))
+        assert read_from(engine, inspect).faults != (), said
+        with engine.begin() as connection:
+            connection.exec_driver_sql(changed, (before,))
+    assert read_from(engine, inspect).faults == ()
+
+
+def test_roles_are_in_order_and_say_what_is_missing() -> None:
+    for (low, role), (high, least) in itertools.product(enumerate(ROLES), repeat=2):
+        assert Person("k", "ann", role).may(least) == (low >= high)
+
+
+# At a tester and a curator each party has its own people.
+
+
+@pytest.fixture
+def federation(tmp_path: Path, parties: Parties, mean_procedure: MeanProcedure) -> Iterator[Federation]:
+    found = Federation(tmp_path, f"sqlite:///{tmp_path / 'tester.sqlite3'}", parties)
+    found.enrol_everyone()
+    yield found
+    found.engine.dispose()
+
+
+def test_each_party_of_a_tester_has_its_own_people(federation: Federation, parties: Parties) -> None:
+    def window(key: Any) -> Window:
+        return Window(federation.app, TESTER_URL, lambda: issue_token(key, TESTER_URL, int(federation.now)))
+
+    analyst, owner = window(parties.analyst), window(parties.owners["north"])
+    add(analyst, ("ann", "viewer"))
+    assert owner.ask("GET", "/v1/users").json()["items"] == []
+    assert owner.ask("DELETE", "/v1/users/ann").status_code == 404
+    assert owner.ask("POST", "/v1/sign-in-links", {"user": "ann"}).status_code == 404
+    add(owner, ("ann", "admin"))
+    signed_in = analyst.sign_in("ann")
+    assert signed_in.get("/").status_code == 200
+    assert signed_in.get("/plan").status_code == 200
+    assert analyst.ask("DELETE", "/v1/users/ann").status_code == 200
+    assert signed_in.get("/").status_code == 401
+
+
+def test_two_people_of_an_owner_approve_at_a_curator(tmp_path: Path) -> None:
+    with curator_federation(tmp_path) as curated:
+        two = registration("by-hand")
+        two["policy"]["approvals"] = 2
+        curated.add_owner("north", "by-hand", two)
+        curated.add_owner("south", "by-hand")
+
+        def window(party: str) -> Window:
+            token = lambda: issue_token(key_of(party), CURATOR_URL, CURATOR_NOW)  # noqa: E731
+            return Window(curated.app, CURATOR_URL, token)
+
+        study = curated.ask("north", "south")
+        north, south = window("north"), window("south")
+        add(north, ("ann", "steward"), ("vic", "viewer"))
+        ann, vic = window("north").sign_in("ann"), window("north").sign_in("vic")
+        assert press(vic, study) == 403
+        assert press(ann, study) == 303
+        assert press(ann, study) == 409
+
+        def decisions() -> dict[str, str]:
+            found = north.ask("GET", f"/v1/studies/{study}").json()["owners"]
+            return {part["owner"]: part["decision"] for part in found}
+
+        assert decisions() == {"north": "waiting", "south": "waiting"}
+        assert press(south.sign_in(), study) == 303
+        assert decisions() == {"north": "waiting", "south": "approved"}
+        assert north.ask("GET", f"/v1/studies/{study}").json()["state"] == WAITING
+        assert "<bdi>ann" not in south.get(f"/studies/{study}").text
+        assert "<bdi>ann" not in window(OPERATOR).sign_in().get(f"/studies/{study}").text
+        assert north.ask("POST", f"/v1/studies/{study}/approval", {}).status_code == 200
+        assert north.ask("GET", f"/v1/studies/{study}").json()["state"] != WAITING
+        found = read_from(curated.curator.engine, approvers_of, study, "north")
+        assert found == ["ann", KEY_HOLDER]
+
+
+# A real agent, killed between two approvals and within one.
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("point", [*ApprovalStep])
+def test_an_agent_killed_at_an_approval_has_all_of_it_or_nothing(tmp_path: Path, point: ApprovalStep) -> None:
+    tester, world = FakeTester(), World(tmp_path)
+    with tester.serving() as url:
+        config = world.write(url, policy=TWO)
+        digest = world.ask(tester, world.study())
+        text = config.read_text().replace("port = 0", f"port = {(port := free_port())}")
+        config.write_text(text)
+        base = f"http://127.0.0.1:{port}"
+
+        def ask(method: str, path: str, body: Any = None) -> httpx.Response:
+            headers = {"authorization": f"Bearer {issue_token(world.agent, 'agent:north', int(time.time()))}"}
+            return httpx.request(method, base + path, json=body, headers=headers, timeout=60)
+
+        # The first approval is the first passage of APPROVAL_STORED; only the last passes APPROVED_BY_ALL.
+        with agent_process(config, point.value) as first:
+            wait_for(lambda: ask("GET", f"/v1/studies/{digest}").status_code == 200)
+            assert ask("PUT", "/v1/users/ann", {"role": "steward"}).status_code == 201
+            killed_first = point is ApprovalStep.APPROVAL_STORED
+            approve_by_link(ask, base, digest, None, dies=killed_first)
+            if not killed_first:
+                approve_by_link(ask, base, digest, "ann", dies=True)
+            assert first.wait(60) == -signal.SIGKILL
+        with agent_process(config, "") as second:
+            wait_for(lambda: ask("GET", f"/v1/studies/{digest}").status_code == 200)
+            shown = ask("GET", f"/v1/studies/{digest}").json()
+            assert [said["person"] for said in shown["decisions"]] == [KEY_HOLDER]
+            assert shown["state"] == WAITING
+            assert not [e for e in ask("GET", "/v1/ledger").json()["entries"] if e["kind"] == "debit"]
+            approve_by_link(ask, base, digest, "ann", dies=False)
+            wait_for(lambda: digest in tester.releases)
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(60) == 0
+    engine = create_engine(f"sqlite:///{tmp_path / 'agent.sqlite3'}")
+    debits = [entry for entry in read_from(engine, export) if entry["kind"] == "debit"]
+    assert [(entry["study"], entry["approved_by"]) for entry in debits] == [(digest, ["key-holder", "ann"])]
+    engine.dispose()
+
+
+def approve_by_link(
+    ask: Callable[..., httpx.Response], base: str, digest: str, user: str | None, *, dies: bool
+) -> None:
+    """Sign in with a link and press the button, as a browser does."""
+    link = ask("POST", "/v1/sign-in-links", {} if user is None else {"user": user}).json()["path"]
+    with httpx.Client(base_url=base, headers={"origin": base}, timeout=60) as browser:
+        form = {"content-type": "application/x-www-form-urlencoded"}
+        assert browser.post(link, headers=form).status_code == 303
+        token = browser.get(f"/studies/{digest}").text.split('name="form_token" value="')[1][:64]
+        try:
+            status = browser.post(f"/studies/{digest}/approval", data={"form_token": token}).status_code
+        except httpx.TransportError:
+            assert dies
+        else:
+            assert (status, dies) == (303, False)
+
+
+def test_an_installation_from_before_keeps_its_sessions_and_studies(tmp_path: Path) -> None:
+    """A database of the release before, with a browser signed in: the browser is the key holder's."""
+    from alembic import command  # noqa: PLC0415
+    from alembic.config import Config  # noqa: PLC0415
+
+    import tacit_services  # noqa: PLC0415
+
+    engine = create_engine(f"sqlite:///{tmp_path / 'agent.sqlite3'}")
+    root = Path(tacit_services.__file__).parent
+    with engine.begin() as connection:
+        config = Config(attributes={"connection": connection, "version_table": "alembic_agent"})
+        config.set_main_option("script_location", str(root / "shared" / "alembic"))
+        config.set_main_option("version_locations", str(root / "agent" / "migrations"))
+        config.set_main_option("path_separator", "newline")
+        command.upgrade(config, "a0008")
+        connection.exec_driver_sql(
+            "INSERT INTO agent_page_sessions (digest, key, expires_at) VALUES ('d', 'k', 1)"
+        )
+    engine.dispose()
+    agent = AttackedAgent(tmp_path)
+    with agent.agent.engine.begin() as connection:
+        row = connection.exec_driver_sql("SELECT person FROM agent_page_sessions").scalar_one()
+    assert row == KEY_HOLDER
+    agent.agent.engine.dispose()
+
+
+def test_a_policy_file_from_before_asks_for_one(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.write("http://tester")
+    assert Policy.load(tmp_path / "policy.toml").approvals == 1
