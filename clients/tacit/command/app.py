@@ -126,9 +126,9 @@ def run(arguments: Sequence[str]) -> int:
             print(_completion(arguments[1]))
             return DONE
         # Not standing alone: typer would print what it was given as it is, escapes and all.
-        words = _renamed(arguments)
-        tree = command_tree(words[0] if words and words[0] in NOUNS else None)
-        ended = tree(args=words, prog_name="tacit", standalone_mode=False)
+        named = _renamed(arguments)
+        tree = command_tree(named[0] if named and named[0] in NOUNS else None)
+        ended = tree(args=named, prog_name="tacit", standalone_mode=False)
     except (SystemExit, BrokenPipeError) as end:
         return _ended(end)
     except (KeyboardInterrupt, typer.Abort):
