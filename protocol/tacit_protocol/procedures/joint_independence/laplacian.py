@@ -165,7 +165,8 @@ class BinnedColumns:
         # A unit with itself: 1 less the product of its A.
         own = [1 - column.low * column.high for column in self._columns]
         left = [
-            math.prod(_permuted(*found) for found in zip(own, o, strict=True)).sum() for o in permutations
+            np.prod([_permuted(*found) for found in zip(own, orders, strict=True)], axis=0).sum()
+            for orders in permutations
         ]
         sums = self._units - np.array(left)
         for number in range(len(self._columns) if self._width > 2 else 0):
@@ -280,7 +281,7 @@ def _permuted(values: npt.NDArray[Number], order: Integers | None) -> npt.NDArra
 def _sums(cells: Integers, weights: Floats, entries: int, *, exactly: bool) -> Floats:
     """Return the sums of weights by cell."""
     if not exactly:
-        return np.bincount(cells, weights, entries)
+        return np.bincount(cells, weights, entries).astype(np.float64, copy=False)
     high = np.rint(np.ldexp(weights, HIGH_BITS))
     low = weights - np.ldexp(high, -HIGH_BITS)
     return np.ldexp(np.bincount(cells, high, entries), -HIGH_BITS) + np.bincount(cells, low, entries)
