@@ -338,6 +338,12 @@ CASES: dict[str, Case] = {
         "group_comparison", {"group": "sex"}, columns=("age", "score", "ward", "sex")
     ),
     "group_comparison-three-groups": Case("group_comparison", {}, ONE, ("age", "ward")),
+    "group_comparison-soft-cells": Case(
+        "group_comparison",
+        {"group": "sex", "noise": "laplace"},
+        columns=("age", "score", "ward", "sex"),
+        delta=0.0,
+    ),
     "group_comparison-categories": Case("group_comparison", {"group": "sex"}, THREE, COUNTED),
     "group_comparison-beside-answers": Case(
         "group_comparison",
