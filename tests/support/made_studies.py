@@ -55,6 +55,20 @@ class NoNoise:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Encoded rows, as the protocol's own chunks hold them."""
+
+    numeric: Floats
+    categorical: Codes
+
+    def __len__(self) -> int:
+        return len(self.numeric)
+
+    def take(self, indices: Integers | slice) -> "Rows":
+        return Rows(self.numeric[indices], self.categorical[indices])
+
+
+@dataclass(frozen=True)
 class MemoryTable:
     """Encoded rows in memory, cut into chunks of ``cuts`` units; ``unit`` (rows,) numbers their units."""
 

@@ -4,15 +4,15 @@ North releases a noisy answer of each of its units; south, which holds the same 
 of those answers against its own column. The verdict reads both.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from fault_world import NOW, agent_of, key_of, study_of
-from peer_world import COLUMNS, RECEIVER, SENDER, UNITS, write_source
+from fault_world import key_of, study_of
+from peer_world import COLUMNS, RECEIVER, SENDER, UNITS, make_peer_agent
 from pydantic import BaseModel
-from sqlalchemy.engine import Engine
 
 from tacit_protocol.domain import Domain, NumericColumn, Table
 from tacit_protocol.messages.study import Owner, Release, Study
@@ -24,11 +24,8 @@ from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
 from tacit_protocol.procedures.relay import Combined, Relay
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.releases import Dependencies
-from tacit_services.agent.tester_client import TesterClient
 
 GRID = -20
-CAP = Budget.of("20", "1e-4")
 ANSWERS, TABLE = "answers", "table"
 
 
@@ -179,20 +176,8 @@ def two_round_study(reuses: str | None = None, **changes: Any) -> Study:
     return study_of(["unused"]).model_copy(update={**fields, **changes})
 
 
-def make_two_round_agent(
-    folder: Path,
-    name: str,
-    *,
-    engine: Engine,
-    client: TesterClient,
-    noise: NoiseSource,
-    clock: Callable[[], float] = lambda: NOW,
-    by_hand: bool = False,
-) -> Agent:
-    """Put an owner's agent together on an engine that is up to date."""
-    uses = Dependencies(engine, client, noise, clock)
-    source = write_source(folder, name)
-    return agent_of(name, source, uses, PROCEDURE, "people", COLUMNS[name], CAP, 15.0, by_hand)
+make_two_round_agent = partial(make_peer_agent, procedure=PROCEDURE, epsilon_per_study_max=15.0)
+"""Puts an owner's agent together on an engine that is up to date."""
 
 
 def answers_study(**changes: Any) -> Study:
@@ -204,9 +189,8 @@ def answers_study(**changes: Any) -> Study:
 
 def make_answers_agent(folder: Path, name: str, **uses: Any) -> Agent:
     """Put an owner's agent together that answers it, with noise of the operating system."""
-    engine, client, clock = uses["engine"], uses["client"], uses["clock"]
-    source, own = write_source(folder, name), Dependencies(engine, client, OpenDPNoise(), clock)
-    return agent_of(name, source, own, DistanceCorrelation(), "people", COLUMNS[name], CAP, 15.0)
+    own = uses | {"noise": OpenDPNoise(), "procedure": DistanceCorrelation()}
+    return make_peer_agent(folder, name, epsilon_per_study_max=15.0, **own)
 
 
 __all__ = [

@@ -434,8 +434,6 @@ def test_forests_are_fitted_where_scikit_learn_is_installed_and_refused_where_no
 @pytest.mark.parametrize("regression", ["linear", "polynomial", "forest", "boosting"])
 def test_what_given_columns_explain_is_no_dependence(regression: str) -> None:
     """Seeded: x and y both follow z, up to noise; 6 blocks of 150 units vote for no side but by chance."""
-    if regression in ("forest", "boosting"):
-        pytest.importorskip("sklearn")
     rng, blocks, linked = np.random.default_rng(8), [], []
     for _ in range(6):
         z = rng.standard_normal((150, 1))
