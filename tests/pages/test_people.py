@@ -286,6 +286,24 @@ def test_the_record_says_who_changed_whom_and_shows_tampering(
     assert fault_of(table.update().values(at=table.c.at)) is None
 
 
+def test_a_long_record_is_shown_in_parts_and_ends(
+    make: Callable[..., tuple[AttackedAgent, Window, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, window, _ = make('approval = "by-hand"')
+    for number in range(6):
+        window.ask("PUT", "/v1/users/ann", {"role": ROLES[number % 2]})
+    monkeypatch.setattr("tacit_services.shared.people.RECORD_BYTES", 150)
+    shown, after = [], 0
+    while after is not None:
+        part = window.ask("GET", f"/v1/record?after={after}").json()
+        shown += part["entries"]
+        after = part["next"]
+    assert [entry["sequence"] for entry in shown] == [1, 2, 3, 4, 5, 6]
+    monkeypatch.setattr("tacit_services.shared.people.CHANGES_MAX", 6)
+    assert window.ask("PUT", "/v1/users/bob", {"role": "viewer"}).status_code == 400
+    assert window.ask("DELETE", "/v1/users/ann").status_code == 200
+
+
 def test_who_approved_cannot_be_changed_in_the_ledger(
     make: Callable[..., tuple[AttackedAgent, Window, str]],
 ) -> None:

@@ -23,8 +23,9 @@ from tacit_services.agent.policy import Policy
 from tacit_services.agent.policy_editing import CHANGED, FOUND, PolicyEditor
 from tacit_services.agent.schema import SIGN_IN
 from tacit_services.agent.service import Runtime, create_agent_app
+from tacit_services.shared.database import create_engine, read_from
 from tacit_services.shared.failpoints import PolicyStep
-from tacit_services.shared.people import BY_FILE, KEY_HOLDER
+from tacit_services.shared.people import BY_FILE, KEY_HOLDER, recorded
 
 WRITTEN = "# why: the committee's vote of May <b>&</b> more\n"
 CANARY = "Xc4nary7"
@@ -304,11 +305,15 @@ def test_an_agent_killed_within_a_change_starts_with_one_policy_and_says_so(
             wait_for(is_up)
             record = ask("GET", "/v1/record").json()
             assert record["fault"] is None
-            told = [(entry["person"], entry["detail"]["text"]) for entry in record["entries"]]
-            put_back = [(BY_FILE, before)] if point is PolicyStep.RECORDED else []
-            assert told == [(BY_FILE, before), (KEY_HOLDER, after), *put_back]
+            assert all("text" not in entry["detail"] for entry in record["entries"])
             second.send_signal(signal.SIGTERM)
             assert second.wait(60) == 0
+    engine = create_engine(f"sqlite:///{tmp_path / 'agent.sqlite3'}")
+    entries, _ = read_from(engine, recorded, SIGN_IN.people, world.agent.public_hex)
+    told = [(entry["person"], entry["detail"]["text"]) for entry in entries]
+    put_back = [(BY_FILE, before)] if point is PolicyStep.RECORDED else []
+    assert told == [(BY_FILE, before), (KEY_HOLDER, after), *put_back]
+    engine.dispose()
 
 
 def test_a_change_is_published_without_a_restart(tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ class ChangeRecord(ServiceAnswer):
 
     entries: tuple[Change, ...] = Field(strict=False)
     fault: str | None = None
+    next: int | None = None
+    """Where the rest begins."""
 
 
 class EnrolledOwner(ServiceAnswer):

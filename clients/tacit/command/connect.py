@@ -237,14 +237,20 @@ def users_app(door: str, file: Any, default: Path) -> typer.Typer:
         name="users", help="The people who sign in to the pages, and what they changed.", no_args_is_help=True
     )
 
-    def ask(config: Path, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def ask(
+        config: Path,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        query: dict[str, str] | None = None,
+    ) -> dict[str, Any]:
         from tacit.client import sign_in
         from tacit.client.http import HttpRequest
         from tacit_protocol.messages.encoding import encode_json
 
         sent = None if body is None else encode_json(body)
         asked: Door = getattr(sign_in, door)(config)
-        return sign_in.ask_door(asked, HttpRequest(method, path, body=sent), ca_file=told_ca_file())
+        return sign_in.ask_door(asked, HttpRequest(method, path, query or {}, sent), ca_file=told_ca_file())
 
     def path_of(name: str) -> str:
         if not re.fullmatch("[a-z0-9][a-z0-9._-]{0,62}", name):
@@ -309,6 +315,11 @@ def users_app(door: str, file: Any, default: Path) -> typer.Typer:
         from tacit.client.answers import ChangeRecord, parse_item
 
         found = parse_item(ChangeRecord, ask(config, "GET", "/v1/record"))
+        last = found.next
+        while last is not None:
+            more = parse_item(ChangeRecord, ask(config, "GET", "/v1/record", query={"after": str(last)}))
+            found = more.model_copy(update={"entries": (*found.entries, *more.entries)})
+            last = more.next if more.next is not None and more.next > last else None
         if as_json:
             print_json(found.model_dump())
         else:

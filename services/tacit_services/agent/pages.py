@@ -21,6 +21,7 @@ from tacit_services.shared.pages.openid import openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.settings import SettingsError
 
 OTHERS_MAX = 100
 """Studies listed that wait for no decision, the newest; the command lists all."""
@@ -169,7 +170,10 @@ def _add_policy(site: Site, agent: Agent, editor: PolicyEditor) -> None:
     @site.router.get("/policy/edit")
     def edit_policy(request: Request, officer: Officer) -> Response:
         officer.person.require("officer")
-        now = editor.read()
+        try:
+            now = editor.read()
+        except SettingsError as error:
+            raise ProblemError("not-found", detail=str(error)) from None
         return show(request, officer, now.text, now.digest)
 
     @site.router.post("/policy/preview")

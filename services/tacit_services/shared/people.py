@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
 import sqlalchemy as sa
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Path, Query
 from pydantic import Field
 from sqlalchemy.engine import Connection, Engine
 from starlette.responses import Response
@@ -38,6 +38,12 @@ KEY_HOLDER = "key-holder"
 
 USERS_MAX = 1000
 """People of one party, those removed among them."""
+
+CHANGES_MAX = 20_000
+"""Entries of a party's record from which on it adds and changes nobody: what a caller may store ends."""
+
+RECORD_BYTES = 2**18
+"""About how much of a record is shown at once."""
 
 BY_FILE = "file"
 """In the record: whoever changed a file, whom nothing names. No person has this name either."""
@@ -135,18 +141,24 @@ def record_change(
 ) -> None:
     """Append an entry to a party's record, in the caller's transaction; ``detail`` is JSON."""
     record = tables.record
-    query = sa.select(record.c.sequence, record.c.entry_hash).where(record.c.key == by.key)
-    last = connection.execute(query.order_by(record.c.sequence.desc()).limit(1)).one_or_none()
+    newest, previous = _newest(connection, record, by.key)
     entry = {
         "key": by.key,
-        "sequence": 1 if last is None else last.sequence + 1,
+        "sequence": newest + 1,
         "at": at,
         "person": by.name,
         "action": action,
         "detail": encode_json(dict(detail)).decode(),
-        "previous_hash": FIRST_HASH if last is None else last.entry_hash,
+        "previous_hash": previous,
     }
     connection.execute(record.insert().values(**entry, entry_hash=_hash(entry)))
+
+
+def _newest(connection: Connection, record: sa.Table, key: str) -> tuple[int, str]:
+    """Return the number of a party's newest entry and its hash."""
+    query = sa.select(record.c.sequence, record.c.entry_hash).where(record.c.key == key)
+    last = connection.execute(query.order_by(record.c.sequence.desc()).limit(1)).one_or_none()
+    return (0, FIRST_HASH) if last is None else (last.sequence, last.entry_hash)
 
 
 def recorded(
@@ -224,6 +236,8 @@ class People:
                 raise ProblemError("user-exists", path="email")
             if before is None and len(own) >= USERS_MAX:
                 raise ProblemError("malformed-message", detail=f"a party has {USERS_MAX} people at most")
+            if _newest(connection, self.tables.record, by.key)[0] >= CHANGES_MAX:
+                raise ProblemError("malformed-message", detail="people were changed too often")
             if before is None:
                 connection.execute(users.insert().values(key=by.key, name=name, added_at=now, **said_of))
             elif (before.role, before.email) != (said_of["role"], said_of["email"]):
@@ -304,9 +318,20 @@ class People:
             return json_response({"name": name})
 
         @router.get("/record")
-        def show_record(key: Key) -> Response:
+        def show_record(key: Key, after: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
             """Show what the caller's people changed, oldest first, and whether the chain is whole."""
             entries, fault = read_from(self.engine, recorded, self.tables, key)
-            return json_response({"entries": entries, "fault": fault, "next": None})
+            shown, size = list[dict[str, Any]](), 0
+            for entry in entries[after:]:
+                # Of a policy the difference is shown; its text is kept for the next one.
+                detail = {name: said for name, said in entry["detail"].items() if name != "text"}
+                size += len(encode_json(detail))
+                if shown and size > RECORD_BYTES:
+                    break
+                shown.append(entry | {"detail": detail})
+            end = after + len(shown)
+            return json_response(
+                {"entries": shown, "fault": fault, "next": end if end < len(entries) else None}
+            )
 
         return router
