@@ -57,6 +57,7 @@ HERE = {
     *(
         "agent login",
         "agent status",
+        "agent studies",
         "agent inbox",
         "agent show",
         "agent reuses",

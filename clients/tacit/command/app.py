@@ -88,6 +88,22 @@ def verify(
     study.verify(file, tester_key, cancellation, as_json)
 
 
+def _print_version(told: bool) -> None:
+    if told:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def tacit(
+    told: Annotated[
+        bool,
+        typer.Option("--version", "-V", help="Print the version.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """Private statistical tests between institutions that cannot share their data."""
+
+
 @app.command("version")
 def version(as_json: Json = False) -> None:
     """Print the version."""
@@ -108,7 +124,7 @@ def run(arguments: Sequence[str]) -> int:
             print(_completion(arguments[1]))
             return DONE
         # Not standing alone: typer would print what it was given as it is, escapes and all.
-        ended = app(args=list(arguments), prog_name="tacit", standalone_mode=False)
+        ended = app(args=_renamed(arguments), prog_name="tacit", standalone_mode=False)
     except (SystemExit, BrokenPipeError) as end:
         return _ended(end)
     except (KeyboardInterrupt, typer.Abort):
@@ -120,6 +136,16 @@ def run(arguments: Sequence[str]) -> int:
         _report_wrong_use(error, as_json)
         return WRONG_USE
     return ended if isinstance(ended, int) else DONE
+
+
+RENAMED = {"--alpha": "--level"}
+"""Options of earlier versions, and what they are called now."""
+
+
+def _renamed(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with options by today's names."""
+    named = (argument.partition("=") for argument in arguments)
+    return [RENAMED.get(name, name) + equals + value for name, equals, value in named]
 
 
 def _ended(end: SystemExit | BrokenPipeError) -> int:

@@ -22,8 +22,8 @@ from pydantic import BaseModel, Field
 from scipy.special import ndtri
 
 from tacit_protocol.domain import Domain, Table
-from tacit_protocol.features.base import FloatMatrix
 from tacit_protocol.features.brownian import BrownianColumns
+from tacit_protocol.features.kernels import FloatMatrix
 from tacit_protocol.features.sketches import (
     BUCKETS_MIN,
     BucketDesign,

@@ -5,9 +5,10 @@ reach.
 """
 
 import json
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -175,12 +176,28 @@ class Policy(Rules):
     @classmethod
     def load(cls, path: Path) -> "Policy":
         """Read a policy file; raises SettingsError where it is missing or not valid."""
+        values = read_toml(path)
+        try:
+            return cls._of(values)
+        except SettingsError as error:
+            raise SettingsError(f"policy {path}: {error}") from None
+
+    @classmethod
+    def parse(cls, text: str) -> "Policy":
+        """Read the text of a policy file; raises SettingsError, which says where it is not valid."""
+        try:
+            return cls._of(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise SettingsError(f"it is not TOML: {error}") from None
+
+    @classmethod
+    def _of(cls, values: dict[str, Any]) -> "Policy":
         try:
             # JSON knows lists where strict models want tuples.
-            return cls.model_validate_json(json.dumps(read_toml(path), default=str))
+            return cls.model_validate_json(json.dumps(values, default=str))
         except ValidationError as error:
             fault = message_error(cls, error)
-            raise SettingsError(f"policy {path}: {fault.path}: {fault.reason}") from None
+            raise SettingsError(f"{fault.path}: {fault.reason}") from None
 
     def columns_of(self, data_set: str) -> tuple[str, ...] | None:
         """Return the columns of a data set that may be used; None where the file does not name it."""

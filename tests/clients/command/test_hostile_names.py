@@ -361,7 +361,7 @@ SHOWN: dict[str, list[str]] = {
     "agent enrol": [*INVITED, *AGENT],
     "curator join": [*INVITED, *CURATOR],
     "curator enrol": [*INVITED, *OWNER],
-    "agent inbox": ["--all", *AGENT],
+    **{key: ["--all", *AGENT] for key in ("agent studies", "agent inbox")},
     "curator register": ["--file", "data-set.toml", *OWNER],
     "curator upload": ["rows.csv", "--data-set", "patients", *OWNER],
     "curator delete": ["--data-set", "patients", "--yes", *OWNER],
