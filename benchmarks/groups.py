@@ -49,16 +49,21 @@ from tacit_protocol.procedures.aggregation import REJECTIONS, Vote, VotesLaw, bl
 from tacit_protocol.procedures.group_comparison.release import (
     ANSWERED_MOVEMENT,
     ANSWERED_SQUARE,
+    CELLS_MOVEMENT,
     GroupFeatures,
     chebyshev,
+    soft_cells,
 )
 from tacit_protocol.procedures.group_comparison.statistic import (
     AnsweredBlock,
     Block,
+    Cells,
     answered_mean_difference,
     answered_risk_effects,
     compare,
     compare_answered,
+    compare_cells,
+    laplace_widening,
     mean_difference,
     risk_effects,
     variance_ratio,
@@ -102,6 +107,16 @@ BESIDE: dict[str, tuple[int, float, float, float, str]] = {
 """Units, epsilon of either owner, share of the second group, effect, distribution."""
 
 BESIDE_RUNS = 2000
+
+SOFT_RUNS, SOFT_DRAWS = 400, 1999
+
+SOFT_POWERS = (*POWERS, (4, 300, 0.5, 0.5), (4, 300, 0.3, 0.5), (1, 300, 1.0, 0.5), (1, 1000, 0.3, 0.5))
+"""Of studies in pure epsilon: owners, units of each, epsilon, the difference of means."""
+
+HISTOGRAM = 4
+"""Cells of the histograms that a naive analyst takes of each group."""
+
+SOFT_METHODS = ("soft cells, pure", "Gaussian, δ = 1e-5", "histograms by group, pure", "not private")
 
 METHODS = ("group_comparison", "pooled t", "within, not private", "naive")
 EFFECTS = ("mean difference", "standard deviation ratio", "risk difference", "odds ratio")
@@ -272,11 +287,82 @@ def beside(name: str, design: str, part: float, run: int) -> Answers:
     return answers
 
 
+def soft_of(
+    rng: np.random.Generator, owners: Owners, epsilon: float, numeric: bool, hard: int = 0
+) -> list[Cells]:
+    """Return the owners' noisy soft cells, of one column; or ``hard`` cells of a histogram."""
+    scale, found = CELLS_MOVEMENT / epsilon, []
+    for values, group in owners:
+        rows = soft_cells(values) if numeric else np.stack([1 - values, values], axis=1)
+        if hard:
+            rows = np.eye(hard)[np.minimum((values + 1) / 2 * hard, hard - 1).astype(int)]
+        sums = np.stack([rows[group == own].sum(axis=0) for own in (0, 1)])
+        noisy = sums + rng.laplace(0.0, scale, sums.shape)
+        found.append(Cells(len(values), noisy, scale, numeric=numeric and not hard))
+    return found
+
+
+def soft_checked(name: str, owners: int, design: str, run: int) -> Answers:
+    """Test one study in pure epsilon without any effect, and ask of each interval whether it holds that."""
+    rng, null = seeds(name, run)
+    settings = DESIGNS[design]
+    numeric = not settings[-1].startswith("category")
+    held = soft_of(rng, owners_of(rng, owners, settings, 0.0), settings[1], numeric)
+    blocks = [own.block(laplace_widening(LEVEL)) for own in held]
+    effects = {EFFECTS[0]: mean_difference(blocks, 1, 0)} if numeric else {}
+    if not numeric:
+        effects = dict(zip(EFFECTS[2:], risk_effects(blocks, 1, 0, 1), strict=True))
+    answers: dict[str, float] = {
+        question("test", design, LEVEL): compare_cells(held, null, SOFT_DRAWS).pvalue <= LEVEL
+    }
+    for kind, effect in effects.items():
+        found = estimated(effect, LEVEL, kind)
+        truth = 0.0 if kind.endswith("difference") else 1.0
+        answers[kind] = (found.lower is None or found.lower <= truth) and (
+            found.upper is None or truth <= found.upper
+        )
+        answers[f"{kind} said"] = found.value is not None and found.lower is not None
+    return answers
+
+
+def soft_powers(name: str, cell: Sequence[float], shift: float, part: float, run: int) -> Answers:
+    """Test one study in pure epsilon, and by Gaussian noise, histograms and without privacy."""
+    rng, null = seeds(name, run)
+    owners, n, epsilon, effect = cell
+    held = owners_of(rng, int(owners), (int(n), epsilon, 0.5, shift, "normal"), part * effect)
+    soft = soft_of(rng, held, epsilon, numeric=True)
+    pvalues = {
+        SOFT_METHODS[0]: compare_cells(soft, null, SOFT_DRAWS).pvalue,
+        SOFT_METHODS[1]: compare(blocks_of(rng, held, epsilon, numeric=True)).pvalue,
+        SOFT_METHODS[2]: compare_cells(
+            soft_of(rng, held, epsilon, numeric=True, hard=HISTOGRAM), null, SOFT_DRAWS
+        ).pvalue,
+        SOFT_METHODS[3]: meta_analysis(moments(held)),
+    }
+    blocks = [own.block(laplace_widening(LEVEL)) for own in soft]
+    found = estimated(mean_difference(blocks, 1, 0), LEVEL, "mean difference", 2 * BOUND)
+    answers: dict[str, float] = {method: bool(pvalue <= LEVEL) for method, pvalue in pvalues.items()}
+    if found.lower is None or found.upper is None:
+        return answers | {"coverage": True, "half width": 2 * BOUND}
+    held_by = found.lower <= part * effect <= found.upper
+    return answers | {"coverage": bool(held_by), "half width": (found.upper - found.lower) / 2}
+
+
 def cells() -> list[Cell]:
     """Return all cells."""
+    pure = cells_of("pure {} owners, {}", SOFT_RUNS, soft_checked, (1, 4), DESIGNS, seeded=True)
+    pure += cells_of(
+        "soft {0[0]} x {0[1]}, ε={0[2]:g}, {0[3]} sd, shift {1:g}, effect times {2:g}",
+        SOFT_RUNS,
+        soft_powers,
+        SOFT_POWERS,
+        (0.0,),
+        (0.0, 1.0),
+        seeded=True,
+    )
     found = cells_of("check {} owners, {}", RUNS, checked, (1, 2, 4, 10), DESIGNS, seeded=True)
     found += cells_of("beside {}, effect times {:g}", BESIDE_RUNS, beside, BESIDE, (0.0, 1.0), seeded=True)
-    return found + cells_of(
+    return (pure + found) + cells_of(
         "power {0[0]} x {0[1]}, ε={0[2]:g}, {0[3]} sd, shift {1:g}, effect times {2:g}",
         POWER_RUNS,
         powers,
@@ -289,8 +375,21 @@ def cells() -> list[Cell]:
 
 def parts(counts: Counts) -> dict[str, str]:
     """Write the page's tables."""
-    apart = {}
+    apart, pure, found = {}, {}, {}
     for cell in counts.runs:
+        word, _, named = cell.partition(" ")
+        if word == "pure":
+            design = named.partition("owners, ")[2]
+            row = {"rejected": counts.shown(cell, question("test", design, LEVEL))}
+            for effect in (EFFECTS[0], *EFFECTS[2:]):
+                said = counts.shown(cell, f"{effect} said", ".2f")
+                row[effect] = f"{counts.shown(cell, effect)} ({said})" if said else ""
+            pure[named] = row
+        if word == "soft":
+            found[named] = {method: counts.shown(cell, method, ".2f") for method in SOFT_METHODS} | {
+                "coverage": counts.shown(cell, "coverage"),
+                "half width, sd": counts.shown(cell, "half width", ".2f"),
+            }
         kind, _, name = cell.partition(" ")
         if kind == "beside":
             design = name.partition(", effect times")[0]
@@ -318,6 +417,9 @@ def parts(counts: Counts) -> dict[str, str]:
         return powers | {"coverage": counts.shown(cell, "coverage")}
 
     return checks_and_powers(counts, check, power, EFFECTS, LEVEL) | {
+        "soft runs": counts.runs_of("soft"),
+        "pure": table(pure, "design") if pure else "",
+        "soft": table(found, "design") if found else "",
         "beside runs": counts.runs_of("beside"),
         "beside": table(apart, "design") if apart else "",
     }
@@ -326,7 +428,7 @@ def parts(counts: Counts) -> dict[str, str]:
 KNOWN = ("t", "mann_whitney", "kolmogorov_smirnov")
 """The tests that are taken by blocks."""
 
-BLOCK_RUNS, BLOCK_LEVEL_RUNS, GIVEN_RUNS = 100, 200, 200
+BLOCK_RUNS, BLOCK_LEVEL_RUNS, GIVEN_RUNS = 400, 1000, 1000
 
 BLOCK_POWERS = (
     *POWERS,

@@ -401,7 +401,7 @@ def _trust(counts: Counts) -> str:
 
 # The page of few features: what noise fits short vectors, beside what a naive analyst does.
 
-SHIFTED = ((1, 1), (2, 1), (3, 3), (3, 1), (5, 1), (10, 1), (30, 30))
+SHIFTED = ((1, 1), (2, 1), (3, 3), (3, 1), (5, 1), (10, 1), (20, 1), (30, 30))
 """(columns, how many of them differ)."""
 
 FEW_SIZES: Mapping[tuple[int, int], Mapping[float, tuple[int, ...]]] = {
@@ -411,6 +411,7 @@ FEW_SIZES: Mapping[tuple[int, int], Mapping[float, tuple[int, ...]]] = {
     (3, 1): {0.3: (750, 1700), 1.0: (330, 500)},
     (5, 1): {0.3: (1000, 1500), 1.0: (330, 500)},
     (10, 1): {0.3: (1700, 2500), 1.0: (750, 1100)},
+    (20, 1): {1.0: (1300,)},
     (30, 30): {0.3: (2500,), 1.0: (750,)},
 }
 """Units of either owner, by columns and epsilon."""

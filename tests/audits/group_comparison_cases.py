@@ -74,10 +74,40 @@ BESIDE = {
     "beside answers, a category, units of 3 rows": beside(WARD, rows=3, reached=0.999),
 }
 
+
+def soft(*columns: Column, epsilon: float = 1.0, rows: int = 1, **parts: Any) -> ReleaseCase:
+    """In pure epsilon the replaced unit goes to another group, at any values, or across its own."""
+    asked = study(
+        "group_comparison", columns, {"group": "g", "noise": "laplace"}, epsilon, 0.0, owners=TWO_OWNERS
+    )
+    return ReleaseCase(asked, partial(far_apart, asked, rows), **parts)
+
+
+def far_apart(asked: Study, rows: int, index: int) -> Neighbours:
+    """Units of two groups, of one group at the ends of its columns, or of no group and one."""
+    columns, rng = asked.domain, np.random.default_rng(index)
+    one, other = rows_at(columns, 0, rows), rows_at(columns, 1, 1 + index % 2)
+    place = columns.categorical.index(next(c for c in columns.categorical if c.name == "g"))
+    if index % 3:
+        one.numeric[:], other.numeric[:] = rng.random(one.numeric.shape), rng.random(other.numeric.shape)
+    else:
+        other.categorical[:, place] = 0
+    if index == 4:
+        other.categorical[:, place] = len(columns.categorical[place].levels)
+    return neighbours(columns, random_rows(columns, index, 20 + 7 * index), one, other)
+
+
+SOFT = {
+    "soft cells, a number": soft(GROUP, AGE, epsilon=4.0, reached=0.999, black_box=True),
+    "soft cells, numbers and categories": soft(THREE, AGE, SCORE, WARD, SICK, reached=0.999),
+    "soft cells, a number and a category, units of 3 rows": soft(GROUP, AGE, WARD, rows=3, reached=0.99),
+}
+
 CASES = {
     "a number": case("a number"),
     "numbers and categories": case("numbers and categories"),
     "a number, units of 3 rows": case("a number", 3, 0.9),
     "categories, epsilon 4": case("categories, epsilon 4", black_box=True),
     **BESIDE,
+    **SOFT,
 }

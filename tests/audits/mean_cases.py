@@ -99,9 +99,35 @@ REACHED = {
 }
 """Where the search is known to come so near to the noise's sensitivity."""
 
+K_NORM = {
+    name: study("kernel_two_sample", columns, {"noise": "k-norm"} | more, epsilon, 0.0, owners=TWO_OWNERS)
+    for name, columns, more, epsilon in (
+        ("K-norm, 1 number", ONE_NUMBER, {}, 1.0),
+        ("K-norm, 2 numbers, finer", NUMBERS, {"resolution": 2}, 1.0),
+        ("K-norm, mixed", MIXED, {"resolution": 1}, 0.3),
+        ("K-norm, categories", CATEGORIES, {}, BLACK_BOX_EPSILON),
+        ("K-norm in a cube", domain(20), {}, 1.0),
+    )
+}
+"""Studies of few features in pure epsilon."""
+
+
+def far_pairs(asked: Study, index: int) -> Neighbours:
+    """Units at the two ends of columns, or half or a third of them apart, where the waves differ most."""
+    rng, numeric = np.random.default_rng(index), len(asked.domain.numeric)
+    one, other = rows_at(asked.domain, 0, 1 + index % 3), rows_at(asked.domain, 1, 1)
+    one.numeric[:] = rng.choice([0.0, 0.1, 0.25, 0.5], numeric)
+    other.numeric[:] = one.numeric[0] + rng.choice([0.5, 1 / 3, 0.4], numeric)
+    if index < 2:
+        one.numeric[:], other.numeric[:] = index * 0.25, 1 - index * 0.25
+    return neighbours(asked.domain, random_rows(asked.domain, index, 1 + 7 * index), one, other)
+
+
 KERNEL_TWO_SAMPLE = {
     name: case(asked, worst_neighbours, reached=REACHED.get(name, 0.3), black_box=name in FEW_NUMBERS)
     for name, asked in (KERNEL_STUDIES | FEW_NUMBERS).items()
+} | {
+    name: case(asked, far_pairs, reached=0.98, black_box="1 number" in name) for name, asked in K_NORM.items()
 }
 
 

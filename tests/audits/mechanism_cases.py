@@ -10,7 +10,7 @@ import numpy as np
 from release_audit import Call, Runs
 
 from tacit_protocol.privacy.accounting import gaussian_mu
-from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
+from tacit_protocol.privacy.noise import Body, KNormSource, NoiseSource, laplace_multiplier
 
 SCALE = 2.0**20
 """Standard deviation or Laplace scale in grid steps: as in releases."""
@@ -68,3 +68,9 @@ class TooNarrow:
 
     def laplace(self, values: np.typing.NDArray[np.int64], scale: float) -> np.typing.NDArray[np.int64]:
         return self._noise.laplace(values, scale * self._factor)
+
+    def k_norm(
+        self, values: np.typing.NDArray[np.int64], scale: float, body: Body
+    ) -> np.typing.NDArray[np.int64]:
+        assert isinstance(self._noise, KNormSource)
+        return self._noise.k_norm(values, scale * self._factor, body)

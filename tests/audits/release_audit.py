@@ -24,12 +24,13 @@ from tacit_protocol.privacy.guarantee import (
     LaplaceEvent,
     RandomisedAnswers,
 )
-from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.noise import Body, NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi
 from tacit_protocol.privacy.randomised_response import retention
 from tacit_protocol.procedures.answered_column import BesideAnswers
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.relay import combined, relay_of
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -76,9 +77,11 @@ class ReleaseCase:
 class Call:
     """One call of the noise source by a procedure."""
 
-    mechanism: Literal["gaussian", "laplace", "choice"]
+    mechanism: Literal["gaussian", "laplace", "choice", "k-norm"]
     values: Integers
     scale: float
+    body: Body | None = None
+    """Whose norm the noise follows, of K-norm noise."""
 
 
 @dataclass
@@ -95,9 +98,20 @@ class Recorder:
         self.calls.append(Call("laplace", values.copy(), scale))
         return values.copy()
 
+    def k_norm(self, values: Integers, scale: float, body: Body) -> Integers:
+        self.calls.append(Call("k-norm", values.copy(), scale, body))
+        return values.copy()
+
     def choose(self, scores: Integers, scale: float) -> int:
         self.calls.append(Call("choice", scores.copy(), scale))
         return int(np.argmax(scores))
+
+
+class Answering(Recorder):
+    """Makes answers that are the same each time: to whoever receives them they are public."""
+
+    def uniform(self, count: int) -> npt.NDArray[np.uint64]:
+        return np.random.default_rng(0).integers(0, 2**64, count, dtype=np.uint64)
 
 
 class Replaying(Recorder):
@@ -184,9 +198,23 @@ def moved_in_calls(one: list[Call], other: list[Call]) -> Moved:
             squared += float(np.sum(parts**2))
         elif call.mechanism == "choice":
             absolute += float(np.max(np.abs(choice_ratios(call, twin))))
+        elif call.body is not None:
+            assert call.body == twin.body
+            absolute += norm(call.body, call.values - twin.values) / call.scale
         else:
             absolute += float(np.sum(np.abs(parts)))
     return Moved(math.sqrt(squared), absolute)
+
+
+def norm(body: Body, moved: Integers) -> int:
+    """The least whole radius whose body holds the point: log-ratios of K-norm noise reach it, in scales."""
+    point = [int(value) for value in moved]
+    low, high = max(map(abs, point)) - 1, 64 * max(1, *map(abs, point))
+    while high - low > 1:
+        middle = (low + high) // 2
+        held = all(part.holds([point[place] for place in part.places], middle) for part in body.parts)
+        low, high = (low, middle) if held else (middle, high)
+    return high
 
 
 def promised(one: Release) -> Moved:
@@ -204,8 +232,7 @@ def promised(one: Release) -> Moved:
         # Numbers and a decision, each with its own part of epsilon; the decision is pure.
         return Moved(math.sqrt(gaussian), sum(e.epsilon for e in events if isinstance(e, ApproximateEvent)))
     laplace = sum(1 / e.noise_multiplier for e in events if isinstance(e, LaplaceEvent))
-    if one.cuts:
-        laplace += sum(e.epsilon for e in events if isinstance(e, ApproximateEvent))
+    laplace += sum(e.epsilon for e in events if isinstance(e, ApproximateEvent))
     return Moved(math.sqrt(gaussian), laplace)
 
 
@@ -227,8 +254,9 @@ def largest_move(case: ReleaseCase) -> tuple[Moved, Moved]:
 
 def moved_between(case: ReleaseCase, index: int) -> Moved:
     """Distance of what is released of two neighbours; of an adaptive release, after the same outcome."""
-    if case.adaptive:
-        return moved_in_calls(*recorded_pair(case, index))
+    calls = recorded_pair(case, index)
+    if case.adaptive or any(call.body is not None for call in calls[0]):
+        return moved_in_calls(*calls)
     one, two = (release(case.study, table) for table in case.neighbours(index))
     return moved_in_noise(one, two)
 
@@ -302,14 +330,24 @@ class Runs:
         """log p(release | other) - log p(release | one) of ``runs`` releases on one or the other, (runs,)."""
         total = np.zeros(runs)
         for one, two in self._pairs:
+            if one.body is not None:
+                total += self._norm_ratios(one, two, other, runs)
+                continue
             differ = np.flatnonzero(one.values != two.values)
             for coordinate in differ:
                 low, high = int(one.values[coordinate]), int(two.values[coordinate])
                 start = np.full(runs, high if other else low, dtype=np.int64)
-                assert one.mechanism != "choice"
+                assert one.mechanism in ("gaussian", "laplace")
                 drawn = getattr(self._noise, one.mechanism)(start, one.scale)
                 total += log_likelihood_ratio(one.mechanism, drawn, (low, high), one.scale)
         return total
+
+    def _norm_ratios(self, one: Call, two: Call, other: bool, runs: int) -> Floats:
+        """The same of K-norm noise, which is drawn for all coordinates together."""
+        own: Any = self._noise
+        drawn = (own.k_norm((two if other else one).values, one.scale, one.body) for _ in range(runs))
+        ratios = (norm(one.body, z - one.values) - norm(one.body, z - two.values) for z in drawn)
+        return np.fromiter(ratios, dtype=np.float64, count=runs) / one.scale
 
 
 def log_likelihood_ratio(
@@ -373,6 +411,16 @@ def summarise(study: Study, table: Table) -> Any:
             units=table.units, guarantee=plan.costs[plan.sender.name], answers={plan.column.name: sent}
         )
         return procedure.combine(study, received, table).summary
+    relay = relay_of(procedure, study)
+    if plan is None and relay is not None and table.domain == study.domain_of(relay.receiver):
+        received = {}
+        for owner in relay.senders:
+            domain = study.domain_of(owner)
+            rows = np.random.default_rng(len(received)).random((table.units, len(domain.numeric)))
+            levels = np.zeros((table.units, len(domain.categorical)), np.int32)
+            held = FixedTable(domain, (EncodedChunk(rows, levels, None, table.units),))
+            received[owner.name] = procedure.privatise(study, procedure.summarise(study, held), Answering())
+        return combined(relay, study, received, table).summary
     if "order" not in procedure.summarise.__annotations__:
         return procedure.summarise(study, table)
     return procedure.summarise(study, table, order=np.random.default_rng(0))

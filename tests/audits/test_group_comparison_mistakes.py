@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from audited_studies import neighbours, random_rows, rows_at
-from group_comparison_cases import AGE, BESIDE, CASES, beside, worst_units
+from group_comparison_cases import AGE, BESIDE, CASES, SOFT, beside, worst_units
 from release_audit import largest_move, moved_in_noise, promised
 from release_audit import release as release_of
 
@@ -44,6 +44,38 @@ def test_a_count_that_weighs_more_than_the_sensitivity_allows_is_caught(
         assert is_caught("a number")
     finally:
         worst_units.cache_clear()
+
+
+@pytest.mark.parametrize("name", SOFT)
+def test_a_movement_of_cells_one_percent_too_small_is_caught(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(release, "CELLS_MOVEMENT", 1.98)
+    assert is_caught(name)
+
+
+def test_a_unit_that_moves_one_block_of_cells_alone_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: as if it left one group and came to none."""
+    monkeypatch.setattr(release, "CELLS_MOVEMENT", 1.0)
+    assert is_caught("soft cells, a number")
+
+
+def test_weights_that_add_up_to_more_than_one_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: hats of the points of a number, as if both neighbouring ones had all of it at its bounds."""
+    stated = release.soft_cells
+    monkeypatch.setattr(release, "soft_cells", lambda t: np.minimum(1.05 * stated(t), 1.0))
+    assert is_caught("soft cells, numbers and categories")
+
+
+def test_no_two_units_move_soft_cells_by_more_than_two() -> None:
+    """A search over pairs of values and groups, and of units of two rows."""
+    t = np.linspace(-1, 1, 401)
+    cells = release.soft_cells(t)
+    assert cells.min() >= 0
+    np.testing.assert_allclose(cells.sum(axis=1), 1, atol=1e-12)
+    halves = (cells[:, None] + cells[None]) / 2
+    moved = np.abs(halves.reshape(-1, 6)[::97, None] - cells[None]).sum(axis=-1)
+    assert 1.999 < moved.max() <= 2 + 1e-12
 
 
 @pytest.mark.parametrize("name", BESIDE)

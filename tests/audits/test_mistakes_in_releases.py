@@ -22,15 +22,17 @@ from tacit_protocol.features.column_histograms import ColumnHistograms
 from tacit_protocol.features.kernels import DistanceKernel, RandomFourier
 from tacit_protocol.features.moments import MomentShares, sum_features, sum_sensitivity
 from tacit_protocol.features.private_cells import ColumnCells
-from tacit_protocol.privacy import laplace_mechanism
+from tacit_protocol.privacy import k_norm_mechanism, laplace_mechanism
 from tacit_protocol.privacy.exact_sums import GridError
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
+from tacit_protocol.privacy.k_norm_mechanism import FINE_STEPS, ProductBody
 from tacit_protocol.procedures import joint_independence
 from tacit_protocol.procedures.counts import release as counts_release
 from tacit_protocol.procedures.curated_distance_correlation import release as distance_release
 from tacit_protocol.procedures.curated_two_sample import release as curated_release
 from tacit_protocol.procedures.curated_two_sample.permuted_means import PermutedFeatures
 from tacit_protocol.procedures.curated_two_sample.release import ridge_sensitivity
+from tacit_protocol.procedures.distance_correlation.answers import AnswersPlan
 from tacit_protocol.procedures.embedding_release import features_of
 from tacit_protocol.procedures.embedding_release import release as embedding_release
 from tacit_protocol.procedures.embedding_release.release import HistogramsThenMean, HistogramSums
@@ -207,6 +209,11 @@ def one_cell_for_a_replaced_unit(patch: Patch) -> None:
     patch.setattr(counts_release, "L1_SENSITIVITY", 1.0)
 
 
+def noise_for_one_table(patch: Patch) -> None:
+    """A unit is counted in a table of every column: 2 in L1 for each, the root of 2 in L2."""
+    patch.setattr(AnswersPlan, "tables_of_unit", 1)
+
+
 def cuts_of_each_column_in_full(patch: Patch) -> None:
     """The two columns' cuts share the part that buys them; here each has all of it."""
     right = ColumnCells.draw_cuts
@@ -227,10 +234,25 @@ def half_the_sensitivity_of_a_distance(patch: Patch) -> None:
 JUST = 1 + 1e-9
 CORRELATION = "distance_correlation: "
 SKETCH = CORRELATION + "sketch, "
+
+
+def k_norm_of_smaller_moves(patch: Patch) -> None:
+    """A hundredth less than what one unit can move."""
+    stated = ProductBody.sensitivity
+    patch.setattr(ProductBody, "sensitivity", lambda self, bits: int(0.99 * stated(self, bits)))
+
+
+def waves_of_half_a_turn_less(patch: Patch) -> None:
+    """The arc's disc narrows from the start, as if waves went with the number's own movement."""
+    patch.setattr(k_norm_mechanism, "TANGENTS", ((FINE_STEPS, FINE_STEPS // 2),))
+
+
 MISTAKES: list[tuple[Callable[[Patch], None], str, float]] = [
     (diameter_of_columns, "kernel_two_sample: columns, mixed", 1.05),
     (diameter_of_columns, "kernel_two_sample: effects, columns, mixed", 1.05),
     (polynomials_that_do_not_move, "kernel_two_sample: effects, columns, mixed", 1.05),
+    (k_norm_of_smaller_moves, "kernel_two_sample: K-norm, mixed", 1.005),
+    (waves_of_half_a_turn_less, "kernel_two_sample: K-norm, 2 numbers, finer", 1.05),
     (polynomials_that_do_not_move, "curated_two_sample: effects, mixed, 1 : 4", 1.01),
     (second_moments_that_forget_the_mean, "kernel_two_sample: ME, narrow", 1.2),
     (difference_of_means, "curated_two_sample: columns, 1 : 30, units of 4 rows", 1.05),
@@ -262,6 +284,8 @@ MISTAKES: list[tuple[Callable[[Patch], None], str, float]] = [
     (noise_for_one_column, "screening: 3 columns", JUST),
     (diameter_of_a_sketch, "screening: 3 columns", JUST),
     (mean_that_costs_nothing, "screening: 3 columns", JUST),
+    (noise_for_one_table, "screening: beside answers, 20 columns", 19),
+    (noise_for_one_table, "screening: beside answers, 20 columns, Gaussian", 4),
     (laplace_noise_for_the_l2_sensitivity, "embedding_release: subspace, 2 narrow points, Laplace", 1.4),
     (histograms_of_one_column, "embedding_release: histograms, categories", 1.1),
     (histograms_of_one_column, "embedding_release: histograms, Laplace", 1.2),

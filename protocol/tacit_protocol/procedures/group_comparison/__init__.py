@@ -1,8 +1,9 @@
 """Comparison of two to eight groups that exist within every owner, whom nobody needs to trust.
 
-Every owner releases sums of bounded features over the units of each group, in one joint Gaussian release.
-The tester asks of every column whether groups differ *within* owners, so that what differs between owners
-neither makes a difference nor hides one; and by how much, in the column's own units.
+Every owner releases sums of bounded features over the units of each group, in one joint Gaussian release; or,
+in pure epsilon, sums of fewer features in Laplace noise. The tester asks of every column whether groups
+differ *within* owners, so that what differs between owners neither makes a difference nor hides one; and by
+how much, in the column's own units.
 
 Where one owner holds the group and another the outcomes of the same units, the first releases one randomised
 answer a unit, the other noisy sums by answer: effects are of groups, with the answers' noise taken out.
@@ -22,13 +23,7 @@ from tacit_protocol.features.moments import MEAN, FeatureSums
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.inference import Effects, estimated, holm
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SensitivityError,
-    check_layout,
-    noise_scales,
-    release_sums,
-)
+from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SensitivityError
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.answered_column import Beside, BesideAnswers, Known, OwnCodes, OwnSums
@@ -48,20 +43,26 @@ from tacit_protocol.procedures.base import (
 )
 from tacit_protocol.procedures.group_comparison.release import (
     ANSWERED_SQUARE,
+    SOFT_CELLS,
     SQUARES,
     GroupComparisonParameters,
+    GroupFeatures,
     Plan,
+    fitting_noise,
     plan_beside,
     plan_of,
 )
 from tacit_protocol.procedures.group_comparison.statistic import (
     AnsweredBlock,
     Block,
+    Cells,
     Compared,
     answered_mean_difference,
     answered_risk_effects,
     compare,
     compare_answered,
+    compare_cells,
+    laplace_widening,
     mean_difference,
     risk_effects,
     variance_ratio,
@@ -270,6 +271,20 @@ class GroupComparison(BesideAnswers):
     )
     population: ClassVar[type[Population] | None] = GroupShift
 
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({}, {"noise": "laplace"})
+
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:
+        """Return the noise of a study that has no delta: Laplace's."""
+        if study.budget.delta_pico or "noise" in study.parameters or study.columns_apart:
+            return {}
+        return {"noise": "laplace"}
+
+    def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:
+        """Return the noise that suits these numbers of units, where the study leaves it."""
+        if "noise" in study.parameters or study.columns_apart:
+            return {}
+        return fitting_noise(study, min(units.values()))
+
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
         if self.beside(study) is not None:
@@ -280,7 +295,7 @@ class GroupComparison(BesideAnswers):
         plan_of(study)
 
     def cost(self, study: Study) -> Guarantee:
-        """Return what each owner spends: the whole budget in one joint Gaussian release, or epsilon alone."""
+        """Return what each owner spends: the whole budget in one joint release, or epsilon alone."""
         if (plan := self.beside(study)) is not None:
             return plan.costs[plan.sender.name]
         return plan_of(study).guarantee
@@ -299,8 +314,7 @@ class GroupComparison(BesideAnswers):
             return ()
         plan = plan_of(study)
         advice = "ask for more units, a larger epsilon, or fewer columns"
-        scale = noise_scales(plan.release.parts(max(units.values())), plan.guarantee)[MEAN]
-        noise = scale / min(plan.features.indicator, float(plan.features.scales[0]))
+        noise = plan.noise(max(units.values()))
         groups = plan.features.groups
         # Groups of one size that differ by as much as they can, against the noise of what tells it.
         most = sum(units.values()) / groups**2
@@ -327,7 +341,7 @@ class GroupComparison(BesideAnswers):
             return self._plan_beside(study).release(summary, noise)
         plan = plan_of(study)
         try:
-            vectors = release_sums(plan.release.parts(summary.units, summary), plan.guarantee, noise)
+            vectors = plan.privatise(summary, noise)
         except SensitivityError as error:
             raise StudyError(str(error)) from None
         return Release(units=summary.units, guarantee=plan.guarantee, vectors=vectors)
@@ -342,12 +356,8 @@ class GroupComparison(BesideAnswers):
             return
         plan = plan_of(study)
         try:
-            check_layout(
-                release.vectors, release.guarantee, plan.release.parts(release.units), plan.guarantee
-            )
-        except LayoutError as error:
-            raise ReleaseError(str(error)) from None
-        except ValueError as error:
+            plan.check(release)
+        except (LayoutError, ValueError) as error:
             raise ReleaseError(str(error)) from None
 
     def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:
@@ -368,6 +378,8 @@ class GroupComparison(BesideAnswers):
             )
         if plan_of(source).group != plan_of(study).group:
             raise StudyError("the reused release was made for other groups; name the same column")
+        if plan_of(source).pure != plan_of(study).pure:
+            raise StudyError("the reused release was made with another noise; use the same")
         return release
 
     def asks(self, study: Study) -> tuple[str, ...]:
@@ -380,7 +392,11 @@ class GroupComparison(BesideAnswers):
             )
         plan = plan_of(study)
         outcomes = joined([column.name for column in plan.outcomes], 6)
-        return (f"compares {outcomes} between {plan.group.name}, within owners",)
+        asked = f"compares {outcomes} between {plan.group.name}, within owners"
+        if not plan.pure:
+            return (asked,)
+        why = "there is no delta" if study.budget.delta_pico == 0 else "few numbers carry less noise so"
+        return (asked, f"releases soft cells in Laplace noise of pure epsilon: {why}")
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
@@ -414,8 +430,17 @@ class GroupComparison(BesideAnswers):
         if (beside := self.beside(study)) is not None:
             return self.conclude_beside(beside, releases, progress)
         plan, names = plan_of(study), [owner.name for owner in study.owners]
-        blocks = list(_blocks(plan, [releases[name] for name in names]))
-        tests = [compare(own) for own in blocks]
+        read = [releases[name] for name in names]
+        if plan.pure:
+            cells = list(_cells(plan, read))
+            tests = [
+                compare_cells(own, public_seed(study, NULL_STREAM, place)) for place, own in enumerate(cells)
+            ]
+            widening = laplace_widening(study.level)
+            blocks = [[owner.block(widening) for owner in own] for own in cells]
+        else:
+            blocks = list(_blocks(plan, read))
+            tests = [compare(own) for own in blocks]
         if progress is not None:
             progress(0.5, "estimating effects")
         return GroupComparisonResult(
@@ -441,7 +466,8 @@ class GroupComparison(BesideAnswers):
     def what_is_released(self, study: Study) -> str:
         """Say what a study's senders compute and release, in the words of a paper's methods."""
         if (plan := self.beside(study)) is None:
-            return self.released
+            pure = plan_of(study).pure
+            return "sums of soft cells over its units of each group" if pure else self.released
         return (
             f"at {plan.sender.name} one randomised answer of every unit to which group it is in, at "
             f"{plan.receiver.name} sums of bounded features over the units of each answer"
@@ -551,9 +577,25 @@ def _answered_comparisons(plan: Beside, column: Column, block: AnsweredBlock) ->
             yield Comparison(column, groups, column.levels[level], effects)
 
 
+def _cells(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Cells]]:
+    """Yield every column's noisy cells, owner by owner."""
+    read = [
+        (own.units, own.vectors[MEAN].mean(1).reshape(plan.features.groups, -1), own.vectors[MEAN].scale)
+        for own in releases
+    ]
+    start = 0
+    for column in plan.outcomes:
+        numeric = isinstance(column, NumericColumn)
+        stop = start + (len(column.levels) if isinstance(column, CategoricalColumn) else SOFT_CELLS)
+        yield [Cells(units, cells[:, start:stop], scale, numeric) for units, cells, scale in read]
+        start = stop
+
+
 def _blocks(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Block]]:
     """Yield every column's noisy numbers, owner by owner."""
     features, width = plan.features, len(SQUARES)
+    if not isinstance(features, GroupFeatures):
+        raise TypeError("soft cells are read by _cells")
     read = [
         (
             release.units,
@@ -592,10 +634,9 @@ def _comparisons(plan: Plan, column: Column, blocks: Sequence[Block]) -> Iterato
                 effects = {"risk difference": difference, "odds ratio": odds}
                 yield Comparison(column, groups, column.levels[level], effects)
         else:
-            effects = {
-                "mean difference": mean_difference(blocks, first, 0),
-                "standard deviation ratio": variance_ratio(blocks, first, 0),
-            }
+            effects = {"mean difference": mean_difference(blocks, first, 0)}
+            if not plan.pure:  # the ratio's interval needs fourth moments, which soft cells do not tell
+                effects["standard deviation ratio"] = variance_ratio(blocks, first, 0)
             yield Comparison(column, groups, None, effects)
 
 
@@ -606,7 +647,8 @@ def _events(column: CategoricalColumn) -> range:
 
 def _method(plan: Plan, owners: int) -> str:
     columns = len(plan.outcomes)
+    counted = "Laplace noise in its simulated null" if plan.pure else "noise counted"
     return (
         f"score test of {plan.features.groups} groups within {owners} owner{'' if owners == 1 else 's'}, "
-        f"noise counted, in {columns} column{'' if columns == 1 else 's'}, Holm's correction"
+        f"{counted}, in {columns} column{'' if columns == 1 else 's'}, Holm's correction"
     )

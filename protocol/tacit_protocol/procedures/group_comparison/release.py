@@ -12,6 +12,12 @@ the squared diameter; a unit of several rows has the average of their features, 
 hull, whose diameter is that of its corners. Of a numeric part, movement and length are found on a grid, and
 a curvature bound covers the gaps; of indicators they are 2 and 1.
 
+**In pure epsilon** (``noise = "laplace"``) a numeric column has six *soft cells*, Bernstein's polynomials of
+degree 2 on either half of [-1, 1]: weights that are never negative and add up to 1. A unit adds them, and the
+indicators of categories, to its group's cells, so that replacing it, whatever the groups, moves every column
+by 2 in L1 at most, as a histogram; a unit of several rows has averages, in the hull. Sums of cells are exact:
+of t (-1, -1/2, 0, 0, 1/2, 1), of t^2 (1, 0, 0, 0, 0, 1), of the sign of t (-1, -1, -1, 1, 1, 1).
+
 T1^2 = (1 + T2)/2 and T2^2 = (1 + T4)/2: variances of means and of squares come from the same sums.
 
 **Where another owner holds the group** and released randomised answers, T1 and T2/4 of a number, and the
@@ -21,8 +27,9 @@ s^2/2 <= 2, s = |t + t'|: T2 costs nothing. Indicators move by 2: columns by 2 e
 docs/mathematics/group-comparison.md.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +37,27 @@ from pydantic import Field
 
 from tacit_protocol.domain import CategoricalColumn, Column, ColumnName, NumericColumn
 from tacit_protocol.features.kernels import FloatMatrix, Rows
-from tacit_protocol.features.moments import MomentRelease, MomentShares
+from tacit_protocol.features.moments import MEAN, FeatureSums, MomentRelease, MomentShares
 from tacit_protocol.features.private_cells import UnitRows
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.exact_sums import FEATURE_ERROR_STEPS, grid_bits, sums_by_group, whole_steps
-from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart, gaussian_guarantee
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.privacy.gaussian_mechanism import (
+    LayoutError,
+    SensitivityError,
+    SumPart,
+    check_layout,
+    gaussian_guarantee,
+    noise_scales,
+    release_sums,
+)
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee, NoisyVector
+from tacit_protocol.privacy.laplace_mechanism import (
+    check_laplace_sums,
+    laplace_sum_guarantee,
+    release_laplace_sums,
+    sums_scale,
+)
+from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.answered_column import Beside, beside
 from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
 from tacit_protocol.strict import StrictModel
@@ -59,10 +81,21 @@ GRID = 1024
 
 
 class GroupComparisonParameters(StrictModel):
-    """Who is compared; every other column of the study is what they may differ in."""
+    """Who is compared; every other column of the study is what they may differ in.
+
+    Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
+    """
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"noise"})
 
     group: ColumnName | None = Field(
         None, description="The categorical column of the groups; by default the first categorical one."
+    )
+    noise: Literal["gaussian", "laplace"] = Field(
+        "gaussian",
+        description=(
+            "gaussian, of four sums a number, needs a delta; laplace, of six soft cells, costs epsilon alone."
+        ),
     )
 
 
@@ -159,6 +192,77 @@ class GroupFeatures:
         return found.reshape(count, -1)
 
 
+SOFT_CELLS = 6
+"""Of a numeric column under Laplace noise: three on either half of it."""
+
+
+def soft_cells(t: Floats) -> Floats:
+    """Return the weights of numbers (...) in [-1, 1], (..., SOFT_CELLS): never negative, 1 together."""
+    u = np.abs(t)
+    inner, both, outer = (1 - u) ** 2, 2 * u * (1 - u), u**2
+    right = t >= 0
+    none = np.zeros_like(u)
+    left = [np.where(right, none, part) for part in (outer, both, inner)]
+    return np.stack([*left, *(np.where(right, part, none) for part in (inner, both, outer))], axis=-1)
+
+
+class GroupCells:
+    """Soft cells and indicators of units by group: see the module. Blocks are as in ``GroupFeatures``."""
+
+    def __init__(self, group: int, groups: int, numeric: int, outcomes: tuple[tuple[int, int], ...]) -> None:
+        """Take the places of columns, as ``GroupFeatures``."""
+        self._group, self._numeric, self._outcomes = group, numeric, outcomes
+        self.groups, self.columns = groups, numeric + len(outcomes)
+        self.width = SOFT_CELLS * numeric + sum(levels for _, levels in outcomes)
+
+    @property
+    def dimension(self) -> int:
+        """Groups times the width of a block."""
+        return self.groups * self.width
+
+    @property
+    def norm(self) -> float:
+        """The root of the number of columns: a column's weights have a length of 1 at most."""
+        return float(np.sqrt(self.columns))
+
+    @property
+    def diameter(self) -> float:
+        """In L2; noise is made for ``movement``."""
+        return float(np.sqrt(2)) * self.norm
+
+    @property
+    def second_moment_diameter(self) -> float:
+        """The root of 2 times the squared norm; no second moment is released."""
+        return float(np.sqrt(2)) * self.norm**2
+
+    @property
+    def movement(self) -> float:
+        """How far one unit moves all sums in L1, but for rounding: 2 a column."""
+        return CELLS_MOVEMENT * self.columns
+
+    def __call__(self, rows: Rows) -> FloatMatrix:
+        """Return the features, (rows, dimension): group after group, each numeric, categorical."""
+        count = len(rows.numeric)
+        own = np.zeros((count, self.width))
+        start = SOFT_CELLS * self._numeric
+        t = np.clip(2 * rows.numeric - 1, -1.0, 1.0)
+        own[:, :start] = soft_cells(t).reshape(count, -1)
+        for place, levels in self._outcomes:
+            codes = rows.categorical[:, place]
+            listed = np.flatnonzero(codes < levels)
+            own[listed, start + codes[listed]] = 1.0
+            start += levels
+        found = np.zeros((count, self.groups, self.width))
+        group = rows.categorical[:, self._group]
+        counted = np.flatnonzero(group < self.groups)
+        found[counted, group[counted]] = own[counted]
+        return found.reshape(count, -1)
+
+
+CELLS_MOVEMENT = 2.0
+"""How far, in L1, one unit moves the cells of one column."""
+
+
 @dataclass(frozen=True)
 class Plan:
     """What a study fixes before any data.
@@ -166,15 +270,85 @@ class Plan:
     Attributes:
         group: the column of the groups.
         outcomes: the columns that are compared: numeric ones, then categorical ones.
-        release: how features are summed, laid out and read.
+        release: how features are summed.
         guarantee: what every owner spends.
     """
 
     group: CategoricalColumn
     outcomes: tuple[Column, ...]
-    features: GroupFeatures
+    features: GroupFeatures | GroupCells
     release: MomentRelease
     guarantee: Guarantee
+
+    @property
+    def pure(self) -> bool:
+        """Whether soft cells leave in Laplace noise."""
+        return isinstance(self.features, GroupCells)
+
+    def parts(self, units: int, sums: FeatureSums | None = None) -> tuple[SumPart, ...]:
+        """Lay the release out; without ``sums`` the values are zeros."""
+        parts = self.release.parts(units, sums)
+        if isinstance(self.features, GroupFeatures):
+            return parts
+        bits = self.release.bits(units)
+        # Each of two neighbours lies a row's and its unit's half step, and a float's error, from its ideal.
+        rounding = 2 * (1 + FEATURE_ERROR_STEPS) * self.features.dimension * 2.0**-bits
+        return (replace(parts[0], l1=float(np.nextafter(self.features.movement + rounding, np.inf))),)
+
+    def privatise(self, sums: FeatureSums, noise: NoiseSource) -> dict[str, NoisyVector]:
+        """Add the noise that the guarantee states. Raises SensitivityError where none can be drawn."""
+        parts = self.parts(sums.units, sums)
+        if isinstance(self.features, GroupCells):
+            return {parts[0].name: release_laplace_sums(parts[0], self.guarantee, noise)}
+        return release_sums(parts, self.guarantee, noise)
+
+    def check(self, release: Release) -> None:
+        """Raise LayoutError or ValueError where a release has not the shape and noise that a study fixes."""
+        parts = self.parts(release.units)
+        if isinstance(self.features, GroupFeatures):
+            check_layout(release.vectors, release.guarantee, parts, self.guarantee)
+            return
+        if set(release.vectors) != {parts[0].name}:
+            raise LayoutError("the release has not the vectors that the study asks for")
+        check_laplace_sums(release.vectors[parts[0].name], release.guarantee, parts[0], self.guarantee)
+
+    def noise(self, units: int) -> float:
+        """Return the standard deviation of the noise on the largest of sums of t, or of levels' counts."""
+        parts = self.parts(units)
+        if isinstance(self.features, GroupFeatures):
+            scale = noise_scales(parts, self.guarantee)[MEAN]
+            return scale / min(self.features.indicator, float(self.features.scales[0]))
+        numeric = isinstance(self.outcomes[0], NumericColumn)
+        return float(np.sqrt(5.0 if numeric else 2.0)) * sums_scale(parts[0], self.guarantee)
+
+
+SAMPLING = 0.25
+"""Standard deviation of t in a typical column, whose bounds are eight standard deviations apart."""
+
+GAUSSIAN_FROM = 0.5
+"""Gaussian noise is taken from where it is so many times sampling's standard deviation in a group of average
+size: its release tells of standard deviations, and of other differences of shape, too."""
+
+
+LAPLACE_TO = 1.35
+"""Laplace noise is taken up to so many times Gaussian noise, on sums of t: the sign less t tells a shift in
+the middle of the bounds with less noise. In simulations both are level at five columns, at delta = 1e-5."""
+
+
+def fitting_noise(study: Study, units: int) -> dict[str, str]:
+    """Return the noise that suits a study of so many units an owner, as parameters: none where Gaussian.
+
+    From public numbers alone: units, budget, groups, columns and their kinds.
+    """
+    few = {"noise": "laplace"}
+    if study.budget.delta_pico == 0:
+        return few
+    many, pure = (
+        plan_of(study.model_copy(update={"parameters": dict(study.parameters) | noise}))
+        for noise in ({"noise": "gaussian"}, few)
+    )
+    gaussian, sampling = many.noise(units), SAMPLING * float(np.sqrt(units / many.features.groups))
+    return few if pure.noise(units) < LAPLACE_TO * gaussian and gaussian > GAUSSIAN_FROM * sampling else {}
 
 
 @planned_once
@@ -195,7 +369,8 @@ def plan_of(study: Study) -> Plan:
         raise StudyError("a categorical column that is compared needs two levels or more")
     if any((len(group.levels) - 1) * (len(c.levels) - 1) > CONTRASTS_MAX for _, c in others):
         raise StudyError(f"at most {CONTRASTS_MAX} contrasts of groups and levels: use fewer levels")
-    features = GroupFeatures(
+    laplace = parameters.noise == "laplace"
+    features = (GroupCells if laplace else GroupFeatures)(
         domain.categorical.index(group),
         len(group.levels),
         len(numeric),
@@ -204,7 +379,8 @@ def plan_of(study: Study) -> Plan:
     if features.dimension > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or groups")
     try:
-        guarantee = gaussian_guarantee(study.budget)
+        budget = study.budget
+        guarantee = laplace_sum_guarantee(budget) if laplace else gaussian_guarantee(budget)
     except SensitivityError as error:
         raise StudyError(str(error)) from None
     release = MomentRelease(features, MomentShares(1.0, 0.0))
@@ -274,7 +450,10 @@ def plan_beside(study: Study) -> Beside | None:
     """
     if not study.columns_apart:
         return None
-    sender, receiver, group, own = beside(study, parse_parameters(GroupComparisonParameters, study).group)
+    parameters = parse_parameters(GroupComparisonParameters, study)
+    if "noise" in study.parameters:
+        raise StudyError("noise has no effect beside another owner's answers, which are pure: leave it out")
+    sender, receiver, group, own = beside(study, parameters.group)
     levels = tuple(len(column.levels) for column in own.categorical)
     if not 2 <= len(group.levels) <= GROUPS_MAX:
         raise StudyError(f"the column of the groups needs two to {GROUPS_MAX} levels")

@@ -18,6 +18,10 @@ Effects are roots of U(theta) = sum of w (P - theta Q), P and Q products of two 
 V_a a group's sum of squares about its mean, E and F its units with a level and with others. Var U is a
 polynomial of degree 2 in theta, and the interval is Fieller's (1954), {theta: U^2 <= z^2 Var U}.
 
+In pure epsilon the numbers are noisy cells of each group, weights of a unit that add up to 1 in every column
+(release.py). N is a group's cells together and S contrasts of them, so that their noises are uncorrelated;
+the law of the smallest p-value of a column's contrasts is simulated, with the Laplace noise as it is.
+
 Where another owner holds the group, sums are by its randomised answers, whose numbers N_a are exact. Given
 them the null hypothesis is tested as it is, with u = 0, and its law is simulated with the noise. Effects are
 those of groups: sums times the inverse of the answers' known mixing, in the same products.
@@ -30,7 +34,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtrc
+from scipy.optimize import brentq
+from scipy.special import chdtrc, ndtri
 
 from tacit_protocol.numerics.inference import Effects, Number, effects_of_numbers
 from tacit_protocol.privacy.randomised_response import unmixing
@@ -259,6 +264,156 @@ def risk_effects(blocks: Sequence[Block], first: int, second: int, level: int) -
     )
     odds = of(e * h, f * g, [(h, 0.0), (0.0, -g), (0.0, -f), (e, 0.0)])
     return difference, odds
+
+
+CELL_CONTRASTS = np.array(
+    [[-1, -0.5, 0, 0, 0.5, 1], [0, -0.5, -1, 1, 0.5, 0], [0.5, 0, -0.5, -0.5, 0, 0.5]], dtype=np.float64
+)
+"""Of a number's cells: t, its sign less t, |t| - 1/2. The first tells means; the second tells them best where
+noise is large, for values about the middle of the bounds; the third tells spreads."""
+
+CELL_WEIGHTS = np.array([0.3, 0.6, 0.1])
+"""Of these contrasts: the smallest p-value over its weight counts."""
+
+SQUARES_OF_CELLS = np.array([1.0, 0, 0, 0, 0, 1.0])
+"""Of a number's cells: t^2."""
+
+CELL_DRAWS = 9999
+"""Simulated null statistics of a column: p-values down to 1e-4."""
+
+
+@dataclass(frozen=True)
+class Cells:
+    """One owner's noisy cells (G, K) of a column, with the Laplace ``scale`` of the noise on each.
+
+    Of a numeric column they are soft cells (release.py), of a categorical one units with each listed level.
+    """
+
+    units: int
+    cells: Floats
+    scale: float
+    numeric: bool
+
+    @property
+    def contrasts(self) -> Floats:
+        """What is compared, (r, K): rows that add up to 0."""
+        return CELL_CONTRASTS if self.numeric else contrasts(self.cells.shape[1])
+
+    @property
+    def sizes(self) -> Floats:
+        """The noisy sizes of the groups, (G,)."""
+        return np.asarray(self.cells.sum(axis=1))
+
+    def block(self, widening: float) -> Block:
+        """Return sums for estimates: of T1 and T2, or of levels; noise variances are ``widening`` larger."""
+        rows = np.eye(self.cells.shape[1])
+        if self.numeric:
+            rows = np.stack([CELL_CONTRASTS[0], 2 * SQUARES_OF_CELLS - 1])
+        each = 2 * self.scale**2 * widening
+        noise, width = each * (rows**2).sum(axis=1), self.cells.shape[1]
+        return Block(self.units, self.sizes, self.cells @ rows.T, width * each, noise, self.numeric)
+
+    def unit_covariance(self) -> Floats:
+        """Bound one unit's covariance of the contrasts from above, with its noise, (r, r)."""
+        size = max(float(self.sizes.sum()), RARE_UNITS)
+        shares = np.clip(self.cells.sum(axis=0) / size, 0.0, 1.0)
+        deviation = math.sqrt(2 * len(self.cells)) * self.scale / size
+        rows = self.contrasts
+        if not self.numeric:
+            shares = (shares + deviation) / (shares + deviation).sum()
+            return np.asarray((rows * shares) @ rows.T - np.outer(rows @ shares, rows @ shares))
+        t, over, away = CELL_CONTRASTS @ shares
+        square, signed = float(SQUARES_OF_CELLS @ shares), float(shares[-1] - shares[0])
+        away += 0.5
+        square = min(max(square, t**2, away**2), away)
+        found = np.array(
+            [
+                [square - t * t, away - square - t * over, signed - t * away],
+                [away - square - t * over, 1 - 2 * away + square - over**2, t - signed - over * away],
+                [signed - t * away, t - signed - over * away, square - away**2],
+            ]
+        )
+        values, vectors = np.linalg.eigh(found)
+        found = (vectors * np.maximum(values, 0.0)) @ vectors.T + 2 * deviation * np.eye(3)
+        least = np.sqrt(np.minimum(1.0, CELL_VARIANCES / np.diag(found)))
+        return np.asarray(found * np.outer(least, least))
+
+
+CELL_VARIANCES = np.array([1.0, 1.0, 0.25])
+"""Largest variances of a number's contrasts."""
+
+
+def compare_cells(
+    blocks: Sequence[Cells], seed: np.random.SeedSequence, draws: int | None = None
+) -> Compared:
+    """Test whether groups differ in a column within any owner; the null's law is simulated with the noise.
+
+    By ``draws`` draws, CELL_DRAWS of them by default.
+    """
+    draws = CELL_DRAWS if draws is None else draws
+    rng, rows = np.random.default_rng(seed), blocks[0].contrasts
+    groups, count = len(blocks[0].cells), len(rows)
+    sampled = [own.units * own.unit_covariance() + RARE_UNITS * np.eye(count) for own in blocks]
+    squares = (rows**2).sum(axis=1)
+    unit: Floats = np.sum([np.diag(own) for own in sampled], axis=0) / sum(own.units for own in blocks)
+    if not blocks[0].numeric:  # one weight for all contrasts of levels
+        unit, squares = np.full(count, unit.mean()), np.full(count, squares.mean())
+    total = np.zeros((groups, count))
+    drawn = np.zeros((draws, groups, count))
+    for own, spread in zip(blocks, sampled, strict=True):
+        # One variance for all owners: a weight that goes with its owner's noise would bias the score.
+        weights = own.units * unit / (own.units * unit + 2 * groups * own.scale**2 * squares)
+        total += weights * _away(own.cells, rows, own.units)
+        drawn += weights * _away_of_null(own, spread / own.units, draws, rng)
+    # The last group's score follows from the others'.
+    total, drawn = total[1:], drawn[:, 1:]
+    if blocks[0].numeric:
+        parts = [(weight, [place]) for place, weight in enumerate(CELL_WEIGHTS)]
+    else:
+        parts = [(1.0, [*range(count)])]
+    smallest, of_null, surest = np.inf, np.full(draws, np.inf), 0.0
+    for weight, kept in parts:
+        own_total, own_drawn = total[:, kept].ravel(), drawn[:, :, kept].reshape(draws, -1)
+        covariance = own_drawn.T @ own_drawn / draws
+        whole = np.linalg.cholesky(covariance)
+        statistic = float(np.sum(np.linalg.solve(whole, own_total) ** 2))
+        simulated = np.sum(np.linalg.solve(whole, own_drawn.T) ** 2, axis=0)
+        pvalue = float(chdtrc(len(own_total), statistic)) / weight
+        if pvalue < smallest:
+            smallest, surest = pvalue, statistic
+        of_null = np.minimum(of_null, chdtrc(len(own_total), simulated) / weight)
+    return Compared(surest, float((1 + np.sum(of_null <= smallest)) / (draws + 1)))
+
+
+def _away(cells: Floats, rows: Floats, units: int) -> Floats:
+    """Return C (..., G, r) of noisy cells (..., G, K)."""
+    sums, sizes = cells @ rows.T, cells.sum(axis=-1)[..., None]
+    both = sizes.sum(axis=-2, keepdims=True) * sums - sizes * sums.sum(axis=-2, keepdims=True)
+    return np.asarray(both / units)
+
+
+def _away_of_null(own: Cells, spread: Floats, draws: int, rng: np.random.Generator) -> Floats:
+    """Draw C (draws, G, r) where groups do not differ, of sizes and means as they were seen."""
+    sizes = np.maximum(own.sizes, RARE_UNITS)
+    mean = np.clip(own.cells.sum(axis=0) / sizes.sum(), 0.0, 1.0)
+    cells = sizes[:, None] * (mean / max(float(mean.sum()), 1e-9))
+    shape = (draws, *own.cells.shape)
+    noise = rng.laplace(0.0, own.scale, shape)
+    drawn = rng.standard_normal((*shape[:2], len(spread))) @ np.linalg.cholesky(spread).T
+    sums = np.sqrt(sizes)[:, None] * drawn + (cells + noise) @ own.contrasts.T
+    counted = (sizes + noise.sum(axis=-1))[..., None]
+    both = counted.sum(axis=-2, keepdims=True) * sums - counted * sums.sum(axis=-2, keepdims=True)
+    return np.asarray(both / own.units)
+
+
+def laplace_widening(level: float) -> float:
+    """Return by what to multiply a noise's variance for normal intervals to hold at a level, at least 1.
+
+    That of two independent Laplace numbers, |x| of whose sum exceeds q scales with probability
+    e^-q (1 + q/2): in every effect there are as many, and more make a sum more normal.
+    """
+    q = float(brentq(lambda x: math.exp(-x) * (1 + x / 2) - level, 0.0, 800.0))
+    return max(1.0, (q / 2 / float(-ndtri(level / 2))) ** 2)
 
 
 ANSWERED_WEIGHTS = (0.8, 0.2)

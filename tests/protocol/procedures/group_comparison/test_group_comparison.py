@@ -235,7 +235,8 @@ def compared(*samples: Any, epsilon: float = 2.0, **chosen: Any) -> tacit.local.
 
 def test_a_result_says_direction_size_unit_and_owner() -> None:
     rng = np.random.default_rng(8)
-    result = compared(sample(rng, 4000), sample(rng, 3000, 5), names=["north", "south"])
+    parts = sample(rng, 4000), sample(rng, 3000, 5)
+    result = compared(*parts, names=["north", "south"], noise="gaussian")
     statistic, pvalue = result
     assert result.reject
     assert statistic > 0
@@ -280,14 +281,15 @@ def test_odd_groups_and_outcomes_end_in_a_verdict_of_the_same_form(name: str, ep
     even = compared(sample(rng, 300), epsilon=epsilon)
     assert odd.warnings == even.warnings
     assert odd.method == even.method
-    assert [(e.column, e.kind, e.groups, e.unit) for e in odd.effects] == [
+    # In which order tells which column's noisy p-value is the smallest.
+    assert sorted((e.column, e.kind, e.groups, e.unit) for e in odd.effects) == sorted(
         (e.column, e.kind, e.groups, e.unit) for e in even.effects
-    ]
+    )
     for effect in odd.effects:
         assert effect.lower is None or effect.estimate is not None
     if "group" in name and epsilon == 1.0:
         assert odd.effects[0].interval is None or odd.effects[0].interval[0] < 0 < odd.effects[0].interval[1]
-        assert not odd.reject
+        assert odd.pvalue > 1e-3
 
 
 def test_what_cannot_be_said_is_said_to_be_so() -> None:

@@ -104,6 +104,7 @@ def test_pvalues_that_forget_the_noise_are_caught() -> None:
         (10, 1.0, 1e-5, 700, {"noise": "k-norm"}),
         (1, 1.0, 1e-5, 20_000, {}),
         (5, 1.0, 1e-5, 2000, {}),
+        (20, 1.0, 1e-5, 1300, {"noise": "k-norm"}),
         (30, 1.0, 1e-5, 700, {}),
         (30, 1.0, 0.0, 700, {"noise": "k-norm"}),
         (1, 1.0, 0.0, 100_000, {"noise": "k-norm", "resolution": 8}),

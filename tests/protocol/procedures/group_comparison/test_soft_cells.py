@@ -1,0 +1,189 @@
+"""Groups compared in pure epsilon: soft cells, level, coverage, the choice of noise, refusals."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from made_studies import MemoryTable, SeededNoise, made_study
+from planted import with_mistake
+from scipy import stats
+
+import tacit.local
+from tacit.errors import InputError
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
+from tacit_protocol.messages.study import Study
+from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
+from tacit_protocol.procedures.base import StudyError
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.group_comparison import GroupComparisonResult, statistic
+from tacit_protocol.procedures.group_comparison.release import (
+    SOFT_CELLS,
+    GroupCells,
+    fitting_noise,
+    plan_of,
+    soft_cells,
+)
+from tacit_protocol.procedures.group_comparison.statistic import (
+    CELL_CONTRASTS,
+    SQUARES_OF_CELLS,
+    Cells,
+    compare_cells,
+    laplace_widening,
+)
+
+PROCEDURE: Any = procedure_named("group_comparison")
+FALSE_ALARM = 1e-7
+
+
+@pytest.fixture(autouse=True)
+def _fewer_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(statistic, "CELL_DRAWS", 1999)
+
+
+SEX = CategoricalColumn(name="sex", levels=("f", "m"))
+ILL = CategoricalColumn(name="ill", levels=("no", "yes"))
+NUMBERS: tuple[Column, ...] = tuple(NumericColumn(name=f"x{i}", lower=0.0, upper=1.0) for i in range(9))
+
+
+def asked(*columns: Column, owners: int = 2, epsilon: float = 1.0, delta: float = 0.0, **given: Any) -> Study:
+    study = made_study(
+        "group_comparison", Domain(columns=(SEX, *columns)), owners=owners, delta=1e-5, parameters=given
+    )
+    return study.model_copy(update={"budget": Budget.of(epsilon, delta)})
+
+
+PURE = asked(NUMBERS[0], ILL, noise="laplace")
+
+
+def drawn(rng: np.random.Generator, units: int, effect: float, off: float = 0.0) -> MemoryTable:
+    """Draw a number, of standard deviation .125, and an illness that go with the group."""
+    sex = (rng.random(units) < 0.4 + off).astype(np.int32)
+    number = np.clip(0.5 + off + 0.125 * (rng.standard_normal(units) + effect * sex), 0, 1)
+    ill = (rng.random(units) < 0.3 + off + 0.2 * effect * sex).astype(np.int32)
+    return MemoryTable(PURE.domain, number[:, None], np.stack([sex, ill], axis=1), None)
+
+
+def verdict(study: Study, tables: list[MemoryTable], seed: int) -> GroupComparisonResult:
+    noise, releases = SeededNoise(seed), {}
+    for owner, table in zip(study.owners, tables, strict=True):
+        release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, table), noise)
+        PROCEDURE.check_release(study, release)
+        releases[owner.name] = release
+    found: GroupComparisonResult = PROCEDURE.assemble(study, releases)
+    return found
+
+
+def test_cells_tell_means_and_squares_exactly() -> None:
+    t = np.linspace(-1, 1, 101)
+    cells = soft_cells(t)
+    assert cells.shape == (101, SOFT_CELLS)
+    np.testing.assert_allclose(cells @ CELL_CONTRASTS[0], t, atol=1e-12)
+    np.testing.assert_allclose(cells @ SQUARES_OF_CELLS, t**2, atol=1e-12)
+    np.testing.assert_allclose(cells @ CELL_CONTRASTS[1], np.where(t >= 0, 1, -1) - t, atol=1e-12)
+    np.testing.assert_allclose(cells @ CELL_CONTRASTS[2], np.abs(t) - 0.5, atol=1e-12)
+    np.testing.assert_allclose(CELL_CONTRASTS.sum(axis=1), 0)
+
+
+@pytest.mark.parametrize(("units", "epsilon"), [(150, 0.3), (1500, 2.0)])
+def test_the_level_is_kept_where_owners_differ(units: int, epsilon: float) -> None:
+    rng, runs, study = (
+        np.random.default_rng(31),
+        200,
+        asked(NUMBERS[0], ILL, epsilon=epsilon, noise="laplace"),
+    )
+    rejected = 0
+    for run in range(runs):
+        tables = [drawn(rng, units, 0.0, off) for off in (-0.2, 0.2)]
+        rejected += verdict(study, tables, run).reject
+    assert rejected <= stats.binom.isf(FALSE_ALARM, runs, 0.05)
+
+
+def test_effects_are_found_and_covered() -> None:
+    rng, runs = np.random.default_rng(32), 150
+    covered, rejected = np.zeros(2), 0
+    for run in range(runs):
+        found = verdict(PURE, [drawn(rng, 600, 0.5), drawn(rng, 400, 0.5)], run)
+        rejected += found.reject
+        differences = {e.kind: e for e in found.effects}
+        assert set(differences) == {"mean difference", "risk difference", "odds ratio"}
+        for place, (kind, truth) in enumerate((("mean difference", 0.0625), ("risk difference", 0.1))):
+            effect = differences[kind]
+            covered[place] += (
+                effect.interval is not None and effect.interval[0] <= truth <= effect.interval[1]
+            )
+    assert rejected > 0.8 * runs
+    assert min(covered) >= stats.binom.ppf(FALSE_ALARM, runs, 0.95)
+
+
+def test_a_null_that_forgets_the_noise_is_caught() -> None:
+    planted = with_mistake(statistic, "rng.laplace(0.0, own.scale, shape)", "rng.laplace(0.0, 0.3, shape)")
+    rng, wrong, right = np.random.default_rng(33), 0, 0
+    for run in range(100):
+        cells = soft_cells(np.clip(rng.standard_normal((2, 100)) / 4, -1, 1)).sum(axis=1)
+        block = Cells(200, cells + rng.laplace(0.0, 4.0, cells.shape), 4.0, numeric=True)
+        seed = np.random.SeedSequence(run)
+        right += compare_cells([block], seed).pvalue <= 0.05
+        wrong += planted.compare_cells([block], seed).pvalue <= 0.05
+    assert right <= stats.binom.isf(FALSE_ALARM, 100, 0.05)
+    assert wrong > stats.binom.isf(FALSE_ALARM, 100, 0.05)
+
+
+@pytest.mark.parametrize("level", [0.05, 0.01])
+def test_normal_intervals_are_widened_to_the_sum_of_two_laplace_numbers(level: float) -> None:
+    widening = laplace_widening(level)
+    sums = np.random.default_rng(1).laplace(size=(400_000, 2)).sum(axis=1) / 2
+    outside = np.mean(np.abs(sums) > stats.norm.isf(level / 2) * np.sqrt(widening))
+    assert abs(outside - level) < 6 * np.sqrt(level / 400_000)
+    assert laplace_widening(0.4) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("columns", "epsilon", "delta", "units", "chosen"),
+    [
+        (1, 1.0, 1e-5, 300, {"noise": "laplace"}),
+        (5, 1.0, 1e-5, 1000, {"noise": "laplace"}),
+        (9, 1.0, 1e-5, 1000, {}),
+        (1, 1.0, 1e-5, 100_000, {}),
+        (9, 1.0, 0.0, 1000, {"noise": "laplace"}),
+    ],
+)
+def test_noise_is_chosen_from_public_numbers(
+    columns: int, epsilon: float, delta: float, units: int, chosen: dict[str, str]
+) -> None:
+    study = asked(*NUMBERS[:columns], epsilon=epsilon, delta=delta)
+    assert fitting_noise(study, units) == chosen
+
+
+def test_a_new_study_has_gaussian_noise_where_it_has_a_delta_and_fits_where_no_ledger_is() -> None:
+    study = asked(NUMBERS[0], delta=1e-5)
+    assert "noise" not in PROCEDURE.with_new_defaults(study).parameters
+    units = {owner.name: 300 for owner in study.owners}
+    assert PROCEDURE.with_new_defaults(study, units).parameters["noise"] == "laplace"
+    assert PROCEDURE.with_new_defaults(asked(NUMBERS[0])).parameters["noise"] == "laplace"
+    stated = asked(NUMBERS[0], delta=1e-5, noise="gaussian")
+    assert PROCEDURE.with_new_defaults(stated, units).parameters["noise"] == "gaussian"
+
+
+def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:
+    (event,) = PROCEDURE.cost(PURE).events
+    assert isinstance(event, LaplaceEvent)
+    assert isinstance(plan_of(PURE).features, GroupCells)
+    assert PROCEDURE.numbers_released(PURE) == 2 * (SOFT_CELLS + 2)
+    assert "there is no delta" in " ".join(PROCEDURE.asks(PURE))
+    gaussian, source = (asked(NUMBERS[0], ILL, delta=1e-5, noise=noise) for noise in ("gaussian", "laplace"))
+    with pytest.raises(StudyError, match="another noise"):
+        PROCEDURE.reread(gaussian, gaussian.owners[0], source, None)
+
+
+def test_noise_is_refused_beside_answers() -> None:
+    pa = pytest.importorskip("pyarrow")
+    arm = np.random.default_rng(1).choice(["a", "b"], 300)
+    released = tacit.local.randomise_column(arm, epsilon=1, bounds=["a", "b"])
+    with pytest.raises(InputError, match="noise"):
+        tacit.local.group_comparison(
+            pa.table({"x": np.ones(300)}),
+            group=released,
+            epsilon=1,
+            bounds={"x": (0, 2)},
+            noise="laplace",
+        )
