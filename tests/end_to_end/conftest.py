@@ -1,17 +1,21 @@
 """What the end-to-end tests share: the `tacit` command as a process, and a federation that is stopped."""
 
+import csv
 import json
+import random
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import running_browser
 from forked_python import forked_python, services_forked
 
+from tacit.command.app import run
 from tacit.setup.federation import LocalFederation, OwnerSetup
 
 COMMAND = ("-c", "from tacit.command import main; main()")
@@ -57,12 +61,53 @@ def tacit_process() -> Callable[..., "subprocess.CompletedProcess[str]"]:
 def tacit_json() -> Callable[..., Any]:
     """Run the command with --json, and return what it printed."""
 
-    def run(*arguments: str, cwd: Path | None = None) -> Any:
+    def printed(*arguments: str, cwd: Path | None = None) -> Any:
         done = run_tacit(*arguments, "--json", cwd=cwd)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    return run
+    return printed
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, Any]]:
+    """Run the command in this process with --json; returns its exit status and what it printed."""
+
+    def said(*arguments: str) -> tuple[int, Any]:
+        capsys.readouterr()
+        code = run([*arguments, "--json"])
+        captured = capsys.readouterr()
+        return code, json.loads(captured.err.splitlines()[-1] if captured.err else captured.out)
+
+    return said
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with running_browser() as running:
+        yield running
+
+
+Patients = Callable[..., Iterator[tuple[str, str]]]
+
+
+@pytest.fixture(scope="session")
+def patients() -> Patients:
+    """Write made-up patients, ages and sexes, by the mean age; yields each owner's name and file."""
+
+    def write(
+        folder: Path, means: Mapping[str, float], units: int, seed: int, spread: float = 12
+    ) -> Iterator[tuple[str, str]]:
+        rng = random.Random(seed)  # noqa: S311
+        for name, mean_age in means.items():
+            source = folder / f"{name}.csv"
+            with source.open("w", newline="") as opened:
+                writer = csv.writer(opened)
+                writer.writerow(["age", "sex"])
+                writer.writerows([round(rng.gauss(mean_age, spread)), rng.choice("FM")] for _ in range(units))
+            yield name, str(source)
+
+    return write
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """The pages in a real Chromium: sign in by a link, approve, decline, and read the verdict off its chart."""
 
-import csv
-import random
 import re
 import subprocess
 from collections.abc import Callable, Iterator
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from agent_fakes import AttackedAgent
-from browser import Visitor, hostile_site, running_browser, visitor
+from browser import Visitor, hostile_site, visitor
 from scipy.stats import chi2
 from served import serving
 
@@ -29,12 +27,6 @@ PATIENCE_S = 300.0
 TITLE = "Are the patients of north and south alike?"
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with running_browser() as running:
-        yield running
-
-
 @pytest.fixture
 def steward(browser: Any) -> Iterator[Visitor]:
     with visitor(browser) as window:
@@ -48,17 +40,14 @@ def analyst(browser: Any) -> Iterator[Visitor]:
 
 
 @pytest.fixture(scope="module")
-def federation(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+def federation(
+    browser: Any, patients: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalFederation]:
     """Two hospitals whose stewards decide by hand; the browser comes first, as without one all is skipped."""
-    folder, rng, owners = tmp_path_factory.mktemp("browser"), random.Random(5), []  # noqa: S311
-    for name, mean_age in (("north", 50.0), ("south", 56.0)):
-        source = folder / f"{name}.csv"
-        with source.open("w", newline="") as opened:
-            writer = csv.writer(opened)
-            writer.writerow(["age", "sex"])
-            writer.writerows([round(rng.gauss(mean_age, 12)), rng.choice("FM")] for _ in range(UNITS))
+    folder, owners = tmp_path_factory.mktemp("browser"), []
+    for name, source in patients(folder, {"north": 50.0, "south": 56.0}, UNITS, seed=5):
         policy = PolicySetup(approval="by-hand", columns=("age", "sex"))
-        owners.append(OwnerSetup(name, DataSetSetup("patients", str(source), 3.0, 1e-4), policy))
+        owners.append(OwnerSetup(name, DataSetSetup("patients", source, 3.0, 1e-4), policy))
     with LocalFederation(folder / "federation", owners) as started:
         started.wait_until_ready()
         started.enrol_all()

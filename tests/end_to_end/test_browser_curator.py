@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pytest
-from browser import Visitor, running_browser, visitor
+from browser import Visitor, visitor
 from curator_federation import OPERATOR, CuratorFederation, curator_federation
 from fault_world import NOW, key_of
 from served import serving
@@ -21,12 +21,6 @@ URL = "http://curator.example"
 """Without TLS: a browser keeps no Secure cookie of a plain loopback address."""
 
 Found = TypeVar("Found")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with running_browser() as running:
-        yield running
 
 
 def elsewhere(work: Callable[[], Found]) -> Found:

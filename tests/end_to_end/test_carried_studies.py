@@ -16,7 +16,6 @@ import pytest
 from certificates import add, wait_until_ready
 
 from tacit.client.tester import Client
-from tacit.command.app import run
 from tacit.errors import InputError, ProblemError
 from tacit.setup.configuration import (
     DataSetSetup,
@@ -59,17 +58,6 @@ class World:
             return [
                 row[0] for row in database.execute("SELECT study FROM ledger_entries WHERE study IS NOT NULL")
             ]
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Say:
-    def said(*arguments: str) -> tuple[int, Any]:
-        capsys.readouterr()
-        code = run([*arguments, "--json"])
-        captured = capsys.readouterr()
-        return code, json.loads(captured.err.splitlines()[-1] if captured.err else captured.out)
-
-    return said
 
 
 @pytest.fixture

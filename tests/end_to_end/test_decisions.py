@@ -1,7 +1,6 @@
 """Stewards decide by hand, through the command: one approves, or one declines."""
 
 import csv
-import random
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,25 +17,14 @@ Process = Callable[..., "subprocess.CompletedProcess[str]"]
 Eventually = Callable[[Callable[[], Any]], Any]
 
 
-def write_patients(file: Path, mean_age: float, rng: random.Random) -> None:
-    with file.open("w", newline="") as opened:
-        writer = csv.writer(opened)
-        writer.writerow(["age", "sex"])
-        for _ in range(UNITS):
-            writer.writerow([round(rng.gauss(mean_age, 10)), rng.choice("FM")])
-
-
 @pytest.fixture
 def federation(
-    tmp_path: Path, start_federation: Callable[[Sequence[OwnerSetup]], LocalFederation]
+    tmp_path: Path, patients: Any, start_federation: Callable[[Sequence[OwnerSetup]], LocalFederation]
 ) -> LocalFederation:
-    rng = random.Random(3)  # noqa: S311 (made-up patients)
     owners = []
-    for name, mean_age in (("north", 50.0), ("south", 70.0)):
-        source = tmp_path / f"{name}.csv"
-        write_patients(source, mean_age, rng)
+    for name, source in patients(tmp_path, {"north": 50.0, "south": 70.0}, UNITS, seed=3, spread=10):
         policy = PolicySetup(approval="by-hand", columns=("age", "sex"), catalogue=name == "north")
-        owners.append(OwnerSetup(name, DataSetSetup("patients", str(source), 2.0, 1e-4), policy))
+        owners.append(OwnerSetup(name, DataSetSetup("patients", source, 2.0, 1e-4), policy))
     return start_federation(owners)
 
 

@@ -18,7 +18,6 @@ from certificates import READY_S, add, deployed, wait_until_ready
 from tacit.client.http import HttpRequest
 from tacit.client.tester import Client
 from tacit.client.transport import HttpTransport, way
-from tacit.command.app import run
 from tacit.errors import TransportError
 from tacit.setup.configuration import (
     DataSetSetup,
@@ -125,17 +124,10 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
 
 
 @pytest.fixture
-def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Say:
+def say(say: Say, monkeypatch: pytest.MonkeyPatch) -> Say:
     monkeypatch.delenv("TACIT_CA_FILE", raising=False)
     monkeypatch.setattr("tenacity.nap.time.sleep", lambda _: None)
-
-    def said(*arguments: str) -> tuple[int, Any]:
-        capsys.readouterr()
-        code = run([*arguments, "--json"])
-        captured = capsys.readouterr()
-        return code, json.loads(captured.err.splitlines()[-1] if captured.err else captured.out)
-
-    return said
+    return say
 
 
 DRAFT = """

@@ -1,9 +1,7 @@
 """An analyst who has a browser and nothing else enrols, asks and reads; and what attacks on that find."""
 
 import base64
-import csv
 import json
-import random
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Visitor, hostile_site, running_browser, visitor
+from browser import Visitor, hostile_site, visitor
 
 from tacit.client.sign_in import make_sign_in_link, party_door
 from tacit.client.transcripts import result_in
@@ -40,23 +38,14 @@ levels = ["F", "M"]
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with running_browser() as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def federation(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalFederation]:
+def federation(
+    browser: Any, patients: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalFederation]:
     """Two hospitals that publish what they hold, and answer any analyst by themselves."""
-    folder, rng, owners = tmp_path_factory.mktemp("new-study"), random.Random(7), []  # noqa: S311
-    for name, mean_age in (("north", 50.0), ("south", 58.0)):
-        source = folder / f"{name}.csv"
-        with source.open("w", newline="") as opened:
-            writer = csv.writer(opened)
-            writer.writerow(["age", "sex"])
-            writer.writerows([round(rng.gauss(mean_age, 12)), rng.choice("FM")] for _ in range(UNITS))
+    folder, owners = tmp_path_factory.mktemp("new-study"), []
+    for name, source in patients(folder, {"north": 50.0, "south": 58.0}, UNITS, seed=7):
         policy = PolicySetup(approval="automatic", columns=("age", "sex"), catalogue=True)
-        owners.append(OwnerSetup(name, DataSetSetup("patients", str(source), 6.0, 1e-4), policy))
+        owners.append(OwnerSetup(name, DataSetSetup("patients", source, 6.0, 1e-4), policy))
     federation = LocalFederation(folder / "federation", owners)
     for site in federation.agents:
         policy_file, own = site.folder / "policy.toml", site.configuration

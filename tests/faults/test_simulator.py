@@ -1,25 +1,38 @@
-"""Random histories of a federation in memory: lost, repeated and late messages, restarts, kills, clock jumps.
+"""Random histories in memory: lost, repeated and late messages, restarts, kills, clock jumps.
 
-Hypothesis writes the histories. One that fails is printed as a list of steps, after shrinking; it goes into
-this file as a ``test_repro_...``.
+They are of a federation of agents, and of a curator whose owners approve, decline, delete their data sets and
+register them again. Hypothesis writes the histories. One that fails is printed as a list of steps, after
+shrinking; it goes into this file as a ``test_repro_...``.
 """
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, ClassVar
 
+import curated_world
+import fault_world
 import pytest
-from fault_world import PROCEDURE
-from histories import FAULTS, Histories, databases_of, run_histories
-from hypothesis import Phase
+import simulation
+from curated_world import CURATOR, HELD, CuratedSimulation
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from long_runs import LONG, choose
-from simulation import OWNERS, Fault, SimulatedKillError, Simulation
+from simulation import Fault, SimulatedKillError, Simulation
 from sqlalchemy.engine import Engine
 
 from tacit_protocol.messages.study import Study
@@ -28,9 +41,11 @@ from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.relay import OwnAnswer
 from tacit_services.agent import participant
 from tacit_services.agent import releases as releases_module
+from tacit_services.agent.releases import Releaser
 from tacit_services.agent.tester_client import TesterClient
+from tacit_services.curator import curator as curator_module
 from tacit_services.ledger import accounts
-from tacit_services.shared.failpoints import AgentStep
+from tacit_services.shared.failpoints import AgentStep, CuratorStep
 from tacit_services.tester import reuse
 
 pytestmark = pytest.mark.long
@@ -40,29 +55,50 @@ STEPS_MAX = choose(8, 15)
 """Operations of one history at most; healing it afterwards takes as long as ten of them."""
 
 WORKERS, HISTORIES_OF_EACH = 2, 5_000
-"""Processes of the long run, which make 10 000 histories together."""
+"""Processes of the long run, which make 10 000 histories of agents together."""
+
+FAULTS = st.lists(st.sampled_from(["ok", "ok", "request lost", "answer lost", "twice", "late"]), max_size=6)
 
 
-def kill_at(wanted: AgentStep) -> Callable[[AgentStep], None]:
-    def reached(step: AgentStep) -> None:
-        if step is wanted:
-            raise SimulatedKillError
-
-    return reached
+def one_of(name: str) -> st.SearchStrategy[Any]:
+    """One of the values that the history's class has under this name."""
+    return st.runner().flatmap(lambda histories: st.sampled_from(getattr(histories, name)))
 
 
-class AgentHistories(Histories):
-    """Agents and a tester, an analyst who cancels, and clocks that jump."""
+class Histories(RuleBasedStateMachine):
+    """The operations and faults of a history; the invariants are the simulation's."""
 
-    kind = Simulation
+    kind: type[Simulation]
+    parties: ClassVar[tuple[str, ...]]
+    owners: ClassVar[tuple[str, ...]]
+    first_owners: ClassVar[tuple[str, ...]]
+    fewest_owners: ClassVar[int]
+    steps: ClassVar[tuple[AgentStep | CuratorStep, ...]]
+    folder: Path
+    simulation: Any
 
     @initialize(seed=st.integers(0, 2**16))
     def begin(self, seed: int) -> None:
-        self.start(seed)
-        self.simulation.create(OWNERS[1:3], "0.5", 2 * 3600)
+        self.own_folder = Path(tempfile.mkdtemp(dir=self.folder))
+        self.simulation = self.kind(self.own_folder, self.folder, seed)
+        self.simulation.create(self.first_owners, "0.5", 2 * 3600)
+
+    def with_faults(self, faults: list[Fault], work: Callable[..., object], *given: Any) -> None:
+        """Do something while these faults befall its messages."""
+        self.simulation.network.faults.extend(faults)
+        work(*given)
+        self.simulation.network.faults.clear()
+
+    def study(self, index: int) -> str:
+        names = sorted(self.simulation.studies)
+        return names[index % len(names)]
 
     @rule(
-        owners=st.lists(st.sampled_from(OWNERS), min_size=2, unique=True),
+        owners=st.runner().flatmap(
+            lambda histories: st.lists(
+                st.sampled_from(histories.owners), min_size=histories.fewest_owners, unique=True
+            )
+        ),
         epsilon=st.sampled_from(["0.25", "0.5", "1"]),
         deadline_in_s=st.sampled_from([600, 2 * 3600, 24 * 3600]),
         faults=FAULTS,
@@ -71,65 +107,179 @@ class AgentHistories(Histories):
     def create(self, owners: list[str], epsilon: str, deadline_in_s: int, faults: list[Fault]) -> None:
         self.with_faults(faults, self.simulation.create, owners, epsilon, deadline_in_s)
 
-    @rule(owner=st.sampled_from(OWNERS), action=st.sampled_from(["poll", "work", "fetch"]), faults=FAULTS)
-    def act(self, owner: str, action: str, faults: list[Fault]) -> None:
-        self.with_faults(faults, self.simulation.act, owner, action)
+    @rule(party=one_of("parties"), action=st.sampled_from(["poll", "work", "fetch"]), faults=FAULTS)
+    def act(self, party: str, action: str, faults: list[Fault]) -> None:
+        self.with_faults(faults, self.simulation.act, party, action)
 
-    @rule(owner=st.sampled_from(OWNERS), faults=FAULTS)
-    def poll_and_work(self, owner: str, faults: list[Fault]) -> None:
-        self.simulation.act(owner, "poll")
-        self.act(owner, "work", faults)
+    @rule(party=one_of("parties"), faults=FAULTS)
+    def poll_and_work(self, party: str, faults: list[Fault]) -> None:
+        self.simulation.act(party, "poll")
+        self.act(party, "work", faults)
 
-    @rule(index=st.integers(0, 5))
-    def cancel(self, index: int) -> None:
-        self.simulation.cancel(self.study(index))
+    @rule(index=st.integers(0, 5), approve=st.booleans())
+    def decide(self, index: int, approve: bool) -> None:
+        self.simulation.decide(self.study(index), approve)
 
-    @rule(party=st.sampled_from([*OWNERS, "tester", "ada"]), jump_s=st.integers(-3600, 3600))
-    def one_clock_jumps(self, party: str, jump_s: int) -> None:
-        self.simulation.skews[party] = float(jump_s)
+    @rule()
+    def work_at_tester(self) -> None:
+        self.simulation.work_at_tester()
+
+    @rule(index=st.integers(0, 20))
+    @precondition(lambda self: self.simulation.network.late)
+    def deliver_late(self, index: int) -> None:
+        self.simulation.deliver_late(index)
+
+    @rule(pass_s=st.integers(1, 3600))
+    def time_passes(self, pass_s: int) -> None:
+        self.simulation.now += pass_s
+
+    @rule(
+        clock=st.runner().flatmap(lambda histories: st.sampled_from([*histories.parties, "tester", "ada"])),
+        jump_s=st.integers(-3600, 3600),
+    )
+    def one_clock_jumps(self, clock: str, jump_s: int) -> None:
+        self.simulation.skews[clock] = float(jump_s)
 
     @rule()
     def clocks_agree(self) -> None:
         self.simulation.skews = dict.fromkeys(self.simulation.skews, 0.0)
 
-    @rule(owner=st.sampled_from(OWNERS))
-    def restart_agent(self, owner: str) -> None:
-        self.simulation.restart_agent(owner)
+    @rule()
+    def restart_tester(self) -> None:
+        self.simulation.restart_tester()
 
-    @rule(owner=st.sampled_from(OWNERS), step=st.sampled_from(list(AgentStep)))
-    def kill_agent(self, owner: str, step: AgentStep) -> None:
+    @rule(party=one_of("parties"))
+    def restart(self, party: str) -> None:
+        self.simulation.restart_agent(party)
+
+    @rule(
+        party=one_of("parties"),
+        step=one_of("steps"),
+        passage=st.integers(1, 2),
+        index=st.integers(0, 5),
+    )
+    def kill(self, party: str, step: AgentStep | CuratorStep, passage: int, index: int) -> None:
+        passages = 0
+
+        def reached(now: AgentStep | CuratorStep) -> None:
+            nonlocal passages
+            passages += now is step
+            if now is step and passages == passage:
+                raise SimulatedKillError
+
         with pytest.MonkeyPatch.context() as patch:
-            for module in (releases_module, participant):
-                patch.setattr(module, "reached", kill_at(step))
-            for action in ("poll", "work"):
-                try:
-                    self.simulation.act(owner, action)
-                except SimulatedKillError:
-                    break
-        self.simulation.restart_agent(owner)
+            for module in (participant, releases_module, curator_module):
+                patch.setattr(module, "reached", reached)
+            try:
+                self.simulation.act(party, "poll")
+                self.say_yes(index)
+                self.simulation.act(party, "work")
+            except SimulatedKillError:
+                self.simulation.restart_agent(party)
+
+    def say_yes(self, index: int) -> None:
+        """What a person does between the poll and the work of a party that is about to be killed."""
+
+    @invariant()
+    def holds(self) -> None:
+        if hasattr(self, "simulation"):
+            self.simulation.check()
+
+    def teardown(self) -> None:
+        if not hasattr(self, "simulation"):
+            return
+        try:
+            self.simulation.heal()
+        finally:
+            self.simulation.close()
+            shutil.rmtree(self.own_folder)
 
 
-@pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Databases for the histories, and their procedure."""
-    monkeypatch.setitem(discovery.PROCEDURES, PROCEDURE.name, PROCEDURE)
-    with databases_of(AgentHistories, tmp_path):
+class AgentHistories(Histories):
+    """Agents and a tester, and an analyst who cancels."""
+
+    kind = Simulation
+    parties = owners = simulation.OWNERS
+    first_owners, fewest_owners = owners[1:3], 2
+    steps = (*AgentStep,)
+
+    @rule(index=st.integers(0, 5))
+    def cancel(self, index: int) -> None:
+        self.simulation.cancel(self.study(index))
+
+
+class CuratorHistories(Histories):
+    """A curator and a tester, and owners who come and go."""
+
+    kind = CuratedSimulation
+    parties, owners = (CURATOR,), HELD
+    first_owners, fewest_owners = owners[:2], 1
+    steps = (*AgentStep, *CuratorStep)
+
+    def say_yes(self, index: int) -> None:
+        self.simulation.decide(self.study(index), True)
+
+    @rule(owner=st.sampled_from(HELD))
+    def delete(self, owner: str) -> None:
+        self.simulation.delete_data_set(owner)
+
+    @rule(owner=st.sampled_from(HELD))
+    def register(self, owner: str) -> None:
+        self.simulation.register_data_set(owner)
+
+
+@pytest.fixture(autouse=True)
+def _world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The histories' procedures and first databases, in memory where the system has a file system there."""
+    for procedure in (fault_world.PROCEDURE, *curated_world.PROCEDURES.values()):
+        monkeypatch.setitem(discovery.PROCEDURES, procedure.name, procedure)
+    memory = Path("/dev/shm")  # noqa: S108 (a folder of its own below)
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
+        for machine in (AgentHistories, CuratorHistories):
+            (own := Path(folder, machine.__name__)).mkdir()
+            machine.kind.make_templates(own)
+            monkeypatch.setattr(machine, "folder", own, raising=False)
         yield
+
+
+def run_histories(machine: type[Histories], histories: int, steps_max: int, **options: Any) -> None:
+    """Run so many histories of at most so many operations."""
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        machine,
+        settings=settings(
+            max_examples=histories,
+            stateful_step_count=steps_max,
+            deadline=None,
+            derandomize=not LONG,
+            database=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+            **options,
+        ),
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(6 * 3600)
-@pytest.mark.usefixtures("world")
-def test_no_history_loses_or_repeats_anything() -> None:
-    run_histories(AgentHistories, HISTORIES, STEPS_MAX)
+@pytest.mark.parametrize(
+    ("machine", "histories", "steps_max"),
+    [
+        pytest.param(AgentHistories, HISTORIES, STEPS_MAX, id="agents"),
+        pytest.param(CuratorHistories, choose(40, 1_000), choose(8, 30), id="curator"),
+    ],
+)
+def test_no_history_loses_or_repeats_anything(
+    machine: type[Histories], histories: int, steps_max: int
+) -> None:
+    run_histories(machine, histories, steps_max)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(6 * 3600)
 @pytest.mark.skipif(not LONG or "TACIT_HISTORIES" in os.environ, reason="10 000 histories: make audit")
 def test_none_of_ten_thousand_histories_loses_or_repeats_anything() -> None:
-    """The test above in processes of its own, each with other seeds; their output shows what failed."""
-    test = f"{__file__}::{test_no_history_loses_or_repeats_anything.__name__}"
+    """The test above of agents in processes of its own, each with other seeds; they show what failed."""
+    test = f"{__file__}::{test_no_history_loses_or_repeats_anything.__name__}[agents]"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
     environment = os.environ | {"TACIT_HISTORIES": str(HISTORIES_OF_EACH)}
     root = Path(__file__).parents[2]
@@ -173,18 +323,30 @@ def _sum_in(answer: OwnAnswer) -> int:
     return answer.release.vectors["sum"].values[0]
 
 
+def debit_the_first_alone(patch: pytest.MonkeyPatch) -> None:
+    genuine = Releaser._debit
+
+    def first_alone(self: Releaser, connection: Any, job: Any, now: int) -> Any:
+        return genuine(self, connection, type(job)(**{**vars(job), "parts": job.parts[:1]}), now)
+
+    patch.setattr(Releaser, "_debit", first_alone)
+
+
 @pytest.mark.parametrize(
-    ("plant", "fault"),
+    ("machine", "plant", "fault"),
     [
-        (spend_without_looking, "spent is not what the debits took"),
-        (encode_releases_again, "another release than the stored one was sent"),
-        (exchange_releases, "the transcript does not hold"),
+        (AgentHistories, spend_without_looking, "spent is not what the debits took"),
+        (AgentHistories, encode_releases_again, "another release than the stored one was sent"),
+        (AgentHistories, exchange_releases, "the transcript does not hold"),
+        (CuratorHistories, debit_the_first_alone, "debits and releases differ"),
     ],
 )
-@pytest.mark.usefixtures("world")
 def test_a_planted_mistake_is_caught(
-    monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None], fault: str
+    monkeypatch: pytest.MonkeyPatch,
+    machine: type[Histories],
+    plant: Callable[[pytest.MonkeyPatch], None],
+    fault: str,
 ) -> None:
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=fault):
-        run_histories(AgentHistories, 100, STEPS_MAX, phases=[Phase.generate], report_multiple_bugs=False)
+        run_histories(machine, 100, choose(8, 15), phases=[Phase.generate], report_multiple_bugs=False)

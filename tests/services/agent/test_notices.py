@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from email import message_from_bytes, policy
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 from certificates import write_certificate
 from curator_federation import curator_federation
+from served import listening
 
 from tacit_services.agent.notices import (
     LISTED_MAX,
@@ -111,18 +112,8 @@ def hook_server() -> Iterator[tuple[Hook, str]]:
             self.send_response(503 if hook.broken else 204)
             self.end_headers()
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
-    try:
-        yield hook, f"http://127.0.0.1:{server.server_address[1]}/in"
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(Handler) as url:
+        yield hook, f"{url}/in"
 
 
 def mail_settings(port: int, more: str = "") -> str:
