@@ -50,7 +50,7 @@ ROWS_OF_MANY = 10_000
 GROUP_ROWS = 65_536
 """Rows of a row group of the generated files."""
 
-Holders = Literal["each", "one", "split", "curator"]
+Holders = Literal["each", "one", "split", "apart", "curator"]
 Kind = Literal["numbers", "categories", "times", "groups"]
 
 
@@ -70,9 +70,9 @@ class Question:
     """A procedure with parameters, and the points at which it is measured.
 
     ``holders``: every owner has all columns (``each``, or ``one`` owner alone), two owners have half of the
-    columns each (``split``), or a curator has the tables of all owners. ``size`` names what ``Point.size``
-    is. ``varied`` holds, for a field of :class:`Point`, its values; the others stay as in ``base``, where
-    many owners have ROWS_OF_MANY rows each.
+    columns each (``split``), every owner has one (``apart``), or a curator has the tables of all owners.
+    ``size`` names what ``Point.size`` is. ``varied`` holds, for a field of :class:`Point`, its values; the
+    others stay as in ``base``, where many owners have ROWS_OF_MANY rows each.
     """
 
     name: str
@@ -118,6 +118,8 @@ class Question:
         if self.holders == "split":
             first = 1 if self.procedure == "screening" else half
             held = [tuple(names[:first]), tuple(names[first:])]
+        if self.holders == "apart":
+            held = [(name,) for name in names]
         return Study(
             title="cost",
             procedure=self.procedure,
@@ -271,6 +273,12 @@ QUESTIONS: Mapping[str, Question] = {
             *("screening", "numbers", "split", ""),
             Point(100_000, 5, 0, 2),
             {"rows": ROWS, "columns": (5, 20, 100), "epsilon": EPSILONS},
+        ),
+        Question(
+            *("mutual_independence", "numbers", "apart", ""),
+            Point(100_000, 3, 0, 3),
+            {"rows": ROWS, "epsilon": EPSILONS},
+            lambda _: {"method": "one-round"},
         ),
         Question(
             *("noisy_counts", "categories", "each", "cells k"),
@@ -456,7 +464,7 @@ def send(question: Question, point: Point, path: Path, seed: int) -> tuple[Sent,
     for other in senders[1:]:
         envelopes[other.name] = (
             other.release(Meter({}))[1]
-            if question.holders == "split"
+            if question.holders in ("split", "apart")
             else other.privatise(summary, Meter({}))
         )
     sent = Sent(study, len(sign_envelope(payload, STUDY_TYPE, parties.analyst)), envelopes)
@@ -467,10 +475,11 @@ def _sizes(sent: Sent, sender: str) -> Costs:
     payload = open_envelope(sent.envelopes[sender], RELEASE_TYPE, _key_of(sent.study, sender))
     release = decode(ReleaseMessage, payload).release
     values = [abs(value) for vector in release.vectors.values() for value in vector.values]
+    answers = sum(own.units for own in release.answers.values())
     return {
         "release, bytes": len(sent.envelopes[sender]),
         "study, bytes": sent.study_bytes,
-        "numbers": len(values) or 1,
+        "numbers": len(values) + answers or 1,
         "digits": sum(len(str(value)) for value in values) / len(values) if values else 1.0,
     }
 
@@ -517,7 +526,8 @@ def best(runs: Sequence[Costs], who: str) -> Costs:
 
 def _warm(question: Question, point: Point, folder: Path) -> Sent | None:
     """Run a small study, with the same columns but other public randomness."""
-    small = replace(point, rows=min(point.rows, WARM_ROWS), owners=min(point.owners, 2))
+    owners = point.owners if question.holders == "apart" else min(point.owners, 2)
+    small = replace(point, rows=min(point.rows, WARM_ROWS), owners=owners)
     path = folder / "warm.parquet"
     write_rows(path, question.kind, small)
     try:

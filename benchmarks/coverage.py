@@ -186,10 +186,18 @@ def _screened(epsilon: float, number: int) -> dict[str, Answers]:
     drawn = [columns_of_law(kind, units, rng) for kind in KINDS]
     x, y = (np.column_stack([pair[side] for pair in drawn]) for side in (0, 1))
     result = tacit.local.screening(
-        x, y, epsilon=epsilon, delta=DELTA, alpha=LEVEL, bounds=(0, 1), n_permutations=99, seed=number
+        x,
+        y,
+        epsilon=epsilon,
+        delta=DELTA,
+        method="sketch",
+        alpha=LEVEL,
+        bounds=(0, 1),
+        n_permutations=99,
+        seed=number,
     )
     found: dict[str, Answers] = {}
-    for pair in result:
+    for pair in result.pairs:
         place = int(pair.column.split(".")[1]) - 1
         if pair.outcome == f"y.{place + 1}":
             kept, correlation = kept_truth(KINDS[place])

@@ -42,8 +42,7 @@ from benchmarks.harness import (
 from tacit.in_process.samples import domain_of
 from tacit.local.synthetic import release_database
 from tacit_protocol.domain import EncodedChunk, encode
-from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.kernels import ProductKernel, RandomFourier
+from tacit_protocol.features.kernels import FeatureMap, ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import (
     Locations,
     WhitenedMeanEmbedding,

@@ -37,8 +37,7 @@ from benchmarks.harness import (
 from benchmarks.problems import locations_of
 from tacit.database.weights import SHRUNK_RIDGE, Weighting, shrinkage
 from tacit.local.synthetic import release_database
-from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.kernels import ProductKernel, RandomFourier
+from tacit_protocol.features.kernels import FeatureMap, ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import RIDGES, WhitenedMeanEmbedding
 from tacit_protocol.features.moments import MEAN, MomentRelease, MomentShares
 from tacit_protocol.numerics.simplex_weights import fit_simplex

@@ -447,6 +447,11 @@ TABLE_WAYS: dict[str, dict[str, Any]] = {
     "auto": {"method": "auto", "permutations": PERMUTATIONS},
 }
 
+GRID = tuple((d, n, e) for d in (2, 3) for n in (300, 1000, 3000) for e in (0.3, 0.5, 1.0, 3.0))
+"""Variables, units, epsilon: a chain whose neighbours have correlation GRID_SIGNAL / sqrt(n)."""
+GRID_SIGNAL = {2: 6.0, 3: 5.0}
+GRID_CELL = "grid d={} n={} ε={:g}"
+
 SHIFTS = ((1, 150, 1.0), (1, 500, 0.3), (3, 300, 1.0), (3, 1000, 0.3), (10, 500, 1.0), (10, 1000, 0.3))
 """Columns, units of either sample, epsilon: the first column is larger by half a standard deviation."""
 
@@ -493,6 +498,16 @@ def tabulated(law: str, result: Any) -> Answers:
     return {}
 
 
+def grid_run(d: int, n: int, epsilon: float, number: int) -> Answers:
+    """Ask in every way of a chain of weak dependences."""
+    rng = np.random.default_rng([n, round(1000 * epsilon), d, number, 1])
+    side = named_columns(np.clip(0.5 + chain(n, d, rng, GRID_SIGNAL[d] / math.sqrt(n)) / 6, 0, 1))
+    return {
+        way: asked("joint_independence", [side], epsilon, number, rng, chosen).reject
+        for way, chosen in TABLE_WAYS.items()
+    }
+
+
 def shift_run(d: int, n: int, epsilon: float, number: int) -> Answers:
     """Compare two samples at a curator in every way."""
     rng = np.random.default_rng([n, round(1000 * epsilon), d, number])
@@ -529,13 +544,16 @@ def tables_level_run(kind: str, d: int, n: int, epsilon: float, number: int) -> 
     rng = np.random.default_rng([n, round(1000 * epsilon), d, number, len(kind)])
     sides = [named_columns(values) for values in null_rows(kind, d, n, rng)]
     pvalue = asked("joint_independence", sides, epsilon, number, rng, BY_TABLE).pvalue
-    return {question("table", epsilon, level): pvalue <= level + 1e-12 for level in LEVELS}
+    found = {question("table", epsilon, level): pvalue <= level + 1e-12 for level in LEVELS}
+    automatic = asked("joint_independence", sides, epsilon, number, rng, TABLE_WAYS["auto"]).reject
+    return found | {question("auto", epsilon, LEVELS[0]): automatic}
 
 
 def tables_cells() -> list[Cell]:
     """List the cells: power, then level."""
     made = cells_for(POWER_CELL, POWER_RUNS, tables_run, TABULATED)
     made += cells_for(SHIFT_CELL, POWER_RUNS, shift_run, SHIFTS)
+    made += cells_for(GRID_CELL, POWER_RUNS, grid_run, GRID)
     return made + cells_for(TABLE_LEVEL, LEVEL_RUNS, tables_level_run, TABLE_NULLS)
 
 
@@ -544,15 +562,20 @@ def tables_parts(counts: Counts) -> dict[str, str]:
     power, widths = power_rows(counts, TABULATED, TABLE_WAYS)
     order = [f"{name}, {what}" for name in reversed(MEASURES) for what in ("held", "width")]
     covered = {head: {name: row[name] for name in order} for head, row in widths.items() if any(row.values())}
-    shifts = {}
-    for d, n, epsilon in SHIFTS:
-        cell = SHIFT_CELL.format(d, n, epsilon)
-        shifts[f"{d}, {n}, {epsilon:g}"] = {way: counts.shown(cell, way, ".2f") for way in SAMPLE_WAYS} | {
-            "runs": str(counts.runs[cell])
-        }
+    shifts, grid = dict[str, dict[str, str]](), dict[str, dict[str, str]]()
+    for made, cell_form, settings, ways in (
+        (shifts, SHIFT_CELL, SHIFTS, SAMPLE_WAYS),
+        (grid, GRID_CELL, GRID, TABLE_WAYS),
+    ):
+        for d, n, epsilon in settings:
+            cell = cell_form.format(d, n, epsilon)
+            made[f"{d}, {n}, {epsilon:g}"] = {way: counts.shown(cell, way, ".2f") for way in ways} | {
+                "runs": str(counts.runs[cell])
+            }
     levels = level_rows(counts, TABLE_LEVEL, TABLE_NULLS, ("table",))
     return {
         "power": table(power, "law, units, ε"),
+        "grid": table(grid, "columns, units, ε"),
         "shifts": table(shifts, "columns, units a sample, ε"),
         "level": level_statement(counts) + table(levels, "columns, how many, units, ε"),
         "coverage": table(covered, "law, units, ε"),

@@ -429,7 +429,7 @@ def parts(counts: Counts) -> dict[str, str]:
 KNOWN = ("t", "mann_whitney", "kolmogorov_smirnov")
 """The tests that are taken by blocks."""
 
-BLOCK_RUNS, BLOCK_LEVEL_RUNS, GIVEN_RUNS = 100, 200, 200
+BLOCK_RUNS, BLOCK_LEVEL_RUNS, GIVEN_RUNS = 400, 1000, 1000
 
 BLOCK_POWERS = (
     *POWERS,

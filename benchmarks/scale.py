@@ -27,7 +27,7 @@ from benchmarks.harness import Answers, Benchmark, Cell, Counts, cells_of, main,
 from benchmarks.problems import chunk_of, study_of_columns
 from tacit_protocol.domain import ThreadWorkers, Workers
 from tacit_protocol.features.additive import AdditiveRelease
-from tacit_protocol.features.base import FloatMatrix
+from tacit_protocol.features.kernels import FloatMatrix
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample

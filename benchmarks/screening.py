@@ -3,9 +3,12 @@
     python -m benchmarks.screening      # everything; continues where it stopped
     python -m benchmarks.screening --runs 0.1 --cells split --folder /tmp/glance
 
-Every run is ``tacit.local.screening``: the services' own procedure, with OpenDP's noise. Splitting is one
-``tacit.local.distance_correlation`` for each column, each with its part of epsilon and of delta, and the same
-control of false discoveries on their p-values. Both see the same rows.
+Every run is ``tacit.local.screening``: the services' own procedure, with OpenDP's noise. Answers: in two
+rounds as it comes, the same without a delta, and the sketch; beside them the naive way, in which each owner
+sends one randomised answer of every unit, for the pair of columns that it is dealt to, above or below the
+middle, and an analyst runs chi-squared. Splitting is one ``tacit.local.distance_correlation`` for each
+column, each with its part of epsilon and of delta. All have the same control of false discoveries on their
+p-values, and see the same rows. Level: the procedure itself, with simulated noise of the same laws.
 """
 
 import functools
@@ -24,12 +27,20 @@ from benchmarks.harness import (
     grid,
     main,
     named,
+    question,
+    table,
     with_square,
 )
 from benchmarks.problems import quantiles
-from tacit.results import ScreenedColumn
+from tacit.in_process.runner import local_study, run, seed_text
+from tacit.in_process.samples import ArrayTable, Sample, domain_of
+from tacit.planning.simulation import SimulatedNoise
+from tacit.results import AnsweredScreeningResult, ScreenedColumn
+from tacit_protocol.features.private_cells import GRIDS
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
-from tacit_protocol.procedures.screening import Control, false_discovery_values
+from tacit_protocol.numerics.randomised_tables import cell_cramers_v, cell_rank_correlation
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.screening.verdict import Control, false_discovery_values
 
 DELTA, LEVEL = 1e-5, 0.05
 COLUMNS, EPSILONS = (5, 20, 80), (1.0, 2.0, 4.0, 8.0)
@@ -107,8 +118,10 @@ def _covered(pairs: list[ScreenedColumn], dependent: int) -> Answers:
 def screen_run(columns: int, units: int, epsilon: float, run: int) -> Answers:
     """Screen all columns under one budget."""
     x, y, dependent = rows(columns, units, run)
-    result = tacit.local.screening(x, y, epsilon=epsilon, delta=DELTA, alpha=LEVEL, bounds=(0, 1), seed=run)
-    found = {pair.column: pair for pair in result}
+    result = tacit.local.screening(
+        x, y, epsilon=epsilon, delta=DELTA, method="sketch", alpha=LEVEL, bounds=(0, 1), seed=run
+    )
+    found = {pair.column: pair for pair in result.pairs}
     pairs = [found[f"x.{index + 1}"] for index in range(columns)]
     pvalues = np.array([pair.pvalue for pair in pairs])
     return {**_answers("joint", pvalues, dependent), **_covered(pairs, dependent)}
@@ -133,6 +146,147 @@ def split_run(columns: int, units: int, epsilon: float, run: int) -> Answers:
     return _answers("split", np.array(pvalues), dependent)
 
 
+ASKED = (
+    *((5, n, epsilon) for n, epsilon in ((1000, 1.0), (2000, 1.0), (5000, 0.5), (5000, 1.0), (20_000, 0.5))),
+    *((20, n, epsilon) for n, epsilon in ((2000, 1.0), (5000, 1.0), (5000, 2.0))),
+    *((20, 20_000, epsilon) for epsilon in (0.5, 1.0, 2.0)),
+    *((80, n, epsilon) for n, epsilon in ((5000, 1.0), (20_000, 0.5), (20_000, 1.0), (20_000, 2.0))),
+)
+"""Columns, units and epsilon of what is asked by answers."""
+
+ANSWERED_RUNS = 20
+
+WAYS = ("two rounds", "two rounds, no δ", "one round, χ²", "sketch")
+
+POPULATION = 200_000
+"""Rows whose shares of cells stand for the population's."""
+
+
+def answered_run(columns: int, units: int, epsilon: float, run: int) -> Answers:
+    """Screen all columns in two rounds, by the naive way, and by sketches."""
+    x, y, dependent = rows(columns, units, run)
+    found: dict[str, float] = {}
+    for way, delta in (("two rounds", DELTA), ("two rounds, no δ", 0.0), ("sketch", DELTA)):
+        result = tacit.local.screening(
+            x,
+            y,
+            epsilon=epsilon,
+            delta=delta,
+            method="sketch" if way == "sketch" else "auto",
+            alpha=LEVEL,
+            bounds=(0, 1),
+            seed=run,
+        )
+        pvalues = {pair.column: pair.pvalue for pair in result.ranking}
+        own = np.array([pvalues[f"x.{index + 1}"] for index in range(columns)])
+        found |= _answers(way, own, dependent)
+        if isinstance(result, AnsweredScreeningResult):
+            found |= _measured(result, columns, dependent)
+    naive = answered_chi_squared(x, y, epsilon, np.random.default_rng([columns, units, run, 1]))
+    return found | _answers("one round, χ²", naive, dependent)
+
+
+def answered_chi_squared(x: Floats, y: Floats, epsilon: float, rng: np.random.Generator) -> Floats:
+    """Return each column's p-value (p,) of chi-squared on two randomised answers of the units dealt to it."""
+    # Loading scipy.stats takes half a second.
+    from scipy.stats import chi2_contingency  # noqa: PLC0415
+
+    units, columns = x.shape
+    dealt = rng.permutation(units) % columns
+    truth = math.exp(epsilon) / (1 + math.exp(epsilon))
+    answers = [
+        np.where(rng.random(units) < truth, own, 1 - own)
+        for own in ((x[np.arange(units), dealt] > 0.5).astype(int), (y > 0.5).astype(int))
+    ]
+    tables = [
+        np.bincount(2 * answers[0][dealt == j] + answers[1][dealt == j], minlength=4) for j in range(columns)
+    ]
+    return np.array([chi2_contingency(own.reshape(2, 2) + 1e-9, correction=False).pvalue for own in tables])
+
+
+@functools.cache
+def _population() -> tuple[Floats, Floats]:
+    """Return rows of a linear, a quadratic and an independent column (n, 3), and of the outcome (n,)."""
+    x, y, _ = rows(10, POPULATION, 0)
+    return x[:, :3], y
+
+
+def _measured(result: AnsweredScreeningResult, columns: int, dependent: int) -> Answers:
+    """Say which part of the intervals holds the measure of the population's cells."""
+    x, y = _population()
+    sent, counted = (result.source.releases[name].cuts for name in ("outcome-owner", "columns-owner"))
+    (own,) = sent.values()
+    held: dict[str, list[bool]] = {}
+    places = {f"x.{index + 1}": index for index in range(columns)}
+    for pair in result.pairs:
+        place = places[pair.column]
+        kind = place % 2 if place < dependent else 2
+        cuts = [own, counted[pair.column]]
+        codes = [
+            np.searchsorted(np.array(each) / GRIDS[len(each) + 1], values, side="right")
+            for each, values in zip(cuts, (y, x[:, kind]), strict=True)
+        ]
+        size = len(cuts[1]) + 1
+        shares = np.bincount(codes[0] * size + codes[1], minlength=(len(own) + 1) * size) / len(y)
+        joint = shares.reshape(-1, size)
+        for name, interval, true in (
+            ("Cramér's V", pair.cramers_v_interval, cell_cramers_v),
+            ("rank correlation", pair.correlation_interval, cell_rank_correlation),
+        ):
+            if interval is not None and joint.sum(axis=0).min() > 0:
+                words = f"{name} {'dependent' if kind < 2 else 'independent'}"
+                held.setdefault(words, []).append(interval[0] <= true(joint) <= interval[1])
+    return {
+        name: value for words, own in held.items() for name, value in with_square(words, np.mean(own)).items()
+    }
+
+
+NULLS = (
+    *(
+        (5, n, epsilon, delta)
+        for n in (100, 1000, 10_000)
+        for epsilon in (0.3, 3.0)
+        for delta in (0.0, DELTA)
+    ),
+    *((20, n, epsilon, delta) for n in (400, 4000) for epsilon in (0.3, 3.0) for delta in (0.0, DELTA)),
+)
+"""Columns, units, epsilon and delta where no column depends on the outcome."""
+
+NULL_RUNS, NULL_PERMUTATIONS = 200, 399
+
+
+def null_run(columns: int, units: int, epsilon: float, delta: float, number: int) -> Answers:
+    """Screen columns that share a factor, skewed and tied ones among them, none of which depends."""
+    rng = np.random.default_rng([columns, units, round(100 * epsilon), number])
+    factor = rng.random(units)
+    x = 0.5 * factor[:, None] + 0.5 * rng.random((units, columns))
+    x[:, 1], x[:, 2] = x[:, 1] ** 6, np.where(x[:, 2] < 0.8, 0.0, x[:, 2])
+    held = {f"x{place}": column for place, column in enumerate(x.T)}, {"y": rng.random(units) ** 3}
+    domain = domain_of(dict.fromkeys([*held[0], "y"], (0, 1)), [*held[0], "y"])
+    study = local_study(
+        "screening",
+        domain,
+        ("x-owner", "y-owner"),
+        {"outcome": "y-owner", "permutations": NULL_PERMUTATIONS},
+        epsilon=epsilon,
+        delta=delta,
+        alpha=LEVEL,
+        seed=seed_text(number),
+        columns=[tuple(side) for side in held],
+    )
+    study = procedure_named(study.procedure).with_new_defaults(study)
+    tables = [
+        ArrayTable.of(Sample(side), study.domain_of(owner))
+        for side, owner in zip(held, study.owners, strict=True)
+    ]
+    result = run(procedure_named(study.procedure), study, tables, SimulatedNoise(rng))
+    pvalues = np.array([pair["pvalue"] for pair in result.verdict["pairs"]])
+    found: dict[str, float] = {"any": float(result.reject)}
+    for level in (0.05, 0.01):
+        found |= with_square(question("pairs", epsilon, level), float(np.mean(pvalues <= level + 1e-12)))
+    return found
+
+
 def _name(columns: int, units: int, epsilon: float) -> str:
     return f"p={columns} n={units} ε={epsilon:g}"
 
@@ -142,8 +296,48 @@ def cells() -> list[Cell]:
     found: list[Cell] = []
     for n in UNITS:
         found += cells_of("joint p={} n={} ε={:g}", RUNS[n], screen_run, COLUMNS, [n], EPSILONS)
+    found += [
+        Cell(f"answers {_name(*asked)}", ANSWERED_RUNS, functools.partial(answered_run, *asked))
+        for asked in ASKED
+    ]
+    found += [Cell(_null_name(*asked), NULL_RUNS, functools.partial(null_run, *asked)) for asked in NULLS]
     axes = (SPLIT_COLUMNS, UNITS[:1], SPLIT_EPSILONS)
     return found + cells_of("split p={} n={} ε={:g}", SPLIT_RUNS, split_run, *axes)
+
+
+def _null_name(columns: int, units: int, epsilon: float, delta: float) -> str:
+    return f"null {_name(columns, units, epsilon)} δ={delta:g}"
+
+
+def _answered(counts: Counts) -> dict[str, str]:
+    """Write the tables of answers."""
+    power, false, levels = {}, {}, {}
+    for asked in ASKED:
+        cell = f"answers {_name(*asked)}"
+        head = "{} columns, {}, {:g}".format(*asked)
+        kinds = ("linear", "quadratic") if asked[0] > 5 else ("linear",)
+        for kind in kinds:
+            power[f"{kind}, {head}"] = {
+                way: counts.shown(cell, f"{way} by {kind}", ".2f") for way in WAYS
+            } | {"runs": str(counts.runs[cell])}
+        false[head] = {way: counts.shown(cell, f"{way} by false", ".3f") for way in WAYS} | {
+            f"{name}, {kind}": counts.shown(cell, f"{name} {kind}", ".3f")
+            for name in ("Cramér's V", "rank correlation")
+            for kind in ("dependent", "independent")
+        }
+    for columns, n, epsilon, delta in NULLS:
+        cell = _null_name(columns, n, epsilon, delta)
+        levels[f"{columns}, {n}, {epsilon:g}, {delta:g}"] = {
+            "pairs at .05": counts.shown(cell, question("pairs", epsilon, 0.05), ".3f"),
+            "pairs at .01": counts.shown(cell, question("pairs", epsilon, 0.01), ".3f"),
+            "studies that find any": counts.shown(cell, "any", ".3f"),
+            "runs": str(counts.runs[cell]),
+        }
+    return {
+        "answers": table(power, "dependence, columns, units, ε"),
+        "answers false": table(false, "columns, units, ε"),
+        "answers level": table(levels, "columns, units, ε, δ"),
+    }
 
 
 def _rates(counts: Counts, method: str, control: str, what: str, units: int) -> str:
@@ -192,6 +386,7 @@ def parts(counts: Counts) -> dict[str, str]:
         "intervals": grid("", rows, covered, lambda row, asked: _mean(counts, row, asked)),
         "powers": "\n\n".join(powers),
         "splitting": _rates(counts, "split", "by", "linear", UNITS[0]),
+        **_answered(counts),
     }
 
 

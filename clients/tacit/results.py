@@ -39,8 +39,15 @@ from tacit_protocol.procedures.joint_independence import JointIndependenceResult
 from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
 from tacit_protocol.procedures.kernel_two_sample.statistic import LocationComparison
 from tacit_protocol.procedures.means.max_form import Comparison
+from tacit_protocol.procedures.mutual_independence import MutualIndependenceResult
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
-from tacit_protocol.procedures.screening import ScreenedColumn, ScreeningVerdict
+from tacit_protocol.procedures.screening.verdict import (
+    AnsweredColumn,
+    AnsweredScreeningVerdict,
+    RankedPairs,
+    ScreenedColumn,
+    ScreeningVerdict,
+)
 from tacit_protocol.procedures.stratified_table import StratifiedTableResult
 from tacit_protocol.procedures.survival import SurvivalCurve, SurvivalResult
 from tacit_protocol.reporting.charts import Chart, Panel, chart_of, panels_of, percent, short
@@ -58,7 +65,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AggregatedTestResult",
+    "AnsweredColumn",
     "AnsweredCorrelationResult",
+    "AnsweredScreeningResult",
     "AssociationResult",
     "CellsTableResult",
     "Comparison",
@@ -72,6 +81,7 @@ __all__ = [
     "IndependenceTableResult",
     "JointIndependenceResult",
     "LocationComparison",
+    "MutualIndependenceResult",
     "NoisyCountsResult",
     "NoisyTables",
     "PeerOutcome",
@@ -502,8 +512,41 @@ def filled(matrix: Floats, unknown: float | None) -> Floats:
     return np.where(gaps, unknown, matrix)
 
 
+NO_MATRIX = "the study asked for no correlation matrix: set its parameter matrix = true"
+
+
+def _ranking_to_pandas(result: RankedPairs) -> "pd.DataFrame":
+    import pandas as pd  # noqa: PLC0415 (optional)
+
+    return pd.DataFrame([pair.model_dump(exclude={"statistic"}) for pair in result.ranking])
+
+
+class AnsweredScreeningResult(AnsweredScreeningVerdict):
+    """Outcome of ``screening`` by randomised answers. Iterating yields the ranked pairs, the surest first.
+
+    Attributes:
+        ranking: every pair of an outcome and a column, the surest first.
+        aligned: whether either owner checked, before it spent anything, that both hold the same units.
+    """
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the ranking as a data frame, a row for each pair, each interval as its two ends.
+
+        Raises ImportError where pandas is not installed.
+        """
+        return _ranking_to_pandas(self)
+
+    @property
+    def matrix(self) -> None:
+        """None: answers tell nothing of one owner's columns among each other."""
+
+    def correlation_matrix(self, **_: Any) -> CorrelationMatrix:
+        """Raise InputError: only a screening by sketches, with matrix = true, has such a matrix."""
+        raise InputError(NO_MATRIX)
+
+
 class ScreeningResult(ScreeningVerdict):
-    """Outcome of ``screening``. Iterating yields the ranked pairs, the surest first.
+    """Outcome of ``screening`` by sketches. Iterating yields the ranked pairs, the surest first.
 
     Attributes:
         ranking: every pair of an outcome and a column, the surest first.
@@ -517,9 +560,7 @@ class ScreeningResult(ScreeningVerdict):
 
         Raises ImportError where pandas is not installed.
         """
-        import pandas as pd  # noqa: PLC0415 (optional)
-
-        return pd.DataFrame([pair.model_dump(exclude={"statistic"}) for pair in self.ranking])
+        return _ranking_to_pandas(self)
 
     def correlation_matrix(self, *, normal: bool = False, unknown: float | None = None) -> CorrelationMatrix:
         """Return the correlation matrix nearest to the signed distance correlations of all columns.
@@ -537,7 +578,7 @@ class ScreeningResult(ScreeningVerdict):
             InputError: the study did not ask for the matrix, or a correlation is unknown.
         """
         if self.matrix is None:
-            raise InputError("the study asked for no correlation matrix: set its parameter matrix = true")
+            raise InputError(NO_MATRIX)
         below = [float("nan") if value is None else value for value in self.matrix.correlations]
         signed = filled(symmetric(below, len(self.matrix.columns)), unknown)
         return CorrelationMatrix(
@@ -599,6 +640,6 @@ class DatabaseResult(EmbeddingReleaseVerdict):
 
 
 SDK_RESULTS: Mapping[type[BaseVerdict], type[BaseVerdict]] = {
-    model.__mro__[1]: model for model in (DatabaseResult, ScreeningResult)
+    model.__mro__[1]: model for model in (DatabaseResult, ScreeningResult, AnsweredScreeningResult)
 }
 """What the SDK makes of verdicts that can do more with it than they state."""

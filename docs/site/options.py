@@ -5,7 +5,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from tacit.command.app import app
+from tacit.command.app import command_tree
 
 EVERYWHERE = {"--json", "--help"}
 """Options of every verb, said once."""
@@ -44,7 +44,7 @@ def parameter_lines(parameter: Any) -> list[str]:
 def options_text() -> str:
     """Return the page's body in reStructuredText: a section for each verb."""
     lines: list[str] = []
-    for name, command in verbs_of(get_command(app)):
+    for name, command in verbs_of(get_command(command_tree())):
         lines += [name, "-" * len(name), "", literal((command.help or "").split("\f")[0]), ""]
         for parameter in command.params:
             if not EVERYWHERE & set(parameter.opts):

@@ -53,6 +53,7 @@ from tacit_protocol.procedures.relay import (
     read_answer,
     relay_of,
     require_received,
+    statement_of,
 )
 from tacit_protocol.signing import (
     CANCELLATION_TYPE,
@@ -242,7 +243,7 @@ def _verify_answers(transcript: Transcript, study: Study, study_digest: str) -> 
 def _verify_rounds(study: Study, answers: Mapping[str, OwnAnswer], digests: Mapping[str, str]) -> None:
     """Check that whoever answers to another's release answers to the one that is there."""
     relay = relay_of(procedure_named(study.procedure), study)
-    sent = None if relay is None else digests.get(relay.sender.name)
+    sent = None if relay is None else statement_of(relay, digests)
     for name, answer in answers.items():
         with _failing("release", name):
             require_received(relay, sent, answer)

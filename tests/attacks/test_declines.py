@@ -1,10 +1,8 @@
 """What a decline and the time of an answer tell: nothing."""
 
-import ast
 import io
 import json
 import random
-import re
 import subprocess
 import sys
 import threading
@@ -36,9 +34,6 @@ from tacit_services.agent.participant import Loops
 from tacit_services.agent.releases import DOUBLINGS, MARGIN_S, send_time
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import open_source
-
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "security" / "declines.md"
 
 
 @pytest.fixture(scope="module")
@@ -276,41 +271,6 @@ def test_a_real_study_of_too_few_units_is_declined_by_its_public_rule(
 def test_the_owner_is_told_of_rows_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('u,x,c\n1,5,f\n2,7\n3,"a""b",m\n')
     assert CsvSource(tmp_path / "t.csv").unreadable_rows() == 1
-
-
-# The page.
-
-
-def rows_of_page() -> list[list[str]]:
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return [row for row in cells if len(row) == 3 and not set(row[0]) <= set("-: ") and row[2] != "test"]
-
-
-def tests_named(cell: str) -> list[tuple[str, str]]:
-    return re.findall(r"`([\w/]+\.py)::(\w+)`", cell)
-
-
-def test_every_row_of_the_page_names_a_test_that_is_there() -> None:
-    rows = rows_of_page()
-    assert len(rows) > 20
-    for row in rows:
-        named = tests_named(row[2])
-        assert named or row[2].startswith("none:"), row[0]
-        for path, name in named:
-            tree = ast.parse((ROOT / "tests" / path).read_text())
-            assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}, name
-
-
-def test_every_test_of_declines_is_on_the_page() -> None:
-    tree = ast.parse(Path(__file__).read_text())
-    tests = {node.name for node in tree.body if isinstance(node, ast.FunctionDef) if node.name[:5] == "test_"}
-    pages = {
-        test_every_row_of_the_page_names_a_test_that_is_there,
-        test_every_test_of_declines_is_on_the_page,
-    }
-    named = {name for row in rows_of_page() for _, name in tests_named(row[2])}
-    assert tests - named - {test.__name__ for test in pages} == set()
 
 
 PATIENCE_S = 300.0

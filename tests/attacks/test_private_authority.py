@@ -19,7 +19,7 @@ from tacit import AsyncClient, AsyncCuratorClient, Client, CuratorClient
 from tacit.client.agent import AgentClient
 from tacit.client.http import HttpRequest
 from tacit.client.transport import AsyncHttpTransport, HttpTransport
-from tacit.command.app import app, run
+from tacit.command.app import command_tree, run
 from tacit.errors import InputError
 from tacit.setup.configuration import (
     CuratorAddress,
@@ -57,6 +57,7 @@ HERE = {
     *(
         "agent login",
         "agent status",
+        "agent studies",
         "agent inbox",
         "agent show",
         "agent reuses",
@@ -218,7 +219,7 @@ CONFIGURED = {
 
 def test_every_command_that_names_a_party_is_run_here_or_calls_nobody(federation: Federation) -> None:
     with_option, configured = set(), set()
-    for name, options, variables in commands_of(get_command(app)):
+    for name, options, variables in commands_of(get_command(command_tree())):
         if "--ca-file" in options:
             with_option.add(name)
         if variables & CONFIGURED:

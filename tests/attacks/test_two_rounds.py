@@ -12,13 +12,19 @@ from peer_world import RECEIVER, SENDER
 from relay_simulation import RelaySimulation, problem
 from two_round_world import (
     PROCEDURE,
+    SEVERAL,
+    THIRD,
     answers_study,
     make_answers_agent,
+    make_screening_agent,
+    make_several_agent,
     make_two_round_agent,
+    screening_study,
+    several_study,
     two_round_study,
 )
 
-from tacit_protocol.messages.encoding import decode, digest, encode
+from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
 from tacit_protocol.messages.study import (
     AcceptanceMessage,
     DeclineMessage,
@@ -464,9 +470,14 @@ class AnswersWorld(World):
     new_study = staticmethod(answers_study)
 
 
-@pytest.fixture
-def answering(tmp_path: Path) -> Iterator[AnswersWorld]:
-    world = AnswersWorld(tmp_path)
+class ScreeningWorld(World):
+    make = staticmethod(make_screening_agent)
+    new_study = staticmethod(screening_study)
+
+
+@pytest.fixture(params=[AnswersWorld, ScreeningWorld])
+def answering(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[World]:
+    world: World = request.param(tmp_path)
     yield world
     world.close()
 
@@ -492,7 +503,7 @@ def with_answers(message: ReleaseMessage, **changes: Any) -> Release:
     return message.release.model_copy(update={"answers": {name: answers}})
 
 
-def test_randomised_answers_are_released_counted_verified_and_paid_for(answering: AnswersWorld) -> None:
+def test_randomised_answers_are_released_counted_verified_and_paid_for(answering: World) -> None:
     study = answering.ask()
     answering.finish()
     assert answering.spent(SENDER) == answering.spent(RECEIVER) == [2_000_000]
@@ -504,7 +515,7 @@ def test_randomised_answers_are_released_counted_verified_and_paid_for(answering
 
 @pytest.mark.parametrize("change", [more_retained, other_cells, an_answer_too_few])
 def test_answers_of_another_form_end_the_study_before_the_receiver_spends(
-    answering: AnswersWorld, change: Callable[[ReleaseMessage], Release]
+    answering: World, change: Callable[[ReleaseMessage], Release]
 ) -> None:
     study = answering.ask()
     answering.send()
@@ -516,7 +527,7 @@ def test_answers_of_another_form_end_the_study_before_the_receiver_spends(
     assert answering.reserved(RECEIVER) == []
 
 
-def test_verifiers_catch_other_answers_than_those_that_were_counted(answering: AnswersWorld) -> None:
+def test_verifiers_catch_other_answers_than_those_that_were_counted(answering: World) -> None:
     study = answering.ask()
     answering.finish()
     transcript = decode(Transcript, answering.transcript(study), size_bytes_max=2**24)
@@ -528,7 +539,7 @@ def test_verifiers_catch_other_answers_than_those_that_were_counted(answering: A
         verify_transcript(encode(swapped), key_of("tester").public_hex)
 
 
-def test_stewards_of_answers_read_that_they_are_about_people(answering: AnswersWorld) -> None:
+def test_stewards_of_answers_read_that_they_are_about_people(answering: World) -> None:
     study = answering.ask()
     for name, agent in answering.agents.items():
         agent.poll(0)
@@ -537,3 +548,122 @@ def test_stewards_of_answers_read_that_they_are_about_people(answering: AnswersW
         told = str(views.detail(agent, row)["plain_words"])
         assert "a record of a person" in " ".join(told.split()), name
         assert "more than a factor of 7.39" in " ".join(told.split()), name
+
+
+# Several senders, all of whom the receiver waits for.
+
+
+class SeveralWorld(World):
+    make = staticmethod(make_several_agent)
+    new_study = staticmethod(several_study)
+    parties = tuple(SEVERAL)
+
+    def send(self) -> None:
+        self.accept()
+        for name in (SENDER, THIRD):
+            self.send_by(name)
+
+    def send_by(self, name: str) -> None:
+        self.agents[name].poll(0)
+        self.agents[name].work()
+
+
+@pytest.fixture
+def several(tmp_path: Path) -> Iterator[SeveralWorld]:
+    world = SeveralWorld(tmp_path)
+    yield world
+    world.close()
+
+
+def test_the_receiver_answers_to_all_senders_at_once(several: SeveralWorld) -> None:
+    study = several.ask()
+    several.finish()
+    assert [several.spent(name) for name in SEVERAL] == [[2_000_000]] * 3
+    found = verify_transcript(several.transcript(study), key_of("tester").public_hex)
+    assert found.verdict.outcome == "completed"
+    sent = {name: found.release_digests[name] for name in (SENDER, THIRD)}
+    assert several.message(RECEIVER).received == digest(encode_json(sent))
+
+
+def test_while_one_sender_is_missing_the_receiver_spends_nothing(several: SeveralWorld) -> None:
+    study = several.ask()
+    several.accept()
+    several.send_by(SENDER)
+    several.receive()
+    assert (several.state(study), several.spent(RECEIVER), several.rows(RECEIVER, RECEIVED)) == (
+        "approved",
+        [],
+        [],
+    )
+    several.send_by(THIRD)
+    several.receive()
+    assert several.spent(RECEIVER) == [2_000_000]
+
+
+def test_no_sender_spends_before_the_receiver_has_accepted(several: SeveralWorld) -> None:
+    several.ask()
+    for name in (SENDER, THIRD):
+        several.agents[name].poll(0)
+        with suppress(TesterRefusedError):
+            several.agents[name].work()
+    assert [several.spent(name) for name in SEVERAL] == [[]] * 3
+
+
+def test_one_senders_release_in_the_place_of_anothers_is_not_taken(several: SeveralWorld) -> None:
+    study = several.ask()
+    several.send()
+    for name in (SENDER, THIRD):
+        package = bytes(several.rows(name, OUTBOX)[-1].envelope)
+        several.change = lambda _, package=package: package  # type: ignore[misc]
+        several.receive()
+        assert (several.state(study), several.spent(RECEIVER)) == ("approved", [])
+    several.change = lambda content: content
+    several.receive()
+    assert several.spent(RECEIVER) == [2_000_000]
+
+
+def test_a_sender_who_answers_for_another_column_is_refused(several: SeveralWorld) -> None:
+    study = several.ask()
+    several.accept()
+    several.send_by(SENDER)
+    theirs = several.message(SENDER)
+    wrong = signed(theirs, THIRD, party=THIRD)
+    assert problem(several.put(study, wrong, THIRD)) == "release-refused"
+
+
+@pytest.mark.parametrize("twice", [SENDER, THIRD])
+def test_verifiers_catch_a_sender_who_signs_two(several: SeveralWorld, twice: str) -> None:
+    """The receiver counted beside the first; a tester hands verifiers the second."""
+    study = several.ask()
+    several.finish()
+    message = several.message(twice)
+    ((column, own),) = message.release.answers.items()
+    other = RandomisedAnswers.of(1 - own.values(), own.codes, own.retention)
+    second = signed(message, twice, release=message.release.model_copy(update={"answers": {column: other}}))
+    transcript = decode(Transcript, several.transcript(study), size_bytes_max=2**24)
+    swapped = transcript.model_copy(update={"releases": {**transcript.releases, twice: second.decode()}})
+    with pytest.raises(VerificationError, match="answers to another release"):
+        verify_transcript(encode(swapped), key_of("tester").public_hex)
+
+
+def test_a_restarted_receiver_counts_beside_what_it_kept(several: SeveralWorld) -> None:
+    study = several.ask()
+    several.send()
+    several.agents[RECEIVER].poll(0)
+    several.agents[RECEIVER].collect()
+    (kept,) = several.rows(RECEIVER, RECEIVED)
+    several.restart_agent(RECEIVER)
+    several.change = lambda _: b"{}"
+    several.receive()
+    (still,) = several.rows(RECEIVER, RECEIVED)
+    assert bytes(still.package) == bytes(kept.package)
+    assert (several.state(study), several.spent(RECEIVER)) == ("sent", [2_000_000])
+
+
+def test_strangers_are_handed_neither_releases_nor_the_acceptance(several: SeveralWorld) -> None:
+    study = several.ask()
+    several.send()
+    for owner in (SENDER, THIRD):
+        for caller in (SENDER, THIRD, "ada"):
+            answer = several.call("GET", f"/v1/studies/{study}/sealed/{owner}", caller)
+            assert problem(answer) == "forbidden"

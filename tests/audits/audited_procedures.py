@@ -15,6 +15,7 @@ AUDITED: dict[str, dict[str, ReleaseCase]] = {
     "distance_correlation": dependence.DISTANCE_CORRELATION,
     "curated_distance_correlation": dependence.CURATED_DISTANCE_CORRELATION,
     "screening": dependence.SCREENING,
+    "mutual_independence": dependence.MUTUAL_INDEPENDENCE,
     "group_comparison": group_comparison_cases.CASES,
     "association": association_cases.CASES,
     "identity": counts.IDENTITY,

@@ -296,6 +296,9 @@ DISTANCE_CORRELATION = {
 }
 
 screening = partial(held, "screening")
+ANSWERED: dict[str, Any] = {"method": "two-round", "categories": 2, "outcome": "y-owner"}
+EVEN: dict[str, Any] = ANSWERED | {"cuts": "even"}
+GAUSSIAN: dict[str, Any] = {"noise": "gaussian"}
 
 SCREENING = {
     "1 column": screening(1, {}, reached=0.95),
@@ -308,4 +311,32 @@ SCREENING = {
     "groups": screening(0, {}, categories=True, reached=0.97),
     "mixed": screening(2, {}, categories=True, reached=0.95),
     "2 columns, 1 frequency": screening(2, {"n_features": 1}, 4.0, units=32, reached=0.8, black_box=True),
+    "beside answers, 1 column": screening(1, EVEN, 4.0, reached=0.99, black_box=True),
+    "beside answers, 20 columns": screening(20, EVEN, units=400, reached=0.99),
+    "beside answers, private cuts": screening(3, ANSWERED, reached=0.8, adaptive=True),
+    "beside answers, mixed, units of 4 rows": screening(2, EVEN, categories=True, rows=(4, 4), reached=0.99),
+    "beside answers, 20 columns, Gaussian": screening(20, EVEN | GAUSSIAN, units=400, reached=0.99),
+    "beside answers, private cuts, Gaussian": screening(3, ANSWERED | GAUSSIAN, reached=0.8, adaptive=True),
+}
+
+
+def beside_two(
+    parameters: Mapping[str, Any], epsilon: float = 1.0, *, units: int = 60, **parts: Any
+) -> ReleaseCase:
+    """The audited owner counts its column x beside the answers of two others."""
+    columns = [NumericColumn(name=name, lower=0.0, upper=1.0) for name in ("x", "y", "z")]
+    asked = study(
+        "mutual_independence",
+        columns,
+        {"receiver": "x-owner", "categories": 2} | parameters,
+        epsilon,
+        0.0,
+        owners={f"{column.name}-owner": (column.name,) for column in columns},
+    )
+    return ReleaseCase(asked, partial(held_neighbours, asked, units, (1, 1), False), tables=6, **parts)
+
+
+MUTUAL_INDEPENDENCE = {
+    "beside two owners' answers": beside_two({"cuts": "even"}, 4.0, reached=0.99, black_box=True),
+    "beside two owners' answers, private cuts": beside_two({}, reached=0.8, adaptive=True),
 }

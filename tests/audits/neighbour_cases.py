@@ -12,8 +12,7 @@ import numpy as np
 from neighbour_search import Effort, Found, Objective, Rows, Space, largest_change
 
 from tacit_protocol.features.additive import AdditiveFeatures, ColumnWise, DirectSum, Pairwise, default_choice
-from tacit_protocol.features.base import FeatureMap, FloatMatrix
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, ProductKernel
 from tacit_protocol.features.mean_embedding import (
     Locations,
     RawMeanEmbedding,

@@ -17,10 +17,10 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from made_studies import Codes, Rows
 from scipy.optimize import minimize
 
 Matrix = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.int32]
 Objective = Literal["movement", "second moment", "norm"]
 
 GRID = np.linspace(0.0, 1.0, 33)
@@ -28,20 +28,6 @@ GRID = np.linspace(0.0, 1.0, 33)
 
 STEP = 1e-6
 """Of finite differences: their error, about 1e-10, is far below what the climb needs."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Encoded rows, as the protocol's own chunks hold them."""
-
-    numeric: Matrix
-    categorical: Codes
-
-    def __len__(self) -> int:
-        return len(self.numeric)
-
-    def take(self, indices: npt.NDArray[np.int64] | slice) -> "Rows":
-        return Rows(self.numeric[indices], self.categorical[indices])
 
 
 Features = Callable[[Rows], Matrix]

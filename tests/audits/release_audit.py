@@ -30,6 +30,7 @@ from tacit_protocol.privacy.randomised_response import retention
 from tacit_protocol.procedures.answered_column import BesideAnswers
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.relay import combined, relay_of
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -104,6 +105,13 @@ class Recorder:
     def choose(self, scores: Integers, scale: float) -> int:
         self.calls.append(Call("choice", scores.copy(), scale))
         return int(np.argmax(scores))
+
+
+class Answering(Recorder):
+    """Makes answers that are the same each time: to whoever receives them they are public."""
+
+    def uniform(self, count: int) -> npt.NDArray[np.uint64]:
+        return np.random.default_rng(0).integers(0, 2**64, count, dtype=np.uint64)
 
 
 class Replaying(Recorder):
@@ -224,8 +232,7 @@ def promised(one: Release) -> Moved:
         # Numbers and a decision, each with its own part of epsilon; the decision is pure.
         return Moved(math.sqrt(gaussian), sum(e.epsilon for e in events if isinstance(e, ApproximateEvent)))
     laplace = sum(1 / e.noise_multiplier for e in events if isinstance(e, LaplaceEvent))
-    if one.cuts or any(vector.noise == "k-norm" for vector in one.vectors.values()):
-        laplace += sum(e.epsilon for e in events if isinstance(e, ApproximateEvent))
+    laplace += sum(e.epsilon for e in events if isinstance(e, ApproximateEvent))
     return Moved(math.sqrt(gaussian), laplace)
 
 
@@ -404,6 +411,16 @@ def summarise(study: Study, table: Table) -> Any:
             units=table.units, guarantee=plan.costs[plan.sender.name], answers={plan.column.name: sent}
         )
         return procedure.combine(study, received, table).summary
+    relay = relay_of(procedure, study)
+    if plan is None and relay is not None and table.domain == study.domain_of(relay.receiver):
+        received = {}
+        for owner in relay.senders:
+            domain = study.domain_of(owner)
+            rows = np.random.default_rng(len(received)).random((table.units, len(domain.numeric)))
+            levels = np.zeros((table.units, len(domain.categorical)), np.int32)
+            held = FixedTable(domain, (EncodedChunk(rows, levels, None, table.units),))
+            received[owner.name] = procedure.privatise(study, procedure.summarise(study, held), Answering())
+        return combined(relay, study, received, table).summary
     if "order" not in procedure.summarise.__annotations__:
         return procedure.summarise(study, table)
     return procedure.summarise(study, table, order=np.random.default_rng(0))

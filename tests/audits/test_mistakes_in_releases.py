@@ -32,6 +32,7 @@ from tacit_protocol.procedures.curated_distance_correlation import release as di
 from tacit_protocol.procedures.curated_two_sample import release as curated_release
 from tacit_protocol.procedures.curated_two_sample.permuted_means import PermutedFeatures
 from tacit_protocol.procedures.curated_two_sample.release import ridge_sensitivity
+from tacit_protocol.procedures.distance_correlation.answers import AnswersPlan
 from tacit_protocol.procedures.embedding_release import features_of
 from tacit_protocol.procedures.embedding_release import release as embedding_release
 from tacit_protocol.procedures.embedding_release.release import HistogramsThenMean, HistogramSums
@@ -208,6 +209,11 @@ def one_cell_for_a_replaced_unit(patch: Patch) -> None:
     patch.setattr(counts_release, "L1_SENSITIVITY", 1.0)
 
 
+def noise_for_one_table(patch: Patch) -> None:
+    """A unit is counted in a table of every column: 2 in L1 for each, the root of 2 in L2."""
+    patch.setattr(AnswersPlan, "tables_of_unit", 1)
+
+
 def cuts_of_each_column_in_full(patch: Patch) -> None:
     """The two columns' cuts share the part that buys them; here each has all of it."""
     right = ColumnCells.draw_cuts
@@ -278,6 +284,8 @@ MISTAKES: list[tuple[Callable[[Patch], None], str, float]] = [
     (noise_for_one_column, "screening: 3 columns", JUST),
     (diameter_of_a_sketch, "screening: 3 columns", JUST),
     (mean_that_costs_nothing, "screening: 3 columns", JUST),
+    (noise_for_one_table, "screening: beside answers, 20 columns", 19),
+    (noise_for_one_table, "screening: beside answers, 20 columns, Gaussian", 4),
     (laplace_noise_for_the_l2_sensitivity, "embedding_release: subspace, 2 narrow points, Laplace", 1.4),
     (histograms_of_one_column, "embedding_release: histograms, categories", 1.1),
     (histograms_of_one_column, "embedding_release: histograms, Laplace", 1.2),

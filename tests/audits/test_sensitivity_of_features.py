@@ -11,8 +11,7 @@ from neighbour_cases import Case, cases, random_frequencies, ratios, searched
 from neighbour_search import Features, Rows, Space, largest_change
 
 from tacit_protocol.features.additive import ColumnWise, Pairwise
-from tacit_protocol.features.base import EVALUATION_ERROR, FloatMatrix
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import EVALUATION_ERROR, FloatMatrix, ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, SmoothCharacteristic, WhitenedMeanEmbedding
 
 FRESH_SEED = 7

@@ -136,6 +136,8 @@ def test_a_steward_approves_and_the_verdict_is_on_its_chart(
     analyst.page.get_by_role("heading", name="Verdict", exact=True).wait_for()
     analyst.require_accessible()
     analyst.picture("tester-verdict")
+    analyst.phone_picture("tester-verdict-phone")
+    require_every_page_of_the_tester(analyst, digest)
 
     with federation.analyst_client() as client:
         verdict = client.wait_for_verdict(digest, timeout_s=PATIENCE_S).result.verdict
@@ -165,6 +167,43 @@ def test_a_steward_approves_and_the_verdict_is_on_its_chart(
     assert (steward.complaints, analyst.complaints) == ([], [])
 
 
+def require_every_page_of_the_tester(analyst: Visitor, digest: str) -> None:
+    """Lists, searches, catalogue, plan and errors: as a person meets them, on every screen."""
+    study = analyst.page.url
+    base = study.removesuffix(f"/studies/{digest}")
+    analyst.page.goto(base)
+    analyst.page.locator(".said", has_text="p = ").wait_for()
+    analyst.require_accessible()
+    analyst.picture("tester-studies")
+    analyst.phone_picture("tester-studies-phone")
+    analyst.page.get_by_label("Words of the title").fill("PATIENTS")
+    analyst.page.get_by_label("State").select_option("completed")
+    analyst.page.get_by_role("button", name="Show").click()
+    analyst.page.get_by_role("link", name=TITLE).wait_for()
+    analyst.page.get_by_label("Owner").fill("nobody")
+    analyst.page.get_by_role("button", name="Show").click()
+    analyst.page.get_by_text("No study is like that").wait_for()
+    analyst.require_accessible()
+    for path, words in (
+        ("/none", "There is nothing at this address"),
+        (f"/studies/{'0' * 64}", "There is no such study"),
+        ("/?state=odd", "The message is malformed"),
+        ("/v1/studies", "The request carries no valid token"),
+    ):
+        analyst.page.goto(base + path)
+        analyst.wait_for_heading(words)
+        analyst.require_accessible()
+        assert analyst.page.get_by_role("link", name="Back to the first page").count() == 1
+    for name in ("Data sets", "Plan"):
+        analyst.page.get_by_role("link", name=name).click()
+        analyst.page.wait_for_load_state()
+        analyst.require_accessible()
+    # The browser itself tells the console of every answer that is an error.
+    analyst.complaints[:] = [said for said in analyst.complaints if "Failed to load resource" not in said]
+    analyst.page.goto(study)
+    analyst.page.get_by_role("heading", name="Verdict", exact=True).wait_for()
+
+
 def require_chart_of(page: Any, verdict: Any) -> None:
     chart = page.locator("svg.null")
     value = values_at(chart, "x")
@@ -172,7 +211,7 @@ def require_chart_of(page: Any, verdict: Any) -> None:
     assert value(mark) == pytest.approx(verdict["statistic"], rel=1e-3)
     assert float(chart.get_attribute("data-statistic")) == verdict["statistic"]
     assert float(page.locator("svg.pvalue").get_attribute("data-pvalue")) == verdict["pvalue"]
-    shown = page.locator('div:has(> h3:text-is("squared MMD")) svg.rows .row').last
+    shown = page.locator('div:has(> h3:has-text("squared MMD")) svg.rows .row').last
     assert [float(shown.get_attribute(f"data-{part}")) for part in ("value", "lower", "upper")] == [
         verdict[part] for part in ("squared_mmd", "lower", "upper")
     ]

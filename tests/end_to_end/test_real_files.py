@@ -15,7 +15,12 @@ import pytest
 
 from tacit.client.agent import AgentClient, finding_result
 from tacit.errors import StudyRefusedError
-from tacit.results import DistanceCorrelationResult, PeerResult
+from tacit.results import (
+    AnsweredScreeningResult,
+    DistanceCorrelationResult,
+    MutualIndependenceResult,
+    PeerResult,
+)
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.setup.keys import load_key
@@ -166,6 +171,90 @@ def test_all_eight_of_p4s_data_sets_are_studied_in_one_federation(
     for name, exact in (("naval", 0.957), ("bike", 0.636)):
         assert found[name].reject
         assert found[name].distance_correlation == pytest.approx(exact, abs=0.3)
+
+
+def test_a_screening_of_real_rows_asks_one_owner_for_answers_and_the_other_for_tables(
+    tmp_path: Path, start_federation: StartFederation
+) -> None:
+    """What of 4898 white wines' ten measurements goes with their quality, at epsilon 2 and without a delta?
+
+    Quality's rank correlation with alcohol is .44, with density -.35: each is some ten standard errors away.
+    """
+    frame, columns = read(*P4["wine"])
+    *measured, quality = columns
+    setups = []
+    for name, own in (("laboratory", measured), ("tasters", [quality])):
+        frame.select([column["name"] for column in own]).write_csv(tmp_path / f"{name}.csv")
+        setups.append(owner_of(tmp_path, name, [column["name"] for column in own]))
+    draft = StudyDraft.from_dict(
+        {
+            "title": "What goes with a wine's quality?",
+            "procedure": "screening",
+            "columns": columns,
+            "owners": [
+                {
+                    "name": name,
+                    "data_set": "rows",
+                    "units": frame.height,
+                    "columns": [column["name"] for column in own],
+                }
+                for name, own in (("laboratory", measured), ("tasters", [quality]))
+            ],
+            "epsilon": 2.0,
+            "delta": 0.0,
+        }
+    )
+    federation = start_federation(setups)
+    with federation.analyst_client() as client:
+        digest = client.create_study(draft)
+        verdict = client.wait_for_verdict(digest, timeout_s=300)
+        assert verdict.outcome == "completed"
+        source = client.verify(digest).releases
+    assert isinstance(verdict.result, AnsweredScreeningResult)
+    found = {pair.column: pair for pair in verdict.result.pairs if pair.reject}
+    assert found["c10"].sign == 1  # alcohol
+    assert found["c7"].sign == -1  # density
+    assert set(source["tasters"].answers) == {quality["name"]}
+    assert not source["tasters"].vectors
+    assert not source["laboratory"].answers
+
+
+def test_three_owners_of_real_columns_learn_which_of_them_depend(
+    tmp_path: Path, start_federation: StartFederation
+) -> None:
+    """Of white wines density goes with alcohol (rank correlation -.82), pH with neither beyond .15."""
+    frame, columns = read(*P4["wine"])
+    held = {"brewers": columns[10], "chemists": columns[8], "physicists": columns[7]}
+    setups = []
+    for name, column in held.items():
+        frame.select([column["name"]]).write_csv(tmp_path / f"{name}.csv")
+        setups.append(owner_of(tmp_path, name, [column["name"]]))
+    draft = StudyDraft.from_dict(
+        {
+            "title": "Do alcohol, pH and density depend on each other?",
+            "procedure": "mutual_independence",
+            "columns": list(held.values()),
+            "owners": [
+                {"name": name, "data_set": "rows", "units": frame.height, "columns": [column["name"]]}
+                for name, column in held.items()
+            ],
+            "epsilon": 2.0,
+            "delta": 0.0,
+        }
+    )
+    federation = start_federation(setups)
+    with federation.analyst_client() as client:
+        digest = client.create_study(draft)
+        verdict = client.wait_for_verdict(digest, timeout_s=300)
+        assert verdict.outcome == "completed"
+        releases = client.verify(digest).releases
+    assert isinstance(verdict.result, MutualIndependenceResult)
+    assert verdict.result.reject
+    best = verdict.result.pairs[0]
+    assert {best.first, best.second} == {"c10", "c7"}
+    assert best.correlation is not None
+    assert best.correlation < -0.5
+    assert [bool(releases[name].answers) for name in held] == [True, True, False]
 
 
 def test_a_public_rule_names_why_k_8_is_too_many_of_real_rows(

@@ -191,6 +191,12 @@ KINDS = {
         },
         given="answers",
     ),
+    "two rounds, screening": Kind(
+        "two rounds",
+        TWO_ROUNDS,
+        {"sqlite": [DRAWN, DRAWN_AGAIN], "postgresql": [DRAWN_AGAIN]},
+        given="screening",
+    ),
     "reuse": Kind(
         "reuse",
         REUSE,

@@ -262,6 +262,25 @@ def test_an_owner_that_publishes_nothing_is_asked_by_the_names_that_are_written(
     assert study.domain.columns[-1] == NumericColumn(name="pulse", lower=20.0, upper=250.0)
 
 
+def test_a_curator_answers_for_owners_with_the_keys_that_they_have_there(asking: Asking) -> None:
+    curator, key = PrivateKey.generate(), PrivateKey.generate().public_hex
+    assert asking.federation.enrol("registry", "curator", curator).status_code == 201
+    asked = asking.question(owners=("north",)) | {"curator": "registry"}
+    blank = next(i for i in range(9) if asked.get(f"owner-{i}") == "")
+    asked |= {f"ask-{blank}": "yes", f"owner-{blank}": "clinic", f"data_set-{blank}": "visits"}
+    fields = form_of(asking.window.post("/new", asked | {f"key-{blank}": key, "step": "columns"}).text)
+    assert fields["procedure"] == "curated_two_sample"
+    study, _ = asking.study(asking.review(fields | {"units-1": "1400"}).text)
+    assert study.curator is not None
+    assert (study.curator.name, study.curator.key) == ("registry", curator.public_hex)
+    assert [owner.key for owner in study.owners] == [
+        asking.federation.parties.owners["north"].public_hex,
+        key,
+    ]
+    page = unescape(asking.review(fields | {"key-1": ""}).text)
+    assert "no owner named clinic is enrolled here: write the key that it has at the curator" in page
+
+
 def test_columns_without_declared_bounds_are_proposed_what_is_commonly_known(asking: Asking) -> None:
     other = (PublishedDataSet(name="patients", units=1500, other_columns=("heart_rate", "code", "*")),)
     asking.publish("north", version=asking.federation.parties.now + 1, data_sets=other)

@@ -1,7 +1,6 @@
 """OpenID Connect: what forged, stolen or replayed answers come to; a real provider, in a real browser."""
 
 import json
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,7 @@ import pytest
 from agent_fakes import AttackedAgent
 from browser import running_browser, serving, visitor
 from cryptography.hazmat.primitives.asymmetric import rsa
+from people_windows import free_port
 from window import Window
 
 from tacit_protocol.messages.problems import PROBLEMS
@@ -285,12 +285,6 @@ def test_settings_that_would_send_secrets_in_the_clear_or_lack_something_are_ref
 # A real provider, a real agent's pages, a real browser.
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 @contextmanager
 def provider_process(*users: dict[str, Any]) -> Iterator[str]:
     """Run the provider; yields its issuer."""
@@ -338,7 +332,6 @@ def test_a_person_signs_in_at_a_real_provider_and_a_stranger_does_not(tmp_path: 
             ):
                 with visitor(browser) as seen:
                     seen.page.goto(f"{url}/sign-in")
-                    seen.picture("openid-sign-in")
                     seen.page.get_by_role("link", name="Sign in at 127.0.0.1").click()
                     seen.page.get_by_role("button", name=subject).click()
                     seen.wait_for_heading(heading)

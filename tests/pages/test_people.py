@@ -1,11 +1,7 @@
 """People with roles at every service: who may what, two approvals, the record, and attempts to rise."""
 
 import itertools
-import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +14,7 @@ from agent_fakes import AttackedAgent, FakeTester, World
 from curator_federation import NOW as CURATOR_NOW
 from curator_federation import OPERATOR, curator_federation, key_of, registration
 from curator_federation import URL as CURATOR_URL
+from people_windows import add, agent_process, free_port, press, wait_for, window_of
 from study_parties import MeanProcedure, Parties
 from tester_federation import URL as TESTER_URL
 from tester_federation import Federation
@@ -26,22 +23,15 @@ from window import Window
 from tacit_protocol.signing import issue_token
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.schema import SIGN_IN
-from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.studies import approvers_of
 from tacit_services.ledger.verification import export, inspect
 from tacit_services.shared.database import create_engine, read_from, run_transaction
-from tacit_services.shared.failpoints import VARIABLE, ApprovalStep
-from tacit_services.shared.people import KEY_HOLDER, ROLES, Person, Role, recorded
+from tacit_services.shared.failpoints import ApprovalStep
+from tacit_services.shared.people import KEY_HOLDER, ROLES, Person, recorded
 from tacit_services.shared.settings import SettingsError
 
 TWO = 'approval = "by-hand"\napprovals = 2'
 WAITING = "waiting-for-approval"
-
-
-def window_of(agent: AttackedAgent) -> Window:
-    app = create_agent_app(agent.agent, Runtime("0", lambda: True, lambda: None))
-    token = lambda: issue_token(agent.world.agent, "agent:north", int(agent.clock()))  # noqa: E731
-    return Window(app, "http://localhost", token)
 
 
 @pytest.fixture
@@ -59,16 +49,6 @@ def make(tmp_path: Path) -> Iterator[Callable[..., tuple[AttackedAgent, Window, 
     yield build
     for agent in made:
         agent.agent.engine.dispose()
-
-
-def add(window: Window, *people: tuple[str, Role]) -> None:
-    for name, role in people:
-        answer = window.ask("PUT", f"/v1/users/{name}", {"role": role})
-        assert answer.status_code == 201, answer.text
-
-
-def press(window: Window, digest: str, what: str = "approval") -> int:
-    return window.post(f"/studies/{digest}/{what}", {"form_token": window.token()}).status_code
 
 
 def test_without_people_the_key_holder_signs_in_and_approves_as_ever(
@@ -397,6 +377,7 @@ def test_two_people_of_an_owner_approve_at_a_curator(tmp_path: Path) -> None:
 # A real agent, killed between two approvals and within one.
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("point", [*ApprovalStep])
 def test_an_agent_killed_at_an_approval_has_all_of_it_or_nothing(tmp_path: Path, point: ApprovalStep) -> None:
     tester, world = FakeTester(), World(tmp_path)
@@ -451,32 +432,6 @@ def approve_by_link(
             assert dies
         else:
             assert (status, dies) == (303, False)
-
-
-def agent_process(config: Path, point: str) -> "subprocess.Popen[bytes]":
-    program = Path(__file__).parents[1] / "support" / "agent_process.py"
-    environment = {**os.environ, VARIABLE: point, "OPENBLAS_NUM_THREADS": "1"}
-    return subprocess.Popen(
-        [sys.executable, str(program), str(config)], env=environment, stdout=subprocess.DEVNULL
-    )
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 120
-    while time.monotonic() < limit:
-        try:
-            if holds():
-                return
-        except httpx.TransportError:
-            pass
-        time.sleep(0.05)
-    raise AssertionError("it did not happen within two minutes")
 
 
 def test_an_installation_from_before_keeps_its_sessions_and_studies(tmp_path: Path) -> None:

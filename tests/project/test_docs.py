@@ -9,7 +9,7 @@ import typer
 from pydantic import BaseModel
 from typer.main import get_command
 
-from tacit.command.app import app
+from tacit.command.app import command_tree
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent.policy import DataSetPolicy, Policy
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
@@ -76,7 +76,7 @@ def commands_of(tree: typer.core.TyperGroup, prefix: str = "tacit") -> Iterator[
 
 
 def all_commands() -> set[str]:
-    tree = get_command(app)
+    tree = get_command(command_tree())
     assert isinstance(tree, typer.core.TyperGroup)
     return set(commands_of(tree))
 

@@ -15,6 +15,8 @@ from tacit_protocol.privacy.accounting import gaussian_mu
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "security" / "guarantees.md"
 NAMED = re.compile(r"`(tests/[\w/]+\.py)(?:::(\w+))?`")
+BELOW_TESTS = re.compile(r"`(\w[\w/]*/test_\w+\.py)::(\w+)`")
+"""As pages beside the tests name them."""
 LINK = re.compile(r"\]\(([^)#\s]+)")
 
 PROMISING = sorted(
@@ -46,9 +48,11 @@ def tests_in(path: str) -> frozenset[str]:
 
 def missing_tests(text: str) -> Iterator[str]:
     """Yield the tests that a page names and that do not exist."""
-    for path, name in NAMED.findall(text):
-        known = tests_in(path)
-        if not known or (name and name not in known):
+    named = NAMED.findall(text) + [
+        (f"tests/{path}", name) for path, name in BELOW_TESTS.findall(text) if not path.startswith("tests/")
+    ]
+    for path, name in named:
+        if not (ROOT / path).is_file() or (name and name not in tests_in(path)):
             yield f"{path}::{name}"
 
 
@@ -59,8 +63,9 @@ def rows(text: str) -> list[list[str]]:
     return [row for row in cells if len(row) == 4 and row[0] != "guarantee"]
 
 
-def test_every_test_that_the_table_names_exists() -> None:
-    assert list(missing_tests(PAGE.read_text("utf-8"))) == []
+@pytest.mark.parametrize("page", [ROOT / "tests" / "README.md", *sorted(ROOT.glob("docs/**/*.md"))])
+def test_every_test_that_a_page_names_exists(page: Path) -> None:
+    assert list(missing_tests(page.read_text("utf-8"))) == []
 
 
 def test_every_guarantee_says_where_it_is_stated_and_which_test_attacks_it() -> None:

@@ -13,7 +13,7 @@ from typer.main import get_command
 
 from tacit import errors
 from tacit.client.data_set import DataSetDescription, DataSetPolicy
-from tacit.command.app import app
+from tacit.command.app import command_tree
 from tacit.setup import configuration
 from tacit.studies.draft import DraftOwner, StudyDraft
 from tacit_protocol.messages.problems import PROBLEMS
@@ -76,7 +76,7 @@ def options_of(tree: Any, command: str = "tacit") -> Iterator[tuple[str, Any]]:
             yield from ((f"{command} {name}", parameter) for parameter in inner.params)
 
 
-PARAMETERS = list(options_of(get_command(app)))
+PARAMETERS = list(options_of(get_command(command_tree())))
 
 
 def is_named(option: str, text: str) -> bool:

@@ -1,11 +1,11 @@
 """Feature maps as docs/mathematics/features.md defines them, in 50-digit arithmetic: slow and literal."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import mpmath
 import numpy as np
 import numpy.typing as npt
+from made_studies import Rows
 from mpmath import mpf
 
 from tacit_protocol.features.kernels import ProductKernel
@@ -13,20 +13,8 @@ from tacit_protocol.features.kernels import ProductKernel
 mpmath.mp.dps = 50
 
 Matrix = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.int32]
 Digits = list[mpmath.mpf]
 """A vector of 50-digit numbers."""
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Encoded rows."""
-
-    numeric: Matrix
-    categorical: Codes
-
-    def __len__(self) -> int:
-        return len(self.numeric)
 
 
 def random_rows(rng: np.random.Generator, count: int, numeric: int, categories: Sequence[int] = ()) -> Rows:

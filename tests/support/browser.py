@@ -39,6 +39,10 @@ AXE_RUN = """async (rules) => {
     return (await axe.run({resultTypes: ['violations'], ...only})).violations;
 }"""
 
+CUT_OFF = """() => [...document.querySelectorAll('.scroll, pre, dd, tbody td, tbody th')]
+    .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.outerHTML.slice(0, 300))"""
+"""What of a page one would have to scroll to the side for."""
+
 DESKTOP, PHONE = {"width": 1100, "height": 900}, {"width": 390, "height": 800}
 
 
@@ -74,9 +78,9 @@ class Visitor:
     page: Any
     complaints: list[str]
 
-    def sign_in(self, door: Door) -> None:
+    def sign_in(self, door: Door, user: str | None = None) -> None:
         """Ask for a link as the command does, open it and press the button."""
-        self.use_link(make_sign_in_link(door).url)
+        self.use_link(make_sign_in_link(door, user).url)
 
     def use_link(self, url: str) -> None:
         """Open a link that a command printed, and press the button."""
@@ -112,12 +116,22 @@ class Visitor:
             assert self.serious_faults(*rules) == [], (scheme, size, self.page.url)
             width = self.page.evaluate("document.documentElement.scrollWidth")
             assert width <= size["width"], (size, self.page.url)
+            if size == PHONE:
+                assert self.page.evaluate(CUT_OFF) == [], self.page.url
 
     def picture(self, name: str) -> None:
         """Take a picture for the docs, where TACIT_PICTURES=1 asks for it."""
         if os.environ.get("TACIT_PICTURES") == "1":
             IMAGES.mkdir(exist_ok=True)
             self.page.screenshot(path=IMAGES / f"{name}.png", animations="disabled")
+
+    def phone_picture(self, name: str) -> None:
+        """Take a picture on a phone, in the dark, likewise."""
+        self.page.set_viewport_size(PHONE)
+        self.page.emulate_media(color_scheme="dark")
+        self.picture(name)
+        self.page.emulate_media(color_scheme="light")
+        self.page.set_viewport_size(DESKTOP)
 
 
 @contextmanager

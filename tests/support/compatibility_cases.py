@@ -65,6 +65,7 @@ NUMBERS = ("age", "score")
 ONE = {"north": ()}
 THREE = {"north": (), "south": (), "west": ()}
 APART = {"north": ("age", "score"), "south": ("outcome",)}
+APART_THREE = {"north": ("age",), "south": ("score",), "west": ("ward",)}
 REPLICATES = {"replicates": 999}
 PERMUTATIONS = {"permutations": 199}
 COUNTED = ("ward", "sex")
@@ -223,6 +224,39 @@ CASES: dict[str, Case] = {
         ("age", "score", "outcome"),
         epsilon=10.0,
         units=2000,
+    ),
+    "screening-two-round": Case(
+        "screening",
+        {"method": "two-round", "outcome": "south", "permutations": 999},
+        APART,
+        ("age", "score", "outcome"),
+        delta=0.0,
+    ),
+    "screening-two-round-gaussian": Case(
+        "screening",
+        {"method": "two-round", "outcome": "south", "noise": "gaussian", "permutations": 1999},
+        APART,
+        ("age", "score", "outcome"),
+        epsilon=8.0,
+    ),
+    "screening-one-round": Case(
+        "screening",
+        {"method": "one-round", "outcome": "south", "control": "bh", "permutations": 999},
+        APART,
+        ("age", "score", "outcome"),
+        epsilon=8.0,
+        delta=0.0,
+    ),
+    "mutual_independence-two-round": Case(
+        "mutual_independence", PERMUTATIONS, APART_THREE, ("age", "score", "ward"), delta=0.0, epsilon=4.0
+    ),
+    "mutual_independence-one-round": Case(
+        "mutual_independence",
+        {"method": "one-round", "categories": 2, "cuts": "even"} | PERMUTATIONS,
+        APART_THREE,
+        ("age", "score", "ward"),
+        delta=0.0,
+        epsilon=4.0,
     ),
     "noisy_counts-laplace": Case("noisy_counts", {}, columns=COUNTED, delta=0.0),
     "noisy_counts-gaussian-cuts": Case(

@@ -316,6 +316,9 @@ AGENT: Mapping[str, Exchange] = _HEALTH | {
         ("GET", "/ledger", _OWN_PAGES),
         ("GET", "/data-sets", _OWN_PAGES),
         ("GET", "/policy", _OWN_PAGES),
+        ("GET", "/policy/edit", "the policy's file"),
+        ("POST", "/policy/preview", "what a changed policy would do to the studies that wait"),
+        ("POST", "/policy", "the page again"),
         ("POST", "/studies/{digest}/approval", "the page again"),
         ("POST", "/studies/{digest}/decline", "the page again"),
     )

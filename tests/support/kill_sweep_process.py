@@ -478,23 +478,26 @@ class TwoRoundSweep(PeerSweep):
 
     def __init__(self, folder: Path, party_url: str, tester_url: str) -> None:
         super().__init__(folder, party_url, tester_url)
-        self.studies = {
-            False: sealed(two_round_world.two_round_study()),
-            True: sealed(two_round_world.answers_study()),
+        self.asked = {
+            name: (make, sealed(study))
+            for name, make, study in (
+                ("", two_round_world.make_two_round_agent, two_round_world.two_round_study()),
+                ("answers", two_round_world.make_answers_agent, two_round_world.answers_study()),
+                ("screening", two_round_world.make_screening_agent, two_round_world.screening_study()),
+            )
         }
-        self.answers = False
+        self.real = ""
 
     def run(self, plan: list[str], planted: str | None) -> dict[str, Any]:
-        self.answers = planted == "answers"
-        self.study, self.envelope = self.studies[self.answers]
-        return Sweep.run(self, plan, None if self.answers else planted)
+        self.real = planted if planted in self.asked else ""
+        _, (self.study, self.envelope) = self.asked[self.real]
+        return Sweep.run(self, plan, None if self.real else planted)
 
     def make_study(self) -> Study:
         return two_round_world.two_round_study()
 
     def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
-        world = two_round_world
-        make = world.make_answers_agent if self.answers else world.make_two_round_agent
+        make, _ = self.asked[self.real]
         return {name: self.make_party(make, name, noise) for name in self.parties}
 
     def wanted(self, name: str) -> dict[str, Any]:

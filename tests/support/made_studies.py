@@ -55,6 +55,20 @@ class NoNoise:
 
 
 @dataclass(frozen=True)
+class Rows:
+    """Encoded rows, as the protocol's own chunks hold them."""
+
+    numeric: Floats
+    categorical: Codes
+
+    def __len__(self) -> int:
+        return len(self.numeric)
+
+    def take(self, indices: Integers | slice) -> "Rows":
+        return Rows(self.numeric[indices], self.categorical[indices])
+
+
+@dataclass(frozen=True)
 class MemoryTable:
     """Encoded rows in memory, cut into chunks of ``cuts`` units; ``unit`` (rows,) numbers their units."""
 
@@ -117,14 +131,14 @@ def made_study(
 ) -> Study:
     """A study of owners owner-0, owner-1, ..., or of those names; ``held`` are their columns."""
     names = [f"owner-{i}" for i in range(owners)] if isinstance(owners, int) else list(owners)
-    keys = [f"{i:064x}" for i in range(len(names) + 3)]
+    keys = [f"{i:064x}" for i in range(len(names))]
     planned = [units] * len(names) if units is None or isinstance(units, int) else list(units)
     columns = [own and tuple(own) for own in held or ()][: len(names)]
     parties = [
         name
         if isinstance(name, Owner)
         else Owner(name=name, key=key, data_set="data", units=count, columns=own)
-        for name, key, count, own in zip_longest(names, keys[: len(names)], planned, columns)
+        for name, key, count, own in zip_longest(names, keys, planned, columns)
     ]
     asked: dict[str, Any] = {
         "title": "test",
@@ -132,9 +146,9 @@ def made_study(
         "parameters": dict(parameters or {}),
         "domain": domain,
         "owners": tuple(parties),
-        "curator": Party(name="curator", key=keys[-3]) if curated else None,
-        "tester": Party(name="tester", key=keys[-2]),
-        "analyst": Party(name="analyst", key=keys[-1]),
+        "curator": Party(name="curator", key="c" * 64) if curated else None,
+        "tester": Party(name="tester", key="d" * 64),
+        "analyst": Party(name="analyst", key="e" * 64),
         "budget": Budget.of(epsilon, delta),
         "level": 0.05,
         "created_at": 0,

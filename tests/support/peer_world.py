@@ -13,6 +13,7 @@ from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
 from tacit_protocol.signing import certify
 from tacit_services.agent.agent import Agent
@@ -74,8 +75,10 @@ def make_peer_agent(
     noise: NoiseSource,
     clock: Callable[[], float] = lambda: NOW,
     by_hand: bool = False,
+    procedure: Procedure = PROCEDURE,
+    epsilon_per_study_max: float = 5.0,
 ) -> Agent:
     """Put an owner's agent together on an engine that is up to date."""
-    uses = Dependencies(engine, client, noise, clock)
-    source = write_source(folder, name)
-    return agent_of(name, source, uses, PROCEDURE, "people", COLUMNS[name], CAP, 5.0, by_hand)
+    uses, source = Dependencies(engine, client, noise, clock), write_source(folder, name)
+    column = COLUMNS[name]
+    return agent_of(name, source, uses, procedure, "people", column, CAP, epsilon_per_study_max, by_hand)

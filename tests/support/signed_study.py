@@ -8,7 +8,7 @@ from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import Party, ReleaseMessage, Study, Transcript, VerdictMessage
 from tacit_protocol.procedures.base import canonical
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.relay import relay_of
+from tacit_protocol.procedures.relay import relay_of, statement_of
 from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, VERDICT_TYPE, PrivateKey, sign_envelope
 
 
@@ -19,10 +19,12 @@ def signed_transcript(result: Result, **changes: Any) -> bytes:
     keys = {party.name: PrivateKey.generate() for party in parties}
     study = _between(result.source.study, keys, tester, analyst, changes)
     payload = encode(study)
-    messages, relay = {}, relay_of(procedure_named(study.procedure), study)
-    first = None if relay is None or relay.sealed else relay.sender.name
-    for name, release in sorted(result.source.releases.items(), key=lambda each: each[0] != first):
-        received = digest(messages[first]) if first in messages else None
+    messages: dict[str, bytes] = {}
+    relay = relay_of(procedure_named(study.procedure), study)
+    last = None if relay is None or relay.sealed else relay.receiver.name
+    for name, release in sorted(result.source.releases.items(), key=lambda each: each[0] == last):
+        sent = {own: digest(message) for own, message in messages.items()}
+        received = statement_of(relay, sent) if relay is not None and name == last else None
         message = ReleaseMessage(study=digest(payload), party=name, release=release, received=received)
         messages[name] = encode(message)
     verdict = VerdictMessage(

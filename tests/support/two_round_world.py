@@ -4,15 +4,15 @@ North releases a noisy answer of each of its units; south, which holds the same 
 of those answers against its own column. The verdict reads both.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from fault_world import NOW, agent_of, key_of, study_of
-from peer_world import COLUMNS, RECEIVER, SENDER, UNITS, write_source
+from fault_world import agent_of, key_of, study_of
+from peer_world import CAP, COLUMNS, RECEIVER, SENDER, UNITS, make_peer_agent
 from pydantic import BaseModel
-from sqlalchemy.engine import Engine
 
 from tacit_protocol.domain import Domain, NumericColumn, Table
 from tacit_protocol.messages.study import Owner, Release, Study
@@ -21,14 +21,14 @@ from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent, No
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
+from tacit_protocol.procedures.mutual_independence import MutualIndependence
 from tacit_protocol.procedures.relay import Combined, Relay
+from tacit_protocol.procedures.screening import Screening
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.releases import Dependencies
-from tacit_services.agent.tester_client import TesterClient
 
 GRID = -20
-CAP = Budget.of("20", "1e-4")
 ANSWERS, TABLE = "answers", "table"
 
 
@@ -153,6 +153,7 @@ def _cells(table: Table) -> Any:
 
 
 PROCEDURE = TwoRoundTable()
+ANSWERS_OF_PAIRS = DistanceCorrelation()
 
 
 def two_round_study(reuses: str | None = None, **changes: Any) -> Study:
@@ -179,20 +180,8 @@ def two_round_study(reuses: str | None = None, **changes: Any) -> Study:
     return study_of(["unused"]).model_copy(update={**fields, **changes})
 
 
-def make_two_round_agent(
-    folder: Path,
-    name: str,
-    *,
-    engine: Engine,
-    client: TesterClient,
-    noise: NoiseSource,
-    clock: Callable[[], float] = lambda: NOW,
-    by_hand: bool = False,
-) -> Agent:
-    """Put an owner's agent together on an engine that is up to date."""
-    uses = Dependencies(engine, client, noise, clock)
-    source = write_source(folder, name)
-    return agent_of(name, source, uses, PROCEDURE, "people", COLUMNS[name], CAP, 15.0, by_hand)
+make_two_round_agent = partial(make_peer_agent, procedure=PROCEDURE, epsilon_per_study_max=15.0)
+"""Puts an owner's agent together on an engine that is up to date."""
 
 
 def answers_study(**changes: Any) -> Study:
@@ -202,19 +191,70 @@ def answers_study(**changes: Any) -> Study:
     return two_round_study(**{**fields, **changes})
 
 
-def make_answers_agent(folder: Path, name: str, **uses: Any) -> Agent:
+def screening_study(**changes: Any) -> Study:
+    """Return a screening by randomised answers, whose outcome is the sender's."""
+    parameters = {"method": "two-round", "outcome": SENDER, "categories": 2, "permutations": 99}
+    fields: dict[str, Any] = {"procedure": Screening.name, "parameters": parameters}
+    return two_round_study(**{**fields, **changes})
+
+
+THIRD = "west"
+SEVERAL = {SENDER: "dose", THIRD: "habit", RECEIVER: "response"}
+"""Three owners' columns: two send, the last counts."""
+
+
+def several_study(**changes: Any) -> Study:
+    """Return a study of three owners, two of whom answer before the third counts."""
+    owners = tuple(
+        Owner(name=name, key=key_of(name).public_hex, data_set="people", columns=(column,))
+        for name, column in SEVERAL.items()
+    )
+    fields: dict[str, Any] = {
+        "procedure": MutualIndependence.name,
+        "parameters": {"categories": 2, "permutations": 99},
+        "owners": owners,
+        "domain": Domain(
+            columns=tuple(NumericColumn(name=name, lower=0.0, upper=1.0) for name in SEVERAL.values())
+        ),
+    }
+    return two_round_study(**{**fields, **changes})
+
+
+def make_several_agent(folder: Path, name: str, **uses: Any) -> Agent:
+    """Put an agent of three together, with noise of the operating system."""
+    source = folder / f"{name}.csv"
+    if not source.exists():
+        own = np.random.default_rng(len(name)).random(UNITS)
+        source.write_text("\n".join([SEVERAL[name], *(repr(float(value)) for value in own)]) + "\n")
+    own_uses = Dependencies(uses["engine"], uses["client"], OpenDPNoise(), uses["clock"])
+    return agent_of(name, source, own_uses, MutualIndependence(), "people", SEVERAL[name], CAP, 15.0)
+
+
+def make_answers_agent(
+    folder: Path, name: str, procedure: Procedure = ANSWERS_OF_PAIRS, **uses: Any
+) -> Agent:
     """Put an owner's agent together that answers it, with noise of the operating system."""
-    engine, client, clock = uses["engine"], uses["client"], uses["clock"]
-    source, own = write_source(folder, name), Dependencies(engine, client, OpenDPNoise(), clock)
-    return agent_of(name, source, own, DistanceCorrelation(), "people", COLUMNS[name], CAP, 15.0)
+    own = uses | {"noise": OpenDPNoise(), "procedure": procedure}
+    return make_peer_agent(folder, name, epsilon_per_study_max=15.0, **own)
+
+
+def make_screening_agent(folder: Path, name: str, **uses: Any) -> Agent:
+    """Put an owner's agent together that answers a screening."""
+    return make_answers_agent(folder, name, Screening(), **uses)
 
 
 __all__ = [
     "PROCEDURE",
     "RECEIVER",
     "SENDER",
+    "SEVERAL",
+    "THIRD",
     "answers_study",
     "make_answers_agent",
+    "make_screening_agent",
+    "make_several_agent",
     "make_two_round_agent",
+    "screening_study",
+    "several_study",
     "two_round_study",
 ]

@@ -35,7 +35,7 @@ app = typer.Typer(name="agent", help="Set up and run an owner's agent; decide.",
 
 WAITING = "waiting-for-approval"
 
-Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.")]
+Digest = connect.Digest
 
 
 @app.command("init")
@@ -172,8 +172,9 @@ def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     lines(f"Studies: {counts or 'none'}")
 
 
-@app.command("inbox")
-def inbox(
+@app.command("inbox", hidden=True)
+@app.command("studies")
+def studies(
     state: Annotated[str | None, typer.Option(help="Only studies in this state.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Also studies that are decided.")] = False,
     config: AgentFile = AGENT_FILE,
@@ -317,7 +318,9 @@ ledger_app = typer.Typer(
     name="ledger", help="Show, verify and export an owner's ledger.", no_args_is_help=True
 )
 
-OneDataSet = Annotated[str | None, typer.Option(help="Only this data set.")]
+OneDataSet = Annotated[
+    str | None, typer.Option(help="Only this data set.", autocompletion=connect.data_sets_here)
+]
 FIELDS = (
     "sequence",
     "at",
@@ -471,7 +474,9 @@ align_app = typer.Typer(
     no_args_is_help=True,
 )
 
-DataSet = Annotated[str, typer.Option(help="A data set of agent.toml.")]
+DataSet = Annotated[
+    str, typer.Option(help="A data set of agent.toml.", autocompletion=connect.data_sets_here)
+]
 UnitColumn = Annotated[
     str | None, typer.Option(help="The id that both owners share; the data set's unit_column.")
 ]

@@ -1,4 +1,4 @@
-"""The tree of commands, and what becomes of an error. Imports wait until a command runs."""
+"""The tree of commands, and what becomes of an error. Imports wait until a command is named, or runs."""
 
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
@@ -6,15 +6,15 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tacit.command import agent, connect, curator, demo, party, plan, release, study
+from tacit.command import connect
 from tacit.command.connect import connecting
 from tacit.command.output import Json, foreign, print_json, table
-from tacit.command.study import adjust, report
 from tacit.errors import InputError, TacitError
 from tacit_protocol.terminal import printable_lines
 
@@ -52,43 +52,61 @@ DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 SHELLS = ("bash", "zsh", "fish", "powershell")
 """Shells that can complete the command."""
 
-app = typer.Typer(
-    name="tacit",
-    help="Private statistical tests between institutions that cannot share their data.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-for noun in (
-    party.tester_app,
-    agent.app,
-    curator.app,
-    party.app,
-    study.app,
-    agent.data_app,
-    agent.ledger_app,
-    plan.app,
-    release.app,
-):
-    app.add_typer(noun)
-study.app.command("report")(connecting(report))
-study.app.command("adjust")(adjust)
-app.command("demo")(demo.demo)
-app.command("doctor")(connecting(doctor))
+NOUNS = {
+    "tester": ("party", "tester_app"),
+    "agent": ("agent", "app"),
+    "curator": ("curator", "app"),
+    "party": ("party", "app"),
+    "study": ("study", "app"),
+    "data": ("agent", "data_app"),
+    "ledger": ("agent", "ledger_app"),
+    "plan": ("plan", "app"),
+    "release": ("release", "app"),
+}
+"""The module of every noun, and its commands there."""
 
 
-@app.command("verify")
-def verify(
-    file: Annotated[Path, typer.Argument(help="A transcript.")],
-    tester_key: Annotated[str | None, typer.Option(help="The tester's public key, if you know it.")] = None,
-    cancellation: study.Cancellation = None,
-    as_json: Json = False,
+def command_tree(noun: str | None = None) -> typer.Typer:
+    """Return the commands of one noun, without importing the others'; by default all commands."""
+    tree = typer.Typer(
+        name="tacit",
+        help="Private statistical tests between institutions that cannot share their data.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    tree.callback()(tacit)
+    for name, (module, commands) in NOUNS.items():
+        if noun in (None, name):
+            tree.add_typer(getattr(import_module(f"tacit.command.{module}"), commands))
+    if noun is None:
+        from tacit.command import demo, study
+
+        tree.command("demo")(demo.demo)
+        tree.command("doctor")(connecting(doctor))
+        tree.command("verify", help=VERIFY)(study.verify)
+        tree.command("version")(version)
+    return tree
+
+
+VERIFY = "Recompute everything in a transcript, the verdict included (the same as `tacit study verify`)."
+
+
+def _print_version(told: bool) -> None:
+    if told:
+        version()
+        raise typer.Exit
+
+
+def tacit(
+    told: Annotated[
+        bool,
+        typer.Option("--version", "-V", help="Print the version.", is_eager=True, callback=_print_version),
+    ] = False,
 ) -> None:
-    """Recompute everything in a transcript, the verdict included (the same as `tacit study verify`)."""
-    study.verify(file, tester_key, cancellation, as_json)
+    """Private statistical tests between institutions that cannot share their data."""
 
 
-@app.command("version")
 def version(as_json: Json = False) -> None:
     """Print the version."""
     from tacit import __version__
@@ -108,7 +126,9 @@ def run(arguments: Sequence[str]) -> int:
             print(_completion(arguments[1]))
             return DONE
         # Not standing alone: typer would print what it was given as it is, escapes and all.
-        ended = app(args=list(arguments), prog_name="tacit", standalone_mode=False)
+        named = _renamed(arguments)
+        tree = command_tree(named[0] if named and named[0] in NOUNS else None)
+        ended = tree(args=named, prog_name="tacit", standalone_mode=False)
     except (SystemExit, BrokenPipeError) as end:
         return _ended(end)
     except (KeyboardInterrupt, typer.Abort):
@@ -120,6 +140,16 @@ def run(arguments: Sequence[str]) -> int:
         _report_wrong_use(error, as_json)
         return WRONG_USE
     return ended if isinstance(ended, int) else DONE
+
+
+RENAMED = {"--alpha": "--level"}
+"""Options of earlier versions, and what they are called now."""
+
+
+def _renamed(arguments: Sequence[str]) -> list[str]:
+    """Return arguments with options by today's names."""
+    named = (argument.partition("=") for argument in arguments)
+    return [RENAMED.get(name, name) + equals + value for name, equals, value in named]
 
 
 def _ended(end: SystemExit | BrokenPipeError) -> int:

@@ -6,15 +6,27 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tacit.command.output import Json, answer, lines, print_json, table, time_text
+from tacit.command.output import (
+    AGENT_FILE,
+    OWNER_FILE,
+    PARTY_FILE,
+    Json,
+    answer,
+    lines,
+    print_json,
+    table,
+    time_text,
+)
 from tacit.errors import ConfigurationError, InputError
 from tacit.setup.processes import ServiceKind, service_command
+from tacit_protocol.terminal import printable
 
 if TYPE_CHECKING:
     from tacit.client.agent import AgentClient
@@ -137,6 +149,60 @@ def whole_digest(beginning: str, client: "Client | AgentClient | CuratorClient")
         found = "no study starts" if not matching else f"{len(matching)} studies start"
         raise InputError(f"{found} with {beginning}: list the studies and give more of the digest")
     return matching[0]
+
+
+# What a shell completes: whatever cannot be known, for want of a file or a service, is not offered.
+
+
+def procedures(incomplete: str) -> list[tuple[str, str]]:
+    """Complete a procedure's name."""
+    from tacit_protocol.procedures.discovery import PROCEDURES
+
+    return [(name, found.title) for name, found in PROCEDURES.items() if name.startswith(incomplete)]
+
+
+def digests(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """Complete a study's digest, of those at the service that the command asks."""
+    with suppress(Exception), _client_of(ctx) as client:
+        studies = [vars(study) if not isinstance(study, dict) else study for study in client.studies()]
+        return [
+            (study["digest"], printable(study["title"] or ""))
+            for study in studies
+            if study["digest"].startswith(incomplete)
+        ]
+    return []
+
+
+def _client_of(ctx: typer.Context) -> "Client | AgentClient | CuratorClient":
+    given, path = ctx.params, ctx.command_path.split()
+    config, owner = given.get("config"), given.get("owner")
+    if "agent" in path:
+        return agent_client(config or AGENT_FILE)
+    if "curator" in path:
+        return owner_client(owner or OWNER_FILE) if config is None else operator_client(config)
+    return party_client(given.get("party") or PARTY_FILE)
+
+
+def published(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete ``owner/data-set``, of those that the tester's catalogue has."""
+    with suppress(Exception), party_client(ctx.params.get("party") or PARTY_FILE) as client:
+        named = [f"{found.owner}/{own.name}" for found in client.catalogues() for own in found.data_sets]
+        return [name for name in named if name.startswith(incomplete)]
+    return []
+
+
+def data_sets_here(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Complete a data set's name, of those in agent.toml."""
+    from tacit.setup.configuration import read_toml
+
+    with suppress(Exception):
+        found = read_toml(ctx.params.get("config") or AGENT_FILE).get("data_sets")
+        names = [str(each["name"]) for each in found] if isinstance(found, list) else []
+        return [name for name in names if name.startswith(incomplete)]
+    return []
+
+
+Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.", autocompletion=digests)]
 
 
 ForUser = Annotated[

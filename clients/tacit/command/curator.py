@@ -81,11 +81,15 @@ def owner_init(
 
 
 def enrol(
-    invitation: Annotated[str, typer.Option(help="The invitation from the curator's operator.")],
+    invitation: Annotated[str, typer.Option(help="The one-time invitation from the operator.")],
     owner: OwnerFile = OWNER_FILE,
+    config: AsOperator = None,
     as_json: Json = False,
 ) -> None:
-    """Enrol as an owner at the curator that owner.toml names."""
+    """Enrol as an owner at the curator that owner.toml names; with --config, the curator at its tester."""
+    if config is not None:
+        join(invitation, config, as_json)
+        return
     with connect.owner_client(owner) as client:
         enrolled = client.enrol(invitation)
     answer(as_json, enrolled.model_dump(), f"{enrolled.name} is enrolled at the curator.")
@@ -169,7 +173,7 @@ def client_of(owner: Path, config: Path | None) -> "CuratorClient":
     return connect.owner_client(owner) if config is None else connect.operator_client(config)
 
 
-Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.")]
+Digest = connect.Digest
 
 
 def add_decision_commands(app: typer.Typer) -> None:
@@ -309,7 +313,7 @@ def init(
         "Keep a copy of the storage key in another place: without it the rows are lost.",
         f"Public key, for owners and analysts to pin: {key}",
         "Next: ask the tester's operator for an invitation, then",
-        f"  tacit curator join --config {file} --invitation ...",
+        f"  tacit curator enrol --config {file} --invitation ...",
         f"  tacit curator serve --config {file}",
     )
 
@@ -320,8 +324,6 @@ def serve(config: CuratorFile = CURATOR_FILE) -> None:
     connect.become("curator", config)
 
 
-@app.command("join")
-@connecting
 def join(
     invitation: Annotated[str, typer.Option(help="The invitation from the tester's operator.")],
     config: CuratorFile = CURATOR_FILE,
@@ -331,6 +333,9 @@ def join(
     from tacit.command.party import enrol_as
 
     enrol_as("curator", config, invitation, as_json)
+
+
+app.command("join", hidden=True)(connecting(join))
 
 
 @app.command("invite")

@@ -71,6 +71,7 @@ def invite(
         f"Invitation for {role} {name}, good once, until {time_text(invitation.expires_at)}:",
         f"  {invitation.invitation}",
         "Hand it over by a channel that you both trust.",
+        *(["An analyst may enrol in a browser: the tester's address, /key behind it."] * (role == "analyst")),
     )
 
 

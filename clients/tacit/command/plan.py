@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tacit.atomic_write import require_writable
+from tacit.command import connect
 from tacit.command.output import Json, answer, lines, print_json, progress, table, write_file
 from tacit.errors import InputError
 
@@ -38,7 +39,12 @@ class Planning:
 
 def flags(
     source: Annotated[
-        str, typer.Argument(metavar="PROCEDURE|DRAFT.toml", help="A procedure, or a study's draft.")
+        str,
+        typer.Argument(
+            metavar="PROCEDURE|DRAFT.toml",
+            help="A procedure, or a study's draft.",
+            autocompletion=connect.procedures,
+        ),
     ],
     *,
     n: Annotated[
@@ -46,7 +52,7 @@ def flags(
     ] = None,
     epsilon: Annotated[float | None, typer.Option(help="What every owner spends.")] = None,
     delta: Annotated[float | None, typer.Option(help="What every owner spends; 1e-5 by default.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Level of the test; .05 by default.")] = None,
+    alpha: Annotated[float | None, typer.Option("--level", help="Level of the test; .05 by default.")] = None,
     column: Annotated[
         list[str] | None, typer.Option(help="name:lower:upper or name=level,level; public bounds.")
     ] = None,
@@ -245,7 +251,7 @@ Epsilon = Annotated[float, typer.Option(help="What every owner spends.")]
 Delta = Annotated[float, typer.Option(help="What every owner spends; Gaussian noise needs it.")]
 Rho = Annotated[float | None, typer.Option(help="zCDP of Gaussian noise.")]
 Gaussian = Annotated[bool, typer.Option("--gaussian", help="Gaussian noise in the place of Laplace.")]
-Alpha = Annotated[float, typer.Option(help="Level of the test: its first error.")]
+Alpha = Annotated[float, typer.Option("--level", help="Level of the test: its first error.")]
 Miss = Annotated[float, typer.Option(help="Second error: how often the difference may be missed.")]
 Runs = Annotated[int, typer.Option(help="Simulated studies of each size that is tried.", min=1)]
 Seed = Annotated[int | None, typer.Option(help="Seed of the simulations.")]
@@ -339,7 +345,7 @@ def identity(
     ] = None,
     distance: Annotated[float, typer.Option(help="Total variation distance to be seen.")] = 0.1,
     delta: Annotated[float, typer.Option(help="What the owner spends; zcdp-gof needs it.")] = 0.0,
-    alpha: Annotated[float, typer.Option(help="Level of the test: its first error.")] = 0.05,
+    alpha: Annotated[float, typer.Option("--level", help="Level of the test: its first error.")] = 0.05,
     miss: Annotated[float, typer.Option(help="Second error: how often the distance may be missed.")] = 0.2,
     method: Annotated[
         Literal["best", "privit", "privit-laplace", "mcgof", "zcdp-gof", "repetition"],
@@ -416,7 +422,7 @@ def locations(
     ] = None,
     epsilon: Annotated[float, typer.Option(help="What every owner spends.")],
     delta: Annotated[float, typer.Option(help="What every owner spends.")] = 1e-5,
-    alpha: Annotated[float, typer.Option(help="Level of the test.")] = 0.05,
+    alpha: Annotated[float, typer.Option("--level", help="Level of the test.")] = 0.05,
     shift: Annotated[list[str] | None, typer.Option(help="column=amount added in the second sample.")] = None,
     scale: Annotated[
         list[str] | None, typer.Option(help="column=factor of the second sample's spread.")
@@ -569,6 +575,7 @@ def curve(
         require_writable(picture)
     if target is not None:
         require_target(target, planning.question.measure)
+    aim = TARGET if target is None and planning.question.measure == "power" else target
     with progress("simulating studies", quiet=as_json) as report:
         found = simulate_curve(
             planning.question,
@@ -577,9 +584,9 @@ def curve(
             values=value,
             runs=planning.runs,
             seed=planning.seed,
+            target=aim,
             progress=report,
         )
-    aim = TARGET if target is None and found.measure == "power" else target
     if picture is not None:
         write_file(picture, found.svg(aim).encode())
     if as_json:

@@ -184,7 +184,7 @@ def compare(
     source: Source,
     other: Annotated[str, typer.Argument(help="Another release, or a table of your own (.csv, .parquet).")],
     *,
-    alpha: Annotated[float, typer.Option(help="Level of the test.")] = 0.05,
+    alpha: Annotated[float, typer.Option("--level", help="Level of the test.")] = 0.05,
     null: Annotated[
         Literal["bound", "normal", "points"],
         typer.Option(help="Proved for every population, or for many units; or approximate."),

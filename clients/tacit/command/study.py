@@ -67,7 +67,8 @@ def create(
         str | None,
         typer.Argument(
             help="A draft in TOML; a study in JSON, as the tester's page made it; or a procedure, such as "
-            "screening, with flags. Else it asks."
+            "screening, with flags. Else it asks.",
+            autocompletion=connect.procedures,
         ),
     ] = None,
     *,
@@ -80,7 +81,8 @@ def create(
     data_use: Annotated[str | None, typer.Option(help="DUO code of the use, such as DUO:0000042.")] = None,
     column: Annotated[list[str] | None, typer.Option(help="name:lower:upper or name=level,level.")] = None,
     owner: Annotated[
-        list[str] | None, typer.Option(help="owner/data-set[:units][@key][=column,column].")
+        list[str] | None,
+        typer.Option(help="owner/data-set[:units][@key][=column,column].", autocompletion=connect.published),
     ] = None,
     reuse: Annotated[
         list[str] | None, typer.Option(help="owner=digest: read its release for that study again.")
@@ -97,7 +99,9 @@ def create(
     alignment: Annotated[
         str | None, typer.Option(help="Digest that two owners found by `tacit data align`.")
     ] = None,
-    procedure: Annotated[str | None, typer.Option(help="kernel_two_sample by default.")] = None,
+    procedure: Annotated[
+        str | None, typer.Option(help="kernel_two_sample by default.", autocompletion=connect.procedures)
+    ] = None,
     parameter: Annotated[list[str] | None, typer.Option(help="name=value, for the procedure.")] = None,
     open_for_hours: Annotated[float | None, typer.Option(help="Time for owners; 168 by default.")] = None,
     effect: Annotated[
@@ -354,7 +358,7 @@ def _result(study: str, tester_key: str | None, party: Path, told: "Progress") -
 
 app = typer.Typer(name="study", help="Create, follow and verify studies.", no_args_is_help=True)
 
-Digest = Annotated[str, typer.Argument(help="The study's digest, or its beginning.")]
+Digest = connect.Digest
 Cancellation = Annotated[
     Path | None,
     typer.Option(help="The analyst's signed cancellation, where an earlier version left it out."),
@@ -567,3 +571,7 @@ def _read(file: Path) -> bytes:
             return opened.read(TRANSCRIPT_BYTES_MAX + 1)
     except OSError as error:
         raise InputError(f"cannot read {file}: {error.strerror}") from error
+
+
+app.command("report")(connecting(report))
+app.command("adjust")(adjust)

@@ -123,7 +123,10 @@ def print_asked(asked: Mapping[str, Any]) -> None:
     """Print all that an owner's agent knows of a study, as its page shows it."""
     shown = "(cannot be read)" if asked["study"] is None else asked["title"]
     reason = f": {asked['reason']}" if asked.get("reason") else ""
-    lines(f"{shown}", f"  study {asked['digest']}", f"  {asked['state']}{reason}")
+    said = [f"  {one['decision']} by {one['person']}" for one in asked.get("decisions") or ()]
+    lines(f"{shown}", f"  study {asked['digest']}", f"  {asked['state']}{reason}", *said)
+    if asked["state"] == "waiting-for-approval" and (asked.get("approvals_needed") or 1) > 1:
+        lines("  Two people have to approve; nothing is spent before the second has.")
     lines(*asked_words(asked))
     if asked["study"] is None:
         return

@@ -21,6 +21,7 @@ from tacit.in_process.samples import domain_of
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import UNLISTED, Locations, median_distance
+from tacit_protocol.reporting.svg import stacked_svg
 
 if TYPE_CHECKING:
     import pandas
@@ -533,15 +534,16 @@ class WeightedDatabase(ABC):
 
     def summary_svg(self) -> str:
         """Return a picture of every column's distribution, with its errors, as SVG."""
-        from tacit.database.files import summary_svg  # noqa: PLC0415
+        from tacit.database.files import panels  # noqa: PLC0415
 
-        return summary_svg(self)
+        return stacked_svg(panels(self), across=2)
 
     def plot(self) -> "Figure":
         """Draw every column's distribution with matplotlib. Raises PlottingError where it is missing."""
-        from tacit.database.files import plot  # noqa: PLC0415
+        from tacit.database.files import panels  # noqa: PLC0415
+        from tacit.results import figure_of  # noqa: PLC0415 (results have databases)
 
-        return plot(self)
+        return figure_of(panels(self))
 
     def _repr_svg_(self) -> str:
         return self.summary_svg()

@@ -27,8 +27,7 @@ from tacit.database.weights import (
 from tacit.errors import InputError
 from tacit.in_process.samples import ArrayTable, read_samples
 from tacit_protocol.domain import Domain, linear_algebra
-from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.kernels import ProductKernel, RandomFourier
+from tacit_protocol.features.kernels import FeatureMap, ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import (
     RIDGES,
     Locations,

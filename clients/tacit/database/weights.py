@@ -17,9 +17,8 @@ import numpy.typing as npt
 from scipy.optimize import isotonic_regression
 
 from tacit_protocol.domain import Domain, NumericColumn, linear_algebra
-from tacit_protocol.features.base import FloatMatrix
 from tacit_protocol.features.column_histograms import ColumnHistograms
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import FloatMatrix, ProductKernel
 from tacit_protocol.features.mean_embedding import (
     REGULARISATION_PER_LOCATION,
     Locations,

@@ -23,7 +23,7 @@ from tacit_protocol.messages.study import Owner, Party, Release, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release
-from tacit_protocol.procedures.relay import Relay, RelayedProcedure, check_own_release
+from tacit_protocol.procedures.relay import Relay, RelayedProcedure, check_own_release, combined
 
 CURATOR = "local.curator"
 """Name of the curator of a study in this process."""
@@ -138,14 +138,17 @@ def in_two_rounds(
     relay: Relay, study: Study, held: Mapping[str, Table], noise: NoiseSource
 ) -> dict[str, Release]:
     """Play both owners' parts in a study whose rounds are both in the open."""
-    procedure, sender, receiver = relay.procedure, relay.sender.name, relay.receiver.name
+    procedure, receiver = relay.procedure, relay.receiver.name
     if relay.sealed:
         raise StudyError("what the receiver of a sealed release finds stays with it: ask for mode peer")
-    sent = procedure.privatise(study, procedure.summarise(study, held[sender]), noise)
-    check_own_release(procedure, study, sender, sent)
-    answer = procedure.privatise(study, procedure.combine(study, sent, held[receiver]).summary, noise)
+    sent = {}
+    for owner in relay.senders:
+        own = procedure.privatise(study, procedure.summarise(study, held[owner.name]), noise)
+        check_own_release(procedure, study, owner.name, own)
+        sent[owner.name] = own
+    answer = procedure.privatise(study, combined(relay, study, sent, held[receiver]).summary, noise)
     check_own_release(procedure, study, receiver, answer)
-    return {sender: sent, receiver: answer}
+    return sent | {receiver: answer}
 
 
 def held_by_senders(study: Study, tables: Sequence[Table]) -> dict[str, Table]:

@@ -16,7 +16,7 @@ from tacit.local.counts import (
 )
 from tacit.local.distance import distance_correlation, screening
 from tacit.local.groups import aggregated_test, association, conditional_independence, group_comparison
-from tacit.local.independence import joint_independence
+from tacit.local.independence import joint_independence, mutual_independence
 from tacit.local.randomised import RandomisedColumn, randomise_column
 from tacit.local.synthetic import CopulaSample, Margin, copula_sample, release_database
 from tacit.local.two_sample import kernel_two_sample
@@ -38,6 +38,7 @@ from tacit.planning.sizes import SampleSizePlan
 from tacit.results import (
     AggregatedTestResult,
     AnsweredCorrelationResult,
+    AnsweredScreeningResult,
     AssociationResult,
     CellsTableResult,
     CorrelationMatrix,
@@ -49,6 +50,7 @@ from tacit.results import (
     IdentityResult,
     IndependenceTableResult,
     JointIndependenceResult,
+    MutualIndependenceResult,
     NoisyCountsResult,
     ScreeningResult,
     StratifiedTableResult,
@@ -59,6 +61,7 @@ from tacit.results import (
 __all__ = [
     "AggregatedTestResult",
     "AnsweredCorrelationResult",
+    "AnsweredScreeningResult",
     "AssociationResult",
     "CellsTableResult",
     "ChoicePlan",
@@ -74,6 +77,7 @@ __all__ = [
     "IndependenceTableResult",
     "JointIndependenceResult",
     "Margin",
+    "MutualIndependenceResult",
     "NoisyCountsResult",
     "OptimisedLocations",
     "PowerCurve",
@@ -98,6 +102,7 @@ __all__ = [
     "independence_table",
     "joint_independence",
     "kernel_two_sample",
+    "mutual_independence",
     "noisy_counts",
     "optimise_locations",
     "plan_choice",

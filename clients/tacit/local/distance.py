@@ -32,6 +32,7 @@ from tacit.in_process.samples import (
 from tacit.local.randomised import RandomisedColumn
 from tacit.results import (
     AnsweredCorrelationResult,
+    AnsweredScreeningResult,
     CellsTableResult,
     CuratedDistanceCorrelationResult,
     DistanceCorrelationResult,
@@ -560,14 +561,61 @@ SCREENING_OWNERS = ("columns-owner", "outcome-owner")
 """Names of the two owners."""
 
 
+ScreeningMethod = Literal["auto", "two-round", "one-round", "sketch"]
+
+
+@overload
 def screening(
     x: Any,
     y: Any,
     *,
     epsilon: float,
-    delta: float,
+    delta: float = 0.0,
+    method: Literal["sketch"],
+    **options: Any,
+) -> ScreeningResult: ...
+
+
+@overload
+def screening(
+    x: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    method: Literal["two-round", "one-round"],
+    **options: Any,
+) -> AnsweredScreeningResult: ...
+
+
+@overload
+def screening(
+    x: Any, y: Any, *, epsilon: float, delta: float = 0.0, matrix: Literal[True], **options: Any
+) -> ScreeningResult: ...
+
+
+@overload
+def screening(
+    x: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    method: ScreeningMethod = "auto",
+    **options: Any,
+) -> AnsweredScreeningResult | ScreeningResult: ...
+
+
+def screening(
+    x: Any,
+    y: Any,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    method: ScreeningMethod = "auto",
     control: Literal["by", "bh"] = "by",
     matrix: bool = False,
+    categories: int | None = None,
     n_features: int | None = None,
     n_permutations: int | None = None,
     bounds: Any = None,
@@ -577,7 +625,8 @@ def screening(
     missing: Missing = "refuse",
     seed: int | None = None,
     progress: Progress | None = None,
-) -> ScreeningResult:
+    **parameters: Any,
+) -> AnsweredScreeningResult | ScreeningResult:
     """Find which of one owner's columns depend on another owner's outcome, privately.
 
     Args:
@@ -585,12 +634,19 @@ def screening(
         y: the outcome, or several, of the other owner, over the same rows in the same order, unless ``units``
             holds ids.
         epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in (0, 1).
+        delta: budget that every owner spends, in [0, 1); above 0 for "sketch". With "two-round" it may pay
+            for Gaussian noise, which is less where ``x`` has many columns.
+        method: "two-round": the owner of ``y`` releases a randomised answer of every row, and that of ``x``
+            counts its columns' cells beside them, with noise. "one-round": both release randomised answers,
+            of the pair of columns that a row is dealt to. "sketch": sums of features over public buckets.
+            "auto" (the default) takes the first wherever it can be had, by public numbers alone.
         control: "by", Benjamini and Yekutieli, valid under any dependence; or "bh", Benjamini and Hochberg,
             which finds more and needs p-values that are independent or positively dependent.
-        matrix: also estimate the distance correlations of all columns with each other.
-        n_features: frequencies of a numeric column; chosen by default.
-        n_permutations: random permutations of the tests; by default enough for the number of pairs.
+        matrix: also estimate the distance correlations of all columns with each other, which takes "sketch".
+        categories: cells of a numeric column, 2 to 4, of "two-round" and "one-round"; chosen by default.
+        n_features: frequencies of a numeric column, of "sketch"; chosen by default.
+        n_permutations: random permutations, or simulations, of the tests; by default enough for the number of
+            pairs.
         bounds: what is publicly known: a list with both owners' bounds, a (lower, upper) pair or a list of
             levels each; or by column name; or one pair for every column. Never taken from the data. Columns
             of arrays are named x.1, x.2, ... and y.
@@ -602,8 +658,10 @@ def screening(
             where numbers of rows differ: averages of independent columns depend on each other through them.
             A side with ids of its own draws its own rows.
         missing: "refuse" raises where a value is missing; "encode" does what studies do.
-        seed: fixes buckets and permutations. Never the noise: two calls differ.
+        seed: fixes how rows are dealt out, buckets, permutations and simulations. Never the noise: two calls
+            differ.
         progress: called with the part done, in [0, 1], and the step.
+        parameters: further parameters of the procedure, ``cuts`` and ``noise``.
 
     Returns:
         A frozen result with the ranked pairs.
@@ -615,9 +673,9 @@ def screening(
     Example:
         >>> import numpy as np, tacit.local
         >>> x = np.random.default_rng(1).random((20_000, 5))
-        >>> result = tacit.local.screening(x, x[:, 2], epsilon=4, delta=1e-5, bounds=(0, 1), seed=1)
-        >>> [pair.column for pair in result.found]
-        ['x.3']
+        >>> result = tacit.local.screening(x, x[:, 2], epsilon=1, bounds=(0, 1), alpha=0.01, seed=1)
+        >>> result.found[0].column
+        'x.3'
     """
     held = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
     procedure = procedure_named("screening")
@@ -627,16 +685,22 @@ def screening(
         SCREENING_OWNERS,
         {
             "outcome": SCREENING_OWNERS[1],
+            "method": None if method == "auto" else method,
             "control": control,
             "matrix": matrix,
+            "categories": categories,
             "n_features": n_features,
             "permutations": n_permutations,
-        },
+        }
+        | parameters,
         **terms(epsilon, delta, alpha, seed),
         columns=held.variables.groups,
         aligned=held.aligned,
         unit_rows=unit_rows,
     )
+    study = procedure.with_new_defaults(study)
     with by_argument_names():
         found = run(procedure, study, held.tables(study), OpenDPNoise(), progress)
+    if isinstance(found, AnsweredScreeningResult):
+        return found
     return of_type(ScreeningResult, found)

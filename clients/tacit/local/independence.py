@@ -5,13 +5,22 @@ from typing import Any, Literal
 
 import numpy.typing as npt
 
-from tacit.in_process.runner import declaring, local_study, run, terms
-from tacit.in_process.samples import ArrayTable, Missing, by_argument_names, drawing, read_variables
-from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult
+from tacit.errors import InputError
+from tacit.in_process.runner import declaring, local_study, of_type, run, terms
+from tacit.in_process.samples import (
+    ArrayTable,
+    Missing,
+    Sample,
+    by_argument_names,
+    drawing,
+    read_variables,
+)
+from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult, MutualIndependenceResult
 from tacit_protocol.domain import Table
 from tacit_protocol.messages.study import Study, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
+from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.joint_independence import JointIndependence, JointSummary
 
 OWNER = "owner"
@@ -122,3 +131,74 @@ def joint_independence(
     if not isinstance(result, DecisionResult | JointIndependenceResult | CellsTableResult):
         raise TypeError("joint_independence has a result that is neither decision nor test")
     return result
+
+
+def mutual_independence(
+    *columns: Any,
+    epsilon: float,
+    method: Literal["two-round", "one-round"] = "two-round",
+    categories: int | None = None,
+    n_permutations: int | None = None,
+    bounds: Any = None,
+    alpha: float = 0.05,
+    units: npt.ArrayLike | None = None,
+    missing: Missing = "refuse",
+    seed: int | None = None,
+    names: Sequence[str] | None = None,
+    progress: Progress | None = None,
+    **parameters: Any,
+) -> MutualIndependenceResult:
+    """Test privately whether columns that three or more owners hold are independent of each other.
+
+    Each column is another owner's, over the same rows. All owners but the last release one randomised answer
+    of every row; the last counts its own cells beside them, with noise. Nothing but epsilon is spent.
+
+    Args:
+        columns: three to six, over the same rows: each an array (n,), numbers or categories, or a column of
+            pandas, Polars or Arrow.
+        epsilon: budget that every owner spends, greater than 0.
+        method: "two-round", or "one-round", in which the last owner answers as the others do.
+        categories: cells of a numeric column, 2 to 4; chosen by default.
+        n_permutations: simulations of each test; chosen by default.
+        bounds: what is publicly known: a list with each column's bounds, a (lower, upper) pair or a list of
+            levels; or by column name; or one pair for every column. Never taken from the data.
+        alpha: level of the test, in (0, 0.5).
+        units: (n,), each row's privacy unit; by default every row is a unit. Of several rows one counts.
+        missing: "refuse" raises where a value is missing; "encode" does what studies do.
+        seed: fixes the simulations. Never the noise: two calls differ.
+        names: the columns' names, by default x1, x2, ... or a table's columns.
+        progress: called with the part done, in [0, 1], and the step.
+        parameters: further parameters of the procedure, such as ``cuts``.
+
+    Returns:
+        A frozen result that unpacks into ``statistic, pvalue``, with ``pairs`` and ``steps``.
+
+    Raises:
+        InputError: the columns or the bounds cannot be used; the message says what to change.
+        StudyRefusedError: the procedure does not take these parameters, or so few or so many rows.
+
+    Example:
+        >>> import numpy as np, tacit.local
+        >>> x, y, z = np.random.default_rng(1).random((3, 5000))
+        >>> result = tacit.local.mutual_independence(x, y, x, epsilon=2, bounds=(0, 1), seed=1)
+        >>> result.reject, result.pairs[0].first, result.pairs[0].second
+        (True, 'x1', 'x3')
+    """
+    read = read_variables(columns, bounds, names, missing)
+    if any(len(group) > 1 for group in read.groups):
+        raise InputError("pass one column of each owner")
+    study = local_study(
+        "mutual_independence",
+        read.domain,
+        [f"{group[0]}-owner" for group in read.groups],
+        {"method": method, "categories": categories, "permutations": n_permutations} | parameters,
+        **terms(epsilon, 0.0, alpha, seed),
+        columns=read.groups,
+    )
+    tables = [
+        ArrayTable.of(Sample({group[0]: read.sample.columns[group[0]]}), study.domain_of(owner), units)
+        for group, owner in zip(read.groups, study.owners, strict=True)
+    ]
+    with by_argument_names():
+        found = run(procedure_named(study.procedure), study, tables, OpenDPNoise(), progress)
+    return of_type(MutualIndependenceResult, found)

@@ -20,6 +20,8 @@ from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.runner import local_study, terms
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_with_units
 from tacit.results import (
+    NO_MATRIX,
+    AnsweredScreeningResult,
     CorrelationMatrix,
     NoisyCountsResult,
     ScreeningResult,
@@ -253,7 +255,7 @@ class CopulaSample:
 
 
 def copula_sample(
-    correlations: ScreeningResult | CorrelationMatrix,
+    correlations: AnsweredScreeningResult | ScreeningResult | CorrelationMatrix,
     margins: Margins | Sequence[Margins],
     n: int,
     seed: int | None = None,
@@ -300,12 +302,13 @@ def copula_sample(
 
 
 def _correlations_of(
-    correlations: ScreeningResult | CorrelationMatrix, margins: Mapping[str, Margin]
+    correlations: AnsweredScreeningResult | ScreeningResult | CorrelationMatrix,
+    margins: Mapping[str, Margin],
 ) -> tuple[tuple[str, ...], Floats, tuple[str, ...]]:
     """Return columns, correlations of their normal scores, and the columns without any."""
     given = correlations if isinstance(correlations, CorrelationMatrix) else correlations.matrix
     if given is None:
-        raise InputError("the study asked for no correlation matrix: set its parameter matrix = true")
+        raise InputError(NO_MATRIX)
     lacking = [name for name in given.columns if name not in margins]
     if lacking:
         raise InputError(f"no margin is given of {', '.join(lacking)}: count them in a study of their own")

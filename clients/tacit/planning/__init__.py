@@ -167,6 +167,7 @@ def plan_curve(
     alpha: float = 0.05,
     runs: int = RUNS,
     seed: int | None = None,
+    target: float | None = None,
     progress: Progress | None = None,
     **question: Any,
 ) -> PowerCurve:
@@ -182,6 +183,8 @@ def plan_curve(
         alpha: level of the test.
         runs: simulated studies of each point. All points have the same luck, so that they differ less.
         seed: fixes the simulations.
+        target: a power, or an error, to be reached: where no ``values`` are given, up to four more points are
+            simulated beyond the end behind which it lies, and where it is reached.
         progress: called with the part done, in [0, 1], and the step.
         question: what :func:`plan_power` takes beside: the procedure, columns, effect and parameters.
 
@@ -195,7 +198,9 @@ def plan_curve(
     asked = _read_question(question)
     found = asked.question(n, epsilon, delta, alpha)
     setting = Setting(sizes_of(n, found), epsilon, delta, alpha)
-    return simulate_curve(found, over, setting, values=values, runs=runs, seed=seed, progress=progress)
+    return simulate_curve(
+        found, over, setting, values=values, runs=runs, seed=seed, target=target, progress=progress
+    )
 
 
 def plan_smallest(

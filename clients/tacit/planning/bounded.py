@@ -12,13 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.samples import domain_of
-from tacit.planning.curve import Over, PowerCurve, at, curve_of, places_of
+from tacit.planning.curve import Over, PowerCurve, at, curve_of, next_place, places_of, reach_of
 from tacit.planning.questions import Asked, Question, population_of, question_of_draft, units_of_draft
 from tacit.planning.search import TARGET
 from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
@@ -38,11 +39,19 @@ COLUMNS_MAX, CELLS_MAX, UNITS_MAX, SLOW_UNITS_MAX, RUNS = 8, 400, 20_000, 2000, 
 LABELS = {"n": "units of each owner", "alpha": "level", "effect": "what to find"}
 """What fields are called on the page, where that is another name."""
 
+FLAGS = {"alpha": "level"}
+"""What options of the command are called, where fields have another name."""
+
 SOFT_S, SOFT_CPU_S = 30.0, 12.0
 """After so long, or so much processor time, no more studies are simulated."""
 
 CPU_S, MEMORY_BYTES, NICENESS = 40, 2**31, 5
 """What the operating system allows the process."""
+
+EPSILON_MAX = 20.0
+
+ADAPTED_FROM, ADAPTED = 4, 3
+"""The round after which places are added where the target is reached, and in how many rounds: one in each."""
 
 ROUND_RUNS = 2
 """Studies of every point in one round; time is looked at after each study."""
@@ -84,7 +93,7 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
         raise InputError(f"cells: at most {CELLS_MAX} here, of all columns together")
     slow = question.procedure.pairwise
     values = EPSILONS if over == "epsilon" else tuple(n for n in UNITS if not slow or n <= SLOW_UNITS_MAX)
-    found = _simulated(question, setting, over, values, is_late)
+    found = _simulated(question, setting, over, values, aim=_aim(target, question.measure), is_late=is_late)
     return _answer(found, target) | {"command": _command(fields)}
 
 
@@ -105,47 +114,75 @@ def plan_of_study(study: Study, effect: str, is_late: Callable[[], bool]) -> dic
     size = _number({"effect": effect}, "effect", 0.0) if effect.strip() else None
     population_of(draft.procedure)
     question = question_of_draft(draft, Effect(size=size))
-    most = SLOW_UNITS_MAX if question.procedure.pairwise else UNITS_MAX
+    most = most_units(question.procedure.pairwise)
     declared = units_of_draft(draft)
     sizes = sizes_of([min(units, most) for units in declared], question)
     setting = Setting(sizes, draft.epsilon, draft.delta, draft.level)
     values = tuple(round(draft.epsilon * factor, 6) for factor in FACTORS)
-    found = _simulated(question, setting, "epsilon", values, is_late)
+    found = _simulated(
+        question, setting, "epsilon", values, aim=_aim(None, question.measure), is_late=is_late
+    )
     return _answer(found, None) | {"fewer": most if max(declared) > most else None}
 
 
 def _simulated(
-    question: Question, setting: Setting, over: Over, values: Sequence[float], is_late: Callable[[], bool]
+    question: Question,
+    setting: Setting,
+    over: Over,
+    values: Sequence[float],
+    *,
+    aim: float | None,
+    is_late: Callable[[], bool],
 ) -> PowerCurve:
-    """Return the curve of as many studies as there is time for."""
+    """Return the curve of as many studies as there is time for, to where it reaches ``aim``."""
 
     def watch(_: float, __: str) -> None:
         if is_late():
             raise OutOfTimeError
 
-    places, answers = places_of(question, over, values), list[Answers]()
+    done = dict[float, Answers]()
+    most = most_units(question.procedure.pairwise)
+    reach = (reach_of(question, over)[0], float(EPSILON_MAX if over == "epsilon" else most))
+
+    def simulated(place: float, seed: int) -> Answers:
+        there = at(question, setting, over, place)
+        return or_nothing(question, there, runs=ROUND_RUNS, seed=seed, progress=watch)
+
     try:
         for seed in range(RUNS // ROUND_RUNS):
-            there = (at(question, setting, over, place) for place in places)
-            more = [or_nothing(question, each, runs=ROUND_RUNS, seed=seed, progress=watch) for each in there]
-            pairs = zip(answers, more, strict=True) if answers else ()
-            answers = [old.with_more(new) for old, new in pairs] or more
+            places = sorted(done) or places_of(question, over, values)
+            more = {place: simulated(place, seed) for place in places}
+            done = {place: done[place].with_more(new) if done else new for place, new in more.items()}
+            further = None
+            if aim is not None and ADAPTED_FROM <= seed < ADAPTED_FROM + ADAPTED:
+                further = next_place(done, aim, reach)
+            if further is not None:  # as often as all others, with their seeds
+                done[further] = reduce(Answers.with_more, [simulated(further, s) for s in range(seed + 1)])
     except OutOfTimeError:
-        if not answers:
+        if not done:
             raise InputError(
                 "this takes too long here: ask for fewer units, or use tacit plan on your own machine"
             ) from None
-    return curve_of(over, places, answers)
+    return curve_of(over, sorted(done), [done[place] for place in sorted(done)])
+
+
+def _aim(target: float | None, measure: str) -> float | None:
+    return target if target is not None or measure == "error" else TARGET
 
 
 def _answer(found: PowerCurve, target: float | None) -> dict[str, Any]:
-    aim = target if target is not None or found.measure == "error" else TARGET
+    aim = _aim(target, found.measure)
     return {
         "curve": asdict(found),
         "words": found.words(aim),
         "target": aim,
         "complete": found.runs == RUNS,
     }
+
+
+def most_units(slow: bool) -> int:
+    """Return the most units that a plan here may have."""
+    return SLOW_UNITS_MAX if slow else UNITS_MAX
 
 
 def _read(fields: Mapping[str, str]) -> tuple[Asked, Setting, Over, float | None]:
@@ -155,7 +192,7 @@ def _read(fields: Mapping[str, str]) -> tuple[Asked, Setting, Over, float | None
     if over not in ("epsilon", "n"):
         raise InputError("the curve is over epsilon or over n")
     units = _number(fields, "n", 1000, whole=True)
-    most = SLOW_UNITS_MAX if PROCEDURES[procedure].pairwise else UNITS_MAX
+    most = most_units(PROCEDURES[procedure].pairwise)
     if units > most:
         raise InputError(f"units: at most {most} here; tacit plan on your own machine takes more")
     columns = [parse_column(text.strip()) for text in fields.get("columns", "").splitlines() if text.strip()]
@@ -215,7 +252,7 @@ def _command(fields: Mapping[str, str]) -> str:
         parts += ["--cells", part.strip()] if part.strip() else []
     for name in ("n", "epsilon", "delta", "alpha", "effect", "target"):
         if fields.get(name, "").strip():
-            parts += [f"--{name}", fields[name].strip()]
+            parts += [f"--{FLAGS.get(name, name)}", fields[name].strip()]
     return shlex.join([*parts, *(["--quadratic"] if fields.get("shape") == "quadratic" else [])])
 
 

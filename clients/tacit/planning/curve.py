@@ -1,7 +1,7 @@
 """Power, or error, over a range of budgets or of numbers of units: a curve by simulation, made monotone."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from html import escape
 from typing import Literal
@@ -140,6 +140,18 @@ UNITS = (200, 500, 1000, 2000, 5000, 10_000, 20_000)
 UNITS_AT_ONCE = (100, 200, 500, 1000, 2000)
 """Where curves are drawn by default; less far where the time grows with the square of the units."""
 
+REACH: Mapping[Over, tuple[float, float]] = {"epsilon": (0.01, 20.0), "n": (20, 50_000)}
+"""How far a curve goes of itself to find where a target is reached."""
+
+REACH_AT_ONCE = 5000
+"""The most units there, where the time grows with their square."""
+
+STRIDE, CLOSE = 2.5, 1.5
+"""Ratio of one more place to the last one; and that of two neighbours between which a target lies close."""
+
+MORE_MAX = 4
+"""Most places that a curve gets beyond the usual ones."""
+
 POINTS_MAX = 50
 
 
@@ -227,24 +239,68 @@ def simulate_curve(
     values: Sequence[float] | None,
     runs: int,
     seed: int | None,
+    target: float | None = None,
     progress: Progress | None = None,
 ) -> PowerCurve:
     """Simulate a curve; what the setting says of ``over`` is not used.
 
+    Where no values are given, the usual places are simulated; with a target some more, to where it is
+    reached, and between neighbours that are far apart there.
+
     Raises:
         InputError: the inputs do not fit together.
     """
-    places = places_of(question, over, values)
-    answers: list[Answers] = []
-    for index, place in enumerate(places):
+    places, done = places_of(question, over, values), dict[float, Answers]()
+    adapting = values is None and target is not None
+    count = len(places) + (MORE_MAX if adapting else 0)
 
-        def report(part: float, step: str, index: int = index, place: float = place) -> None:
+    def simulated(place: float) -> Answers:
+        def report(part: float, step: str) -> None:
             if progress is not None:
-                progress((index + part) / len(places), f"{over} = {place:g}: {step}")
+                progress((len(done) + part) / count, f"{over} = {place:g}: {step}")
 
         there = at(question, setting, over, place)
-        answers.append(or_nothing(question, there, runs=runs, seed=seed, progress=report))
-    return curve_of(over, places, answers)
+        return or_nothing(question, there, runs=runs, seed=seed, progress=report)
+
+    for place in places:
+        done[place] = simulated(place)
+    reach = reach_of(question, over)
+    for _ in range(MORE_MAX if adapting and target is not None else 0):
+        more = next_place(done, target or 0.0, reach)
+        if more is None:
+            break
+        done[more] = simulated(more)
+    places = sorted(done)
+    return curve_of(over, places, [done[place] for place in places])
+
+
+def reach_of(question: Question, over: Over) -> tuple[float, float]:
+    """Return the least and the largest place to which a curve goes of itself."""
+    least, most = REACH[over]
+    return least, min(most, REACH_AT_ONCE) if over == "n" and question.procedure.pairwise else most
+
+
+def next_place(done: Mapping[float, Answers], target: float, reach: tuple[float, float]) -> float | None:
+    """Return where one more simulation says most about where a target is reached; None where it is known.
+
+    That is beyond the end of the grid behind which the target lies, or else between the two places around it,
+    if they are far apart.
+    """
+    places = sorted(done)
+    measure = done[places[0]].question.measure
+    means = [done[place].mean for place in places]
+    fitted = monotone(means, [1.0] * len(means), falling=measure == "error")
+    found = crossing(places, [float(value) for value in fitted], target, measure)
+    if found is None:
+        place = min(STRIDE * places[-1], reach[1])
+    elif found.above is None:
+        place = max(places[0] / STRIDE, reach[0])
+    elif found.until > CLOSE * found.above:
+        place = math.sqrt(found.until * found.above)
+    else:
+        return None
+    rounded = float(f"{place:.2g}")
+    return rounded if reach[0] <= rounded <= reach[1] and rounded not in done else None
 
 
 def curve_of(over: Over, places: Sequence[float], answers: Sequence[Answers]) -> PowerCurve:

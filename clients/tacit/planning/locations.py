@@ -24,8 +24,7 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 from tacit.errors import InputError
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
 from tacit_protocol.domain import Domain
-from tacit_protocol.features.base import CodeMatrix, FloatMatrix
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import CodeMatrix, FloatMatrix, ProductKernel
 from tacit_protocol.features.mean_embedding import (
     FREQUENCY_MAX,
     REGULARISATION_PER_LOCATION,

@@ -1,5 +1,6 @@
 """Questions of plans, from plain arguments or from a draft, and the population that they draw from."""
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,7 +32,9 @@ def population_of(procedure: str) -> type[Population]:
     found = PROCEDURES[procedure].population if procedure in PROCEDURES else None
     if found is None:
         known = [name for name, one in PROCEDURES.items() if one.population is not None]
-        raise InputError(f"{procedure} cannot be planned: procedure must be one of {', '.join(known)}")
+        near = [] if procedure in PROCEDURES else difflib.get_close_matches(procedure, known, 1)
+        meant = f"did you mean {near[0]}? " if near else ""
+        raise InputError(f"{procedure} cannot be planned: {meant}procedure must be one of {', '.join(known)}")
     return found
 
 

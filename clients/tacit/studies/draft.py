@@ -538,11 +538,16 @@ def procedure_or_file(source: str | None) -> tuple[str | None, Path | None]:
     """Tell a procedure's name from the name of a TOML file: what `study create` is given first.
 
     A file that bears a procedure's name is written ``./screening``.
+
+    Raises:
+        InputError: it is neither; says what is like it.
     """
     from tacit_protocol.procedures.discovery import PROCEDURES  # noqa: PLC0415 (statistics load when needed)
 
     if source is None or source in PROCEDURES:
         return source, None
+    if source.replace("-", "_").isidentifier() and not Path(source).exists():
+        raise InputError(f"there is no procedure and no file {source}{choices_words(source, PROCEDURES)}")
     return None, Path(source)
 
 

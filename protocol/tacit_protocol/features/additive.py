@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import EncodedChunk, Table, reduce_table
-from tacit_protocol.features.base import FeatureMap, FloatMatrix, InBall, OnUnitSphere, Rows
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, InBall, OnUnitSphere, Rows
 from tacit_protocol.features.moments import (
     UnitCountError,
     contributions,

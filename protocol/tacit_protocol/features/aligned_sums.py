@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import EncodedChunk, Table, reduce_table
-from tacit_protocol.features.base import FeatureMap, FloatMatrix, InBall, Rows, row_products
 from tacit_protocol.features.brownian import operator_norm
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, InBall, Rows, row_products
 from tacit_protocol.features.moments import UnitCountError, contributions
 from tacit_protocol.privacy.exact_sums import GRID_BITS_MAX, round_to_grid, rounding_sensitivity
 from tacit_protocol.privacy.gaussian_mechanism import SumPart

@@ -15,7 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.features.base import FloatMatrix, InBall, Rows, row_products
+from tacit_protocol.features.kernels import FloatMatrix, InBall, Rows, row_products
 from tacit_protocol.numerics.distance_covariance import projection_constant
 from tacit_protocol.numerics.sincos import Harmonics
 

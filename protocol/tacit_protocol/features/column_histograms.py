@@ -25,8 +25,8 @@ from tacit_protocol.domain import (
     encode_numeric,
     reduce_table,
 )
-from tacit_protocol.features.base import FloatMatrix, Rows
 from tacit_protocol.features.cell_counts import chunk_steps
+from tacit_protocol.features.kernels import FloatMatrix, Rows
 from tacit_protocol.features.mean_embedding import Locations
 from tacit_protocol.features.moments import UnitCountError
 from tacit_protocol.strict import StudyError

@@ -21,8 +21,15 @@ from scipy.spatial.distance import pdist
 
 from tacit_protocol.domain import Domain, encode
 from tacit_protocol.features.additive import AdditiveChoice, AdditiveFeatures, default_choice
-from tacit_protocol.features.base import FeatureMap, FloatMatrix, InBall, Rows, row_products
-from tacit_protocol.features.kernels import ProductKernel, RandomFourier
+from tacit_protocol.features.kernels import (
+    FeatureMap,
+    FloatMatrix,
+    InBall,
+    ProductKernel,
+    RandomFourier,
+    Rows,
+    row_products,
+)
 from tacit_protocol.numerics.sincos import wave
 from tacit_protocol.strict import StrictModel
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import EncodedChunk, Table, reduce_table
-from tacit_protocol.features.base import FeatureMap, FloatMatrix
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix
 from tacit_protocol.privacy.exact_sums import (
     ExactSum,
     grid_bits,

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from tacit_protocol.domain import Table
 from tacit_protocol.features.aligned_sums import sum_placed
-from tacit_protocol.features.base import FeatureMap, FloatMatrix
 from tacit_protocol.features.brownian import BrownianColumns, BrownianFeatures
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix
 from tacit_protocol.features.moments import (
     DIAGONAL,
     MEAN,

@@ -8,8 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import EncodedChunk
-from tacit_protocol.features.base import CodeMatrix, FeatureMap, FloatMatrix, Rows
-from tacit_protocol.features.kernels import EXPANSION_MAX, ProductKernel
+from tacit_protocol.features.kernels import (
+    EXPANSION_MAX,
+    CodeMatrix,
+    FeatureMap,
+    FloatMatrix,
+    ProductKernel,
+    Rows,
+)
 
 Integers = npt.NDArray[np.int64]
 

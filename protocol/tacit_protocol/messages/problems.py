@@ -111,6 +111,12 @@ _ALL = (
         "Ask a person whose role allows it, or whoever holds the key to change yours (users add).",
     ),
     ProblemType(
+        "policy-changed",
+        "The policy was changed meanwhile",
+        409,
+        "Nothing was changed. Open the policy again, and make your change to the one of now.",
+    ),
+    ProblemType(
         "unknown-user",
         "There is no such person here",
         404,

@@ -14,6 +14,7 @@ Derivations: docs/mathematics/randomised-columns.md.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +44,10 @@ class AnsweredTable:
     """Counts (k, l) of units by the answer of one side and the cell, or answer, of the other.
 
     ``rows`` (k,) are the exact numbers of the first side's answers. ``kept`` is either side's retention: 1
-    where cells are the units' own. ``noise`` is the scale of the Laplace noise on every count, 0 where none.
+    where cells are the units' own. ``noise`` is the scale of the noise on every count, of the Laplace
+    distribution or a standard deviation, 0 where there is none; it is the sum of ``summed`` such noises.
+    ``factors`` are the cells, and whether they are ordered, of several variables that the rows combine, the
+    last one's changing fastest; none where the rows are of one.
     """
 
     counts: Floats
@@ -51,6 +55,14 @@ class AnsweredTable:
     kept: tuple[float, float]
     ordered: tuple[bool, bool]
     noise: float
+    law: Literal["laplace", "gaussian"] = "laplace"
+    summed: int = 1
+    factors: tuple[tuple[int, bool], ...] = ()
+
+    @property
+    def variance(self) -> float:
+        """Variance of the noise on a count."""
+        return (2 if self.law == "laplace" else 1) * self.noise**2 * self.summed
 
     @property
     def units(self) -> int:
@@ -82,6 +94,22 @@ def contrast_basis(shares: Floats, *, ordered: bool) -> Floats:
     return np.concatenate([np.ones((cells, 1)), chosen[:, : cells - 1]], axis=1)
 
 
+def combined_basis(shares: Floats, factors: tuple[tuple[int, bool], ...]) -> tuple[Floats, Floats]:
+    """Return products of several variables' contrasts (k, k), of few of them first, and weights (k - 1,).
+
+    Orders add up: a product of two variables' first contrasts weighs as one variable's second.
+    """
+    joint = shares.reshape([cells for cells, _ in factors])
+    orders, basis = np.zeros(1), np.asarray(np.ones((1, 1)))
+    for place, (cells, ordered) in enumerate(factors):
+        others = tuple(axis for axis in range(len(factors)) if axis != place)
+        own = contrast_basis(joint.sum(axis=others), ordered=ordered)
+        order = np.arange(cells) if ordered else np.minimum(np.arange(cells), 1)
+        basis, orders = np.asarray(np.kron(basis, own)), np.add.outer(orders, order).ravel()
+    first = np.argsort(orders, kind="stable")
+    return basis[:, first], SMOOTHNESS ** (orders[first][1:] - 1)
+
+
 @dataclass(frozen=True)
 class _Statistic:
     """The statistic of tables with the same rows, and the same order of the columns' contrasts."""
@@ -94,11 +122,13 @@ class _Statistic:
     def __post_init__(self) -> None:
         table = self.table
         rows = _positive(table.rows / table.units, 1 / table.units)
-        own = contrast_basis(rows, ordered=table.ordered[0])
         orders = [
             SMOOTHNESS ** np.arange(cells - 1) if ordered else np.ones(cells - 1)
             for cells, ordered in zip(table.counts.shape, table.ordered, strict=True)
         ]
+        own = contrast_basis(rows, ordered=table.ordered[0])
+        if table.factors:
+            own, orders[0] = combined_basis(rows, table.factors)
         object.__setattr__(self, "first", contrasts(rows, own))
         object.__setattr__(self, "basis", contrast_basis(table.shares, ordered=table.ordered[1]))
         object.__setattr__(self, "weights", np.outer(*orders))
@@ -106,12 +136,13 @@ class _Statistic:
     def of(self, counts: Floats) -> Floats:
         """Return the statistic of each table, (...,) of (..., k, l)."""
         table = self.table
-        least = (1 + table.noise * math.sqrt(2 * len(table.rows))) / table.units
+        summed = (2 if table.law == "laplace" else 1) * len(table.rows) * table.summed
+        least = (1 + table.noise * math.sqrt(summed)) / table.units
         shares = _positive(counts.sum(axis=-2) / table.units, least)
         second = contrasts(shares, self.basis)
         products = np.einsum("au,...ab,...bv->...uv", self.first, counts, second)
         lengths = np.einsum("au,...bv->...uv", self.first**2, second**2)
-        variances = table.units + 2 * table.noise**2 * lengths
+        variances = table.units + table.variance * lengths
         return np.asarray(
             (self.weights * table.units / variances * products**2 / variances).sum(axis=(-2, -1))
         )
@@ -142,7 +173,7 @@ def independence_test(
 
         null = simulated_null(fixed, 1, replicates, seed, numbers=numbers, progress=progress)
         return SimulatedTest.of(found, null)
-    noise = CellNoise("laplace", table.noise)
+    noise = CellNoise(table.law, table.noise, table.summed)
     variance = len(table.rows) * noise.variance / table.units**2
     fitted = onto_simplex(table.shares)
     candidates = plausible(fitted, variance, table.units)
@@ -214,7 +245,7 @@ def table_estimates(table: AnsweredTable, coverage: float) -> TableEstimates:
     cells = onto_simplex(answered.ravel())
     covariance = (np.diag(cells) - np.outer(cells, cells)) / n
     centred = np.eye(size) - 1 / size
-    covariance += np.kron(np.eye(k), centred) * 2 * table.noise**2 / n**2
+    covariance += np.kron(np.eye(k), centred) * table.variance / n**2
     inverse = [unmixing(length, kept) for length, kept in zip((k, size), table.kept, strict=True)]
     shares = inverse[0] @ answered @ inverse[1].T
     spread = np.kron(*inverse)
@@ -254,8 +285,9 @@ def _joined(shares: Floats, covariance: Floats, side: int) -> Integers:
     own = np.eye(length)
     other = np.ones((1, shares.shape[1 - side]))
     adding = np.kron(own, other) if side == 0 else np.kron(other, own)
-    margin, deviation = adding @ shares.ravel(), np.sqrt(np.diag(adding @ covariance @ adding.T))
-    seen = margin > DEVIATIONS_SEEN * deviation
+    # Where nearly all units are in one cell, the others' variance is 0 but for rounding.
+    variance = np.maximum(np.diag(adding @ covariance @ adding.T), 0.0)
+    seen = adding @ shares.ravel() > DEVIATIONS_SEEN * np.sqrt(variance)
     return np.asarray(np.maximum(np.cumsum(seen) - 1, 0))
 
 

@@ -14,6 +14,7 @@ from tacit_protocol.privacy.guarantee import (
 )
 from tacit_protocol.procedures.base import Procedure, candidates_of
 from tacit_protocol.procedures.relay import Relay, cost_for, numbers_released_by, relay_of
+from tacit_protocol.verdicts.presentation import joined
 
 COLUMNS_LISTED_MAX = 30
 """Columns that are listed by name; of more, the number is given."""
@@ -61,12 +62,18 @@ class RelayPart:
     def _in_the_open(self, numbers: str) -> str:
         """Say both rounds, whichever owner is asked: the one approval is for its own, and it sees both."""
         relay, own = self.relay, self.name
-        sender, receiver = relay.sender.name, relay.receiver.name
-        sends = relay.sends or (numbers if own == sender else "its numbers, each with random noise")
-        if own == sender:
-            first = f"What would leave, in the first of two rounds: {sends}, and the number of units."
+        names = [owner.name for owner in relay.senders]
+        sender, receiver = joined(names, len(names)), relay.receiver.name
+        sending = relay.is_sender(own)
+        sends = relay.sends or (numbers if sending else "its numbers, each with random noise")
+        if sending:
+            others = [owner.name for owner in relay.senders if owner.name != own]
+            beside = f", as {joined(others, len(others))} would" if others else ""
+            first = f"What would leave, in the first of two rounds{beside}: {sends}, and the number of units."
         elif relay.sender.reuses is not None:
             first = f"{sender} released for an earlier study, in the open: {sends}. It is asked for no other."
+        elif relay.more:
+            first = f"In the first of two rounds {sender} each release, in the open: {sends}."
         else:
             first = f"In the first of two rounds {sender} releases, in the open: {sends}."
         seen = (
@@ -74,12 +81,12 @@ class RelayPart:
             f"later studies may read it again. {receiver} knows whose it is: it sets it against its own "
             "exact rows of the same people."
         )
-        answer = self._answers if own == sender else numbers
+        answer = self._answers if sending else numbers
         if not relay.publishes:
             answer = RECEIPT
         second = (
             f"In the second round {receiver} releases {answer}, for everyone to see."
-            if own == sender
+            if sending
             else f"What would leave, in the second round: {answer}, and the number of units, for everyone "
             f"to see. Nothing is computed or spent here before {sender}'s release has come, and its "
             "signature and form hold."
@@ -89,7 +96,8 @@ class RelayPart:
     def _spent_by_round(self) -> str:
         relay = self.relay
         rounds = []
-        for words, owner in (("round one", relay.sender), ("round two", relay.receiver)):
+        owners = [*(("round one", owner) for owner in relay.senders), ("round two", relay.receiver)]
+        for words, owner in owners:
             budget = None if owner.reuses else self.costs.get(owner.name)
             amounts = "nothing" if budget is None else _amounts(budget)
             rounds.append(f"{words} spends {amounts} of {owner.name}'s {owner.data_set}")
@@ -107,7 +115,7 @@ class RelayPart:
     @property
     def leaves_a_record(self) -> bool:
         """Whether what leaves is, in its own words, other than noisy numbers: an answer about each person."""
-        return bool(self.relay.sends) and self.name == self.relay.sender.name
+        return bool(self.relay.sends) and self.relay.is_sender(self.name)
 
     @property
     def leaves_a_receipt(self) -> bool:

@@ -14,6 +14,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pkgutil import walk_packages
 
 from tacit_protocol import procedures
+from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Holder, Procedure, Question, StudyError
 
 GROUP = "tacit.procedures"
@@ -85,6 +86,13 @@ _BUILT_IN = _built_in()
 _OTHERS, LEFT_OUT = discover(entry_points(group=GROUP), _BUILT_IN)
 
 PROCEDURES: dict[str, Procedure] = _BUILT_IN | _OTHERS
+
+
+def method_of(study: Study) -> object:
+    """Return the method that a study asks for: its parameter, or the default that its bytes leave out."""
+    procedure = PROCEDURES.get(study.procedure)
+    field = None if procedure is None else procedure.Parameters.model_fields.get("method")
+    return study.parameters.get("method", None if field is None else field.default)
 
 
 def procedure_named(name: str) -> Procedure:

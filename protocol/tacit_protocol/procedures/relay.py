@@ -1,9 +1,9 @@
 """Studies of two rounds: one owner's release goes to another, through a tester that carries it.
 
-In round one the sender releases, sealed to the receiver, or in the open, where everyone may read it. In round
-two the receiver combines that release with its own exact numbers, and answers with a private release of its
-own, or with a receipt, which says nothing. Here: which answer each owner gives, in which order, and how
-everybody reads the answers of a study.
+In round one the sender releases, sealed to the receiver, or in the open, where everyone may read it; in the
+open there may be several senders. In round two the receiver combines what was sent with its own exact
+numbers, and answers with a private release of its own, or with a receipt, which says nothing. Here: which
+answer each owner gives, in which order, and how everybody reads the answers of a study.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from tacit_protocol.domain import Table
-from tacit_protocol.messages.encoding import decode, digest
+from tacit_protocol.messages.encoding import decode, digest, encode_json
 from tacit_protocol.messages.study import (
     AcceptanceMessage,
     Owner,
@@ -71,6 +71,7 @@ class Relay:
         numbers: how many noisy numbers a receiver releases that publishes.
         sends: what the sender releases, in words for stewards; "" where it is noisy numbers.
         costs: what each owner spends, by name, where the rounds cost differently; otherwise ``cost`` says it.
+        more: further owners who send in round one, beside ``sender``; they send in the open.
     """
 
     procedure: "RelayedProcedure"
@@ -81,10 +82,20 @@ class Relay:
     numbers: int = 1
     sends: str = ""
     costs: Mapping[str, Guarantee] = field(default_factory=dict)
+    more: tuple[Owner, ...] = ()
+
+    @property
+    def senders(self) -> tuple[Owner, ...]:
+        """All who send in round one: one, or several, all in the open."""
+        return self.sender, *self.more
+
+    def is_sender(self, name: str) -> bool:
+        """Whether the owner of that name sends in round one."""
+        return name in {owner.name for owner in self.senders}
 
     def kind_of(self, name: str) -> AnswerKind:
         """Return what the owner of that name answers with."""
-        if name == self.sender.name:
+        if self.is_sender(name):
             return "sealed release" if self.sealed else "release"
         return "release" if self.publishes else "receipt"
 
@@ -141,6 +152,36 @@ class RelayedProcedure(Procedure, Protocol):
         """Compute the verdict from what the tester can see: numbers of units, and the open releases."""
 
 
+@runtime_checkable
+class ReceivesSeveral(RelayedProcedure, Protocol):
+    """A procedure in whose studies several owners send to one, in the open."""
+
+    def check_received_of(self, study: Study, name: str, release: Release) -> None:
+        """Raise ReleaseError where the release of the sender of that name is not what the study fixes."""
+
+    def combine_all(self, study: Study, received: Mapping[str, Release], table: Table) -> Combined:
+        """Combine all senders' releases with the receiver's own rows, exactly."""
+
+
+def combined(relay: Relay, study: Study, received: Mapping[str, Release], table: Table) -> Combined:
+    """Combine what was sent, releases by sender, with the receiver's own rows, exactly."""
+    if isinstance(relay.procedure, ReceivesSeveral):
+        return relay.procedure.combine_all(study, received, table)
+    (release,) = received.values()
+    return relay.procedure.combine(study, release, table)
+
+
+def statement_of(relay: Relay, digests: Mapping[str, str]) -> str | None:
+    """Return the digest of all that was sent in round one, by the digests of what each sender signed.
+
+    Of one sender it is that digest itself, of several the digest of all by name. None while any is missing.
+    """
+    sent = {owner.name: digests.get(owner.name) for owner in relay.senders}
+    if None in sent.values():
+        return None
+    return digest(encode_json(sent)) if relay.more else sent[relay.sender.name]
+
+
 def relay_of(procedure: Procedure, study: Study) -> Relay | None:
     """Return who sends to whom in a study; None where every owner releases to the tester.
 
@@ -153,6 +194,8 @@ def relay_of(procedure: Procedure, study: Study) -> Relay | None:
             "of a study of two rounds, a release of the first in the open may be read again, and no other; "
             "leave the other owner's reuses out"
         )
+    if relay is not None and relay.more and (relay.sealed or study.reusing):
+        raise StudyError("several owners send in the open, for this study alone; leave reuses out")
     return relay
 
 
@@ -165,7 +208,7 @@ def cost_for(procedure: Procedure, study: Study, name: str) -> Guarantee:
 def numbers_released_by(procedure: Procedure, study: Study, name: str) -> int:
     """Return how many noisy numbers one of the study's senders sends; a decision counts as one."""
     relay = relay_of(procedure, study)
-    if relay is None or name == relay.sender.name:
+    if relay is None or relay.is_sender(name):
         return procedure.numbers_released(study)
     return relay.numbers if relay.publishes else 0
 
@@ -237,9 +280,12 @@ def check_own_release(procedure: Procedure, study: Study, name: str, release: Re
         ReleaseError: it does not fit the study.
     """
     relay = relay_of(procedure, study)
-    if relay is not None and name == relay.sender.name:
+    if relay is not None and relay.is_sender(name):
         check_parts(procedure, study, release)
-        relay.procedure.check_received(study, release)
+        if isinstance(relay.procedure, ReceivesSeveral):
+            relay.procedure.check_received_of(study, name, release)
+        else:
+            relay.procedure.check_received(study, release)
     else:
         check_release(procedure, study, release)
 
@@ -269,7 +315,7 @@ def read_again(
 
 
 def require_received(relay: Relay | None, sent: str | None, answer: OwnAnswer) -> None:
-    """Check that the receiver answers to what the sender sent; ``sent`` is its statement's digest.
+    """Check that the receiver answers to what was sent; ``sent`` is its digest (``statement_of``).
 
     Raises:
         ReleaseError: nothing was sent yet, or the receipt is for something else.

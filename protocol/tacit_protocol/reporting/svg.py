@@ -450,9 +450,9 @@ def _line(path: str) -> str:
     return f'<path class="axis" d="{path}" fill="none" stroke="{SOFT}"/>'
 
 
-def stacked_svg(panels: Sequence[Panel]) -> str:
-    """Return one SVG document with all panels below each other, on white; empty without panels."""
-    return stacked_documents([_headed(panel) for panel in panels]) if panels else ""
+def stacked_svg(panels: Sequence[Panel], across: int = 1) -> str:
+    """Return one SVG document of all panels, so many beside each other, on white; empty without panels."""
+    return stacked_documents([_headed(panel) for panel in panels], across) if panels else ""
 
 
 def _headed(panel: Panel) -> str:
@@ -468,20 +468,22 @@ def _headed(panel: Panel) -> str:
     return f"<svg {size}>{title}{below}</svg>"
 
 
-def stacked_documents(documents: Sequence[str]) -> str:
-    """Return one SVG document with others below each other, on white; each must have a ``viewBox``."""
-    parts, down, across = [], 0.0, 0.0
-    for document in documents:
-        width, height = (
-            float(part) for part in document.split('viewBox="0 0 ', 1)[1].split('"', 1)[0].split()
-        )
-        where = f'<svg x="0" y="{down:g}" '
-        parts.append(document.replace("<svg ", where, 1))
-        down, across = down + height + 10, max(across, width)
-    size = f'width="{across:g}" height="{down:g}"'
+def stacked_documents(documents: Sequence[str], across: int = 1) -> str:
+    """Return one SVG document with others in rows of so many, on white; each must have a ``viewBox``."""
+    parts, down, right = [], 0.0, 0.0
+    for first in range(0, len(documents), across):
+        left, below = 0.0, down
+        for document in documents[first : first + across]:
+            width, height = (
+                float(part) for part in document.split('viewBox="0 0 ', 1)[1].split('"', 1)[0].split()
+            )
+            parts.append(document.replace("<svg ", f'<svg x="{left:g}" y="{down:g}" ', 1))
+            left, below, right = left + width + 10, max(below, down + height + 10), max(right, left + width)
+        down = below
+    size = f'width="{right:g}" height="{down:g}"'
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {across:g} {down:g}">',
+            f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {right:g} {down:g}">',
             f'<rect {size} fill="white"/>',
             *parts,
             "</svg>",

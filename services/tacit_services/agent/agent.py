@@ -11,6 +11,7 @@ from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.catalogue import ANY, CatalogueMessage, PublishedDataSet
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.privacy.accounting import Cap
 from tacit_protocol.signing import CATALOGUE_TYPE, EnvelopeError, PrivateKey, certify, sign_envelope
 from tacit_services.agent.alignment import unit_key_of
 from tacit_services.agent.intake import Intake, Procedures, StudyRefusedError
@@ -29,7 +30,7 @@ from tacit_services.agent.studies import (
     study_row,
 )
 from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
-from tacit_services.ledger.accounts import BudgetExceededError, set_caps
+from tacit_services.ledger.accounts import BudgetExceededError, all_accounts, changed_account, set_caps
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import ApprovalStep, reached
 from tacit_services.shared.people import Person
@@ -40,6 +41,8 @@ log = structlog.get_logger()
 
 class Agent(Participant):
     """One owner's agent, with the owner's configuration, policy and key, and the procedures by name."""
+
+    intake: Intake
 
     def __init__(
         self,
@@ -65,12 +68,31 @@ class Agent(Participant):
             DivisionRefusedError: a stated division moves shares that were promised; says what to write.
         """
         for data_set in self.settings.data_sets:
-            run_transaction(self.engine, partial(self._open_account, data_set=data_set))
+            run_transaction(self.engine, partial(self._open_account, data_set=data_set, policy=self.policy))
 
-    def _open_account(self, connection: sa.Connection, data_set: DataSetSettings) -> None:
-        caps, division = data_set.caps, data_set.division(self.policy.families(self._procedures))
+    def divide_accounts(self, connection: sa.Connection, policy: Policy) -> None:
+        """Divide the caps of every account as suits what a policy allows; raises as open_accounts does."""
+        for data_set in self.settings.data_sets:
+            self._open_account(connection, data_set, policy)
+
+    def require_divisible(self, connection: sa.Connection, policy: Policy) -> None:
+        """Raise DivisionRefusedError where :meth:`divide_accounts` would; nothing is written."""
+        accounts, families = all_accounts(connection), policy.families(self._procedures)
+        for data_set in self.settings.data_sets:
+            if data_set.name in accounts:
+                account = accounts[data_set.name]
+                changed_account(account, Cap.of(data_set.caps), data_set.division(families))
+
+    def _open_account(self, connection: sa.Connection, data_set: DataSetSettings, policy: Policy) -> None:
+        caps, division = data_set.caps, data_set.division(policy.families(self._procedures))
         at = self._now()
         set_caps(connection, data_set.name, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
+
+    def use_policy(self, policy: Policy) -> None:
+        """Answer by another policy from now on; what is being looked at is looked at by the one before."""
+        intake = self.intake.under(policy)
+        self.policy = policy
+        self.use_intake(intake)
 
     def catalogue(self) -> CatalogueMessage:
         """Return what is published: settings and policy where the policy says so, else nothing at all."""

@@ -118,7 +118,7 @@ class Job:
     @property
     def sends_on(self) -> bool:
         """Whether this owner's release goes to another owner, who answers in a second round."""
-        return self.relay is not None and self.sender == self.relay.sender.name
+        return self.relay is not None and self.relay.is_sender(self.sender)
 
     @property
     def spends(self) -> bool:
@@ -293,7 +293,18 @@ class Intake(StudyIntake):
         super().__init__(procedures)
         self._sealing_key = sealing_key
         self._settings, self._public_hex, self._policy = settings, public_hex, policy
-        self._unit_keys = unit_keys
+        self._unit_keys, self._procedures = unit_keys, procedures
+
+    def under(self, policy: Policy) -> "Intake":
+        """Return the same intake under another policy."""
+        return Intake(
+            self._settings,
+            self._public_hex,
+            policy,
+            self._procedures,
+            self._unit_keys,
+            sealing_key=self._sealing_key,
+        )
 
     def authenticate(self, study_digest: str, envelope: bytes) -> Study:
         """Look at the signer first: what an unknown analyst sends is read no further."""

@@ -222,7 +222,7 @@ class WebhookChannel:
             {"kind": each.kind, "owner": each.owner, "name": each.named, "link": link + each.path}
             for each in notices[:LISTED_MAX]
         ]
-        body = encode_json({"type": "tacit.notices", "from": party, "notices": said, "count": len(notices)})
+        body = encode_json({"type": "tacit/notices/1", "from": party, "notices": said, "count": len(notices)})
         identity, moment = f"msg_{_identity(notices)}", str(int(self._clock()))
         signed = hmac.digest(self._secret, b".".join((identity.encode(), moment.encode(), body)), "sha256")
         headers = {

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
+from tacit_services.agent.policy_editing import TEXT_LENGTH_MAX, PolicyEditor, PolicyFaultError, Preview
 from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES, State
 from tacit_services.agent.studies import StudyRow, finding_of, newest_studies, studies_in
 from tacit_services.ledger.accounts import account_of
@@ -66,7 +67,11 @@ MENU = (
 
 
 def add_agent_pages(
-    app: FastAPI, agent: Agent, ring: Callable[[], None], owner_key: Callable[..., Any]
+    app: FastAPI,
+    agent: Agent,
+    editor: PolicyEditor,
+    ring: Callable[[], None],
+    owner_key: Callable[..., Any],
 ) -> None:
     """Add the pages; ``ring`` wakes the loop that runs studies, ``owner_key`` admits the owner's requests."""
 
@@ -81,6 +86,7 @@ def add_agent_pages(
     site = Site(service, sessions, identify, lambda _: "the owner's steward")
     _add_reading(site, agent)
     _add_deciding(site, agent, ring)
+    _add_policy(site, agent, editor)
     site.add_to(app, owner_key)
 
 
@@ -120,11 +126,6 @@ def _add_reading(site: Site, agent: Agent) -> None:
     def show_data_sets(request: Request, steward: Steward) -> Response:
         return site.page(request, "data_sets.html", steward, accounts=accounts(agent))
 
-    @site.router.get("/policy")
-    def show_policy(request: Request, steward: Steward) -> Response:
-        shown = agent.policy.model_dump(mode="json")
-        return site.page(request, "policy.html", steward, policy=shown, file=agent.settings.policy_file.name)
-
 
 def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
     Steward = Annotated[SignedIn, Depends(site.signed_in)]
@@ -145,6 +146,71 @@ def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
         decide(agent, digest, lambda: agent.decline(digest, reason, steward.person))
         ring()
         return site.redirect(f"/studies/{digest}")
+
+
+def _add_policy(site: Site, agent: Agent, editor: PolicyEditor) -> None:
+    Officer = Annotated[SignedIn, Depends(site.signed_in)]
+    Form = Annotated[Mapping[str, str], Depends(site.form("text", "seen", least="officer"))]
+    file = agent.settings.policy_file.name
+
+    @site.router.get("/policy")
+    def show_policy(request: Request, officer: Officer) -> Response:
+        shown, changes = agent.policy.model_dump(mode="json"), editor.changes()
+        return site.page(
+            request,
+            "policy.html",
+            officer,
+            policy=shown,
+            file=file,
+            changes=changes,
+            taken_up=editor.is_taken_up(),
+        )
+
+    @site.router.get("/policy/edit")
+    def edit_policy(request: Request, officer: Officer) -> Response:
+        officer.person.require("officer")
+        now = editor.read()
+        return show(request, officer, now.text, now.digest)
+
+    @site.router.post("/policy/preview")
+    def preview_policy(request: Request, officer: Officer, form: Form) -> Response:
+        text, seen = text_of(form), form.get("seen", "")
+        try:
+            return show(request, officer, text, seen, preview=editor.preview(text))
+        except PolicyFaultError as error:
+            return show(request, officer, text, seen, fault=str(error))
+
+    @site.router.post("/policy")
+    def change_policy(request: Request, officer: Officer, form: Form) -> Response:
+        text, seen = text_of(form), form.get("seen", "")
+        try:
+            editor.change(text, seen, officer.person)
+        except PolicyFaultError as error:
+            return show(request, officer, text, seen, fault=str(error))
+        return site.redirect("/policy")
+
+    def text_of(form: Mapping[str, str]) -> str:
+        # Browsers end lines with two characters.
+        text = form.get("text", "").replace("\r\n", "\n")
+        return text if text.endswith("\n") else f"{text}\n"
+
+    def show(
+        request: Request,
+        officer: SignedIn,
+        text: str,
+        seen: str,
+        *,
+        preview: Preview | None = None,
+        fault: str | None = None,
+    ) -> Response:
+        writable = editor.read().writable
+        shown = {"file": file, "text": text, "seen": seen, "preview": preview, "fault": fault}
+        page = site.page(
+            request, "policy_edit.html", officer, writable=writable, length_max=TEXT_LENGTH_MAX, **shown
+        )
+        if fault is not None:
+            page.status_code = 422
+        return page
 
 
 def read_reason(form: Mapping[str, str]) -> str | None:

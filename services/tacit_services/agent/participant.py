@@ -111,6 +111,10 @@ class Participant:
                 known[owner.name] = self.units[account]
         return known
 
+    def use_intake(self, intake: StudyIntake) -> None:
+        """Check studies by another intake from now on."""
+        self.intake = self._releaser.intake = intake
+
     def approvals_needed(self, row: StudyRow, owner: str) -> int:
         """Return how many of an owner's people have to approve a study, by its policy of today."""
         raise NotImplementedError
@@ -495,7 +499,7 @@ class Loops:
         notifier: Notifier | None = None,
     ):
         self._agent, self._stop, self._poll_wait_s, self._notifier = agent, stop, poll_wait_s, notifier
-        self._bell = threading.Event()
+        self._bell, self._catalogue_bell = threading.Event(), threading.Event()
         steps = [self._poll, self._work, self._send, self._fetch, self._publish]
         self._threads = [
             threading.Thread(target=self._forever, args=(step,), name=step.__name__, daemon=True)
@@ -511,6 +515,7 @@ class Loops:
         """Ask the loops to end and give them a moment; a long poll under way ends with the process."""
         self._stop.set()
         self.ring()
+        self.republish()
         for thread in self._threads:
             thread.join(END_S / len(self._threads))
 
@@ -521,6 +526,10 @@ class Loops:
     def ring(self) -> None:
         """Wake the loop that works."""
         self._bell.set()
+
+    def republish(self) -> None:
+        """Have what is published handed to the tester again."""
+        self._catalogue_bell.set()
 
     def _poll(self) -> None:
         if self._agent.poll(self._poll_wait_s):
@@ -548,7 +557,10 @@ class Loops:
         self._stop.wait(WORK_PAUSE_S)
 
     def _publish(self) -> None:
-        self._stop.wait(None if self._agent.publish() else PUBLISH_PAUSE_S)
+        self._catalogue_bell.clear()
+        is_done = self._agent.publish()
+        if not self._stop.is_set():
+            self._catalogue_bell.wait(None if is_done else PUBLISH_PAUSE_S)
 
     def _notify(self) -> None:
         if self._notifier is not None:

@@ -5,9 +5,10 @@ reach.
 """
 
 import json
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Protocol, Self
+from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -28,6 +29,7 @@ from tacit_protocol.messages.study import (
 from tacit_protocol.privacy.accounting import FAMILIES, Family
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.discovery import method_of
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.settings import SettingsError, read_toml
 
@@ -139,7 +141,7 @@ class Rules(StrictModel):
 
     def require_study(self, study: Study, owner: Owner, data_set: DeclaredDataSet) -> None:
         """Raise PolicyRefusedError where procedure, purpose, columns, bounds or unit are not allowed."""
-        if not self.allows(study.procedure, study.procedure_origin, study.parameters.get("method")):
+        if not self.allows(study.procedure, study.procedure_origin, method_of(study)):
             raise PolicyRefusedError("the policy does not list this procedure, or not with this method")
         if study.respond_after_s < self.respond_after_s_min:
             raise PolicyRefusedError("the study asks for answers sooner than the policy sends them")
@@ -175,12 +177,28 @@ class Policy(Rules):
     @classmethod
     def load(cls, path: Path) -> "Policy":
         """Read a policy file; raises SettingsError where it is missing or not valid."""
+        values = read_toml(path)
+        try:
+            return cls._of(values)
+        except SettingsError as error:
+            raise SettingsError(f"policy {path}: {error}") from None
+
+    @classmethod
+    def parse(cls, text: str) -> "Policy":
+        """Read the text of a policy file; raises SettingsError, which says where it is not valid."""
+        try:
+            return cls._of(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise SettingsError(f"it is not TOML: {error}") from None
+
+    @classmethod
+    def _of(cls, values: dict[str, Any]) -> "Policy":
         try:
             # JSON knows lists where strict models want tuples.
-            return cls.model_validate_json(json.dumps(read_toml(path), default=str))
+            return cls.model_validate_json(json.dumps(values, default=str))
         except ValidationError as error:
             fault = message_error(cls, error)
-            raise SettingsError(f"policy {path}: {fault.path}: {fault.reason}") from None
+            raise SettingsError(f"{fault.path}: {fault.reason}") from None
 
     def columns_of(self, data_set: str) -> tuple[str, ...] | None:
         """Return the columns of a data set that may be used; None where the file does not name it."""

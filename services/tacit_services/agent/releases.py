@@ -18,16 +18,18 @@ the study here. All this is looked at when it comes and again before data are re
 on what does not hold.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.domain import WorkersUnavailableError
-from tacit_protocol.messages.encoding import MessageError, decode, encode
+from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
 from tacit_protocol.messages.study import (
+    Owner,
     Receipt,
     Release,
     ReleaseMessage,
@@ -46,8 +48,10 @@ from tacit_protocol.procedures.relay import (
     check_acceptance,
     check_answer,
     check_own_release,
+    combined,
     read_again,
     read_answer,
+    statement_of,
 )
 from tacit_protocol.signing import (
     RECEIPT_TYPE,
@@ -144,8 +148,9 @@ ANOTHERS = "what came was sent for another study or by another owner"
 class Handed:
     """What the tester handed out of another owner's, as it came, and when.
 
-    ``package`` is the sealed package, or the signed release where it is in the open. ``source`` is the
-    envelope of the earlier study that the release was made for, where it is read again.
+    ``package`` is the sealed package, or the signed release where it is in the open; of several senders the
+    JSON object of all their releases by name. ``source`` is the envelope of the earlier study that the
+    release was made for, where it is read again.
     """
 
     package: bytes
@@ -155,11 +160,16 @@ class Handed:
 
 @dataclass(frozen=True)
 class Received:
-    """Another owner's release, opened; the digest of what the sender signed; and when it was fetched."""
+    """Other owners' releases by name, opened; the digest of what was signed; and when they were fetched."""
 
-    release: Release
+    releases: Mapping[str, Release]
     statement: str
     at: int
+
+    @property
+    def units(self) -> int:
+        """Number of units that the first sender counts."""
+        return next(iter(self.releases.values())).units
 
 
 def seal_release(job: Job, relay: Relay, message: ReleaseMessage, key: PrivateKey) -> bytes:
@@ -183,14 +193,37 @@ def seal_release(job: Job, relay: Relay, message: ReleaseMessage, key: PrivateKe
     return encode(SealedPackage.of(envelope, ciphertext))
 
 
-def open_release(job: Job, relay: Relay, handed: Handed, read: ReadStudy) -> Received:
-    """Read another owner's release in the open, once everything about it holds; ``read`` reads studies.
+def open_releases(job: Job, relay: Relay, handed: Handed, read: ReadStudy) -> Received:
+    """Read the releases of all senders in the open, once everything about them holds.
+
+    Raises as :func:`open_release` does, of each.
+    """
+    if not relay.more:
+        return open_release(job, relay, relay.sender, handed, read)
+    try:
+        held = json.loads(handed.package)
+        packages = {owner.name: str(held[owner.name]).encode("utf-8") for owner in relay.senders}
+    except (ValueError, TypeError, KeyError):
+        raise TamperedError(NOT_AS_SIGNED) from None
+    opened = {
+        owner.name: open_release(job, relay, owner, replace(handed, package=packages[owner.name]), read)
+        for owner in relay.senders
+    }
+    releases = {name: found.releases[name] for name, found in opened.items()}
+    if len({release.units for release in releases.values()}) > 1:
+        refuse("not-aligned", "the other owners count different numbers of units")
+    statement = statement_of(relay, {name: found.statement for name, found in opened.items()})
+    return Received(releases, str(statement), handed.at)
+
+
+def open_release(job: Job, relay: Relay, sender: Owner, handed: Handed, read: ReadStudy) -> Received:
+    """Read one sender's release in the open, once everything about it holds; ``read`` reads studies.
 
     Raises:
         TamperedError: the tester, or somebody between, changed it or handed out something else.
         StudyRefusedError: the sender's own release does not fit the study.
     """
-    sender, source = relay.sender, None
+    source = None
     try:
         answer = read_answer(relay, handed.package, sender.name, sender.key)
         if sender.reuses is not None:
@@ -208,7 +241,7 @@ def open_release(job: Job, relay: Relay, handed: Handed, read: ReadStudy) -> Rec
             release = read_again(job.procedure, job.study, sender, source, answer, lender=lender)
     except (ReleaseError, StudyError) as error:
         refuse("release-refused", f"the other owner's release: {error}")
-    return Received(release, answer.digest, handed.at)
+    return Received({sender.name: release}, answer.digest, handed.at)
 
 
 def open_package(job: Job, relay: Relay, package: bytes, key: PrivateKey, at: int) -> Received:
@@ -231,7 +264,7 @@ def open_package(job: Job, relay: Relay, package: bytes, key: PrivateKey, at: in
     if sealed.ciphertext_digest != ciphertext_digest(ciphertext):
         raise TamperedError("the ciphertext is not the one that the sender signed")
     release = _open(job, relay, sealed, ciphertext, key)
-    return Received(release, answer.digest, at)
+    return Received({sender.name: release}, answer.digest, at)
 
 
 def _open(job: Job, relay: Relay, sealed: SealedRelease, ciphertext: bytes, key: PrivateKey) -> Release:
@@ -273,7 +306,7 @@ class Mailbox:
         """
         if self._kept(job.digest) is not None:
             return False
-        package = self.uses.client.sealed_release(job.digest, relay.sender.name)
+        package = self._sent(job, relay)
         if package is None:
             return False
         reused = relay.sender.reuses
@@ -290,6 +323,22 @@ class Mailbox:
         reached(AgentRelayStep.SEALED_STORED)
         log.info("sealed_received", study=job.digest, sender=relay.sender.name)
         return True
+
+    def _sent(self, job: Job, relay: Relay) -> bytes | None:
+        """Return what was sent in round one; None while anything is missing."""
+        found = {}
+        for owner in relay.senders:
+            package = self.uses.client.sealed_release(job.digest, owner.name)
+            if package is None:
+                return None
+            found[owner.name] = package
+        if not relay.more:
+            return found[relay.sender.name]
+        try:
+            return encode_json({name: package.decode("utf-8") for name, package in found.items()})
+        except UnicodeDecodeError:
+            log.warning("sealed_not_taken", study=job.digest, reason=NOT_AS_SIGNED)
+            return None
 
     def fetch_acceptance(self, job: Job, relay: Relay) -> bool:
         """Fetch the receiver's acceptance unless it is kept; returns whether it has come now.
@@ -344,7 +393,7 @@ class Mailbox:
     def _open(self, job: Job, relay: Relay, handed: Handed) -> Received:
         if relay.sealed:
             return open_package(job, relay, handed.package, self.key, handed.at)
-        return open_release(job, relay, handed, self.read)
+        return open_releases(job, relay, handed, self.read)
 
     def _kept(self, digest: str) -> sa.Row[Any] | None:
         query = RECEIVED.select().where(RECEIVED.c.study == digest)
@@ -422,9 +471,9 @@ class Releaser:
                     # Noise before the ledger's entry: nothing of it leaves until that is written.
                     summary = job.procedure.adapt(job.study, summary, self.uses.noise)
                 return units, summary
-            if received.release.units != table.units:
+            if received.units != table.units:
                 raise StudyRefusedError("not-aligned", "the other owner counts another number of units")
-            return units, job.relay.procedure.combine(job.study, received.release, table)
+            return units, combined(job.relay, job.study, received.releases, table)
         except DataError as error:
             if self.uses.stopping():
                 raise StoppingError("stopped while the data were read") from error
@@ -497,7 +546,7 @@ class Releaser:
 
     def _acknowledge(self, job: Job, received: Received) -> bytes:
         receipt = Receipt(
-            study=job.digest, party=job.sender, units=received.release.units, received=received.statement
+            study=job.digest, party=job.sender, units=received.units, received=received.statement
         )
         return sign_envelope(encode(receipt), RECEIPT_TYPE, self.key)
 

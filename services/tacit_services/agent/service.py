@@ -28,6 +28,7 @@ from tacit_services.agent.notices import Notifier
 from tacit_services.agent.pages import add_agent_pages
 from tacit_services.agent.participant import Loops, Participant
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.policy_editing import PolicyEditor
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import REASON_LENGTH, State
 from tacit_services.agent.settings import AgentSettings, ParticipantSettings
@@ -73,6 +74,7 @@ class Runtime:
     version: str
     alive: Callable[[], bool]
     ring: Callable[[], None]
+    republish: Callable[[], None] = lambda: None
 
 
 def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
@@ -105,7 +107,8 @@ def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
     owner = [Depends(require_owner)]
     _add_reading(app, agent, owner)
     _add_deciding(app, agent, runtime, owner)
-    add_agent_pages(app, agent, runtime.ring, require_owner)
+    editor = PolicyEditor(agent, runtime.republish)
+    add_agent_pages(app, agent, editor, runtime.ring, require_owner)
     return app
 
 
@@ -257,6 +260,7 @@ def build(
         dependencies_of(settings, engine, key, stop, noise=noise, clock=system_clock, client=client),
     )
     agent.open_accounts()
+    PolicyEditor(agent).note_file()
     return agent
 
 
@@ -314,7 +318,7 @@ def run(config: PathlibPath | None, procedures: Procedures) -> None:
     stop = threading.Event()
     agent = build(settings, procedures, stop)
     loops = Loops(agent, stop, settings.poll_wait_s, notifier_of(agent, settings, pages_of(settings), stop))
-    app = create_agent_app(agent, Runtime(version("tacit"), loops.alive, loops.ring))
+    app = create_agent_app(agent, Runtime(version("tacit"), loops.alive, loops.ring, loops.republish))
     loops.start()
     log.info("serving", party=settings.name, host=settings.host, port=settings.port)
     try:

@@ -61,6 +61,14 @@ class ApprovalStep(StrEnum):
     """An approval is stored, the first of two or the last; who approved does not know yet."""
 
 
+class PolicyStep(StrEnum):
+    """Points of a change of the policy on the agent's page."""
+
+    RECORDED = "agent.policy-recorded"
+    """The record has the change; the file is as it was."""
+    WRITTEN = "agent.policy-written"
+
+
 class CuratorStep(StrEnum):
     """Points of a curator's own work, beside those of an agent's."""
 

@@ -39,6 +39,9 @@ KEY_HOLDER = "key-holder"
 USERS_MAX = 1000
 """People of one party, those removed among them."""
 
+BY_FILE = "file"
+"""In the record: whoever changed a file, whom nothing names. No person has this name either."""
+
 FIRST_HASH = "0" * 64
 
 
@@ -215,7 +218,7 @@ class People:
             own = connection.execute(users.select().where(users.c.key == by.key)).all()
             before = next((row for row in own if row.name == name), None)
             others = {row.email for row in own if row.removed_at is None and row.name != name}
-            if name == KEY_HOLDER or (before is not None and before.removed_at is not None):
+            if name in {KEY_HOLDER, BY_FILE} or (before is not None and before.removed_at is not None):
                 raise ProblemError("user-exists", path="name")
             if said_of["email"] is not None and said_of["email"] in others:
                 raise ProblemError("user-exists", path="email")

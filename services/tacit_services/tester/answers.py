@@ -29,6 +29,7 @@ from tacit_protocol.procedures.relay import (
     read_answer,
     relay_of,
     require_received,
+    statement_of,
 )
 from tacit_protocol.signing import CANCELLATION_TYPE, DECLINE_TYPE, open_envelope
 from tacit_services.shared.clock import Clock
@@ -211,7 +212,7 @@ def release_for(engine: Engine, studies: Studies, study_digest: str, owner: str,
     """
     study = studies.parsed(study_digest)
     relay = relay_of(procedure_named(study.procedure), study)
-    if relay is None or owner != relay.sender.name or caller_key != relay.receiver.key:
+    if relay is None or not relay.is_sender(owner) or caller_key != relay.receiver.key:
         raise ProblemError("forbidden", detail="this release is handed to the receiver that the study names")
 
     def read(connection: Connection) -> bytes:
@@ -241,7 +242,8 @@ def acceptance_for(engine: Engine, studies: Studies, study_digest: str, owner: s
     """
     study = studies.parsed(study_digest)
     relay = relay_of(procedure_named(study.procedure), study)
-    if relay is None or owner != relay.receiver.name or caller_key != relay.sender.key:
+    senders = () if relay is None else tuple(sender.key for sender in relay.senders)
+    if relay is None or owner != relay.receiver.name or caller_key not in senders:
         raise ProblemError("forbidden", detail="an acceptance is handed to the sender that the study names")
 
     def read(connection: Connection) -> bytes:
@@ -321,7 +323,7 @@ class Answers:
             check_answer(procedure, study, read)
             require_ciphertext(read, ciphertext)
             if relay is not None:
-                require_received(relay, self._sent(study_digest, relay.sender.name), read)
+                require_received(relay, self._sent(study_digest, relay), read)
         except ReleaseError as error:
             # What was taken before stays taken, and what is late is late, whatever the checks say today.
             if read_from(self._engine, was_taken, answer, self._now()):
@@ -392,10 +394,9 @@ class Answers:
 
         return run_transaction(self._engine, work)
 
-    def _sent(self, study_digest: str, sender: str) -> str | None:
-        """Return the digest of what the sender of a relay sent, or None. Once there, it never changes."""
-        digests = read_from(self._engine, release_digests, study_digest)
-        return digests.get(sender)
+    def _sent(self, study_digest: str, relay: Relay) -> str | None:
+        """Return the digest of what was sent in round one, or None. Once there, it never changes."""
+        return statement_of(relay, read_from(self._engine, release_digests, study_digest))
 
     def _roster_key(self, study_digest: str, owner: str, caller_key: str) -> str:
         """Return the key that the study's roster gives for an owner, who calls, or has the analyst carry."""

@@ -1,5 +1,6 @@
 """What owners publish of their data sets: taken from their agents, and shown to every party."""
 
+from collections.abc import Collection
 from functools import partial
 
 import sqlalchemy as sa
@@ -72,15 +73,18 @@ def entry_of(engine: Engine, owner: str) -> bytes:
 
 def entries(engine: Engine, after: str | None = None) -> tuple[tuple[CatalogueMessage, ...], str | None]:
     """Return one page of what is published, by owner's name, and the next page's cursor, or None."""
+    query = _held() if after is None else _held().where(CATALOGUE.c.owner > after)
+    found = _opened(engine, query.limit(PAGE_SIZE + 1))
+    shown = found[:PAGE_SIZE]
+    return shown, shown[-1].owner if len(found) > PAGE_SIZE else None
 
-    def read(connection: Connection) -> list[tuple[str, str, bytes]]:
-        query = _held() if after is None else _held().where(CATALOGUE.c.owner > after)
-        return [
-            (row.owner, row.key, bytes(row.envelope))
-            for row in connection.execute(query.limit(PAGE_SIZE + 1))
-        ]
 
-    rows = read_from(engine, read)
-    shown = rows[:PAGE_SIZE]
-    opened = (decode(CatalogueMessage, open_envelope(e, CATALOGUE_TYPE, key)) for _, key, e in shown)
-    return tuple(opened), shown[-1][0] if len(rows) > PAGE_SIZE else None
+def entries_of(engine: Engine, owners: Collection[str]) -> tuple[CatalogueMessage, ...]:
+    """Return what these owners publish; of one that publishes nothing, nothing."""
+    return _opened(engine, _held().where(CATALOGUE.c.owner.in_(owners)))
+
+
+def _opened(engine: Engine, query: sa.Select[tuple[str, str, bytes]]) -> tuple[CatalogueMessage, ...]:
+    rows = read_from(engine, lambda connection: connection.execute(query).all())
+    envelopes = ((bytes(row.envelope), row.key) for row in rows)
+    return tuple(decode(CatalogueMessage, open_envelope(e, CATALOGUE_TYPE, key)) for e, key in envelopes)

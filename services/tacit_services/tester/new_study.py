@@ -43,7 +43,7 @@ from tacit_services.shared.pages.formatting import epsilon as epsilon_words
 from tacit_services.shared.pages.formatting import label, short
 from tacit_services.shared.pages.site import SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.catalogue import entries
+from tacit_services.tester.catalogue import entries, entries_of
 from tacit_services.tester.parties import ROSTER
 from tacit_services.tester.routes import Tester
 
@@ -120,8 +120,8 @@ class Offered:
     catalogue: Mapping[str, CatalogueMessage]
 
     @classmethod
-    def at(cls, engine: Engine) -> "Offered":
-        """Read it from the tester's database."""
+    def at(cls, engine: Engine, rows: Rows | None = None) -> "Offered":
+        """Read it from the tester's database: of these rows' owners, or of as many as a form has rows for."""
 
         def read(connection: Connection) -> dict[str, dict[str, str]]:
             found: dict[str, dict[str, str]] = {"owner": {}, "curator": {}, "analyst": {}}
@@ -130,13 +130,18 @@ class Offered:
                     found[party["role"]][party["name"]] = party["key"]
             return found
 
-        parties, published, after = read_from(engine, read), dict[str, CatalogueMessage](), None
-        while len(published) < PARTIES_MAX:
-            shown, after = entries(engine, after)
-            published |= {entry.owner: entry for entry in shown}
-            if after is None:
-                break
-        return cls(parties["owner"], parties["curator"], published)
+        parties = read_from(engine, read)
+        if rows is not None:
+            published = list(entries_of(engine, {row["owner"] for row in rows}))
+        else:
+            published, after = [], None
+            while sum(len(entry.data_sets) for entry in published) < OWNERS_MAX:
+                shown, after = entries(engine, after)
+                published += shown
+                if after is None:
+                    break
+        catalogue = {entry.owner: entry for entry in published}
+        return cls(parties["owner"], parties["curator"], catalogue)
 
     def data_set(self, row: Mapping[str, str]) -> PublishedDataSet | None:
         """Return what is published of the data set that a row names."""
@@ -152,6 +157,11 @@ def rows_of(fields: Mapping[str, str], parts: Sequence[str], most: int) -> Rows:
     """Return the rows of a form that say something, in their order."""
     rows = ({part: fields.get(f"{part}-{index}", "").strip() for part in parts} for index in range(most))
     return [row for row in rows if any(row.values())]
+
+
+def asked_rows(fields: Mapping[str, str]) -> Rows:
+    """Return the rows of the owners that are ticked."""
+    return [row for row in rows_of(fields, OWNER_ROW, OWNERS_MAX) if row["ask"]]
 
 
 def as_fields(rows: Rows) -> dict[str, str]:
@@ -232,7 +242,7 @@ class ColumnGroup:
 
 def column_groups(fields: Mapping[str, str], procedure: Procedure, offered: Offered) -> list[ColumnGroup]:
     """Return the columns that may be chosen: those published, those written before, and empty rows."""
-    asked = [row for row in rows_of(fields, OWNER_ROW, OWNERS_MAX) if row["ask"]]
+    asked = asked_rows(fields)
     before = rows_of(fields, COLUMN_ROW, COLUMNS_MAX)
     groups = [(row["owner"], [row]) for row in asked] if is_apart(procedure) else [("", asked)]
     planned = [] if before else _planned(fields["planned"])
@@ -359,7 +369,7 @@ def _planned(text: str) -> list[Column]:
 
 def proposals(fields: Mapping[str, str], procedure: Procedure, offered: Offered) -> dict[str, str]:
     """Return the fields with a budget, a privacy unit and a choice of rows where they say nothing."""
-    asked = [row for row in rows_of(fields, OWNER_ROW, OWNERS_MAX) if row["ask"]]
+    asked = asked_rows(fields)
     question, caps = procedure.question, [e.per_study_max for e in offered.of(asked) if e.per_study_max]
     pure = question is not None and question.pure
     micro = min([10**6, *(cap.epsilon_micro for cap in caps)])
@@ -476,7 +486,7 @@ def study_of(fields: Mapping[str, str], offered: Offered, tester: Party, analyst
         FormError: it says none.
     """
     procedure = procedure_of(fields)
-    asked = [row for row in rows_of(fields, OWNER_ROW, OWNERS_MAX) if row["ask"]]
+    asked = asked_rows(fields)
     columns, by_owner, faults = _columns(fields, procedure)
     curator = fields["curator"] or None
     if curator is not None and curator not in offered.curators:
@@ -712,9 +722,9 @@ class NewStudies:
 
         ``again`` is the digest of the earlier study that is asked again.
         """
-        offered, procedure = Offered.at(self.tester.engine), procedure_of(fields)
+        asked, procedure = asked_rows(fields), procedure_of(fields)
+        offered = Offered.at(self.tester.engine, asked)
         fields = proposals(fields, procedure, offered)
-        asked = [row for row in rows_of(fields, OWNER_ROW, OWNERS_MAX) if row["ask"]]
         groups = column_groups(fields, procedure, offered)
         ticked = [row for group in groups for row in group.rows if row["use"]]
         first, more = parameter_inputs(fields, procedure, procedure.needs(_readable(ticked)))
@@ -789,7 +799,7 @@ class NewStudies:
 
         def prepare() -> tuple[PreparedStudy, dict[str, str], list[str]]:
             member = read_from(tester.engine, ROSTER.require_member, key)
-            offered = Offered.at(tester.engine)
+            offered = Offered.at(tester.engine, asked_rows(fields))
             own = Party(name=tester.identity.name, key=tester.identity.key)
             study = study_of(fields, offered, own, Party(name=member.name, key=key), tester.now())
             try:
@@ -856,7 +866,7 @@ def _require_asked(fields: Mapping[str, str]) -> None:
     faults = []
     if not fields["title"].strip():
         faults.append("write what you want to know")
-    if not any(row["ask"] for row in rows_of(fields, OWNER_ROW, OWNERS_MAX)):
+    if not asked_rows(fields):
         faults.append("choose whose data is asked")
     if faults:
         raise FormError(*faults)

@@ -5,7 +5,9 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from typer.testing import CliRunner
 
 from tacit import Client
 from tacit.command import connect
-from tacit.command.app import app
+from tacit.command.app import command_tree
 from tacit.errors import ConfigurationError, InputError
 from tacit.setup.configuration import read_party, read_toml, toml_text
 from tacit.setup.keys import load_key
@@ -53,17 +55,20 @@ assert 'tacit.client.tester' in sys.modules
 
 CLIENTS = {"httpx", "pydantic", "cryptography", "tacit_protocol.messages.study"}
 
+OTHER_NOUNS = {f"tacit.command.{noun}" for noun in ("agent", "curator", "demo", "party", "plan", "release")}
+"""Modules of commands that were not named."""
+
 
 @pytest.mark.parametrize(
     ("statement", "heavy"),
     [
         ("from tacit.command.app import run; run(['--help'])", STATISTICS | CLIENTS),
-        ("from tacit.command.app import run; run(['study', 'list'])", STATISTICS),
+        ("from tacit.command.app import run; run(['study', 'list'])", STATISTICS | OTHER_NOUNS),
         (
             "import tacit.command.app, tacit.client.tester, tacit.client.curator",
             STATISTICS | {"tenacity", "tornado"},
         ),
-        (ASK, STATISTICS | BROUGHT_ALONG),
+        (ASK, STATISTICS | BROUGHT_ALONG | OTHER_NOUNS),
     ],
 )
 def test_commands_that_compute_nothing_import_no_statistics(
@@ -165,9 +170,9 @@ def test_a_screening_is_asked_for_by_name(tacit: Run, at_tester: Any) -> None:
     assert at_tester.envelopes == {}
     assert tacit(*SCREENING, "--title", "Score?")[0] == 0
     assert len(at_tester.envelopes) == 1
-    few = tacit(*(word.replace(":30000", ":100") for word in SCREENING))
+    few = tacit(*(word.replace(":30000", ":100").replace("4", "0.1") for word in SCREENING))
     assert few[0] == 1
-    assert "Hopeless" in few[1]
+    assert "Hopeless" in few[1], few
     assert "named twice" in tacit(*SCREENING, "--procedure", "quick")[2]
 
 
@@ -285,10 +290,10 @@ def test_what_runs_in_the_place_of_the_command_gets_its_options(
     options = ["--before", "2026-01-31", "--to", "archive", "--state", "cancelled", "--delete"]
     verify = ["verify-archive", "--archive", "archive", "--tester-key", "ab" * 32, "--tester-key", "cd" * 32]
     for command in ([*archive, *options], verify):
-        assert CliRunner().invoke(app, ["tester", *command]).exception is None
+        assert CliRunner().invoke(command_tree(), ["tester", *command]).exception is None
     assert became == [["-m", "tacit_services.tester", *command] for command in ([*archive, *options], verify)]
     for named in ([], ["--before", "2026-01-31", "--older-than", "3"]):
-        wrong = CliRunner().invoke(app, ["tester", *archive, "--to", "archive", *named]).exception
+        wrong = CliRunner().invoke(command_tree(), ["tester", *archive, "--to", "archive", *named]).exception
         assert isinstance(wrong, ConfigurationError)
     assert len(became) == 2
 
@@ -304,3 +309,71 @@ def test_every_init_checks_the_key_that_it_pins(tacit: Run, tmp_path: Path) -> N
         assert code == 2
         assert f"the {other}'s key" in err
         assert not (tmp_path / verb).exists()
+
+
+def test_the_version_is_an_option_too(tacit: Run) -> None:
+    from tacit import __version__  # noqa: PLC0415
+
+    for given in (("--version",), ("-V",), ("version",)):
+        assert tacit(*given) == (0, f"tacit {__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("group", "today", "before"),
+    [("agent", "studies", "inbox"), ("curator", "enrol", "join")],
+)
+def test_earlier_words_work_and_are_not_listed(tacit: Run, group: str, today: str, before: str) -> None:
+    code, out, _ = tacit(group, "--help")
+    words = out.replace("│", " ").split()
+    assert (code, today in words, before in words) == (0, True, False)
+    assert tacit(group, before, "--help")[0] == 0
+
+
+def test_the_level_of_a_plan_has_one_name(tacit: Run) -> None:
+    plan = ("plan", "identity", "--cells", "4", "--distance", "0.3", "--epsilon", "1", "--json")
+    short = ("--runs", "20", "--seed", "1")
+    spelled = (("--level", "0.1"), ("--alpha", "0.1"), ("--alpha=.1",))
+    found = [tacit(*plan, *short, *level) for level in spelled]
+    assert [code for code, _, _ in found] == [0, 0, 0]
+    assert len({out for _, out, _ in found}) == 1
+
+
+def completed(words: str, **environment: str) -> list[str]:
+    """What bash is offered at the end of these words, by the command as a process of its own."""
+    place = str(len(words.split(" ")) - 1)
+    told = {"_TACIT_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": place}
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; sys.argv = ['tacit']; from tacit.command import main; main()"],
+        env={"PATH": "/usr/bin:/bin", **told, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.stdout.split()
+
+
+def test_shells_complete_procedures_and_data_sets_and_nothing_where_nobody_answers(tmp_path: Path) -> None:
+    assert completed("tacit plan power kernel") == ["kernel_two_sample"]
+    assert {"survival", "screening", "stratified_table"} <= set(completed("tacit study create s"))
+    file = tmp_path / "agent.toml"
+    file.write_text('[[data_sets]]\nname = "heart"\n[[data_sets]]\nname = "hips"\n')
+    assert completed(f"tacit ledger show --config {file} --data-set he") == ["heart"]
+    for words in ("tacit agent show ab", "tacit study show ab", "tacit study create --owner no"):
+        assert completed(words, TACIT_PARTY=str(tmp_path / "none.toml")) == []
+
+
+def test_digests_of_studies_are_completed_from_the_tester(
+    client: Client, draft: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = client.create_study(draft)
+    context: Any = SimpleNamespace(params={}, command_path="tacit study show")
+    monkeypatch.setattr(connect, "_client_of", lambda _: nullcontext(client))
+    assert connect.digests(context, digest[:5]) == [(digest, draft["title"])]
+    assert connect.digests(context, "zz") == []
+
+
+def test_words_of_others_are_printed_as_they_are(tacit: Run) -> None:
+    code, out, err = tacit("study", "show", "abcd", "--party", ":smile:[red]x")
+    assert (code != 0, ":smile:[red]x" in out + err) == (True, True)
+    code, _, err = tacit("study", ":smile:[red]x")
+    assert (code, ":smile:[red]x" in err) == (2, True)

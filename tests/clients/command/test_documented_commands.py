@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer.main
 
-from tacit.command.app import app, run
+from tacit.command.app import command_tree, run
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -36,7 +36,7 @@ DOCUMENTED = [(page, arguments) for page in PAGES if page.is_file() for argument
 
 def parse(arguments: list[str]) -> None:
     """Parse a command line down to its verb, without running it."""
-    command = typer.main.get_command(app)
+    command = typer.main.get_command(command_tree())
     rest = list(arguments)
     while hasattr(command, "commands"):
         command = command.commands[rest.pop(0)]

@@ -57,7 +57,7 @@ LONG = NAME + "\x00" + "\U0001f600" + "x" * 3000
 WORST = LONG.replace("xxx", "\udc9bx", 1)
 """With half a character, which clients refuse wherever they write an answer down again."""
 
-COMMAND = typer.main.get_command(app_module.app)
+COMMAND = typer.main.get_command(app_module.command_tree())
 
 
 def commands(command: Any = COMMAND, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -361,7 +361,7 @@ SHOWN: dict[str, list[str]] = {
     "agent enrol": [*INVITED, *AGENT],
     "curator join": [*INVITED, *CURATOR],
     "curator enrol": [*INVITED, *OWNER],
-    "agent inbox": ["--all", *AGENT],
+    **{key: ["--all", *AGENT] for key in ("agent studies", "agent inbox")},
     "curator register": ["--file", "data-set.toml", *OWNER],
     "curator upload": ["rows.csv", "--data-set", "patients", *OWNER],
     "curator delete": ["--data-set", "patients", "--yes", *OWNER],

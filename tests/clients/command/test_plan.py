@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner
 
-from tacit.command.app import app
+from tacit.command.app import command_tree
 from tacit.errors import InputError
 
 AGE = ("--column", "age:0:120", "--runs", "6", "--seed", "1")
@@ -34,7 +34,7 @@ units = 2000
 
 
 def planned(*arguments: str) -> str:
-    result = CliRunner().invoke(app, ["plan", *arguments])
+    result = CliRunner().invoke(command_tree(), ["plan", *arguments])
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from tacit.command.app import app
+from tacit.command.app import command_tree
 from tacit.errors import InputError
 from tacit.in_process.runner import local_study
 from tacit.in_process.samples import ArrayTable, domain_of, read_samples
@@ -94,12 +94,15 @@ def test_the_command_takes_public_files_and_prints_parameters_for_a_draft(tmp_pa
     columns = ["--column", "age:0:120", "--column", "sex=F,M"]
     command = ["plan", "locations", *files, *columns, "--n", "400", "--epsilon", "1", "--seed", "1"]
     command += ["--n-features", "2", "--statistic", "noise-aware"]
-    result = CliRunner().invoke(app, command)
+    result = CliRunner().invoke(command_tree(), command)
     assert result.exit_code == 0, result.output
     parameters = tomllib.loads(result.stdout[result.stdout.index("[parameters]") :])["parameters"]
     KernelTwoSampleParameters.model_validate(parameters, strict=False)
     assert len(parameters["locations"]) == 2
-    assert json.loads(CliRunner().invoke(app, [*command, "--json"]).stdout)["parameters"] == parameters
+    assert (
+        json.loads(CliRunner().invoke(command_tree(), [*command, "--json"]).stdout)["parameters"]
+        == parameters
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from scipy.stats import binomtest, chisquare
 from typer.testing import CliRunner
 
-from tacit.command.app import app
+from tacit.command.app import command_tree
 from tacit.errors import InputError, StudyRefusedError
 from tacit.local import (
     compare_identity_methods,
@@ -26,6 +27,7 @@ from tacit.local import (
     plan_power,
 )
 from tacit.planning import PowerPlan, power_of_draft
+from tacit.planning.curve import MORE_MAX, next_place
 from tacit.planning.simulation import SimulatedNoise, exact_interval
 from tacit.studies.draft import StudyDraft
 from tacit_protocol.numerics.noisy_tables import paninski
@@ -283,11 +285,11 @@ def test_simulated_noise_has_the_discrete_laplace_law() -> None:
 )
 def test_the_command_plans_units(flags: tuple[str, ...]) -> None:
     command = ["plan", *flags, "--epsilon", "1", "--runs", "50", "--seed", "1"]
-    planned = CliRunner().invoke(app, [*command, "--json"])
+    planned = CliRunner().invoke(command_tree(), [*command, "--json"])
     assert planned.exit_code == 0, planned.output
     units = json.loads(planned.stdout)["units"]
     assert units > 20
-    said = CliRunner().invoke(app, command).stdout
+    said = CliRunner().invoke(command_tree(), command).stdout
     assert re.search(rf"About {units} units.*: found in \d+ of 200 simulated studies \(95 % interval", said)
 
 
@@ -344,3 +346,41 @@ def test_a_sealed_round_cannot_be_planned() -> None:
             mode="peer",
             receiver="owner-2",
         )
+
+
+def simulated_at(powers: dict[float, float], measure: str = "power") -> Any:
+    """What was simulated at each place, as far as the next place is chosen by it."""
+    return {
+        at: SimpleNamespace(mean=power, question=SimpleNamespace(measure=measure))
+        for at, power in powers.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("powers", "expected"),
+    [
+        ({1.0: 0.1, 2.0: 0.3}, 5.0),  # beyond the end
+        ({1.0: 0.1, 16.0: 0.3}, 20.0),  # as far as it may
+        ({1.0: 0.1, 20.0: 0.3}, None),
+        ({1.0: 0.9, 2.0: 1.0}, 0.4),  # below the beginning
+        ({0.01: 0.9, 2.0: 1.0}, None),
+        ({1.0: 0.5, 4.0: 1.0}, 2.0),  # between
+        ({1.0: 0.5, 1.4: 1.0}, None),  # close enough
+    ],
+)
+def test_a_curve_goes_where_its_target_is_reached(powers: dict[float, float], expected: float | None) -> None:
+    assert next_place(simulated_at(powers), 0.8, (0.01, 20.0)) == expected
+    falling = {at: 1 - power for at, power in powers.items()}
+    assert next_place(simulated_at(falling, "error"), 0.2, (0.01, 20.0)) == expected
+
+
+def test_a_curve_with_a_target_says_where_it_is_reached_and_how_often_it_was_simulated() -> None:
+    asked: dict[str, Any] = {"procedure": "homogeneity", "cells": 6, "n": 4000, "runs": 12, "seed": 1}
+    usual, adapted = plan_curve("epsilon", **asked), plan_curve("epsilon", target=0.8, **asked)
+    at_first = {point.at: point.value for point in usual.points}
+    found = {point.at: point.value for point in adapted.points}
+    assert len(at_first) < len(found) <= len(at_first) + MORE_MAX
+    assert found | at_first == found, "the same luck everywhere"
+    assert "or below" in usual.words(0.8)
+    assert "or below" not in adapted.words(0.8)
+    assert "12 simulated studies" in adapted.words(0.8)

@@ -20,7 +20,7 @@ from tacit_protocol.features.additive import (
     default_choice,
     squared_movement_max,
 )
-from tacit_protocol.features.base import EVALUATION_ERROR
+from tacit_protocol.features.kernels import EVALUATION_ERROR
 
 DOMAINS: list[tuple[int, tuple[int, ...]]] = [
     (1, ()), (2, ()), (3, ()), (4, (3,)), (6, ()), (7, ()), (50, ()), (0, (3,)), (0, (3, 5)), (1, (40,)),

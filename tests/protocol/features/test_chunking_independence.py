@@ -22,9 +22,15 @@ from tacit_protocol.features.additive import (
     default_choice,
 )
 from tacit_protocol.features.aligned_sums import RowProjections
-from tacit_protocol.features.base import PRODUCT_ROWS, FeatureMap, row_products
 from tacit_protocol.features.brownian import BrownianColumns, BrownianFeatures, random_directions
-from tacit_protocol.features.kernels import DistanceKernel, ProductKernel, RandomFourier
+from tacit_protocol.features.kernels import (
+    PRODUCT_ROWS,
+    DistanceKernel,
+    FeatureMap,
+    ProductKernel,
+    RandomFourier,
+    row_products,
+)
 from tacit_protocol.features.mean_embedding import (
     Locations,
     RawMeanEmbedding,

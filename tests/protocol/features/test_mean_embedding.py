@@ -12,8 +12,7 @@ from scipy.spatial.distance import pdist
 
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features import kernels
-from tacit_protocol.features.base import EVALUATION_ERROR
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import EVALUATION_ERROR, ProductKernel
 from tacit_protocol.features.mean_embedding import (
     FINE_SLACK,
     RIDGES,

@@ -39,6 +39,7 @@ STUDIES_MAX = 2000
 BY_BLOCKS = {"aggregated_test"}
 
 TWO_SIDED = {"distance_correlation", "screening"}
+SAME_UNITS = TWO_SIDED | {"mutual_independence"}
 
 
 def random_study(name: str, rng: np.random.Generator) -> Study:
@@ -50,9 +51,14 @@ def random_study(name: str, rng: np.random.Generator) -> Study:
         wanted = WANTED.get(TESTS[test].takes, (2, 1))
         domain = domain_of(wanted[0], [int(size) for size in rng.integers(4, 7, wanted[1])])
     names = [column.name for column in domain.columns]
-    owners = 2 if name in TWO_SIDED else int(rng.integers(1, 4))
+    apart = name == "mutual_independence"
+    if apart:
+        domain = domain_of(numeric, [int(size) for size in rng.integers(4, 7, 3 - numeric)])
+        names = [column.name for column in domain.columns]
+    owners = 2 if name in TWO_SIDED else 3 if apart else int(rng.integers(1, 4))
     cut = int(rng.integers(1, len(names)))
     held = [tuple(names[:cut]), tuple(names[cut:])] if name in TWO_SIDED else [None] * owners
+    held = [(column,) for column in names] if apart else held
     schema = PROCEDURES[name].Parameters.model_json_schema()
     parties = [f"o{place}" for place in range(owners)]
     share = float(rng.choice([0.0, 0.1, 0.3]))
@@ -118,10 +124,10 @@ def random_tables(study: Study, rng: np.random.Generator) -> dict[str, Table]:
     units = int(rng.choice([1, 2, 3, 4, 5, 7, 12, 40, *([60, 130] if study.procedure in BY_BLOCKS else [])]))
     tables: dict[str, Table] = {}
     for owner in study.owners:
-        if study.procedure not in TWO_SIDED and rng.random() < 0.5:
+        if study.procedure not in SAME_UNITS and rng.random() < 0.5:
             units = int(rng.choice([1, 2, 3, 6, 20]))
         domain = study.domain_of(owner)
-        rows = units * int(rng.choice([1, 1, 3])) if study.procedure not in TWO_SIDED else units
+        rows = units * int(rng.choice([1, 1, 3])) if study.procedure not in SAME_UNITS else units
         tables[owner.name] = random_table(domain, units, rows, rng)
     return tables
 
@@ -155,7 +161,7 @@ def ends(study: Study, tables: Mapping[str, Table]) -> bool:
         pytest.fail("a public rule is broken that check_units does not know: the analyst would not be told")
     except StudyError:
         return False
-    if len({table.units for table in tables.values()}) > 1 and study.procedure in TWO_SIDED:
+    if len({table.units for table in tables.values()}) > 1 and study.procedure in SAME_UNITS:
         return False  # no owner can know the other's number of units
     relay = relay_of(procedure, study)
     releases = {}

@@ -31,7 +31,7 @@ from tacit_protocol.procedures.aggregated_test import VOTES
 from tacit_protocol.procedures.base import ReleaseError, StudyError, canonical, check_study, planned_once
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.procedures.joint_independence import REJECTING
-from tacit_protocol.procedures.relay import check_own_release, numbers_released_by, relay_of
+from tacit_protocol.procedures.relay import check_own_release, combined, numbers_released_by, relay_of
 from tacit_protocol.verification import verify_transcript
 
 FORMS = sorted(CASES)
@@ -85,9 +85,9 @@ def summary_of(form: str, name: str, table: Table) -> Any:
     study, releases = played(form)
     procedure = procedure_named(study.procedure)
     relay = relay_of(procedure, study)
-    if relay is None or name == relay.sender.name:
+    if relay is None or relay.is_sender(name):
         return procedure.summarise(study, table)
-    return relay.procedure.combine(study, releases[relay.sender.name], table).summary
+    return combined(relay, study, {own.name: releases[own.name] for own in relay.senders}, table).summary
 
 
 def answers_in_public(form: str, name: str) -> bool:
@@ -156,6 +156,7 @@ def test_releases_of_other_rows_would_be_seen() -> None:
     """But not of dependence or blocks' votes, whose single numbers are small beside their noise."""
     seen = {CASES[form].procedure for form in FORMS if misfits(form, shift=1)}
     dependence = {"joint_independence", "curated_distance_correlation", "distance_correlation", "screening"}
+    dependence |= {"mutual_independence"}
     assert seen >= set(PROCEDURES) - dependence - {"aggregated_test"}
 
 

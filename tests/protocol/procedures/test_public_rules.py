@@ -12,6 +12,7 @@ from tacit_protocol.procedures.base import LimitsUnits, PublicRuleError, check_s
 from tacit_protocol.procedures.discovery import PROCEDURES
 
 TWO_SIDED = {"owners": 2, "columns": (("n0",), ("n1",)), "numeric": 2}
+APART = {"owners": 3, "columns": (("n0",), ("n1",), ("n2",)), "numeric": 3}
 WIDE = {"owners": 2, "columns": (("n0", "n1", "n2", "n3", "n4", "n5", "n6"), ("n7",)), "numeric": 8}
 CURATED = {"owners": 2, "curated": True, "numeric": 2}
 PAPER = {"calibration": "paper", "features": "me", "n_features": 3}
@@ -51,6 +52,8 @@ CASES: list[tuple[str, Fields, Fields, Units, Units, PublicRule]] = [
         "too-few-units",
     ),
     ("screening", {"outcome": "o1"}, TWO_SIDED, (4, 4), (5000, 5000), "too-few-units"),
+    ("mutual_independence", {}, APART, (10, 10, 10), (500, 500, 500), "too-few-units"),
+    ("mutual_independence", {}, APART, (10**8,) * 3, (500, 500, 500), "too-many-units"),
     ("joint_independence", {}, ONE, (1,), (500,), "too-few-units"),
     ("joint_independence", {}, ONE, (10**7,), (500,), "too-many-units"),
     ("curated_distance_correlation", {}, ONE | {"curated": True}, (1,), (500,), "too-few-units"),

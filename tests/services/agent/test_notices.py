@@ -199,7 +199,7 @@ def test_a_webhook_gets_signed_json_that_its_secret_verifies(hooked: tuple[Attac
     assert headers["webhook-signature"] == f"v1,{expected}"
     assert headers["webhook-timestamp"] == str(int(agent.clock()))
     assert json.loads(body) == {
-        "type": "tacit.notices",
+        "type": "tacit/notices/1",
         "from": "north",
         "count": 1,
         "notices": [

@@ -27,8 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, Table
-from tacit_protocol.features.base import FloatMatrix, Rows
 from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramCells, nearest_counts
+from tacit_protocol.features.kernels import FloatMatrix, Rows
 from tacit_protocol.features.moments import FeatureSums, sum_features
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.exact_sums import grid_bits, rounding_sensitivity

@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import ONE_WORKER, EncodedChunk, PooledTable, Workers
-from tacit_protocol.features.base import FeatureMap, FloatMatrix
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, ProductKernel
 from tacit_protocol.features.moments import UnitCountError, contributions
 from tacit_protocol.features.unit_gram import UnitGram, gather_units
 from tacit_protocol.privacy.exact_sums import FLOAT_BITS, GRID_BITS_MAX, rounding_sensitivity

@@ -16,8 +16,7 @@ from scipy.special import ndtri
 
 from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, PooledTable, Table
 from tacit_protocol.features.additive import AdditiveRelease
-from tacit_protocol.features.base import FeatureMap
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import FeatureMap, ProductKernel
 from tacit_protocol.features.mean_embedding import (
     BANDWIDTH_POINTS,
     FeatureParameters,

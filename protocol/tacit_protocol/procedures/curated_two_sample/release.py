@@ -26,7 +26,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from tacit_protocol.domain import Table
 from tacit_protocol.features.additive import AdditiveRelease, AdditiveSums, pair_sensitivity
-from tacit_protocol.features.base import FeatureMap, FloatMatrix
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix
 from tacit_protocol.features.mean_embedding import RawMeanEmbedding
 from tacit_protocol.features.moments import (
     DIAGONAL,

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 
 from tacit_protocol.features.additive import AdditiveFeatures
-from tacit_protocol.features.base import FeatureMap
+from tacit_protocol.features.kernels import FeatureMap
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
 from tacit_protocol.procedures.kernel_two_sample.statistic import MeanEmbedding, Witness, witness_at_locations
 from tacit_protocol.procedures.means.effects import squared_lengths

@@ -253,7 +253,8 @@ class DistanceCorrelation(Procedure):
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the whole budget in one joint Gaussian release, or epsilon alone."""
-        return (_answers(study) or plan_of(study)).guarantee
+        answers = _answers(study)
+        return answers.guarantee_of(answers.first) if answers is not None else plan_of(study).guarantee
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""

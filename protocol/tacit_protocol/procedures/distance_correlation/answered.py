@@ -174,7 +174,7 @@ def tested(
     for place, pair in enumerate(tables):
         report = step(progress, "simulating", place / len(tables), (place + 1) / len(tables))
         seed = public_seed(plan.study, NULL_STREAM, place)
-        test = independence_test(pair.table, plan.parameters.permutations, seed, report)
+        test = independence_test(pair.table, plan.simulations, seed, report)
         found.append((min(1.0, test.pvalue * len(tables)), pair, test))
     return sorted(found, key=lambda each: each[0])
 
@@ -237,7 +237,7 @@ def _method(plan: AnswersPlan, pair: PairTable) -> str:
         what = f"randomised answers of {sender}, and the other owner's noisy counts beside them"
     rounds = "one round" if plan.one_round else "two rounds"
     aligned = ", aligned units" if plan.study.alignment is not None else ""
-    return f"{rounds}: {what}, {cells} cells, {plan.parameters.permutations} simulations{aligned}"
+    return f"{rounds}: {what}, {cells} cells, {plan.simulations} simulations{aligned}"
 
 
 def resolution_words(pair: PairTable) -> str:
@@ -249,7 +249,7 @@ def resolution_words(pair: PairTable) -> str:
 def answers_warnings(plan: AnswersPlan, units: Mapping[str, int]) -> tuple[str, ...]:
     """Say what the study could not see, at these numbers of units or with so few simulations."""
     found: list[str] = []
-    if len(plan.pairs) / (plan.parameters.permutations + 1) > plan.study.level:
+    if len(plan.pairs) / (plan.simulations + 1) > plan.study.level:
         needed = math.ceil(len(plan.pairs) / plan.study.level) - 1
         found.append(
             "with so few permutations nothing can be rejected at this level; ask for at least "
@@ -269,7 +269,7 @@ def answered_null(plan: AnswersPlan, verdict: Fields, releases: Releases) -> Nul
     tables = plan.tables(releases)
     place = next(n for n, own in enumerate(tables) if list(own.columns) == list(verdict["columns"]))
     table = tables[place].table
-    count = affordable(plan.parameters.permutations, 3 * table.counts.size)
+    count = affordable(plan.simulations, 3 * table.counts.size)
     if count is None:
         return None
     test = independence_test(table, count, public_seed(plan.study, NULL_STREAM, place))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, Table
 from tacit_protocol.features.aligned_sums import deal_out
 from tacit_protocol.features.private_cells import (
+    GRIDS,
     QUANTILE_CELLS_MAX,
     ColumnCells,
     UnitRows,
@@ -27,22 +29,36 @@ from tacit_protocol.features.private_cells import (
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.randomised_tables import AnsweredTable
 from tacit_protocol.privacy.exact_sums import grid_bits
-from tacit_protocol.privacy.gaussian_mechanism import LayoutError
+from tacit_protocol.privacy.gaussian_mechanism import (
+    LayoutError,
+    SumPart,
+    check_layout,
+    gaussian_guarantee,
+    mu_of,
+    release_sums,
+)
 from tacit_protocol.privacy.guarantee import (
     ANSWER_BYTES_MAX,
     CODES_MAX,
     COORDINATES_MAX,
     EPSILON_UNITS,
+    ApproximateEvent,
     Budget,
     Guarantee,
     LaplaceEvent,
     answer_bits,
 )
-from tacit_protocol.privacy.laplace_mechanism import ChoiceSource, choice_guarantee
+from tacit_protocol.privacy.laplace_mechanism import (
+    ChoiceSource,
+    check_laplace_sums,
+    choice_guarantee,
+    release_laplace_sums,
+    sums_scale,
+)
 from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
 from tacit_protocol.privacy.randomised_response import UniformSource, randomise, retention
 from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError, planned_once
-from tacit_protocol.procedures.counts.release import COUNTS, check_counts, count_noise, laplace_counts
+from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
     DistanceCorrelationParameters,
@@ -56,6 +72,9 @@ Integers = npt.NDArray[np.int64]
 
 ROWS_STREAM = 4
 """Spawn key, under the study's seed, of the row that counts of a unit with several."""
+
+CUTS_STREAM = 5
+"""Spawn key of the column for whose cuts a unit counts, where it is counted in the tables of all."""
 
 CUTS_PART = 0.15
 """Part of epsilon that buys a column's cuts."""
@@ -80,6 +99,27 @@ EVEN_CELLS_MAX = 16
 """Most cells of a numeric column at even public cuts."""
 
 
+CUTS_EXCESS_MAX = 0.25
+"""Part of a column's units by which three cuts may by chance be less even than the best ones: from more on
+one cut is drawn, of which there are three hundred times fewer."""
+
+
+class AnswerParameters(Protocol):
+    """What a study by randomised answers may choose of them."""
+
+    @property
+    def method(self) -> str:
+        """``two-round`` or ``one-round``."""
+
+    @property
+    def categories(self) -> int | None:
+        """Cells of a numeric column; None leaves it to public numbers."""
+
+    @property
+    def cuts(self) -> Literal["private", "even"]:
+        """How a numeric column's cells end."""
+
+
 @dataclass(frozen=True)
 class OwnUnits:
     """One owner's rows, and which pair of columns each unit counts for. They never leave the owner.
@@ -97,10 +137,16 @@ class AnswersPlan:
     """What a study by randomised answers fixes before any data."""
 
     study: Study
-    parameters: DistanceCorrelationParameters
+    parameters: AnswerParameters
     domains: tuple[Domain, Domain]
     first: int
     """The place, among the owners, of the one who answers first."""
+    simulations: int
+    """How many simulations a test has."""
+    all_counted: bool = False
+    """Whether a unit, which answers for one column, is counted in a table of each of the other's columns."""
+    noise: Literal["laplace", "gaussian"] = "laplace"
+    """What the tables have on every count; Gaussian noise takes a delta."""
     given: Release | None = None
     """What that one released earlier, for whoever asks: cells and retention are then as it says."""
 
@@ -109,10 +155,13 @@ class AnswersPlan:
         """Whether both owners' columns are randomised."""
         return self.parameters.method == "one-round"
 
-    @property
-    def guarantee(self) -> Guarantee:
-        """What each owner spends: the whole of epsilon, and no delta."""
-        return choice_guarantee(self.study.budget)
+    def guarantee_of(self, side: int) -> Guarantee:
+        """Return what an owner spends: all of epsilon; and delta where its counts have Gaussian noise."""
+        if self.noise == "laplace" or self.answers_at(side):
+            return choice_guarantee(self.study.budget)
+        bought = self._cuts_micro(bought=self._buys(side)) / EPSILON_UNITS
+        cuts = (ApproximateEvent(epsilon=bought),) if bought else ()
+        return Guarantee(budget=self.study.budget, events=(*self._table_guarantee.events, *cuts))
 
     @cached_property
     def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -124,6 +173,18 @@ class AnswersPlan:
     def pairs(self) -> list[tuple[int, int]]:
         """The places of both owners' columns, of each pair."""
         return [(i, j) for i in range(len(self.names[0])) for j in range(len(self.names[1]))]
+
+    @cached_property
+    def decks(self) -> list[int]:
+        """Which units, of those dealt out, are counted for each pair of columns."""
+        if self.all_counted:
+            return [pair[self.first] for pair in self.pairs]
+        return list(range(len(self.pairs)))
+
+    @property
+    def tables_of_unit(self) -> int:
+        """In how many tables a unit is counted."""
+        return len(self.names[1 - self.first]) if self.all_counted else 1
 
     def answers_at(self, side: int) -> bool:
         """Whether that owner's columns are randomised."""
@@ -144,10 +205,34 @@ class AnswersPlan:
         return ColumnCells(own, domain.numeric.index(own), count, bought)
 
     def _default(self, side: int, units: int) -> int:
+        if self.all_counted and (
+            self._left(units, CELLS_FIRST, CELLS_SECOND) < SIGNAL_MIN or not self._cuts_suit(side, units)
+        ):
+            return 2
         whole = retention(self._rest_micro(bought=True), CELLS_FIRST) ** (4 if self.one_round else 2)
-        if units / len(self.pairs) * whole < SIGNAL_MIN:
+        if not self.all_counted and units / len(self.pairs) * whole < SIGNAL_MIN:
             return 2
         return CELLS_FIRST if self.answers_at(side) else CELLS_SECOND
+
+    def _left(self, units: int, first: int, second: int) -> float:
+        """Return the noncentrality of equal columns beside those answers, about, with so many cells each."""
+        counted = units / (max(self.decks) + 1)
+        noise = self._table_variance * first * second / counted
+        return counted * retention(self._rest_micro(bought=True), first) ** 2 / (1 + noise)
+
+    def _cuts_suit(self, side: int, units: int) -> bool:
+        """Say whether so many units are enough for all the cuts of one of an owner's columns."""
+        if self.parameters.cuts != "private":
+            return True
+        counted = units / len(self.names[side])
+        cells = CELLS_FIRST if self.answers_at(side) else CELLS_SECOND
+        lists = math.comb(GRIDS[cells] - 1, cells - 1)
+        scale = 2 / (self._cuts_micro(bought=True) / EPSILON_UNITS)
+        return scale * math.log(lists) <= CUTS_EXCESS_MAX * counted
+
+    def _buys(self, side: int) -> bool:
+        """Say whether any of an owner's columns has cuts that are bought."""
+        return self.parameters.cuts == "private" and bool(self.domains[side].numeric)
 
     def _cuts_micro(self, *, bought: bool) -> int:
         return max(1, int(self.study.budget.epsilon_micro * CUTS_PART)) if bought else 0
@@ -156,20 +241,27 @@ class AnswersPlan:
         return self.study.budget.epsilon_micro - self._cuts_micro(bought=bought)
 
     def dealt(self, units: int) -> Integers:
-        """Return which pair of columns each unit counts for, (n,)."""
-        return deal_out(units, len(self.pairs), public_generator(self.study, DESIGN_STREAM))
+        """Return which pair of columns, or column of the first owner's, each unit counts for, (n,)."""
+        return deal_out(units, max(self.decks) + 1, public_generator(self.study, DESIGN_STREAM))
 
     def columns_of(self, side: int, dealt: Integers) -> Integers:
-        """Return which of an owner's columns each unit counts for, (n,)."""
+        """Return which of an owner's columns each unit counts for, (n,): of one counted in all, for cuts."""
+        if self.all_counted and side == self.first:
+            return dealt
+        if self.all_counted:
+            cuts = public_generator(self.study, CUTS_STREAM)
+            return deal_out(len(dealt), len(self.names[side]), cuts)
         return np.array([pair[side] for pair in self.pairs])[dealt]
 
     def layout(self, side: int, units: int) -> None:  # noqa: ARG002
         """Raise PublicRuleError where so many units cannot be answered for: too few, or too many."""
-        if units < UNITS_MIN * len(self.pairs):
+        least = UNITS_MIN * max(len(self.names[1 - self.first]), max(self.decks) + 1)
+        if units < least:
+            each = "column" if self.all_counted else "pair of columns"
             raise PublicRuleError(
                 "too-few-units",
-                f"answers need {UNITS_MIN} units or more for every pair of columns, "
-                f"{UNITS_MIN * len(self.pairs)} in all: ask for fewer columns, or more units",
+                f"answers need {UNITS_MIN} units or more for every {each}, {least} in all: ask for fewer "
+                "columns, or more units",
             )
         for own in (0, 1):
             widest = max(self.cells(own, j, units).cells for j in range(len(self.names[own])))
@@ -216,7 +308,8 @@ class AnswersPlan:
             cells = self.cells(own.side, place, len(dealt))
             codes = self._codes(own.side, place, own.rows, cuts)[columns == place]
             answers[name] = randomise(codes, cells.cells, self._rest_micro(bought=cells.bought), noise)
-        return Release(units=len(dealt), guarantee=self.guarantee, answers=answers, cuts=dict(cuts))
+        guarantee = self.guarantee_of(own.side)
+        return Release(units=len(dealt), guarantee=guarantee, answers=answers, cuts=dict(cuts))
 
     def _table(
         self, own: OwnUnits, dealt: Integers, cuts: Mapping[str, tuple[int, ...]], noise: NoiseSource
@@ -228,23 +321,48 @@ class AnswersPlan:
         for pair, (i, j) in enumerate(self.pairs):
             place = (i, j)[own.side]
             shape = self._shape(pair, len(dealt))
-            codes = self._codes(own.side, place, own.rows, cuts)[dealt == pair]
-            cells = answers[dealt == pair] * shape[1] + codes
+            chosen = dealt == self.decks[pair]
+            codes = self._codes(own.side, place, own.rows, cuts)[chosen]
+            cells = answers[chosen] * shape[1] + codes
             counts.append(np.bincount(cells, minlength=math.prod(shape)))
         bits = grid_bits(len(dealt), products=False)
-        steps = np.concatenate(counts).astype(np.int64) << bits
-        vector = laplace_counts(steps, bits, self._table_guarantee, noise)
-        return Release(units=len(dealt), guarantee=self.guarantee, vectors={COUNTS: vector}, cuts=dict(cuts))
+        part = self._part(np.concatenate(counts).astype(np.int64) << bits, bits)
+        if self.noise == "gaussian":
+            vector = release_sums((part,), self._table_guarantee, noise)[COUNTS]
+        else:
+            vector = release_laplace_sums(part, self._table_guarantee, noise)
+        guarantee = self.guarantee_of(own.side)
+        return Release(units=len(dealt), guarantee=guarantee, vectors={COUNTS: vector}, cuts=dict(cuts))
 
-    @property
+    def _part(self, steps: Integers, bits: int) -> SumPart:
+        """Lay out the tables. With the answers fixed, a replaced unit moves by one cell in each of its own.
+
+        That is 2 in L1 and 2 in the square of L2 for each table that it is counted in.
+        """
+        l2 = math.nextafter(math.sqrt(2.0 * self.tables_of_unit), math.inf)
+        return SumPart(COUNTS, steps, -bits, l2, 1.0, l1=L1_SENSITIVITY * self.tables_of_unit)
+
+    @cached_property
     def _table_guarantee(self) -> Guarantee:
         """What the tables' noise is made for: the least that is left beside any column's cuts."""
-        bought = any(
-            self.cells(1 - self.first, place, 1).bought for place in range(len(self.names[1 - self.first]))
-        )
-        epsilon = self._rest_micro(bought=bought) / EPSILON_UNITS
-        event = LaplaceEvent(noise_multiplier=laplace_multiplier(epsilon))
+        left = self._rest_micro(bought=self._buys(1 - self.first))
+        if self.noise == "gaussian":
+            return gaussian_guarantee(self.study.budget.model_copy(update={"epsilon_micro": left}))
+        event = LaplaceEvent(noise_multiplier=laplace_multiplier(left / EPSILON_UNITS))
         return Guarantee(budget=self.study.budget, events=(event,))
+
+    @cached_property
+    def _table_scale(self) -> float:
+        """Scale of the noise on a count: the Laplace distribution's, or a standard deviation."""
+        part = self._part(np.zeros(1, dtype=np.int64), 0)
+        if self.noise == "gaussian":
+            return part.scale(mu_of(self._table_guarantee))
+        return sums_scale(part, self._table_guarantee)
+
+    @property
+    def _table_variance(self) -> float:
+        """Variance of the noise on a count."""
+        return self._table_scale**2 * (1 if self.noise == "gaussian" else 2)
 
     def _shape(self, pair: int, units: int) -> tuple[int, int]:
         """Return the shape of a pair's table: who answers first has the rows."""
@@ -281,7 +399,8 @@ class AnswersPlan:
         units = release.units
         try:
             self.layout(side, units)
-            if release.guarantee != self.guarantee:
+            gaussian = self.noise == "gaussian" and not self.answers_at(side)
+            if not gaussian and release.guarantee != self.guarantee_of(side):
                 raise LayoutError("the release states another guarantee than the study")
             places = {name: self.cells(side, j, units) for j, name in enumerate(self.names[side])}
             if not set(release.cuts) <= set(places):
@@ -313,8 +432,12 @@ class AnswersPlan:
         if set(release.vectors) != {COUNTS} or release.answers:
             raise LayoutError("the release has not the counts of the second round, and nothing else")
         size = self.numbers(side, release.units) - sum(len(cuts) for cuts in release.cuts.values())
-        own, bits = self._table_guarantee, grid_bits(release.units, products=False)
-        check_counts(release.vectors[COUNTS], own, size, bits, own)
+        part = self._part(np.zeros(size, dtype=np.int64), grid_bits(release.units, products=False))
+        if self.noise == "gaussian":
+            check_layout(release.vectors, release.guarantee, (part,), self.guarantee_of(side))
+            return
+        own = self._table_guarantee
+        check_laplace_sums(release.vectors[COUNTS], own, part, own)
 
     def check_answer(self, release: Release) -> None:
         """Raise ReleaseError where a release is not the receiver's, or in one round neither owner's."""
@@ -336,11 +459,11 @@ class AnswersPlan:
         dealt = self.dealt(units)
         answers = self._spread(own[self.first], dealt)
         other = self._spread(own[second], dealt, second) if self.one_round else None
-        noise = 0.0 if self.one_round else count_noise(self._table_guarantee)[1]
+        noise = 0.0 if self.one_round else self._table_scale
         sums = None if self.one_round else own[second].vectors[COUNTS].mean(1)
         found, done = [], 0
         for pair, places in enumerate(self.pairs):
-            shape, chosen = self._shape(pair, units), dealt == pair
+            shape, chosen = self._shape(pair, units), dealt == self.decks[pair]
             size = math.prod(shape)
             if other is not None:
                 counts = 1.0 * np.bincount(answers[chosen] * shape[1] + other[chosen], minlength=size)
@@ -362,6 +485,7 @@ class AnswersPlan:
                 kept=(kept[order[0]], kept[order[1]]),
                 ordered=(cells[order[0]].ordered, cells[order[1]].ordered),
                 noise=noise,
+                law=self.noise,
             )
             found.append(
                 PairTable(
@@ -376,6 +500,8 @@ class AnswersPlan:
 
     def signal(self, units: int) -> float:
         """Return the noncentrality that equal columns would have, about: what even they could not exceed."""
+        if self.all_counted:
+            return min(self._left(units, *self._shape(pair, units)) for pair in range(len(self.pairs)))
         kept = 1.0
         for side in (0, 1):
             widest = max(self.cells(side, j, units).cells for j in range(len(self.names[side])))
@@ -408,22 +534,28 @@ def answers_plan(study: Study, parameters: DistanceCorrelationParameters) -> Ans
         raise StudyError("parameters n_features and n_projections have no effect on answers; leave them out")
     if study.reusing:
         raise StudyError("answers are made for their own study here; leave reuses out")
+    first, second = (study.domain_of(owner) for owner in study.owners)
+    place = _first(study, parameters, (first, second))
+    plan = AnswersPlan(study, parameters, (first, second), place, parameters.permutations)
+    if len(plan.pairs) > PAIRS_MAX:
+        raise StudyError(f"answers are for at most {PAIRS_MAX} pairs of columns: leave some out, or sketch")
+    require_small(plan)
+    return plan
+
+
+def require_small(plan: AnswersPlan) -> None:
+    """Raise StudyError where cells are asked for that cuts, answers or tables cannot have."""
+    parameters = plan.parameters
     most = QUANTILE_CELLS_MAX if parameters.cuts == "private" else EVEN_CELLS_MAX
     if parameters.categories is not None and parameters.categories > most:
         raise StudyError(f"parameter categories: at most {most} with {parameters.cuts} cuts")
-    first, second = (study.domain_of(owner) for owner in study.owners)
-    plan = AnswersPlan(study, parameters, (first, second), _first(study, parameters, (first, second)))
-    pairs = len(plan.pairs)
-    if pairs > PAIRS_MAX:
-        raise StudyError(f"answers are for at most {PAIRS_MAX} pairs of columns: leave some out, or sketch")
     for side in (0, 1):
         widest = max(plan.cells(side, place, 2**30).cells for place in range(len(plan.names[side])))
         if plan.answers_at(side) and widest > CODES_MAX:
             raise StudyError(f"a randomised column has at most {CODES_MAX} categories: use fewer, or sketch")
-    largest = max(math.prod(plan._shape(pair, 2**30)) for pair in range(pairs))
+    largest = max(math.prod(plan._shape(pair, 2**30)) for pair in range(len(plan.pairs)))
     if largest > TABLE_MAX:
         raise StudyError(f"a table of answers has at most {TABLE_MAX} cells: use fewer categories, or sketch")
-    return plan
 
 
 def _first(study: Study, parameters: DistanceCorrelationParameters, domains: tuple[Domain, Domain]) -> int:
@@ -461,6 +593,9 @@ def relay_of_answers(procedure: RelayedProcedure, plan: AnswersPlan) -> Relay | 
         sealed=False,
         numbers=plan.numbers_sent(1 - plan.first),
         sends=answers_words(plan, plan.first),
+        costs={}
+        if plan.noise == "laplace"
+        else {owner.name: plan.guarantee_of(side) for side, owner in enumerate(plan.study.owners)},
     )
 
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from tacit_protocol.features.aligned_sums import PROJECTIONS
-from tacit_protocol.features.base import FloatMatrix
 from tacit_protocol.features.brownian import frequencies
+from tacit_protocol.features.kernels import FloatMatrix
 from tacit_protocol.features.sketches import BucketDesign, Side, SketchRelease
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.distance_covariance import (

@@ -18,8 +18,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tacit_protocol.domain import COLUMNS_MAX, ColumnName, Domain
-from tacit_protocol.features.base import FeatureMap, FloatMatrix
-from tacit_protocol.features.kernels import ProductKernel, RandomFourier
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, ProductKernel, RandomFourier
 from tacit_protocol.features.mean_embedding import (
     BANDWIDTH_POINTS,
     FEATURES_DEFAULT,

@@ -16,9 +16,8 @@ from typing import Literal
 import numpy as np
 
 from tacit_protocol.domain import Domain, Table
-from tacit_protocol.features.base import FeatureMap
 from tacit_protocol.features.column_histograms import ColumnHistograms, Integers
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import FeatureMap, ProductKernel
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 from tacit_protocol.features.moments import (
     MEAN,

@@ -36,7 +36,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tacit_protocol.domain import CategoricalColumn, Column, ColumnName, NumericColumn
-from tacit_protocol.features.base import FloatMatrix, Rows
+from tacit_protocol.features.kernels import FloatMatrix, Rows
 from tacit_protocol.features.moments import MEAN, FeatureSums, MomentRelease, MomentShares
 from tacit_protocol.features.private_cells import UnitRows
 from tacit_protocol.messages.study import Release, Study

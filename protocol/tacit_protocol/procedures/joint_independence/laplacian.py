@@ -1,16 +1,16 @@
 """Sums over pairs of units of products of Laplacian kernels of single columns, without looking at all pairs.
 
-Every column is cut into bins of equally many units in its order. From a bin to a later one exp(-|x - y| / h)
-is a product of three factors, none above 1: from x up to its bin's highest value, from there to the other
-bin's lowest, and on to y. So pairs that share no bin in any column are summed by tables of cells, a
-bin of every column each, and matrices between bins; pairs that share a bin are looked at.
-docs/mathematics/joint-independence.md, "Laplacian kernels of single columns", counts the roundings.
+Given its values at some knots, a process with covariance exp(-|x - y| / h) has independent pieces between
+them (Markov). So the kernel is exactly A + R: A is interpolated from the knots, two of them a unit, and R
+is 0 but for pairs between the same two knots, of which it takes a part. Every column has knots at units
+that are equally many apart in its order. The product of the columns' A is then a sum over a table of knots,
+a knot of every column each; pairs between the same two knots, in any column, are looked at.
+docs/mathematics/joint-independence.md, "Laplacian kernels of single columns": the proof and the roundings.
 """
 
-import itertools
 import math
-from collections.abc import Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,140 +18,269 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Number = TypeVar("Number", bound=np.generic)
+Permutations = Sequence[Integers | None]
+"""For every column the order of its units, (units,); None leaves it."""
 
-BINS = (4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-"""Numbers of bins to choose from. Sums over the bins of d columns take d times their number of roundings."""
+BINS = (4, 8, 15, 24, 31, 40, 48, 64, 80, 96, 128, 192, 256)
+"""Numbers of bins, the units from one knot to the next, to choose from."""
 
 CELLS_MAX = 2**20
-"""Largest table: its sum is pairwise, in 40 roundings."""
+"""Largest table of knots: its sum is pairwise, in 40 roundings."""
 
-NEAR_ENTRIES = 2**14
-"""Kernel values of pairs in the same bin that are evaluated at once: 128 KiB, for the processor's cache."""
+NEAR_PAIRS = 2**11
+"""Pairs in the same bins, or so, that are looked at and added up at once: of 16 permutations 256 KiB."""
+
+WIDTH_MAX = 128
+"""Widest bin whose units are added up in a table one after the other; HIGH_BITS says how wider ones are."""
 
 HIGH_BITS = 26
-"""Cells are summed as multiples of 2**-26, exactly, and remainders below 2**-27: however many units a cell
-has, they add no roundings."""
+"""Where bins are wider, tables are sums of multiples of 2**-26, exactly, and of remainders below 2**-27:
+however many units a cell has, they add no roundings."""
 
-NEAR_NS, NEAR_COLUMN_NS = 3.5, 3.5
-"""Rough times of the value of a pair in the same bin, and of what each column adds to it."""
+ROUNDINGS_MAX = 2880
+"""Roundings of T^2, for every column, that a low-rank factor might take, and bins may: 4 FACTOR_ERROR."""
 
-UNIT_NS, CELL_NS, MULTIPLY_ADD_NS, CALLS_NS = 30.0, 6.0, 0.1, 200_000.0
+TINY = 1e-290
+"""Distance of two knots, in bandwidths, below which they are one: parts of it would not be accurate."""
+
+NEAR_NS, NEAR_COLUMN_NS, SHARED_NS, SHIFT_NS = 2.6, 0.9, 1.8, 1_000.0
+"""Rough times of the value of a pair in the same bin, of what each further column adds, of each column
+whose A is taken, and of the calls for all pairs that lie so many units apart in a column's order."""
+
+UNIT_NS, CELL_NS, MULTIPLY_ADD_NS, CALLS_NS = 6.0, 1.5, 0.05, 50_000.0
 """Rough times of a unit and of a cell in a table, of a multiplication and addition by BLAS, of all calls."""
+
+
+class _Column(NamedTuple):
+    """A column and its knots."""
+
+    values: Floats
+    rate: float
+    """-1 / bandwidth."""
+
+    place: npt.NDArray[np.int32]
+    """Every unit's bin."""
+
+    hats: Floats
+    """Every unit's weights of the knots below and above it, (2, units), none below 0 nor above 1."""
+
+    low: Floats
+    high: Floats
+    """R / kernel of two units in a bin: ``low`` of that with the lesser value times ``high`` of the other."""
+
+    between: Floats
+    """The kernel between the knots, (bins + 1, bins + 1)."""
+
+    slots: Integers
+    """The units by their place in a bin and by bin, (width, bins); any unit where there is none."""
+
+    filled: npt.NDArray[np.bool_]
+    """Where there is one."""
 
 
 class BinnedColumns:
     """Columns, (units,) each, with the bandwidths of their kernels exp(-|x - y| / bandwidth)."""
 
     def __init__(self, columns: Sequence[tuple[Floats, float]], bins: int) -> None:
-        units = len(columns[0][0])
-        self._columns = tuple(columns)
-        self._width = -(-units // bins)
+        self._units = len(columns[0][0])
+        self._width = -(-self._units // bins)
         """Units in a bin; the last may have fewer."""
-        self._bins = -(-units // self._width)
-        self._orders = [np.argsort(column, kind="stable") for column, _ in columns]
-        self._places: list[Integers] = []
-        self._weights: list[tuple[Floats, Floats]] = []
-        self._between: list[Floats] = []
-        first = np.arange(self._bins) * self._width
-        last = np.minimum(first + self._width, units) - 1
-        for (column, bandwidth), order in zip(columns, self._orders, strict=True):
-            place = np.empty(units, dtype=np.int64)
-            place[order] = np.arange(units) // self._width
-            lowest, highest = column[order[first]], column[order[last]]
-            up, down = highest[place] - column, column - lowest[place]
-            gaps = np.maximum(lowest[None, :] - highest[:, None], 0.0)
-            self._places.append(place)
-            self._weights.append((np.exp(up / -bandwidth), np.exp(down / -bandwidth)))
-            self._between.append(np.triu(np.exp(gaps / -bandwidth), 1))
+        self._bins = -(-self._units // self._width)
+        self._columns = [self._cut(*column) for column in columns]
 
-    def product_sum(self, permutations: Sequence[Integers | None]) -> float:
-        """Return the sum over all ordered pairs of units of the product of the permuted columns' kernels."""
-        return math.fsum((*self._near_sums(permutations), *self._far_sums(permutations)))
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of columns and of units."""
+        return len(self._columns), self._units
 
-    def _far_sums(self, permutations: Sequence[Integers | None]) -> Iterator[float]:
-        """Yield sums over the pairs that share no bin, by the columns in which the first unit comes first."""
-        places = [_permuted(*found) for found in zip(self._places, permutations, strict=True)]
-        weights = [
-            [_permuted(side, order) for side in sides]
-            for sides, order in zip(self._weights, permutations, strict=True)
+    def _cut(self, values: Floats, bandwidth: float) -> _Column:
+        units, width, bins = self._units, self._width, self._bins
+        order, rate = np.argsort(values, kind="stable"), -1 / bandwidth
+        place = np.empty(units, dtype=np.int32)
+        place[order] = np.arange(units) // width
+        knots = values[np.append(order[::width], order[-1])]
+        up, down, gap = values - knots[place], knots[place + 1] - values, np.diff(knots)[place]
+        apart = -rate * gap > TINY
+        whole = np.where(apart, -np.expm1(2 * rate * gap), 1.0)
+        high = np.where(apart, -np.expm1(2 * rate * down), 0.0)
+        low = np.where(apart, -np.expm1(2 * rate * up) / whole, 0.0)
+        hats = np.stack([np.exp(rate * up) * np.where(apart, high / whole, 1.0), np.exp(rate * down) * low])
+        between = np.exp(np.abs(knots[:, None] - knots) * rate)
+        padded = np.append(order, np.full(bins * width - units, order[-1])).reshape(bins, width)
+        filled = (np.arange(bins * width) < units).reshape(bins, width).T
+        slots = np.ascontiguousarray(padded.T)
+        return _Column(values, rate, place, hats, low, high, between, slots, filled)
+
+    def row_means(self) -> Floats:
+        """Return every unit's mean kernel value with all units, (columns, units)."""
+        return np.stack([self._row_sums(column) for column in self._columns]) / self._units
+
+    def _row_sums(self, column: _Column) -> Floats:
+        """Sum the kernel over a unit's bin, and what the knots around it have seen of all other bins."""
+        slots, filled, rate = np.ascontiguousarray(column.slots.T), column.filled.T, column.rate
+        values, knots = column.values[slots], column.values[np.append(slots[:, 0], slots[-1, -1])]
+        up = np.exp((values - knots[:-1, None]) * rate)
+        down = np.exp((knots[1:, None] - values) * rate)
+        # The last bin lies below no other one, so all that are summed are there.
+        between = column.between[1:-1, 1:-1]
+        below = (np.tril(between) * down[:-1].sum(axis=1)).sum(axis=1)
+        above = (np.triu(between) * (up * filled)[1:].sum(axis=1)).sum(axis=1)
+        sums = up * np.append(0.0, below)[:, None] + down * np.append(above, 0.0)[:, None]
+        step = max(1, 16 * NEAR_PAIRS // self._width**2)
+        for start in range(0, self._bins, step):
+            bins = slice(start, start + step)
+            near = np.exp(np.abs(values[bins, :, None] - values[bins, None, :]) * rate)
+            near *= filled[bins, None, :]
+            sums[bins] += near.sum(axis=2)
+        placed = np.empty(self._units)
+        placed[slots[filled]] = sums[filled]
+        return placed
+
+    def product_sums(self, permutations: Sequence[Permutations]) -> list[float]:
+        """Return, of each, the sum over all ordered pairs of units of the product of the permuted kernels."""
+        near = self._near_sums(permutations).tolist()
+        return [found + self._far_sum(orders) for found, orders in zip(near, permutations, strict=True)]
+
+    def _far_sum(self, orders: Permutations) -> float:
+        """Return the sum over all pairs of the product of the columns' A, from a table of knots."""
+        knots, units = self._bins + 1, self._units
+        cells, corners, weights = np.zeros(units, np.int64), np.zeros(1, np.int64), np.ones((1, units))
+        for column, order in zip(self._columns, orders, strict=True):
+            cells = cells * knots + _permuted(column.place, order)
+            corners = np.add.outer(corners * knots, (0, 1)).ravel()
+            hats = column.hats if order is None else column.hats.take(order, axis=1)
+            weights = (weights[:, None] * hats).reshape(-1, units)
+        cells = np.add.outer(corners, cells)
+        entries = knots ** len(self._columns)
+        table = _sums(cells.ravel(), weights.ravel(), entries, exactly=self._width > WIDTH_MAX)
+        other, products = table, np.empty((2, entries))
+        for number, column in enumerate(self._columns):  # each takes the first axis and makes it the last
+            product = products[number % 2].reshape(-1, knots)
+            other = np.matmul(other.reshape(knots, -1).T, column.between, out=product)
+        table *= other.ravel()
+        return float(table.sum())
+
+    def _near_sums(self, permutations: Sequence[Permutations]) -> Floats:
+        """Return the sums over the pairs that share a bin of what A leaves of the kernels' product."""
+        # A unit with itself: 1 less the product of its A.
+        own = [1 - column.low * column.high for column in self._columns]
+        left = [
+            math.prod(_permuted(*found) for found in zip(own, o, strict=True)).sum() for o in permutations
         ]
-        shape = (self._bins,) * len(places)
-        cells = places[0]
-        for place in places[1:]:
-            cells = cells * self._bins + place
-        for later in itertools.product((0, 1), repeat=len(places) - 1):
-            sides = (0, *later)
-            table = _table(cells, [pair[side] for pair, side in zip(weights, sides, strict=True)], shape)
-            other = _table(cells, [pair[1 - side] for pair, side in zip(weights, sides, strict=True)], shape)
-            for axis, (between, side) in enumerate(zip(self._between, sides, strict=True)):
-                matrix = between.T if side else between
-                other = np.moveaxis(np.tensordot(matrix, other, axes=(1, axis)), 0, axis)
-            table *= other
-            yield 2 * float(table.sum())
+        sums = self._units - np.array(left)
+        for number in range(len(self._columns) if self._width > 2 else 0):
+            rows = self._rows_beside(number, permutations)
+            step = max(1, NEAR_PAIRS // self._width)
+            for start in range(0, self._bins, step):
+                sums += 2 * self._near_sum(number, rows, slice(start, start + step))
+        return sums
 
-    def _near_sums(self, permutations: Sequence[Integers | None]) -> Iterator[float]:
-        """Yield sums over the pairs that share a bin, each in the first column in which it does."""
-        columns = [
-            _permuted(column, order) for (column, _), order in zip(self._columns, permutations, strict=True)
-        ]
-        places = [
-            _permuted(place.astype(np.int16), order)
-            for place, order in zip(self._places, permutations, strict=True)
-        ]
-        for number, (order, permutation) in enumerate(zip(self._orders, permutations, strict=True)):
-            units = order if permutation is None else np.argsort(permutation)[order]
-            ordered, earlier = (
-                [column[units] for column in columns],
-                [place[units] for place in places[:number]],
-            )
-            for start, stop, width in self._runs():
-                exponent = np.zeros(((stop - start) // width, width, width))
-                for column, (_, bandwidth) in zip(ordered, self._columns, strict=True):
-                    own = column[start:stop].reshape(-1, width)
-                    distance = own[:, :, None] - own[:, None, :]
-                    np.abs(distance, out=distance)
-                    distance /= -bandwidth
-                    exponent += distance
-                np.exp(exponent, out=exponent)
-                for place in earlier:
-                    own_place = place[start:stop].reshape(-1, width)
-                    exponent *= own_place[:, :, None] != own_place[:, None, :]
-                yield float(exponent.sum())
+    def _rows_beside(self, number: int, permutations: Sequence[Permutations]) -> list[Integers]:
+        """Return the units of every column that stand beside the units of one, (units, permutations)."""
+        unmoved = np.arange(self._units)
+        found = [np.empty((self._units, len(permutations)), np.int64) for _ in self._columns]
+        for index, orders in enumerate(permutations):
+            moved, place = orders[number], unmoved
+            if moved is not None:
+                place = np.empty_like(unmoved)
+                place[moved] = unmoved
+            for rows, order in zip(found, orders, strict=True):
+                rows[:, index] = place if order is None else order[place]
+        return found
 
-    def _runs(self) -> Iterator[tuple[int, int, int]]:
-        """Yield [start, stop) of some bins in a column's order, and the units in each of these bins."""
-        units, width = len(self._orders[0]), self._width
-        whole = units - units % width
-        step = width * max(1, NEAR_ENTRIES // width**2)
-        for start in range(0, whole, step):
-            yield start, min(start + step, whole), width
-        if whole < units:
-            yield whole, units, units - whole
+    def _near_sum(self, number: int, rows: Sequence[Integers], bins: slice) -> Floats:
+        """Return what the pairs of some of a column's bins add, (permutations,).
+
+        R of this column, times A of those before it, times the kernels of those after it. ``rows`` are those
+        that stand beside it.
+        """
+        column = self._columns[number]
+        slots, filled = column.slots[1:, bins], column.filled[1:, bins]  # a knot has no R
+        low, high, values = column.low[slots] * filled, column.high[slots] * filled, column.values[slots]
+        width, replicates = len(slots), rows[0].shape[1]
+        beside = [found[slots].reshape(width, -1) for found in rows]
+        # One block of memory: pages of smaller ones would be cleared anew each time.
+        arrays = np.empty((len(rows) - 1 + 2 * number + 3, *beside[0].shape))
+        value, part, another = (array.ravel() for array in arrays[:3])
+        taken = iter(arrays[3:])
+
+        def take(values: Floats, at: int) -> Floats:
+            return values.take(beside[at], out=next(taken), mode="clip")
+
+        kernels = [(take(c.values, at), c.rate) for at, c in enumerate(self._columns) if at != number]
+        parted = [
+            (c.place[beside[at]], take(c.low, at), take(c.high, at))
+            for at, c in enumerate(self._columns[:number])
+        ]
+        sums = np.zeros(replicates)
+        for apart in range(1, width):
+            shape = width - apart, -1
+            entries = (width - apart) * arrays.shape[2]
+            product, one, other = (array[:entries].reshape(shape) for array in (value, part, another))
+            for index, (found, rate) in enumerate(kernels):
+                exponent = one if index else product
+                np.subtract(found[apart:], found[:-apart], out=exponent)
+                np.abs(exponent, out=exponent)
+                exponent *= rate
+                if index:
+                    product += exponent
+            np.exp(product, out=product)
+            for place, lower, upper in parted:
+                np.multiply(lower[:-apart], upper[apart:], out=one)
+                np.multiply(upper[:-apart], lower[apart:], out=other)
+                np.minimum(one, other, out=one)
+                np.subtract(1, one, out=one)
+                np.copyto(one, 1.0, where=place[apart:] != place[:-apart])
+                product *= one
+            weight = np.exp((values[apart:] - values[:-apart]) * column.rate)
+            weight *= low[:-apart]
+            weight *= high[apart:]
+            sums += weight.ravel() @ product.reshape(-1, replicates)
+        return sums
 
 
 def bins_for(units: int, columns: int) -> tuple[int, float]:
-    """Return the number of bins that takes least time, and roughly how long a permutation takes, in ns."""
-    fitting = [bins for bins in BINS if bins**columns <= CELLS_MAX] or [1]
+    """Return the number of bins that takes least time, and roughly how long a permutation takes, in ns.
+
+    The time is infinite where all would take more roundings than ROUNDINGS_MAX, or too large a table.
+    """
+    fitting = [
+        bins
+        for bins in BINS
+        if (bins + 1) ** columns <= CELLS_MAX and roundings(units, columns, bins) <= ROUNDINGS_MAX * columns
+    ]
+    if not fitting:
+        return 1, math.inf
     found = min(fitting, key=lambda bins: _replicate_ns(units, columns, bins))
     return found, _replicate_ns(units, columns, found)
 
 
+def roundings(units: int, columns: int, bins: int) -> float:
+    """Bound the roundings of T^2, of 2^-53 each, beyond those that ``evaluation_error`` counts anyway."""
+    width = math.ceil(units / bins)
+    shared, summed = width / units, max(width, min(units, NEAR_PAIRS))
+    values, means = 47 * columns, 135 * columns
+    table = 2 * (columns - 1) + (4 * width if width <= WIDTH_MAX else 6) + columns * (bins + 1) + 41
+    near = columns * (shared * (summed + 2 * width) + 2 * columns)
+    return values + means + table + near
+
+
 def _replicate_ns(units: int, columns: int, bins: int) -> float:
-    near = columns * units * math.ceil(units / bins) * (NEAR_NS + NEAR_COLUMN_NS * columns)
-    tables = 2.0**columns * (UNIT_NS * units + CELL_NS * float(bins) ** columns)
-    products = 2.0 ** (columns - 1) * columns * MULTIPLY_ADD_NS * float(bins) ** (columns + 1)
-    return near + tables + products + CALLS_NS
+    width = math.ceil(units / bins)
+    pair_ns = NEAR_NS + NEAR_COLUMN_NS * (columns - 1) + SHARED_NS * (columns - 1) / 2
+    near = columns * (units * width / 2 * pair_ns + SHIFT_NS * width)
+    table = 2.0**columns * UNIT_NS * units + CELL_NS * (bins + 1.0) ** columns
+    return near + table + columns * MULTIPLY_ADD_NS * (bins + 1.0) ** (columns + 1) + CALLS_NS
 
 
 def _permuted(values: npt.NDArray[Number], order: Integers | None) -> npt.NDArray[Number]:
     return values if order is None else values[order]
 
 
-def _table(cells: Integers, weights: Sequence[Floats], shape: tuple[int, ...]) -> Floats:
-    """Return the sums of the products of the units' weights by cell."""
-    product = math.prod(weights[1:], start=weights[0])
-    high = np.rint(np.ldexp(product, HIGH_BITS))
-    low = product - np.ldexp(high, -HIGH_BITS)
-    entries = math.prod(shape)
-    total = np.ldexp(np.bincount(cells, high, entries), -HIGH_BITS) + np.bincount(cells, low, entries)
-    return np.asarray(total.reshape(shape))
+def _sums(cells: Integers, weights: Floats, entries: int, *, exactly: bool) -> Floats:
+    """Return the sums of weights by cell."""
+    if not exactly:
+        return np.bincount(cells, weights, entries)
+    high = np.rint(np.ldexp(weights, HIGH_BITS))
+    low = weights - np.ldexp(high, -HIGH_BITS)
+    return np.ldexp(np.bincount(cells, high, entries), -HIGH_BITS) + np.bincount(cells, low, entries)

@@ -9,7 +9,7 @@ reorders the units of variables 2..d, each by itself. Four ways to the same numb
 - sums over pairs of units, T^2 = mean of products - 2 (mean of row means' products) + product of means, of
   kernel matrices that are held, permuted rows and columns gathered;
 - the same of tiles that are evaluated anew from the units' rows in the permuted order;
-- the same of Laplacian kernels of single columns, in bins: laplacian.py.
+- the same of Laplacian kernels of single columns, by knots and the bins between them: laplacian.py.
 
 What is summed in floating point is summed pairwise, over SUMMED_MAX values at most, and such sums exactly:
 ``SUMMATION_ROUNDINGS`` counts on it.
@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import ONE_WORKER, Workers, linear_algebra
-from tacit_protocol.procedures.joint_independence.laplacian import BinnedColumns, bins_for
+from tacit_protocol.procedures.joint_independence.laplacian import BINS, BinnedColumns, bins_for
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -34,7 +34,7 @@ Permutations = Sequence[Integers | None]
 
 Progress = Callable[[float], None]
 
-REPLICATES_AT_ONCE = 8
+REPLICATES_AT_ONCE = 16
 """Replicates of an item of work: they share what does not depend on the permutation, and each takes a second
 or so where there are many units, so that progress shows and little is lost with a worker."""
 
@@ -100,7 +100,7 @@ MISMATCH_MAX = 5e-14
 """Largest difference between an entry and its factors' product, as computed; the product's own rounding adds
 (rank + 1) 2**-53, below 3e-14 up to RANK_MAX."""
 
-RANK_MAX, BINNED_RANK_MAX = 256, 64
+RANK_MAX, BINNED_RANK_MAX = 256, 32
 """Highest rank: beyond, sums over pairs of units take less time; and that where they are summed in bins."""
 
 CHECK_ENTRIES = 2**21
@@ -329,6 +329,29 @@ def _evaluating_ns(grams: Sequence[PermutableGram]) -> float:
     return sum(TILE_NS * tiles + gram.entry_ns * units**2 / 2 for gram in grams[1:])
 
 
+class _Means(NamedTuple):
+    """Mean kernel values, (variables, units), and the product of the variables' means of them."""
+
+    rows: Floats
+    product: float
+
+    @classmethod
+    def of(cls, rows: Floats) -> "_Means":
+        """Put them together; ValueError where there are more units than SUMMED_MAX."""
+        if rows.shape[1] > SUMMED_MAX:
+            raise ValueError("there are too many units to sum over their pairs")
+        return cls(rows, math.prod(math.fsum(means) / len(means) for means in rows.tolist()))
+
+    def root(self, products: float, permutations: Permutations) -> float:
+        """Return T of the sum, over all pairs of units, of the products of the permuted kernels."""
+        units = self.rows.shape[1]
+        crossed = np.ones(units)
+        for means, permutation in zip(self.rows, permutations, strict=True):
+            crossed *= means if permutation is None else means[permutation]
+        squared = products / units**2 - 2 * (math.fsum(crossed.tolist()) / units) + self.product
+        return math.sqrt(max(0.0, squared))
+
+
 class PairStatistic:
     """T from sums over pairs of units, at most SUMMED_MAX. ``held``: matrices are in memory where it works.
 
@@ -338,14 +361,11 @@ class PairStatistic:
 
     def __init__(self, grams: Sequence[PermutableGram], held: bool, workers: Workers = ONE_WORKER) -> None:
         units = grams[0].size
-        if units > SUMMED_MAX:
-            raise ValueError("there are too many units to sum over their pairs")
         self._grams, self._held = tuple(grams), held
         items = strips(0, units, units, ITEM_ENTRIES)
         pieces = itertools.product(range(len(grams)), items)
         found = np.concatenate(list(workers.map(_row_means, self._grams, pieces)))
-        self._row_means = found.reshape(len(grams), units)
-        self._mean = math.prod(math.fsum(means) / units for means in self._row_means.tolist())
+        self._means = _Means.of(found.reshape(len(grams), units))
         self.travels = not held or 8 * len(grams) * units**2 <= WORKER_BYTES_MAX
         if held and (workers.in_process or not self.travels):
             self._matrices(workers)
@@ -365,15 +385,7 @@ class PairStatistic:
             products = [self._gathered_sum(permuted) for permuted in permutations]
         else:
             products = self._evaluated_sums(permutations)
-        return [self._root(*found) for found in zip(products, permutations, strict=True)]
-
-    def _root(self, products: float, permutations: Permutations) -> float:
-        units = self.shape[1]
-        crossed = np.ones(units)
-        for means, permutation in zip(self._row_means, permutations, strict=True):
-            crossed *= means if permutation is None else means[permutation]
-        squared = products / units**2 - 2 * (math.fsum(crossed.tolist()) / units) + self._mean
-        return math.sqrt(max(0.0, squared))
+        return [self._means.root(*found) for found in zip(products, permutations, strict=True)]
 
     def _evaluated_sums(self, permutations: Sequence[Permutations]) -> list[float]:
         """Return the sum over all pairs of the products of kernel values, tile by tile for all replicates."""
@@ -423,22 +435,22 @@ class PairStatistic:
         return making.result()
 
 
-class LaplacianStatistic(PairStatistic):
-    """T of Laplacian kernels of single columns, by sums over bins of units."""
+class LaplacianStatistic:
+    """T of Laplacian kernels of single columns, each with its bandwidth, at most SUMMED_MAX units."""
 
-    def __init__(
-        self,
-        grams: Sequence[PermutableGram],
-        columns: Sequence[tuple[Floats, float]],
-        bins: int,
-        workers: Workers = ONE_WORKER,
-    ) -> None:
-        super().__init__(grams, held=False, workers=workers)
+    def __init__(self, columns: Sequence[tuple[Floats, float]], bins: int) -> None:
         self._binned = BinnedColumns(columns, bins)
+        self._means = _Means.of(BinnedColumns(columns, BINS[-1]).row_means())
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of variables and of units."""
+        return self._binned.shape
 
     def __call__(self, permutations: Sequence[Permutations]) -> list[float]:
         """Return T under each of the permutations, which leave the first variable."""
-        return [self._root(self._binned.product_sum(permuted), permuted) for permuted in permutations]
+        products = self._binned.product_sums(permutations)
+        return [self._means.root(*found) for found in zip(products, permutations, strict=True)]
 
 
 class _Tile(NamedTuple):
@@ -609,7 +621,7 @@ def _statistic(grams: Sequence[PermutableGram], workers: Workers, report: Progre
         if tensor.replicate_ns <= (binned_ns if binned else pairs_ns):
             return tensor
     if binned:
-        return LaplacianStatistic(grams, columns, bins, workers)
+        return LaplacianStatistic(columns, bins)
     return PairStatistic(grams, holding_pays(grams), workers)
 
 

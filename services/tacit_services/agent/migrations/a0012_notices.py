@@ -3,7 +3,7 @@
 from tacit_services.agent.notices import create_notices
 
 revision = "a0012"
-down_revision = "a0008"
+down_revision = "a0009"
 
 
 def upgrade() -> None:

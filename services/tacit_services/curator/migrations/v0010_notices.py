@@ -3,7 +3,7 @@
 from tacit_services.agent.notices import create_notices
 
 revision = "c0010"
-down_revision = "c0006"
+down_revision = "c0007"
 
 
 def upgrade() -> None:

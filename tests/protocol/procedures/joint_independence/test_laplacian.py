@@ -8,12 +8,13 @@ import pytest
 
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
-from tacit_protocol.procedures.joint_independence import statistic
+from tacit_protocol.procedures.joint_independence import PERMUTATIONS_MIN, statistic
 from tacit_protocol.procedures.joint_independence.laplacian import (
-    BINS,
-    CELLS_MAX,
+    ROUNDINGS_MAX,
+    WIDTH_MAX,
     BinnedColumns,
     bins_for,
+    roundings,
 )
 from tacit_protocol.procedures.joint_independence.sensitivity import FACTOR_ERROR, evaluation_error
 from tacit_protocol.procedures.joint_independence.statistic import (
@@ -21,6 +22,7 @@ from tacit_protocol.procedures.joint_independence.statistic import (
     Permutations,
     draw_permutations,
     permuted_statistics,
+    units_max,
 )
 
 Floats = np.typing.NDArray[np.float64]
@@ -85,45 +87,60 @@ def test_sums_and_statistics_are_those_of_the_definition(
     values = columns_of(kind, units, variables)
     columns = [(column.copy(), bandwidth) for column in values.T]
     kernel = KernelMixture((ProductKernel("laplacian", bandwidth),), (1.0,))
-    path = LaplacianStatistic([gram_of(column, kernel) for column, _ in columns], columns, bins)
-    binned = BinnedColumns(columns, bins)
+    path, binned = LaplacianStatistic(columns, bins), BinnedColumns(columns, bins)
     allowed = evaluation_error(units, variables, kernel.error(1))
-    for index in range(3):
-        order = draw_permutations(SEED, index, variables, units)
+    orders = [draw_permutations(SEED, index, variables, units) for index in range(3)]
+    for order, total, found in zip(orders, binned.product_sums(orders), path(orders), strict=True):
         mean = float(math.prod(matrices(values, bandwidth, order)).mean())
         # Every column's kernel error, that of a factor instead of the bins', and a sum's 45 roundings.
         entry = variables * kernel.error(1) + FACTOR_ERROR + 45 * 2.0**-53
-        assert abs(binned.product_sum(order) / units**2 - mean) <= entry
-        (found,) = path([order])
+        assert abs(total / units**2 - mean) <= entry
         assert abs(found - definition(values, bandwidth, order)) < allowed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bandwidth", [1e-6, 0.12, 1e6])
+@pytest.mark.parametrize("bins", [1, 4, 16, 64])
+def test_row_means_are_those_of_all_pairs(kind: str, bandwidth: float, bins: int) -> None:
+    """86 roundings of the sum and the quotient, and the kernel's own error."""
+    values = columns_of(kind, 97, 2)
+    found = BinnedColumns([(column.copy(), bandwidth) for column in values.T], bins).row_means()
+    exact = [matrix.mean(axis=1) for matrix in matrices(values, bandwidth, [None, None])]
+    allowed = KernelMixture((ProductKernel("laplacian", bandwidth),), (1.0,)).error(1) + 86 * 2.0**-53
+    assert np.abs(found - exact).max() <= allowed
 
 
 @pytest.mark.parametrize(("units", "bins"), [(1, 4), (2, 4), (3, 256), (8, 4), (9, 4), (257, 256)])
 def test_any_number_of_units_is_cut_into_bins(units: int, bins: int) -> None:
     values = columns_of("smooth", max(units, 4), 2)[:units]
     order: Permutations = [None, np.arange(units)[::-1].copy()]
-    found = BinnedColumns([(column, 0.1) for column in values.T], bins).product_sum(order)
+    (found,) = BinnedColumns([(column, 0.1) for column in values.T], bins).product_sums([order])
     assert found == pytest.approx(float(math.prod(matrices(values, 0.1, order)).sum()), rel=1e-13)
 
 
 def test_bins_take_no_more_roundings_than_a_factor_may_miss() -> None:
-    """(2 + d bins) + 2 d of the tables, 41 of their products' sum: docs/mathematics counts them."""
-    for variables in range(2, 11):
-        for bins in BINS:
-            if bins**variables <= CELLS_MAX:
-                assert (variables * bins + 2 * variables + 2 + 41) * 2.0**-53 < FACTOR_ERROR
+    assert ROUNDINGS_MAX * 2.0**-53 < 4 * FACTOR_ERROR
+    for variables in range(2, 9):
+        for units in np.geomspace(2, units_max(variables, PERMUTATIONS_MIN), 100).astype(int).tolist():
+            bins, nanoseconds = bins_for(units, variables)
+            if math.isfinite(nanoseconds):
+                assert roundings(units, variables, bins) <= ROUNDINGS_MAX * variables
+    assert all(math.isfinite(bins_for(units, 2)[1]) for units in (10, 1000, 100_000, units_max(2, 99)))
+    assert math.isinf(bins_for(200_000, 6)[1])  # so few bins that running sums would be long
+    assert math.isinf(bins_for(1000, 12)[1])  # no table fits
 
 
-def test_a_cell_of_many_units_adds_no_roundings() -> None:
+@pytest.mark.parametrize("many", [WIDTH_MAX - 2, 3000])
+def test_a_cell_of_many_units_adds_no_more_roundings_than_stated(many: int) -> None:
     """Two bins of equal weights, none of them 1, whose running sum rounds to the same side each time."""
-    many = 30_000
     column = np.concatenate([[0.0], np.full(many, 0.011), [0.02, 0.04], np.full(many, 0.051), [0.06]])
     binned = BinnedColumns([(column, 0.05), (column, 0.07)], 2)
-    half = column.astype(np.longdouble)
+    (found,) = binned.product_sums([[None, None]])
+    places, counts = np.unique(column, return_counts=True)
     rate = 1 / np.longdouble(0.05) + 1 / np.longdouble(0.07)
-    first, second = np.exp((half[: many + 2] - 0.02) * rate), np.exp((0.02 - half[many + 2 :]) * rate)
-    expected = 2 * math.fsum(first.tolist()) * math.fsum(second.tolist())
-    assert abs(math.fsum(binned._far_sums([None, None])) / expected - 1) < 24 * 2.0**-53
+    kernel = np.exp(-np.abs(places[:, None] - places).astype(np.longdouble) * rate)
+    expected = counts @ kernel @ counts
+    assert abs(found / expected - 1) < (80 + 80 + 45) * 2.0**-53
 
 
 def chosen(grams: Sequence[UnitGram]) -> str:
@@ -154,6 +171,6 @@ def test_statistics_are_those_of_all_pairs() -> None:
     bins, _ = bins_for(700, 3)
     columns = [(column.copy(), 0.12) for column in values.T]
     orders = [draw_permutations(SEED, index, 3, 700) for index in range(5)]
-    found = LaplacianStatistic(grams, columns, bins)(orders)
+    found = LaplacianStatistic(columns, bins)(orders)
     assert np.allclose(found, statistic.PairStatistic(grams, held=True)(orders), rtol=0, atol=1e-12)
     assert np.allclose(found, permuted_statistics(grams, 4, SEED), rtol=0, atol=1e-12)

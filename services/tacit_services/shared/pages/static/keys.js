@@ -4,7 +4,7 @@
 "use strict";
 (() => {
   const ED25519 = { name: "Ed25519" };
-  const KEPT_S = 60;
+  const TOKEN_LIFE_S = 60;
   const ASKED = "tacit-asked";
   const element = (id) => document.getElementById(id);
   const tell = (words) => { element("told").textContent = words; };
@@ -52,7 +52,7 @@
   const sign = async (privateKey, message) => new Uint8Array(await crypto.subtle.sign(ED25519, privateKey, message));
   const token = async (privateKey, key, audience) => {
     const now = Math.floor(Date.now() / 1000);
-    const claims = { iss: key, aud: audience, iat: now, exp: now + KEPT_S,
+    const claims = { iss: key, aud: audience, iat: now, exp: now + TOKEN_LIFE_S,
       jti: hex(crypto.getRandomValues(new Uint8Array(16))) };
     const parts = [{ alg: "EdDSA", typ: "JWT" }, claims].map((part) => base64url(utf8(JSON.stringify(part))));
     const text = parts.join(".");

@@ -1,13 +1,13 @@
 """Feature screening: which of one owner's columns depend on an outcome that another owner holds.
 
-Each owner sends one joint sketch of all its columns, under one budget; the tester estimates the distance
-covariance of every pair of an outcome and a column, tests each pair at exactly its level, and controls the
-false discovery rate (Benjamini and Yekutieli 2001). Named as a use of private distance correlation by P4,
-Vepakomma, Pushpita and Raskar, who give no method for it.  Every pair of columns is a pair of :class:`Side`
-of the sketched distance covariance. The same permutations serve all pairs: each p-value is exact by itself,
-and the procedure that controls the false discovery rate does not mind how they depend on each other.
-Sensitivities of the sketches: ``SketchRelease.parts`` in features/sketches.py. Derivations:
-docs/mathematics/screening.md.
+``two-round`` and ``one-round`` are by randomised answers (answered.py). With ``sketch`` each owner sends one
+joint sketch of all its columns, under one budget; the tester estimates the distance covariance of every pair
+of an outcome and a column, tests each pair at exactly its level, and controls the false discovery rate
+(Benjamini and Yekutieli 2001). Named as a use of private distance correlation by P4, Vepakomma, Pushpita and
+Raskar, who give no method for it.  Every pair of columns is a pair of :class:`Side` of the sketched distance
+covariance. The same permutations serve all pairs: each p-value is exact by itself, and the procedure that
+controls the false discovery rate does not mind how they depend on each other. Sensitivities of the sketches:
+``SketchRelease.parts`` in features/sketches.py. Derivations: docs/mathematics/screening.md.
 """
 
 import math
@@ -22,8 +22,8 @@ from pydantic import BaseModel, Field
 from scipy.special import ndtri
 
 from tacit_protocol.domain import Domain, Table
-from tacit_protocol.features.base import FloatMatrix
 from tacit_protocol.features.brownian import BrownianColumns
+from tacit_protocol.features.kernels import FloatMatrix
 from tacit_protocol.features.sketches import (
     BUCKETS_MIN,
     BucketDesign,
@@ -51,6 +51,13 @@ from tacit_protocol.procedures.base import (
     row_warnings,
     step,
 )
+from tacit_protocol.procedures.distance_correlation.answers import (
+    AnswersPlan,
+    OwnUnits,
+    answers_words,
+    own_units,
+    relay_of_answers,
+)
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
     NULL_STREAM,
@@ -77,27 +84,30 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     whitened,
 )
 from tacit_protocol.procedures.populations import Dependence, Held, Population
-from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
-from tacit_protocol.strict import StrictModel
-from tacit_protocol.verdicts.base import (
-    COVARIANCE_ESTIMATE,
-    PVALUE,
-    QVALUE,
-    REJECTED,
-    BaseVerdict,
-    Interval,
-    ShownTable,
-    estimate_shown,
-    interval_of,
-    stated,
+from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
+from tacit_protocol.procedures.screening.answered import (
+    AnsweredScreening,
+    answered_verdict,
+    least_noise,
+    screening_answers,
+    suits_screening,
 )
+from tacit_protocol.procedures.screening.verdict import (
+    AnsweredScreeningVerdict,
+    CorrelationMatrix,
+    ScreenedColumn,
+    ScreeningVerdict,
+    false_discovery_values,
+    smallest_level,
+)
+from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import BaseVerdict, stated
 from tacit_protocol.verdicts.presentation import (
     DISTANCE,
     FALSE_DISCOVERIES,
     NO_PROOF,
     TWO_PARTIES,
     Meaning,
-    Shown,
     Work,
     joined,
 )
@@ -112,8 +122,6 @@ BATCH_BYTES = 2**20
 
 TIE = 1e-9
 """Statistics of equal tables differ in the last digits: so near, relatively, they count as equal."""
-
-Control = Literal["by", "bh"]
 
 
 @dataclass(frozen=True)
@@ -157,28 +165,6 @@ def _sign(first: ColumnSide, second: ColumnSide) -> int:
     if not (first.ordered and second.ordered):
         return 0
     return 1 if float(first.side.buckets[:, 0] @ second.side.buckets[:, 0]) >= 0 else -1
-
-
-def expected_rank_sum(pairs: int) -> float:
-    """Return 1 + 1/2 + ... + 1/m: what Benjamini and Yekutieli's procedure divides the level by."""
-    return float(np.sum(1 / np.arange(1, pairs + 1)))
-
-
-def smallest_level(level: float, pairs: int, control: Control) -> float:
-    """Return the p-value that a single discovery among so many pairs must not exceed."""
-    return level / pairs / (expected_rank_sum(pairs) if control == "by" else 1.0)
-
-
-def false_discovery_values(pvalues: Floats, control: Control) -> Floats:
-    """Return each p-value's smallest level of the false discovery rate at which it is rejected.
-
-    ``by`` (Benjamini and Yekutieli 2001) holds under any dependence; ``bh`` (Benjamini and Hochberg 1995)
-    where p-values are independent or positively dependent on each one of the true hypotheses.
-    """
-    # Loading scipy.stats takes half a second, which every service would pay when it starts.
-    from scipy.stats import false_discovery_control  # noqa: PLC0415
-
-    return np.asarray(false_discovery_control(pvalues.ravel(), method=control)).reshape(pvalues.shape)
 
 
 @dataclass(frozen=True)
@@ -330,6 +316,8 @@ BUCKETS_AIMED_MIN = 32
 class ScreeningParameters(StrictModel):
     """What a study may choose; of two owners with as many columns the first has the outcome."""
 
+    added_fields: ClassVar[frozenset[str]] = frozenset({"method", "categories", "cuts", "noise"})
+
     outcome: PartyName | None = Field(
         None, description="The owner whose columns are the outcomes; by default the one with fewer columns."
     )
@@ -342,6 +330,30 @@ class ScreeningParameters(StrictModel):
     )
     permutations: Annotated[int, Field(ge=99, le=PERMUTATIONS_MAX)] | None = Field(
         None, description="Permutations of the test; they cost no privacy."
+    )
+    method: Literal["two-round", "one-round", "sketch"] = Field(
+        "sketch",
+        description=(
+            "two-round or one-round, randomised answers of the outcome's owner or of both; or sketch."
+        ),
+    )
+    categories: Annotated[int, Field(ge=2, le=16)] | None = Field(
+        None,
+        description=(
+            "Cells of a numeric column, of two-round and one-round: 2 to 4 with private cuts. Chosen by "
+            "epsilon, columns and the number of units where none is given."
+        ),
+    )
+    cuts: Literal["private", "even"] = Field(
+        "private",
+        description=(
+            "Where a numeric column's cells end: at quantiles bought with a part of epsilon, or evenly "
+            "within its bounds (two-round and one-round)."
+        ),
+    )
+    noise: Literal["laplace", "gaussian"] = Field(
+        "laplace",
+        description="Of the counts in two-round: laplace, and no delta; or gaussian, less for many columns.",
     )
 
 
@@ -368,11 +380,8 @@ class ScreeningPlan:
 
     @property
     def permutations(self) -> int:
-        """Number of permutations: those asked for, or enough for a single discovery."""
-        if self.parameters.permutations is not None:
-            return self.parameters.permutations
-        wished = math.ceil((PERMUTATIONS_PER_LEVEL + 1) / self.smallest) - 1
-        return min(PERMUTATIONS_MAX, max(PERMUTATIONS_MIN, wished))
+        """Number of permutations."""
+        return _permutations(self.parameters, self.smallest)
 
     @property
     def mu(self) -> float:
@@ -416,12 +425,42 @@ class ScreeningPlan:
         return "even a column equal to the outcome would hardly be found; ask for more units or fewer columns"
 
 
+def _permutations(parameters: ScreeningParameters, smallest: float) -> int:
+    """Return the number of permutations, or simulations: as asked for, or enough for a single discovery."""
+    if parameters.permutations is not None:
+        return parameters.permutations
+    wished = math.ceil((PERMUTATIONS_PER_LEVEL + 1) / smallest) - 1
+    return min(PERMUTATIONS_MAX, max(PERMUTATIONS_MIN, wished))
+
+
+@planned_once
+def answered_plan(study: Study) -> AnsweredScreening | None:
+    """Return what a study by randomised answers fixes; None of one by sketches.
+
+    Raises:
+        StudyError: it cannot be run as written.
+    """
+    parameters = parse_parameters(ScreeningParameters, study)
+    if parameters.method == "sketch":
+        return None
+    require_two_sides(study)
+    first, second = (_names(study.domain_of(owner)) for owner in study.owners)
+    _require_room(parameters, (first, second))
+    outcome = _outcome(study, parameters, (first, second))
+    smallest = smallest_level(study.level, len(first) * len(second), parameters.control)
+    simulations = _permutations(parameters, smallest)
+    answers = screening_answers(study, parameters, outcome, simulations)
+    return AnsweredScreening(answers, outcome, parameters.control, smallest)
+
+
 @planned_once
 def screening_plan(study: Study) -> ScreeningPlan:
     """Return what the study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(ScreeningParameters, study)
     require_two_sides(study)
     guarantee = gaussian_guarantee(study.budget)
+    if (parameters.categories, parameters.cuts, parameters.noise) != (None, "private", "laplace"):
+        raise StudyError("parameters categories, cuts and noise are for two-round and one-round")
     first, second = (study.domain_of(owner) for owner in study.owners)
     names = (_names(first), _names(second))
     _require_room(parameters, names)
@@ -474,165 +513,6 @@ PILOT_STREAM = 4
 """Spawn key under the study's seed: of the permutations that standardise."""
 
 
-class ScreenedColumn(StrictModel):
-    """One column against one outcome. Intervals count noise and sampling, and cover each by itself.
-
-    Attributes:
-        outcome: the outcome's name.
-        column: the column's name.
-        distance_covariance_sqr: squared distance covariance, over public diameters, cut to [0, 1/4].
-        distance_covariance_sqr_unbiased: the same before it is cut: what to average over studies. It is
-            unbiased up to ``truncation``, and may be negative.
-        covariance_interval: contains the one, and covers what both estimate with probability 1 - alpha in
-            large samples, as far as the kept frequencies show it: ``truncation`` is not in it.
-        distance_correlation: in [0, 1]; None where either column hardly varies.
-        interval: covers the distance correlation of the kept frequencies with probability 1 - alpha in large
-            samples; None with it.
-        sign: of the covariance of the leading monotone features, 0 where a column has no order.
-        truncation: the most that ``distance_covariance_sqr``, and its interval, leave out.
-        pvalue: of the test of independence of this pair alone; exact.
-        qvalue: smallest level of the false discovery rate at which the pair is found.
-        reject: whether it is found at the study's level.
-    """
-
-    outcome: str
-    column: str
-    distance_covariance_sqr: Annotated[float, COVARIANCE_ESTIMATE]
-    distance_covariance_sqr_unbiased: Annotated[float, Shown("")]
-    covariance_lower: float
-    covariance_upper: float
-    distance_correlation: Annotated[float | None, estimate_shown("distance correlation")]
-    lower: float | None
-    upper: float | None
-    sign: Annotated[int, Shown("direction")]
-    truncation: Annotated[float, Shown("")]
-    statistic: float
-    pvalue: Annotated[float, PVALUE]
-    qvalue: Annotated[float, QVALUE]
-    reject: Annotated[bool, REJECTED]
-
-    @property
-    def covariance_interval(self) -> Interval:
-        """That of both squared distance covariances."""
-        return self.covariance_lower, self.covariance_upper
-
-    @property
-    def interval(self) -> Interval | None:
-        """That of the distance correlation, or None."""
-        return interval_of(self.lower, self.upper)
-
-    def _correlation(self) -> str:
-        if self.distance_correlation is None or self.interval is None:
-            return "unknown"
-        sign = {1: "+", -1: "-", 0: ""}[self.sign]
-        return f"{sign}{self.distance_correlation:.2f}, {self.interval[0]:.2f} to {self.interval[1]:.2f}"
-
-    def words(self) -> tuple[str, ...]:
-        """Return its line in the command's table."""
-        found = "found" if self.reject else ""
-        pvalues = f"{self.pvalue:.2g}", f"{self.qvalue:.2g}"
-        return self.column, self.outcome, self._correlation(), *pvalues, found
-
-
-class CorrelationMatrix(StrictModel):
-    """Signed distance correlations of all columns of both owners, row by row below the diagonal.
-
-    None where a column hardly varies. Not a positive semidefinite matrix by itself.
-    """
-
-    columns: tuple[str, ...]
-    correlations: tuple[float | None, ...]
-
-
-NOT_FOUND_SHOWN = 10
-"""Pairs that were not found and are shown all the same: the list may have a thousand."""
-
-
-class ScreeningVerdict(BaseVerdict):
-    """Which columns depend on the outcomes. Iterating yields the ranked pairs, the surest first.
-
-    Among the rejected pairs the expected share of independent ones is at most ``level``. ``reject`` says that
-    there are any.
-
-    Attributes:
-        ranking: every pair of an outcome and a column, the surest first.
-        aligned: whether either owner checked, before it spent anything, that both hold the same units.
-    """
-
-    listed: ClassVar[tuple[str, ...]] = ("aligned",)
-
-    pairs: Annotated[tuple[ScreenedColumn, ...], Shown("columns screened, by their q-values", "test")]
-    matrix: Annotated[CorrelationMatrix | None, Shown("")]
-    buckets: int
-    aligned: Annotated[bool, Shown("records aligned")]
-
-    @property
-    def ranking(self) -> tuple[ScreenedColumn, ...]:
-        """Every pair of an outcome and a column, the surest first."""
-        return self.pairs
-
-    @property
-    def found(self) -> tuple[ScreenedColumn, ...]:
-        """The pairs found: among them the expected share of independent ones is at most ``alpha``."""
-        return tuple(pair for pair in self.ranking if pair.reject)
-
-    def __iter__(self) -> Iterator[ScreenedColumn]:  # type: ignore[override]
-        return iter(self.ranking)
-
-    def __len__(self) -> int:
-        return len(self.ranking)
-
-    def __str__(self) -> str:
-        names = ", ".join(pair.column for pair in self.found) or "none"
-        return self._told(
-            f"{len(self.found)} of {len(self.ranking)} pairs found at false discovery rate {self.alpha:g}: "
-            f"{names}"
-        )
-
-    def hypotheses(self) -> Mapping[str, float]:
-        """Return the p-values of all pairs."""
-        return {f"{pair.column} – {pair.outcome}": pair.pvalue for pair in self.ranking}
-
-    def fields(self) -> dict[str, Any]:
-        """Return what the command lists beside the common fields."""
-        return super().fields() | {
-            "ranking": [{name: getattr(pair, name) for name in LISTED} for pair in self.ranking],
-            "matrix": None if self.matrix is None else self.matrix.model_dump(),
-        }
-
-    def summary(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows first: the columns found, then the best of the others."""
-        found = len(self.found)
-        shown = self.ranking[: found + NOT_FOUND_SHOWN]
-        left = len(self.ranking) - len(shown)
-        return (
-            f"Verdict: {found} of {len(self.ranking)} pairs of columns depend on each other "
-            f"(false discovery rate at most {self.alpha:g})",
-            f"  {self.method}",
-            ShownTable(
-                ("Column", "Outcome", "Distance correlation", "p", "q", ""),
-                tuple(pair.words() for pair in shown),
-            ),
-            *((f"  {left} more were not found: --json lists them",) if left else ()),
-        )
-
-
-LISTED = (
-    "outcome",
-    "column",
-    "distance_covariance_sqr",
-    "distance_covariance_sqr_unbiased",
-    "covariance_interval",
-    "distance_correlation",
-    "interval",
-    "sign",
-    "pvalue",
-    "qvalue",
-    "reject",
-)
-"""What the command lists of every pair."""
-
-
 @dataclass(frozen=True)
 class OwnColumns:
     """One owner's exact numbers and its place in the study. They never leave the owner."""
@@ -655,9 +535,16 @@ class Screening(Procedure):
 
     name: ClassVar[str] = "screening"
     title: ClassVar[str] = "Which of one owner's columns depend on another's outcome?"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
+    plans_two_rounds: ClassVar[bool] = True
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+    methods: ClassVar[Mapping[str, frozenset[Family]]] = {
+        "two-round": frozenset(("gaussian", "pure")),
+        "one-round": frozenset(("pure",)),
+        "sketch": frozenset(("gaussian",)),
+    }
     Parameters: ClassVar[type[BaseModel]] = ScreeningParameters
     Verdict: ClassVar[type[BaseVerdict]] = ScreeningVerdict
+    RelayedVerdict: ClassVar[type[BaseVerdict]] = AnsweredScreeningVerdict
     released: ClassVar[str] = "bounded features of all its columns, summed over public buckets of units"
     cited: ClassVar[tuple[Work, ...]] = (TWO_PARTIES, DISTANCE, FALSE_DISCOVERIES)
     question: ClassVar[Question | None] = Question(
@@ -672,31 +559,69 @@ class Screening(Procedure):
     population: ClassVar[type[Population] | None] = ScreenedDependence
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {},
-        *({"n_features": count} for count in (1, 2, 3, 5)),
+        *({"method": "two-round", "categories": count} for count in (2, 3, 4)),
+        *({"method": "sketch", "n_features": count} for count in (1, 2, 3, 5)),
     )
+
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:
+        """Ask for answers in two rounds where public numbers alone say that they can be had.
+
+        The sketch's own parameters, or an earlier release, ask for it.
+        """
+        stated = study.parameters
+        apart = len(study.owners) == 2 and all(owner.columns for owner in study.owners)
+        if "n_features" in stated or stated.get("matrix") or not apart or study.curator is not None:
+            return {}
+        if study.reusing or stated.get("method", "two-round") != "two-round":
+            return {}
+        domains = [study.domain_of(owner) for owner in study.owners]
+        names = [owner.name for owner in study.owners]
+        place = int(len(domains[1].columns) < len(domains[0].columns))
+        if stated.get("outcome") in names:
+            place = names.index(stated["outcome"])
+        outcomes, columns = domains[place], domains[1 - place]
+        if not suits_screening(outcomes, columns):
+            return {}
+        return {"method": "two-round", "noise": least_noise(study.budget, len(columns.columns))}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
-        require_same_units(study, screening_plan(study))
+        answered = answered_plan(study)
+        require_same_units(study, screening_plan(study) if answered is None else answered.answers)
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where no sketch serves an owner's number of units."""
+        """Raise PublicRuleError where an owner's release of so many units cannot be laid out."""
+        if (answered := answered_plan(study)) is not None:
+            for count in units.values():
+                answered.answers.layout(0, count)
+            return
         plan = screening_plan(study)
         for count in units.values():
             plan.design(count)
 
     def cost(self, study: Study) -> Guarantee:
-        """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
+        """Return what each owner spends: one joint Gaussian release; or, of two, what counts beside answers.
+
+        Whoever answers spends epsilon alone.
+        """
+        if (answered := answered_plan(study)) is not None:
+            return answered.answers.guarantee_of(1 - answered.outcome)
         return screening_plan(study).guarantee
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
+        if (answered := answered_plan(study)) is not None:
+            return answered.answers.numbers_sent(answered.outcome)
         return numbers_released(study, screening_plan(study))
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say what the study could not find with so many permutations, or at these numbers of units."""
-        plan, found = screening_plan(study), list(row_warnings(study))
-        if units and (reason := plan.hopeless(min(units.values()))) is not None:
+        answered = answered_plan(study)
+        plan = answered or screening_plan(study)
+        found = list(row_warnings(study)) if answered is None else []
+        if answered is not None:
+            found.extend(answered.warnings(units))
+        elif units and (reason := screening_plan(study).hopeless(min(units.values()))) is not None:
             found.append(f"{HOPELESS}{reason}")
         if 1 / (plan.permutations + 1) > plan.smallest:
             found.append(
@@ -705,34 +630,92 @@ class Screening(Procedure):
             )
         return tuple(found)
 
-    def summarise(self, study: Study, table: Table) -> OwnColumns:
-        """Sum one owner's units, exactly; the table's columns tell which owner it is.
+    def record_of(self, study: Study, name: str) -> str:
+        """Say what an owner's answers are, where both owners give them in one round."""
+        answered = answered_plan(study)
+        if answered is None or not answered.answers.one_round:
+            return ""
+        return answers_words(answered.answers, [owner.name for owner in study.owners].index(name))
+
+    def what_is_released(self, study: Study) -> str:
+        """Name the answers and the tables, or the sums."""
+        if (answered := answered_plan(study)) is None:
+            return self.released
+        if answered.answers.one_round:
+            return "one randomised answer of each unit, to which cell of a column it is in"
+        outcomes, columns = (study.owners[place].name for place in (answered.outcome, 1 - answered.outcome))
+        return (
+            f"at {outcomes} one randomised answer of each unit, to which cell of an outcome it is in, and at "
+            f"{columns} noisy counts of every column's cells beside these answers"
+        )
+
+    def verdict_type(self, study: Study) -> type[BaseVerdict]:
+        """Return what a study's verdict is, by its method."""
+        return self.Verdict if answered_plan(study) is None else self.RelayedVerdict
+
+    def relay(self, study: Study) -> Relay | None:
+        """Return who sends answers to whom in two rounds."""
+        answered = answered_plan(study)
+        return None if answered is None else relay_of_answers(self, answered.answers)
+
+    def check_received(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the answers have not the shape that the study fixes."""
+        answers = _answers(study)
+        answers.check_release(answers.first, release)
+
+    def combine(self, study: Study, received: Release, table: Table) -> Combined:
+        """Set the answers against the receiver's rows."""
+        return Combined(summary=own_units(_answers(study), table, received))
+
+    def conclude(
+        self,
+        study: Study,
+        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
+        releases: Mapping[str, Release],
+    ) -> BaseVerdict:
+        """Conclude from two rounds."""
+        return self.assemble(study, releases)
+
+    def summarise(self, study: Study, table: Table) -> OwnColumns | OwnUnits:
+        """Sum or read one owner's units, exactly; the table's columns tell which owner it is.
 
         Units have the places that the table gives them, the same at both owners.
         """
+        if (answered := answered_plan(study)) is not None:
+            return own_units(answered.answers, table)
         plan, side = screening_plan(study), side_of(study, table.domain)
         design = plan.design(table.units)
         codes = design.assign(public_generator(study, DESIGN_STREAM))
         return OwnColumns(side, plan.sketches[side].sum(table, design, codes))
 
-    def privatise(self, study: Study, summary: OwnColumns, noise: NoiseSource) -> Release:
-        """Add the noise that ``cost`` states, jointly, to the sums."""
+    def privatise(self, study: Study, summary: OwnColumns | OwnUnits, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states, jointly, to the sums; or draw answers."""
+        if isinstance(summary, OwnUnits):
+            return _answers(study).release(summary, noise)
         plan, sums = screening_plan(study), summary.sums
         vectors = release_sums(plan.sketches[summary.side].parts(sums.design, sums), plan.guarantee, noise)
         return Release(units=sums.units, guarantee=plan.guarantee, vectors=vectors)
 
     def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release has not the shape and the noise of either owner's."""
+        """Raise ReleaseError where the release has not the shape and the noise of either owner's.
+
+        In two rounds this is the receiver's: the tables.
+        """
+        if (answered := answered_plan(study)) is not None:
+            answered.answers.check_answer(release)
+            return
         check_either_side(screening_plan(study), release)
 
     def asks(self, study: Study) -> tuple[str, ...]:
         """Say which columns are set against which outcomes."""
-        plan = screening_plan(study)
-        outcomes, columns = plan.names[plan.outcome], plan.names[1 - plan.outcome]
+        plan = answered_plan(study) or screening_plan(study)
+        names = [_names(study.domain_of(owner)) for owner in study.owners]
+        outcomes, columns = names[plan.outcome], names[1 - plan.outcome]
         owners = study.owners[plan.outcome].name, study.owners[1 - plan.outcome].name
         return (
             f"{len(columns)} columns of {owners[1]} against {', '.join(outcomes)} of {owners[0]}; "
-            f"false discovery rate at most {study.level:g}, {plan.permutations} permutations",
+            f"false discovery rate at most {study.level:g}, {plan.permutations} "
+            + ("permutations" if isinstance(plan, ScreeningPlan) else "simulations"),
         )
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
@@ -754,8 +737,13 @@ class Screening(Procedure):
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> ScreeningVerdict:
+    ) -> ScreeningVerdict | AnsweredScreeningVerdict:
         """Compute the verdict: post-processing alone, the same for everyone."""
+        if (answered := answered_plan(study)) is not None:
+            counted = {owner.name: releases[owner.name].units for owner in study.owners}
+            warned = self.warnings(study, counted)
+            warned += (MATCHED_BY_ORDER,) if study.alignment is None else ()
+            return answered_verdict(answered, releases, warned, progress)
         plan = screening_plan(study)
         own = both_releases(plan, study, releases)
         columns = [_read(plan, side, release) for side, release in enumerate(own)]
@@ -787,6 +775,13 @@ class Screening(Procedure):
             + ((caveat,) if unknown else ())
             + ((MATCHED_BY_ORDER,) if study.alignment is None else ()),
         )
+
+
+def _answers(study: Study) -> AnswersPlan:
+    answered = answered_plan(study)
+    if answered is None:
+        raise StudyError("in this study nobody receives another's release")
+    return answered.answers
 
 
 def _method(plan: ScreeningPlan, buckets: int, bucket_units: int) -> str:

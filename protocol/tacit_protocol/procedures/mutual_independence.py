@@ -1,0 +1,777 @@
+"""Mutual independence of columns that three or more owners hold of the same units, by randomised answers.
+
+``two-round``: all owners but one release one randomised answer of every unit to which cell of their column it
+is in; the last, to whom all these answers are public, counts its own cells beside each combination of them,
+and releases the noisy table. ``one-round``: all release randomised answers. Every release is pure, at the
+whole of epsilon: an answer as in randomised columns, and with the answers fixed a replaced unit of the last
+owner moves from one cell of its row to another, 2 in L1.
+
+Columns are mutually independent exactly where each is independent of all before it. Each of these steps is a
+test of a table of answers, its rows the combinations of the answers before, and the smallest p-value times
+the number of steps is the joint one. Pairs are margins of the same tables, debiased as those are.
+Derivations: docs/mathematics/randomised-columns.md.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, Field
+
+from tacit_protocol.domain import CategoricalColumn, Domain, Table
+from tacit_protocol.features.private_cells import (
+    QUANTILE_CELLS_MAX,
+    ColumnCells,
+    UnitRows,
+    answered_categories,
+    read_units,
+)
+from tacit_protocol.messages.study import PartyName, Release, Study
+from tacit_protocol.numerics.randomised_tables import (
+    AnsweredTable,
+    StatedEstimate,
+    independence_test,
+    table_estimates,
+)
+from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.exact_sums import grid_bits
+from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SumPart
+from tacit_protocol.privacy.guarantee import (
+    ANSWER_BYTES_MAX,
+    CODES_MAX,
+    COORDINATES_MAX,
+    EPSILON_UNITS,
+    Guarantee,
+    LaplaceEvent,
+    answer_bits,
+)
+from tacit_protocol.privacy.laplace_mechanism import (
+    ChoiceSource,
+    check_laplace_sums,
+    choice_guarantee,
+    release_laplace_sums,
+    sums_scale,
+)
+from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
+from tacit_protocol.privacy.randomised_response import UniformSource, randomise, retention
+from tacit_protocol.procedures.base import (
+    HOPELESS,
+    Fields,
+    Procedure,
+    Progress,
+    PublicRuleError,
+    ReleaseError,
+    StudyError,
+    common_fields,
+    decided,
+    parse_parameters,
+    planned_once,
+    public_seed,
+    step,
+)
+from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY, L2_SENSITIVITY
+from tacit_protocol.procedures.distance_correlation.answered import SIGNAL_HOPELESS
+from tacit_protocol.procedures.distance_correlation.answers import (
+    CELLS_FIRST,
+    CUTS_PART,
+    EVEN_CELLS_MAX,
+    ROWS_STREAM,
+    SIGNAL_MIN,
+    UNITS_MIN,
+)
+from tacit_protocol.procedures.distance_correlation.release import (
+    NULL_STREAM,
+    PERMUTATIONS_DEFAULT,
+    public_generator,
+    require_same_units,
+    side_of,
+)
+from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
+from tacit_protocol.strict import StrictModel
+from tacit_protocol.verdicts.base import (
+    PVALUE,
+    REJECTED,
+    BaseVerdict,
+    Interval,
+    PvalueVerdict,
+    ShownTable,
+    compared_shown,
+    estimate_shown,
+    interval_of,
+)
+from tacit_protocol.verdicts.presentation import DISTANCE, TWO_PARTIES, Meaning, Shown, Work, either, names_of
+
+Integers = npt.NDArray[np.int64]
+
+OWNERS_MIN, OWNERS_MAX = 3, 6
+"""Of two owners ``distance_correlation`` says more."""
+
+COMBINATIONS_MAX = 1024
+"""Most cells of the joint table."""
+
+PAIRS_STREAM = 6
+"""Spawn key under the study's seed of the simulations of pairs."""
+
+
+class MutualIndependenceParameters(StrictModel):
+    """What a study of this procedure may choose; every choice is public."""
+
+    method: Literal["two-round", "one-round"] = Field(
+        "two-round",
+        description=(
+            "two-round, answers of all owners but the receiver, who counts beside them; or one-round, of all."
+        ),
+    )
+    receiver: PartyName | None = Field(
+        None, description="The owner that counts beside the others' answers; by default the last one."
+    )
+    categories: Annotated[int, Field(ge=2, le=16)] | None = Field(
+        None,
+        description=(
+            "Cells of a numeric column: 2 to 4 with private cuts. By default 2 or 3, by epsilon and the "
+            "number of units."
+        ),
+    )
+    cuts: Literal["private", "even"] = Field(
+        "private",
+        description=(
+            "Where a numeric column's cells end: at quantiles bought with a part of epsilon, or evenly "
+            "within its bounds."
+        ),
+    )
+    permutations: Annotated[int, Field(ge=99, le=9999)] = Field(
+        PERMUTATIONS_DEFAULT, description="Simulations of each test; they cost no privacy."
+    )
+
+
+@dataclass(frozen=True)
+class OwnColumn:
+    """One owner's rows. They never leave the owner. ``received`` are the others' releases, by name."""
+
+    side: int
+    rows: UnitRows
+    received: Mapping[str, Release]
+
+
+@dataclass(frozen=True)
+class MutualPlan:
+    """What a study fixes before any data.
+
+    ``last`` is the place of the owner who counts; None in one round.
+    """
+
+    study: Study
+    parameters: MutualIndependenceParameters
+    domains: tuple[Domain, ...]
+    last: int | None
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What each owner spends: the whole of epsilon, and no delta."""
+        return choice_guarantee(self.study.budget)
+
+    @cached_property
+    def order(self) -> tuple[int, ...]:
+        """The owners' places, whoever counts last."""
+        places = range(len(self.domains))
+        return (*(place for place in places if place != self.last), *(p for p in places if p == self.last))
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Each owner's column, in the study's order of owners."""
+        return tuple(domain.columns[0].name for domain in self.domains)
+
+    def answers_at(self, side: int) -> bool:
+        """Whether that owner's column is randomised."""
+        return side != self.last
+
+    def cells(self, side: int, units: int) -> ColumnCells:
+        """Return the cells of an owner's column, among so many units."""
+        own = self.domains[side].columns[0]
+        if isinstance(own, CategoricalColumn):
+            count = answered_categories(own) if self.answers_at(side) else own.categories
+            return ColumnCells(own, 0, count, bought=False)
+        count = self.parameters.categories or self._default(units)
+        return ColumnCells(own, 0, count, self.parameters.cuts == "private")
+
+    def _default(self, units: int) -> int:
+        # What a pair of answers keeps: the weakest pair decides, which is of two that answer.
+        kept = retention(self._rest_micro(bought=True), CELLS_FIRST) ** 4
+        return CELLS_FIRST if units * kept >= SIGNAL_MIN else 2
+
+    def _cuts_micro(self, *, bought: bool) -> int:
+        return max(1, int(self.study.budget.epsilon_micro * CUTS_PART)) if bought else 0
+
+    def _rest_micro(self, *, bought: bool) -> int:
+        return self.study.budget.epsilon_micro - self._cuts_micro(bought=bought)
+
+    def shape(self, units: int) -> tuple[int, ...]:
+        """Return the joint table's shape, in ``order``."""
+        return tuple(self.cells(side, units).cells for side in self.order)
+
+    def layout(self, side: int, units: int) -> None:
+        """Raise PublicRuleError where so many units cannot be answered for: too few, or too many."""
+        if units < UNITS_MIN:
+            raise PublicRuleError("too-few-units", f"answers need {UNITS_MIN} units or more")
+        needed = units * answer_bits(self.cells(side, units).cells) // 8
+        if self.answers_at(side) and needed > ANSWER_BYTES_MAX:
+            raise PublicRuleError("too-many-units", "so many units' answers do not fit one release")
+
+    # What leaves.
+
+    def read(self, table: Table, received: Mapping[str, Release]) -> OwnColumn:
+        """Read one row of every unit; the table's column tells which owner it is."""
+        side = side_of(self.study, table.domain)
+        self.layout(side, table.units)
+        if any(release.units != table.units for release in received.values()):
+            raise StudyError("the owners counted different numbers of units: their rows are not aligned")
+        return OwnColumn(side, read_units(table, public_generator(self.study, ROWS_STREAM)), received)
+
+    def release(self, own: OwnColumn, noise: NoiseSource) -> Release:
+        """Draw cuts, then answers, or the noise of the table beside all other owners' answers."""
+        units = len(own.rows.numeric)
+        cells, name = self.cells(own.side, units), self.columns[own.side]
+        cuts: dict[str, tuple[int, ...]] = {}
+        if cells.bought:
+            if not isinstance(noise, ChoiceSource):
+                raise TypeError("this noise source draws numbers alone, and the study asks for a choice")
+            epsilon = self._cuts_micro(bought=True) / EPSILON_UNITS
+            cuts[name] = cells.draw_cuts(own.rows.numeric[:, 0], epsilon, noise)
+        codes = cells.codes(own.rows.numeric, own.rows.categorical, cuts.get(name, cells.even_cuts()))
+        if not self.answers_at(own.side):
+            return self._table(own, codes, cuts, noise)
+        if not isinstance(noise, UniformSource):
+            raise TypeError("this noise source draws numbers alone, and the study asks for answers")
+        answers = randomise(codes, cells.cells, self._rest_micro(bought=cells.bought), noise)
+        return Release(units=units, guarantee=self.guarantee, answers={name: answers}, cuts=cuts)
+
+    def _table(
+        self, own: OwnColumn, codes: Integers, cuts: dict[str, tuple[int, ...]], noise: NoiseSource
+    ) -> Release:
+        units = len(codes)
+        counts = self._counted([*self._answers(own.received), codes], self.shape(units))
+        part = self._part(counts, units)
+        vector = release_laplace_sums(part, self._table_guarantee(units), noise)
+        return Release(units=units, guarantee=self.guarantee, vectors={COUNTS: vector}, cuts=cuts)
+
+    def _answers(self, releases: Mapping[str, Release]) -> list[Integers]:
+        """Return each answering owner's answers, (n,), in ``order``."""
+        places = [place for place in self.order if self.answers_at(place)]
+        return [
+            releases[self.study.owners[place].name].answers[self.columns[place]].values() for place in places
+        ]
+
+    def _counted(self, codes: Sequence[Integers], shape: tuple[int, ...]) -> Integers:
+        """Count the units in each combination of cells, (prod(shape),): who comes last changes fastest."""
+        return np.bincount(np.ravel_multi_index(tuple(codes), shape), minlength=math.prod(shape))
+
+    def _part(self, counts: Integers, units: int) -> SumPart:
+        """Lay out the table: with all answers fixed, a replaced unit moves from one cell to another."""
+        bits = grid_bits(units, products=False)
+        return SumPart(COUNTS, counts.astype(np.int64) << bits, -bits, L2_SENSITIVITY, 1.0, l1=L1_SENSITIVITY)
+
+    def _table_guarantee(self, units: int) -> Guarantee:
+        """Return what the table's noise is made for: what is left beside the cuts."""
+        bought = self.last is not None and self.cells(self.last, units).bought
+        event = LaplaceEvent(
+            noise_multiplier=laplace_multiplier(self._rest_micro(bought=bought) / EPSILON_UNITS)
+        )
+        return Guarantee(budget=self.study.budget, events=(event,))
+
+    # What is checked, and read.
+
+    def numbers_sent(self, side: int) -> int:
+        """Return how many noisy numbers an owner sends, at most: it depends on the number of units."""
+        known = [owner.units for owner in self.study.owners if owner.units is not None]
+        units = known[0] if known else 2**30
+        cuts = self.cells(side, units).cells - 1 if self.cells(side, units).bought else 0
+        if not self.answers_at(side):
+            return math.prod(self.shape(units)) + cuts
+        return known[0] + cuts if known else COORDINATES_MAX
+
+    def check_release(self, side: int, release: Release) -> None:
+        """Raise ReleaseError where a release has not the shape and the noise of that owner's."""
+        units, name = release.units, self.columns[side]
+        try:
+            self.layout(side, units)
+            cells = self.cells(side, units)
+            if release.guarantee != self.guarantee:
+                raise LayoutError("the release states another guarantee than the study")
+            if not set(release.cuts) <= {name}:
+                raise LayoutError("the release has cuts of columns that its owner does not hold")
+            cells.check_cuts(release.cuts.get(name))
+            if not self.answers_at(side):
+                self._check_table(release)
+                return
+            if set(release.answers) != {name} or release.vectors:
+                raise LayoutError("the release has not one answer of every unit, and nothing else")
+            own = release.answers[name]
+            if (own.codes, own.units) != (cells.cells, units) or own.values().max() >= cells.cells:
+                raise LayoutError("the answers have not the shape that the study fixes")
+            if own.retention != retention(self._rest_micro(bought=cells.bought), cells.cells):
+                raise LayoutError("the answers are not randomised as the study fixes")
+        except (StudyError, ValueError) as error:
+            raise ReleaseError(str(error)) from None
+
+    def _check_table(self, release: Release) -> None:
+        if set(release.vectors) != {COUNTS} or release.answers:
+            raise LayoutError("the release has not the counts of the second round, and nothing else")
+        size = math.prod(self.shape(release.units))
+        part = self._part(np.zeros(size, dtype=np.int64), release.units)
+        own = self._table_guarantee(release.units)
+        check_laplace_sums(release.vectors[COUNTS], own, part, own)
+
+    def joint(self, releases: Mapping[str, Release]) -> "JointTable":
+        """Return what everybody reads.
+
+        Raises:
+            ReleaseError: releases do not fit the study, or each other.
+        """
+        own = [releases[owner.name] for owner in self.study.owners]
+        for side, release in enumerate(own):
+            self.check_release(side, release)
+        if len({release.units for release in own}) > 1:
+            raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
+        units = own[0].units
+        cells = [self.cells(side, units) for side in self.order]
+        kept = [
+            own[side].answers[self.columns[side]].retention if self.answers_at(side) else 1.0
+            for side in self.order
+        ]
+        answers, shape, noise = self._answers(releases), self.shape(units), 0.0
+        counts = self._counted(answers, shape[: len(answers)]).astype(np.float64)
+        if self.last is not None:
+            noise = sums_scale(self._part(np.zeros(1, dtype=np.int64), units), self._table_guarantee(units))
+            counts = own[self.last].vectors[COUNTS].mean(1)
+        return JointTable(
+            tuple(self.columns[side] for side in self.order),
+            answers,
+            np.reshape(counts, shape),
+            tuple(each.ordered for each in cells),
+            tuple(kept),
+            noise,
+        )
+
+    def signal(self, units: int) -> float:
+        """Return the noncentrality that two equal columns would have, about, of the weakest pair."""
+        weakest = sorted(
+            retention(self._rest_micro(bought=cells.bought), cells.cells) if self.answers_at(side) else 1.0
+            for side, cells in ((side, self.cells(side, units)) for side in self.order)
+        )[:2]
+        return units * math.prod(weakest) ** 2
+
+
+@dataclass(frozen=True)
+class JointTable:
+    """All that was released, in an order in which whoever counted is last.
+
+    ``answers`` are of all who answered, (n,) each; ``counts`` the joint table, with Laplace noise of that
+    scale where one owner counted, and else exactly that of the answers.
+    """
+
+    columns: tuple[str, ...]
+    answers: list[Integers]
+    counts: npt.NDArray[np.float64]
+    ordered: tuple[bool, ...]
+    kept: tuple[float, ...]
+    noise: float
+
+    def step(self, place: int) -> AnsweredTable:
+        """Return the table of one column beside the combinations of all before it."""
+        shape = self.counts.shape
+        last = place == len(shape) - 1
+        earlier, noise = shape[:place], self.noise if last else 0.0
+        rows = np.bincount(
+            np.ravel_multi_index(tuple(self.answers[:place]), earlier), minlength=math.prod(earlier)
+        )
+        if noise == 0:
+            codes = np.ravel_multi_index(tuple(self.answers[: place + 1]), shape[: place + 1])
+            counts = np.bincount(codes, minlength=math.prod(shape[: place + 1])).astype(np.float64)
+        else:
+            counts = self.counts
+        return AnsweredTable(
+            counts=counts.reshape(-1, shape[place]),
+            rows=rows.astype(np.int64),
+            kept=(1.0, 1.0),
+            ordered=(place == 1 and self.ordered[0], self.ordered[place]),
+            noise=noise,
+            factors=tuple(zip(earlier, self.ordered[:place], strict=True)) if place > 1 else (),
+        )
+
+    def pair(self, first: int, second: int) -> AnsweredTable:
+        """Return the table of two columns, of which the first answered."""
+        shape, others = self.counts.shape, [p for p in range(self.counts.ndim) if p not in (first, second)]
+        noisy = self.noise > 0 and second == len(shape) - 1
+        if noisy:
+            counts = self.counts.sum(axis=tuple(others))
+        else:
+            codes = self.answers[first] * shape[second] + self.answers[second]
+            counts = np.bincount(codes, minlength=shape[first] * shape[second]).astype(np.float64)
+        return AnsweredTable(
+            counts=counts.reshape(shape[first], shape[second]),
+            rows=np.bincount(self.answers[first], minlength=shape[first]).astype(np.int64),
+            kept=(self.kept[first], self.kept[second]),
+            ordered=(self.ordered[first], self.ordered[second]),
+            noise=self.noise if noisy else 0.0,
+            summed=math.prod(shape[place] for place in others) if noisy else 1,
+        )
+
+
+@planned_once
+def mutual_plan(study: Study) -> MutualPlan:
+    """Return what the study fixes; raises StudyError where it cannot be run as written."""
+    parameters = parse_parameters(MutualIndependenceParameters, study)
+    if study.curator is not None:
+        raise StudyError("owners send their own releases here; leave the curator out")
+    if not OWNERS_MIN <= len(study.owners) <= OWNERS_MAX:
+        raise StudyError(
+            f"this is asked of {OWNERS_MIN} to {OWNERS_MAX} owners; of two ask distance_correlation"
+        )
+    held = [name for owner in study.owners for name in owner.columns or ()]
+    single = all(owner.columns is not None and len(owner.columns) == 1 for owner in study.owners)
+    if not single or sorted(held) != sorted(column.name for column in study.domain.columns):
+        raise StudyError("give each owner one column of its own; every column belongs to one owner")
+    if study.reusing:
+        raise StudyError("answers are made for their own study here; leave reuses out")
+    names, last = [owner.name for owner in study.owners], None
+    if parameters.method == "two-round":
+        if parameters.receiver is not None and parameters.receiver not in names:
+            raise StudyError(
+                "say in parameter receiver which of the owners counts beside the others' answers"
+            )
+        last = len(names) - 1 if parameters.receiver is None else names.index(parameters.receiver)
+    elif parameters.receiver is not None:
+        raise StudyError("in one round nobody receives anything; leave receiver out")
+    most = QUANTILE_CELLS_MAX if parameters.cuts == "private" else EVEN_CELLS_MAX
+    if parameters.categories is not None and parameters.categories > most:
+        raise StudyError(f"parameter categories: at most {most} with {parameters.cuts} cuts")
+    plan = MutualPlan(study, parameters, tuple(study.domain_of(owner) for owner in study.owners), last)
+    shape = plan.shape(2**30)
+    if math.prod(shape) > COMBINATIONS_MAX or max(shape) > CODES_MAX:
+        raise StudyError(
+            f"there are at most {COMBINATIONS_MAX} combinations of cells, and {CODES_MAX} cells of a column: "
+            "use fewer categories or owners"
+        )
+    return plan
+
+
+class IndependenceStep(StrictModel):
+    """One test: whether ``column`` is independent of ``beside`` together, with its own p-value."""
+
+    column: str
+    beside: tuple[str, ...]
+    statistic: float
+    pvalue: Annotated[float, PVALUE]
+
+
+class PairOfColumns(StrictModel):
+    """Two columns: the p-value times the number of pairs, and measures of the cells with intervals."""
+
+    first: str
+    second: str
+    pvalue: Annotated[float, PVALUE]
+    reject: Annotated[bool, REJECTED]
+    distance_correlation: Annotated[float | None, estimate_shown("distance correlation")]
+    lower: float | None
+    upper: float | None
+    cramers_v: Annotated[float | None, estimate_shown("Cramér's V", "cramers_v_lower", "cramers_v_upper")]
+    cramers_v_lower: float | None
+    cramers_v_upper: float | None
+    correlation: Annotated[
+        float | None, estimate_shown("rank correlation", "correlation_lower", "correlation_upper")
+    ]
+    correlation_lower: float | None
+    correlation_upper: float | None
+
+    @property
+    def interval(self) -> Interval | None:
+        """That of the distance correlation, or None."""
+        return interval_of(self.lower, self.upper)
+
+    @property
+    def cramers_v_interval(self) -> Interval | None:
+        """That of Cramer's V, or None."""
+        return interval_of(self.cramers_v_lower, self.cramers_v_upper)
+
+    @property
+    def correlation_interval(self) -> Interval | None:
+        """That of the rank correlation, or None."""
+        return interval_of(self.correlation_lower, self.correlation_upper)
+
+    def words(self) -> tuple[str, ...]:
+        """Return its line in the command's table."""
+        value, ends = self.cramers_v, self.cramers_v_interval
+        shown = "unknown" if value is None or ends is None else f"{value:.2f}, {ends[0]:.2f} to {ends[1]:.2f}"
+        return self.first, self.second, shown, f"{self.pvalue:.3g}"
+
+
+class MutualIndependenceResult(PvalueVerdict):
+    """Whether columns of several owners are independent of each other, and which pairs depend.
+
+    Attributes:
+        statistic: of the step with the smallest p-value, from private releases alone.
+        pvalue: that p-value times the number of steps, at most 1.
+        steps: each column beside all before it.
+        pairs: every two columns, in the order of their p-values. Dependence of three columns of which no two
+            depend is in none of them, and in the joint test.
+        aligned: whether owners checked, before they spent anything, that all hold the same units.
+    """
+
+    listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "steps", "pairs", "aligned")
+
+    steps: Annotated[
+        tuple[IndependenceStep, ...], Shown("each column beside all before it, not adjusted", "test")
+    ]
+    pairs: Annotated[tuple[PairOfColumns, ...], compared_shown("pairs")]
+    aligned: Annotated[bool, Shown("records aligned")]
+
+    def __str__(self) -> str:
+        return self._told(self._decided("dependent" if self.reject else "no dependence shown"))
+
+    def hypotheses(self) -> Mapping[str, float]:
+        """Return the joint p-value."""
+        return {"": self.pvalue}
+
+    def summary(self) -> Sequence[str | ShownTable]:
+        """Return what the command shows first."""
+        finding = "the columns are not independent" if self.reject else "no dependence of the columns shown"
+        table = ShownTable(
+            ("first", "second", "Cramér's V", "adjusted p"), tuple(pair.words() for pair in self.pairs)
+        )
+        return self._finding(finding), f"  {self.method}", table
+
+
+class MutualIndependence(Procedure):
+    """See the module. Registered as ``mutual_independence``."""
+
+    name: ClassVar[str] = "mutual_independence"
+    title: ClassVar[str] = "Are columns that several owners hold independent of each other?"
+    families: ClassVar[frozenset[Family]] = frozenset(("pure",))
+    Parameters: ClassVar[type[BaseModel]] = MutualIndependenceParameters
+    Verdict: ClassVar[type[BaseVerdict]] = MutualIndependenceResult
+    RelayedVerdict: ClassVar[type[BaseVerdict]] = MutualIndependenceResult
+    released: ClassVar[str] = "one randomised answer of each unit, to which cell of its column it is in"
+    cited: ClassVar[tuple[Work, ...]] = (TWO_PARTIES, DISTANCE)
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study cannot be run as written."""
+        require_same_units(study, mutual_plan(study))
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where an owner's release of so many units cannot be laid out."""
+        plan = mutual_plan(study)
+        for side, owner in enumerate(study.owners):
+            if owner.name in units:
+                plan.layout(side, units[owner.name])
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what each owner spends: the whole of epsilon, and no delta."""
+        return mutual_plan(study).guarantee
+
+    def numbers_released(self, study: Study) -> int:
+        """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
+        plan = mutual_plan(study)
+        return plan.numbers_sent(plan.order[0])
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say what the study could not see, at these numbers of units or with so few simulations."""
+        plan, found = mutual_plan(study), []
+        steps = len(study.owners) - 1
+        if steps / (plan.parameters.permutations + 1) > study.level:
+            found.append(
+                "with so few permutations nothing can be rejected at this level; ask for at least "
+                f"{math.ceil(steps / study.level) - 1} permutations, which cost no privacy"
+            )
+        if units and plan.signal(min(units.values())) < SIGNAL_HOPELESS:
+            found.append(
+                f"{HOPELESS}even equal columns would hardly be told from independent ones; ask for more units"
+            )
+        return tuple(found)
+
+    def record_of(self, study: Study, name: str) -> str:
+        """Say what an owner's answers are, where all give them in one round."""
+        plan = mutual_plan(study)
+        if plan.last is not None:
+            return ""
+        return answer_words(plan, f"to which cell of {plan.columns[_side(study, name)]} it is in")
+
+    def what_is_released(self, study: Study) -> str:
+        """Name the answers, and the table."""
+        plan = mutual_plan(study)
+        if plan.last is None:
+            return self.released
+        return (
+            f"at all owners but {study.owners[plan.last].name} one randomised answer of each unit, to which "
+            "cell of its column it is in, and there noisy counts of its own cells beside all these answers"
+        )
+
+    def summarise(self, study: Study, table: Table) -> OwnColumn:
+        """Read one owner's units, exactly; the table's column tells which owner it is."""
+        return mutual_plan(study).read(table, {})
+
+    def privatise(self, study: Study, summary: OwnColumn, noise: NoiseSource) -> Release:
+        """Draw answers, or the noise of the table."""
+        return mutual_plan(study).release(summary, noise)
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where it is not the receiver's table; in one round, no owner's answers."""
+        plan = mutual_plan(study)
+        if plan.last is not None:
+            plan.check_release(plan.last, release)
+            return
+        sides = [side for side, name in enumerate(plan.columns) if set(release.answers) == {name}]
+        plan.check_release(sides[0] if sides else 0, release)
+
+    def relay(self, study: Study) -> Relay | None:
+        """Return who sends answers to whom; None in one round."""
+        plan = mutual_plan(study)
+        if plan.last is None:
+            return None
+        first, *more = (study.owners[place] for place in plan.order[:-1])
+        return Relay(
+            self,
+            first,
+            study.owners[plan.last],
+            publishes=True,
+            sealed=False,
+            numbers=plan.numbers_sent(plan.last),
+            sends=answer_words(plan, "to which cell of its owner's column it is in"),
+            more=tuple(more),
+        )
+
+    def check_received(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release is no sender's."""
+        plan = mutual_plan(study)
+        sides = [side for side, name in enumerate(plan.columns) if set(release.answers) == {name}]
+        if not sides or sides[0] == plan.last:
+            raise ReleaseError("the release has not one answer of every unit, and nothing else")
+        plan.check_release(sides[0], release)
+
+    def check_received_of(self, study: Study, name: str, release: Release) -> None:
+        """Raise ReleaseError where the release of the sender of that name is not what the study fixes."""
+        mutual_plan(study).check_release(_side(study, name), release)
+
+    def combine(self, study: Study, received: Release, table: Table) -> Combined:  # noqa: ARG002
+        """Refuse one sender's release alone: there are several."""
+        raise StudyError("several owners send here, and one release alone came")
+
+    def combine_all(self, study: Study, received: Mapping[str, Release], table: Table) -> Combined:
+        """Count the receiver's own cells beside all answers."""
+        return Combined(summary=mutual_plan(study).read(table, received))
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        between = f"columns at {names_of(study)}"
+        return either(
+            study,
+            verdict,
+            f"The {between} are not independent of each other",
+            f"No dependence between the {between} was shown: they may be independent",
+        )
+
+    def assemble(
+        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
+    ) -> MutualIndependenceResult:
+        """Compute the verdict: post-processing alone, the same for everyone."""
+        plan = mutual_plan(study)
+        joint, count = plan.joint(releases), plan.parameters.permutations
+        owners, steps = len(study.owners), []
+        pairs = list(combinations(range(owners), 2))
+        work = owners - 1 + len(pairs)
+        for place in range(1, owners):
+            report = step(progress, "simulating", (place - 1) / work, place / work)
+            test = independence_test(joint.step(place), count, public_seed(study, NULL_STREAM, place), report)
+            steps.append(
+                IndependenceStep(
+                    column=joint.columns[place],
+                    beside=joint.columns[:place],
+                    statistic=test.statistic,
+                    pvalue=test.pvalue,
+                )
+            )
+        found = []
+        for place, (first, second) in enumerate(pairs):
+            report = step(progress, "simulating", (owners - 1 + place) / work, (owners + place) / work)
+            table = joint.pair(first, second)
+            pvalue = independence_test(table, count, public_seed(study, PAIRS_STREAM, place), report).pvalue
+            adjusted = min(1.0, pvalue * len(pairs))
+            found.append(_pair(joint, (first, second), table, adjusted, study.level))
+        surest = min(steps, key=lambda each: each.pvalue)
+        units = {owner.name: releases[owner.name].units for owner in study.owners}
+        return MutualIndependenceResult(
+            method=_method(plan, joint),
+            **decided(study, surest.statistic, min(1.0, surest.pvalue * len(steps))),
+            **common_fields(study, units),
+            steps=tuple(steps),
+            pairs=tuple(sorted(found, key=lambda pair: pair.pvalue)),
+            aligned=study.alignment is not None,
+            warnings=(
+                *self.warnings(study, units),
+                "estimates and intervals are of the cells: dependence within a cell is in none of them",
+                *((MATCHED_BY_ORDER,) if study.alignment is None else ()),
+            ),
+        )
+
+    def conclude(
+        self,
+        study: Study,
+        units: Mapping[str, int],  # noqa: ARG002 (releases state them)
+        releases: Mapping[str, Release],
+    ) -> MutualIndependenceResult:
+        """Conclude from two rounds."""
+        return self.assemble(study, releases)
+
+
+def answer_words(plan: MutualPlan, asked: str) -> str:
+    """Say what an owner's randomised answers are, who sees them, and what they change, for its steward."""
+    odds = math.exp(plan.study.budget.epsilon)
+    return (
+        f"of every unit, one randomised answer {asked}. It is a record of a person, who is known to the "
+        "other owners, and is seen by them, the tester and the analyst. It may be false: whatever else is "
+        "known, it changes nobody's odds of being in one cell or another by more than a factor of "
+        f"{odds:.3g}"
+    )
+
+
+def _side(study: Study, name: str) -> int:
+    return [owner.name for owner in study.owners].index(name)
+
+
+def _pair(
+    joint: JointTable, places: tuple[int, int], table: AnsweredTable, pvalue: float, level: float
+) -> PairOfColumns:
+    found = table_estimates(table, 1 - level)
+    measures: dict[str, Any] = {}
+    for name, ends, own in (
+        ("distance_correlation", "", found.distance_correlation),
+        ("cramers_v", "cramers_v_", found.cramers_v),
+        ("correlation", "correlation_", found.correlation),
+    ):
+        known: StatedEstimate | None = own
+        measures[name] = None if known is None else known.value
+        measures[f"{ends}lower"] = None if known is None else known.lower
+        measures[f"{ends}upper"] = None if known is None else known.upper
+    return PairOfColumns(
+        first=joint.columns[places[0]],
+        second=joint.columns[places[1]],
+        pvalue=pvalue,
+        reject=pvalue <= level,
+        **measures,
+    )
+
+
+def _method(plan: MutualPlan, joint: JointTable) -> str:
+    cells = " by ".join(str(size) for size in joint.counts.shape)
+    simulated = f"{cells} cells, {plan.parameters.permutations} simulations"
+    if plan.last is None:
+        return f"one round: randomised answers of {len(plan.columns)} owners, {simulated}"
+    counting = plan.study.owners[plan.last].name
+    return (
+        f"two rounds: randomised answers of {len(plan.columns) - 1} owners, and noisy counts of {counting} "
+        f"beside them, {simulated}"
+    )
