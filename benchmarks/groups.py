@@ -417,6 +417,7 @@ def parts(counts: Counts) -> dict[str, str]:
         return powers | {"coverage": counts.shown(cell, "coverage")}
 
     return checks_and_powers(counts, check, power, EFFECTS, LEVEL) | {
+        "pure runs": counts.runs_of("pure"),
         "soft runs": counts.runs_of("soft"),
         "pure": table(pure, "design") if pure else "",
         "soft": table(found, "design") if found else "",
