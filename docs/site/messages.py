@@ -1,0 +1,185 @@
+"""Write docs/reference/messages.schema.json and test-vectors.json: what others need to speak as Tacit does.
+
+``python docs/site/messages.py`` writes both; a test compares. Keys of the vectors are public on purpose.
+"""
+
+import base64
+import hashlib
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from tacit_protocol.messages.catalogue import CatalogueMessage
+from tacit_protocol.messages.encoding import digest, encode, encode_json
+from tacit_protocol.messages.study import (
+    AcceptanceMessage,
+    CancellationMessage,
+    DeclineMessage,
+    Receipt,
+    ReleaseMessage,
+    SealedRelease,
+    Study,
+    VerdictMessage,
+)
+from tacit_protocol.signing import (
+    ACCEPTANCE_TYPE,
+    CANCELLATION_TYPE,
+    CATALOGUE_TYPE,
+    DECLINE_TYPE,
+    RECEIPT_TYPE,
+    RELEASE_TYPE,
+    SEALED_RELEASE_TYPE,
+    STUDY_TYPE,
+    VERDICT_TYPE,
+    Envelope,
+    PrivateKey,
+    payload_of,
+    sign_envelope,
+)
+from tacit_protocol.strict import StrictModel
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMA = ROOT / "docs" / "reference" / "messages.schema.json"
+VECTORS = ROOT / "docs" / "reference" / "test-vectors.json"
+PLAYED = ROOT / "tests" / "compatibility" / "fixtures" / "noisy_counts-laplace.json"
+
+MESSAGES: dict[str, type[StrictModel]] = {
+    STUDY_TYPE: Study,
+    RELEASE_TYPE: ReleaseMessage,
+    DECLINE_TYPE: DeclineMessage,
+    ACCEPTANCE_TYPE: AcceptanceMessage,
+    CANCELLATION_TYPE: CancellationMessage,
+    VERDICT_TYPE: VerdictMessage,
+    SEALED_RELEASE_TYPE: SealedRelease,
+    RECEIPT_TYPE: Receipt,
+    CATALOGUE_TYPE: CatalogueMessage,
+}
+"""The message that each payload type holds."""
+
+
+def schema_text() -> str:
+    """Return one JSON Schema: the envelope, and every message by its payload type."""
+    made: dict[str, Any] = {}
+    for name, model in (("envelope", Envelope), *((m.__name__, m) for m in MESSAGES.values())):
+        own = model.model_json_schema(ref_template="#/$defs/{model}")
+        made |= own.pop("$defs", {})
+        made[name] = own
+    whole = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Messages between the parties of a study",
+        "x-payload-types": {kind: f"#/$defs/{model.__name__}" for kind, model in MESSAGES.items()},
+        "$defs": made,
+    }
+    return json.dumps(whole, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def key_of(name: str) -> PrivateKey:
+    """Return a vector's key: its seed is the SHA-256 of the name."""
+    return PrivateKey(Ed25519PrivateKey.from_private_bytes(hashlib.sha256(name.encode()).digest()))
+
+
+def played() -> dict[str, bytes]:
+    """Return the payloads of a study that was once played, by kind; of several owners the first's."""
+    found = json.loads(PLAYED.read_text("utf-8"))["transcript"]
+    release = next(iter(found["releases"].values()))
+    envelopes = {"study": found["study"], "release": release, "verdict": found["verdict"]}
+    return {kind: payload_of(str(text).encode()) for kind, text in envelopes.items()}
+
+
+def messages() -> Iterator[tuple[str, str, bytes]]:
+    """Yield a payload type, who signs and the payload: one message of each kind, of one study."""
+    texts = {kind: json.loads(payload) for kind, payload in played().items()}
+    study = texts["study"]
+    for party in ("tester", "analyst"):
+        study[party]["key"] = key_of(study[party]["name"]).public_hex
+    for owner in study["owners"]:
+        owner["key"] = key_of(owner["name"]).public_hex
+    payload = encode(Study.model_validate_json(json.dumps(study)))
+    name, owner, tester = digest(payload), study["owners"][0]["name"], study["tester"]["name"]
+    yield STUDY_TYPE, study["analyst"]["name"], payload
+    for kind, signer in (("release", owner), ("verdict", tester)):
+        model = {"release": ReleaseMessage, "verdict": VerdictMessage}[kind]
+        own = texts[kind] | {"study": name}
+        yield (
+            {"release": RELEASE_TYPE, "verdict": VERDICT_TYPE}[kind],
+            signer,
+            encode(model.model_validate_json(json.dumps(own))),
+        )
+    yield DECLINE_TYPE, owner, encode(DeclineMessage(study=name, party=owner))
+    yield ACCEPTANCE_TYPE, owner, encode(AcceptanceMessage(study=name, party=owner))
+    yield CANCELLATION_TYPE, study["analyst"]["name"], encode(CancellationMessage(study=name))
+    yield (
+        CATALOGUE_TYPE,
+        owner,
+        encode(CatalogueMessage(owner=owner, tester=study["tester"]["key"], version=1, data_sets=())),
+    )
+
+
+def refused(kind: str, signer: str, payload: bytes) -> Iterator[tuple[str, str, bytes]]:
+    """Yield what receivers refuse of a message: why, at what ("envelope", "message"), and the bytes."""
+    key, envelope = key_of(signer), json.loads(sign_envelope(payload, kind, key_of(signer)))
+
+    def changed(**fields: Any) -> bytes:
+        return encode_json(envelope | fields)
+
+    other = base64.b64encode(payload.replace(b"tacit/", b"tacit_", 1)).decode()
+    yield "the payload is not what was signed", "envelope", changed(payload=other)
+    yield "another type is written on it", "envelope", changed(payloadType=RECEIPT_TYPE)
+    yield "two signatures", "envelope", changed(signatures=envelope["signatures"] * 2)
+    yield "a field that no envelope has", "envelope", changed(note="x")
+    yield "base64 without its end", "envelope", changed(payload=envelope["payload"].rstrip("=")[:-1])
+    yield "another spelling of the envelope", "envelope", json.dumps(envelope).encode()
+    yield "signed by nobody of the study", "envelope", sign_envelope(payload, kind, key_of("a stranger"))
+    for why, bytes_ in (
+        ("a field that no such message has", payload[:-1] + b',"zzz":1}'),
+        ("a field twice", payload[:-1] + b',"level":0.05}'),
+        ("no object", b"[]"),
+        ("not UTF-8", payload[:-1] + b',"zzz":"\xff"}'),
+    ):
+        yield why, "message", sign_envelope(bytes_, kind, key)
+
+
+def vectors_text() -> str:
+    """Return the vectors: keys, messages with their exact bytes, and what is refused of the study."""
+    made = list(messages())
+    signers = sorted({signer for _, signer, _ in made} | {"a stranger"})
+    taken = [
+        {
+            "payload_type": kind,
+            "signer": signer,
+            "payload": payload.decode(),
+            "sha256": digest(payload),
+            "envelope": sign_envelope(payload, kind, key_of(signer)).decode(),
+        }
+        for kind, signer, payload in made
+    ]
+    kind, signer, payload = made[0]
+    wrong = [
+        {
+            "payload_type": kind,
+            "signer": signer,
+            "why": why,
+            "refused_as": stage,
+            "envelope_base64": base64.b64encode(envelope).decode(),
+        }
+        for why, stage, envelope in refused(kind, signer, payload)
+    ]
+    whole = {
+        "keys": {
+            name: {"seed": hashlib.sha256(name.encode()).hexdigest(), "public": key_of(name).public_hex}
+            for name in signers
+        },
+        "taken": taken,
+        "refused": wrong,
+    }
+    return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    SCHEMA.write_text(schema_text(), "utf-8")
+    VECTORS.write_text(vectors_text(), "utf-8")
+    sys.stdout.write(f"Wrote {SCHEMA.relative_to(ROOT)} and {VECTORS.relative_to(ROOT)}.\n")
