@@ -44,14 +44,7 @@ def public_parameters(
         raise InputError('a public sample serves features="me" and features="scf"; the others need none')
     count = min(n_features or LOCATIONS_DEFAULT, sample.rows)
     rows = rng.choice(sample.rows, count, replace=False)
-    columns = [_values(sample, domain, column.name, rows) for column in domain.columns]
-    return {"locations": [list(row) for row in zip(*columns, strict=True)]}
-
-
-def _values(sample: Sample, domain: Domain, name: str, rows: Any) -> list[Any]:
-    if name in {column.name for column in domain.numeric}:
-        return [None if np.isnan(value) else float(value) for value in sample.numeric(name)[rows]]
-    return [None if value is None else str(value) for value in sample.categorical(name)[rows]]
+    return {"locations": sample.points(domain, rows)}
 
 
 def _bandwidth(sample: Sample, domain: Domain, rng: np.random.Generator) -> float:
