@@ -16,7 +16,7 @@ from scipy.special import ndtr, ndtri
 
 from tacit.database.released import ReleasedDatabase, databases_of
 from tacit.database.weights import Weighting
-from tacit.errors import InputError, StudyRefusedError
+from tacit.errors import InputError, StudyRefusedError, pandas_module
 from tacit.in_process.runner import local_study, terms
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples, read_with_units
 from tacit.results import (
@@ -253,10 +253,9 @@ class CopulaSample:
     unknown: tuple[str, ...]
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return the rows as a data frame. Raises ImportError where pandas is not installed."""
-        import pandas as pd  # noqa: PLC0415 (optional)
-
-        return pd.DataFrame(self.columns)
+        """Return the rows as a data frame. Raises InputError where pandas is not installed."""
+        found: pd.DataFrame = pandas_module().DataFrame(self.columns)
+        return found
 
 
 def copula_sample(
