@@ -458,8 +458,8 @@ def read_with_units(
     read = read_samples(samples, columns)
     if units is None:
         return read, [None] * len(read)
-    if len(units) != len(read):
-        raise InputError(f"units holds {len(units)} arrays for {len(read)} samples: pass one for each")
+    if not hasattr(units, "__len__") or len(units) != len(read):
+        raise InputError(f"units holds {np.size(units)} arrays for {len(read)} samples: pass one for each")
     return read, list(units)
 
 

@@ -65,7 +65,8 @@ def release_database(
     """Release a sample once as a weighted synthetic database, which anyone may then use for ever.
 
     Args:
-        x: a NumPy array (n, D) or a pandas, Polars or Arrow table. Missing values are allowed.
+        x: a NumPy array (n, D) or (n,), a list of rows, or a column or a table of pandas, Polars or Arrow.
+            Missing values are allowed.
         epsilon: budget to spend, greater than 0.
         delta: budget to spend, in [0, 1); 0 means pure epsilon, by Laplace noise or an exact choice.
         method: "subspace": the noisy mean embedding on public points (P2, Algorithm 1, with sharper noise);

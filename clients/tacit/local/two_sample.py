@@ -142,8 +142,8 @@ def kernel_two_sample(
     """Test privately whether two or more samples come from one population (Raj et al., corrected).
 
     Args:
-        samples: NumPy arrays (n, D) or pandas, Polars or Arrow tables, one for each owner. Missing values
-            are allowed.
+        samples: one for each owner: a NumPy array (n, D) or (n,), a list of rows, or a column or a table of
+            pandas, Polars or Arrow. Missing values are allowed.
         epsilon: budget that every owner spends, greater than 0.
         delta: budget that every owner spends, in [0, 1).
         bounds: what is publicly known of the columns: by name a (lower, upper) pair or a list of levels; or
