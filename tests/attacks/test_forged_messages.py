@@ -489,7 +489,11 @@ def test_late_answers_and_those_of_strangers_are_refused(federation: Federation)
     study = federation.create()
     path, envelope = f"/v1/studies/{study}/releases/north", federation.parties.release(study, "north")
     assert problem(federation.put(path, PrivateKey.generate(), envelope)) == "unknown-party"
-    assert problem(federation.put(path, federation.parties.analyst, envelope)) == "forbidden"
+    assert problem(federation.put(path, federation.parties.owners["south"], envelope)) == "forbidden"
+    # The study's analyst may carry an answer; not a changed one, nor one for another owner.
+    analyst, elsewhere = federation.parties.analyst, f"/v1/studies/{study}/releases/south"
+    assert problem(federation.put(path, analyst, envelope[:-9] + b"A" + envelope[-8:])) != "forbidden"
+    assert problem(federation.put(elsewhere, analyst, envelope)) in {"invalid-signature", "digest-mismatch"}
     federation.now += 3601
     assert problem(federation.release(study, "north")) == "study-expired"
 

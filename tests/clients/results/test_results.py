@@ -27,6 +27,7 @@ from tacit.local import (
     homogeneity,
     independence_table,
     kernel_two_sample,
+    mutual_independence,
     screening,
     stratified_table,
     survival,
@@ -98,6 +99,8 @@ INTERVALS = {
     ("restricted_mean_lower", "restricted_mean_upper"): ("restricted_mean",),
     ("held_lower", "held_upper"): ("distance_correlation",),
     ("covariance_lower", "covariance_upper"): ("distance_covariance_sqr",),
+    ("cramers_v_lower", "cramers_v_upper"): ("cramers_v",),
+    ("correlation_lower", "correlation_upper"): ("correlation",),
 }
 """The fields of every interval in a verdict, and the estimates that it may be of."""
 
@@ -127,6 +130,11 @@ def screened(seed: int, alpha: float) -> Any:
     more = np.stack([x, noise(seed + 9, 2000)[0]], axis=1)
     asked: dict[str, Any] = {"bounds": [(0, 1)] * 3, "n_permutations": 199, **SPEND}
     return screening(more, y, alpha=max(alpha, 0.05), seed=seed, **asked)
+
+
+def three_owners(seed: int, alpha: float) -> Any:
+    columns = np.random.default_rng(seed).random((3, 2000))
+    return mutual_independence(*columns, epsilon=4, bounds=(0, 1), n_permutations=99, alpha=alpha, seed=seed)
 
 
 def table(seed: int, alpha: float) -> Any:
@@ -187,6 +195,7 @@ CASES: dict[str, tuple[str, Callable[[int, float], Any]]] = {
     ),
     "at a curator": ("curated_distance_correlation", lambda s, a: correlation(s, a, mode="curator")),
     "screening": ("screening", screened),
+    "three owners": ("mutual_independence", three_owners),
     "table": ("independence_table", table),
     "shares": ("homogeneity", shares),
     "strata": ("stratified_table", strata),
@@ -202,7 +211,9 @@ def stated(verdict: Any) -> Iterator[tuple[str, float, float, float]]:
     if isinstance(verdict, Mapping):
         for ends, names in INTERVALS.items():
             low, high = (verdict.get(end) for end in ends)
-            found = [verdict[name] for name in names if verdict.get(name) is not None]
+            # Where Cramer's V has ends of its own, lower and upper are not its.
+            own = [name for name in names if ends[0] != "lower" or f"{name}_lower" not in verdict]
+            found = [verdict[name] for name in own if verdict.get(name) is not None]
             if isinstance(low, float) and isinstance(high, float):  # curves have their own test
                 assert len(found) == 1, "an interval without an estimate"
                 yield names[0], low, found[0], high
@@ -218,6 +229,8 @@ def test_every_procedure_with_an_interval_is_looked_at() -> None:
 
 
 SIGNED = (
+    "screening",
+    "three owners",
     "shares",
     "strata",
     "groups",

@@ -141,7 +141,8 @@ def test_owners_of_different_columns_are_asked_for_their_own() -> None:
 
 def test_every_procedure_answers_some_question() -> None:
     answered = {name for one in answered_questions() for name in (one.agents, one.curator) if name}
-    assert answered == set(PROCEDURES) - {"quick"}
+    # Studies of three owners of different columns are written as drafts.
+    assert answered == set(PROCEDURES) - {"quick", "mutual_independence"}
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
-"""People of the owners and of the operator, what each decided, and who approved what the ledger spent."""
+"""People of owners and operator, their decisions, who approved what was spent, and what they were told."""
 
+from tacit_services.agent.notices import create_notices
 from tacit_services.ledger.migration import create_personal_decisions
 from tacit_services.shared.people import create_people
 
@@ -11,3 +12,4 @@ def upgrade() -> None:
     """Create the tables: whoever was signed in is the holder of the key."""
     create_people("curator_")
     create_personal_decisions()
+    create_notices()
