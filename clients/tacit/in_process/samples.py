@@ -458,8 +458,9 @@ def read_with_units(
     read = read_samples(samples, columns)
     if units is None:
         return read, [None] * len(read)
-    if not hasattr(units, "__len__") or len(units) != len(read):
-        raise InputError(f"units holds {np.size(units)} arrays for {len(read)} samples: pass one for each")
+    given = len(units) if hasattr(units, "__len__") else 0
+    if given != len(read):
+        raise InputError(f"units holds {given} arrays for {len(read)} samples: pass one for each")
     return read, list(units)
 
 
