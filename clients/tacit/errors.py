@@ -14,7 +14,7 @@ TacitError
 └── PlottingError                  a plot was asked for, and matplotlib is not installed
 """
 
-from typing import Literal
+from typing import Any, Literal
 
 from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.terminal import printable
@@ -99,3 +99,12 @@ class ServiceError(TacitError):
 
 class PlottingError(TacitError):
     """Plotting needs matplotlib, which is not installed."""
+
+
+def pandas_module() -> Any:
+    """Return pandas, which is optional; raises InputError where it is not installed."""
+    try:
+        import pandas  # noqa: PLC0415 (an optional dependency)
+    except ImportError as error:
+        raise InputError("to_pandas() needs pandas: pip install pandas") from error
+    return pandas

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from itertools import cycle, pairwise
 from pathlib import Path
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -19,7 +20,7 @@ from pydantic import PrivateAttr
 
 from tacit.atomic_write import written_whole
 from tacit.database.released import ReleasedDatabase, databases_of, only_database
-from tacit.errors import InputError, PlottingError, VerificationFailedError
+from tacit.errors import InputError, PlottingError, VerificationFailedError, pandas_module
 from tacit_protocol.messages.study import Release, Study, VerdictMessage
 from tacit_protocol.procedures.aggregated_test import AggregatedTestResult
 from tacit_protocol.procedures.association import AssociationResult
@@ -44,7 +45,6 @@ from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.procedures.screening.verdict import (
     AnsweredColumn,
     AnsweredScreeningVerdict,
-    RankedPairs,
     ScreenedColumn,
     ScreeningVerdict,
 )
@@ -125,7 +125,7 @@ class Rendering:
         panels = verdict.panels()
         if not panels:
             raise InputError(NOTHING_TO_DRAW)
-        return figure_of(panels)
+        return figure_of(panels, verdict.heading)
 
     def report_html(self, verdict: BaseVerdict, question: str | None) -> str:
         """Return a verdict's report as HTML text."""
@@ -145,7 +145,9 @@ class Rendering:
 
     def notebook_html(self, verdict: BaseVerdict) -> str:
         """Show a notebook the result in a line, and its picture."""
-        line = f"<p>{escape(printable(str(verdict)))}</p>"
+        line = "".join(
+            f"<p>{escape(printable(words))}</p>" for words in (str(verdict), verdict.heading) if words
+        )
         try:
             return line + verdict.to_svg()
         except InputError:
@@ -155,18 +157,19 @@ class Rendering:
         self, columns: Mapping[str, Any], levels: Mapping[str, Sequence[str]] | None = None
     ) -> "pd.DataFrame":
         """Return a pandas frame of these columns; its rows are the combinations of ``levels``, if any."""
-        import pandas as pd  # noqa: PLC0415 (optional)
-
-        index = None
+        pandas, index = pandas_module(), None
         if levels is not None:
-            index = pd.MultiIndex.from_product(list(levels.values()), names=list(levels))
-        return pd.DataFrame(dict(columns), index=index)
+            index = pandas.MultiIndex.from_product(list(levels.values()), names=list(levels))
+        found: pd.DataFrame = pandas.DataFrame(dict(columns), index=index)
+        return found
 
 
 WIDTH = 7.0
 HEIGHTS = {"null": 3.2, "histogram": 3.3, "curves": 3.2}
 """Inches; of other charts 1.3, and LINE_HEIGHT for each line."""
 LINE_HEIGHT = 0.25
+HEADING_WIDTH = 90
+"""Characters in a line of a heading."""
 
 STANDS_OUT, USUAL = "tab:red", "tab:blue"
 
@@ -174,8 +177,8 @@ HEAT_ALPHA, HEAT_WRITTEN_MAX = 0.6, 8
 """How strong the colours of cells are under what is written in them, and most columns with numbers."""
 
 
-def figure_of(panels: Sequence[Panel]) -> "Figure":
-    """Return one figure with every panel below the last.
+def figure_of(panels: Sequence[Panel], heading: str = "") -> "Figure":
+    """Return one figure with every panel below the last, under a heading, if any.
 
     Raises:
         PlottingError: matplotlib is not installed.
@@ -192,6 +195,8 @@ def figure_of(panels: Sequence[Panel]) -> "Figure":
     ]
     with mpl.rc_context({"text.parse_math": False}):  # a name is no formula
         figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
+        if heading:
+            figure.suptitle(fill(printable(heading), HEADING_WIDTH), fontsize="small")
         all_axes = figure.subplots(len(charts), squeeze=False, height_ratios=heights)
         for chart, axes in zip(charts, all_axes[:, 0], strict=True):
             if chart.heat is None:
@@ -399,6 +404,11 @@ class PeerOutcome:
         """Draw the finding with matplotlib; raises PlottingError where it is not installed."""
         return self.finding.plot()
 
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the finding as a data frame of one row; it is the receiver's alone."""
+        found: pd.DataFrame = self.finding.to_pandas()
+        return found
+
     def _repr_html_(self) -> str:
         return self.finding._repr_html_()
 
@@ -426,10 +436,10 @@ class CorrelationMatrix:
     values: Floats
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return it as a data frame. Raises ImportError where pandas is not installed."""
-        import pandas as pd  # noqa: PLC0415 (optional)
-
-        return pd.DataFrame(self.values, index=list(self.columns), columns=list(self.columns))
+        """Return it as a data frame. Raises InputError where pandas is not installed."""
+        names = list(self.columns)
+        found: pd.DataFrame = pandas_module().DataFrame(self.values, index=names, columns=names)
+        return found
 
 
 def nearest_correlation(matrix: Floats) -> Floats:
@@ -515,12 +525,6 @@ def filled(matrix: Floats, unknown: float | None) -> Floats:
 NO_MATRIX = "the study asked for no correlation matrix: set its parameter matrix = true"
 
 
-def _ranking_to_pandas(result: RankedPairs) -> "pd.DataFrame":
-    import pandas as pd  # noqa: PLC0415 (optional)
-
-    return pd.DataFrame([pair.model_dump(exclude={"statistic"}) for pair in result.ranking])
-
-
 class AnsweredScreeningResult(AnsweredScreeningVerdict):
     """Outcome of ``screening`` by randomised answers. Iterating yields the ranked pairs, the surest first.
 
@@ -528,13 +532,6 @@ class AnsweredScreeningResult(AnsweredScreeningVerdict):
         ranking: every pair of an outcome and a column, the surest first.
         aligned: whether either owner checked, before it spent anything, that both hold the same units.
     """
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """Return the ranking as a data frame, a row for each pair, each interval as its two ends.
-
-        Raises ImportError where pandas is not installed.
-        """
-        return _ranking_to_pandas(self)
 
     @property
     def matrix(self) -> None:
@@ -552,15 +549,6 @@ class ScreeningResult(ScreeningVerdict):
         ranking: every pair of an outcome and a column, the surest first.
         aligned: whether either owner checked, before it spent anything, that both hold the same units.
     """
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """Return the ranking as a data frame, a row for each pair, each interval as its two ends.
-
-        They are ``lower`` and ``upper``, and ``covariance_lower`` and ``covariance_upper``.
-
-        Raises ImportError where pandas is not installed.
-        """
-        return _ranking_to_pandas(self)
 
     def correlation_matrix(self, *, normal: bool = False, unknown: float | None = None) -> CorrelationMatrix:
         """Return the correlation matrix nearest to the signed distance correlations of all columns.
@@ -627,6 +615,12 @@ class DatabaseResult(EmbeddingReleaseVerdict):
             PlottingError: matplotlib is not installed.
         """
         return self.database().plot()
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the points of every database with their weights, indexed by sender and point."""
+        frames = {name: database.to_pandas() for name, database in self.databases.items()}
+        found: pd.DataFrame = pandas_module().concat(frames, names=["sender", "point"])
+        return found
 
     def picture(self) -> str:
         """Return the databases' picture, for the report."""

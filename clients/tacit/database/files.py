@@ -17,7 +17,7 @@ from tacit.client.transcripts import verify_transcript_of
 from tacit.database.points import Columns, WeightedDatabase, locations_of
 from tacit.database.released import ReleasedDatabase, only_database
 from tacit.database.weights import NoisyHistograms
-from tacit.errors import InputError
+from tacit.errors import InputError, pandas_module
 from tacit.results import DatabaseResult, study_verdict
 from tacit_protocol.domain import Column, Domain, NumericColumn
 from tacit_protocol.features.kernels import FeatureMap, ProductKernel, RandomFourier
@@ -108,10 +108,7 @@ def rows_table(domain: Domain, rows: Columns) -> pa.Table:
 
 def pandas_frame(database: WeightedDatabase) -> "pandas.DataFrame":
     """Return the points as a pandas frame. Raises InputError without pandas."""
-    try:
-        import pandas  # noqa: PLC0415 (an optional dependency)
-    except ImportError as error:
-        raise InputError("to_pandas() needs pandas: pip install pandas; or use to_arrow()") from error
+    pandas_module()
     frame: pandas.DataFrame = arrow_table(database).to_pandas()
     return frame
 

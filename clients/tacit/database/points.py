@@ -195,6 +195,9 @@ class Uncertainty:
         return float(np.sqrt(max(0.0, float(weights @ (values - mean) ** 2)) / self.units))
 
 
+NAMED_MAX = 6
+"""Most columns that the representation of a database names."""
+
 SAMPLE_MAX = 10_000_000
 """Most rows of one sample: they are points that come again, so that more say nothing more."""
 
@@ -269,6 +272,11 @@ class WeightedDatabase(ABC):
         """
         del function, together
         return None
+
+    def __repr__(self) -> str:
+        names = [column.name for column in self.domain.columns]
+        listed = names[:NAMED_MAX] + ([f"{len(names) - NAMED_MAX} more"] if len(names) > NAMED_MAX else [])
+        return f"<{type(self).__name__}: {len(self)} points of {', '.join(listed)}>"
 
     def __len__(self) -> int:
         """Return the number of points."""
@@ -618,7 +626,7 @@ SEED = 2015
 """Of the thinning: the same question gets the same answer."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TransformedDatabase(WeightedDatabase):
     """Weighted points computed from released databases; may be transformed again, sampled and exported."""
 

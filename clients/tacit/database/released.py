@@ -71,7 +71,7 @@ numbers out so far, however many units there are (docs/benchmarks/database-error
 WEIGHTINGS: tuple[Weighting, ...] = ("simplex", "regularised", "raw", "shrunk")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ReleasedDatabase(WeightedDatabase):
     """One owner's private database.
 
@@ -116,6 +116,10 @@ class ReleasedDatabase(WeightedDatabase):
             raise InputError(f"weights must be one of {', '.join(WEIGHTINGS)}")
         if not 0 < self.l1_max < np.inf:
             raise InputError("l1_max must be positive and finite")
+
+    def __repr__(self) -> str:
+        spent = f"epsilon {self.epsilon:g}, delta {self.delta:g}"
+        return f"{super().__repr__()[:-1]} for {self.units} units; {spent}>"
 
     def with_weights(self, weights: Weighting, *, l1_max: float = 1.0) -> "ReleasedDatabase":
         """Return the same release with other weights; see the class.

@@ -9,6 +9,7 @@ from typing import Any, Literal
 import narwhals.stable.v1 as nw
 import numpy as np
 import numpy.typing as npt
+from narwhals.exceptions import DuplicateError
 from pydantic import ValidationError
 
 from tacit.errors import InputError, StudyRefusedError
@@ -48,11 +49,11 @@ class Sample:
         try:
             if values.dtype != object:
                 return np.asarray(values, dtype=np.float64)
-            return np.array([np.nan if v is None else float(v) for v in values], dtype=np.float64)
+            return np.array([np.nan if is_missing(v) else float(v) for v in values], dtype=np.float64)
         except (TypeError, ValueError):
             raise InputError(
                 f"column {name!r} holds values that are not numbers: give its levels instead, "
-                f'bounds={{"{name}": ["level", ...]}}'
+                f'bounds={{"{name}": ["level", ...]}}; of dates the days since a public one'
             ) from None
 
     def categorical(self, name: str) -> npt.NDArray[np.object_]:
@@ -73,6 +74,14 @@ class Sample:
             for column in domain.columns
         }
 
+    def points(self, domain: Domain, chosen: Any = slice(None)) -> list[list[Any]]:
+        """Return rows as a study's parameters hold them: one value a column, missing values as None.
+
+        ``chosen`` are rows' places; by default all rows.
+        """
+        columns = [values[chosen].tolist() for values in self.within(domain).values()]
+        return [[None if is_missing(value) else value for value in row] for row in zip(*columns, strict=True)]
+
 
 def read_samples(
     samples: Sequence[Any], columns: Sequence[str] | None, which: str | None = None
@@ -80,8 +89,9 @@ def read_samples(
     """Read samples that must have the same columns.
 
     Args:
-        samples: NumPy arrays (n, D) or (n,), or pandas, Polars or Arrow tables.
-        columns: for arrays their columns' names, for tables which columns to use; by default x1..xD, or all.
+        samples: NumPy arrays (n, D) or (n,), lists of rows, or columns or tables of pandas, Polars or Arrow.
+        columns: for arrays and single columns their names, for tables which columns to use; by default
+            x1..xD, or their own.
         which: what messages call the samples; by default sample 1, sample 2, ...
 
     Raises:
@@ -102,19 +112,21 @@ def read_samples(
 def _read(sample: Any, columns: Sequence[str] | None, which: str) -> Sample:
     if isinstance(columns, str):
         raise InputError("columns must be a list of names")
-    named = _array_columns(sample, columns, which) if isinstance(sample, np.ndarray | list | tuple) else None
-    if named is None:
-        named = _frame_columns(sample, columns, which)
+    native = as_narwhals(sample, which)
+    if native is None:
+        named = _array_columns(sample, columns, which)
+    elif isinstance(native, nw.Series):
+        own = [_own_name(native) or "x1"] if columns is None else columns
+        named = _array_columns(_series_values(native), own, which)
+    else:
+        named = _frame_columns(native, columns, which)
     if not named or not len(next(iter(named.values()))):
         raise InputError(f"{which} is empty: it needs at least one row and one column")
     return Sample(named)
 
 
 def _array_columns(sample: Any, names: Sequence[str] | None, which: str) -> dict[str, npt.NDArray[Any]]:
-    try:
-        array = np.asarray(sample)
-    except ValueError:
-        raise InputError(f"{which} has rows of several lengths: pass an array of shape (n, D)") from None
+    array = array_of(sample, which)
     if array.ndim == 1:
         array = array[:, np.newaxis]
     if array.ndim != 2:
@@ -129,18 +141,73 @@ def _array_columns(sample: Any, names: Sequence[str] | None, which: str) -> dict
     return {name: array[:, index] for index, name in enumerate(listed)}
 
 
-def _frame_columns(sample: Any, names: Sequence[str] | None, which: str) -> dict[str, npt.NDArray[Any]]:
+def as_narwhals(values: Any, which: str) -> "nw.DataFrame[Any] | nw.Series[Any] | None":
+    """Return a table or a column of pandas, Polars or Arrow as one of narwhals; None of arrays and lists.
+
+    Raises:
+        InputError: it is none of these, or has two columns of one name.
+    """
+    if isinstance(values, np.ndarray | list | tuple):
+        return None
     try:
-        frame = nw.from_native(sample, eager_only=True)
+        native: nw.DataFrame[Any] | nw.Series[Any] = nw.from_native(
+            values, eager_only=True, allow_series=True
+        )
+    except DuplicateError:
+        raise InputError(f"{which} has several columns of one name: rename them") from None
     except TypeError:
+        if hasattr(values, "__array__"):
+            return None
+        lazy = ", which is not read yet: call its collect()" if hasattr(values, "collect") else ""
         raise InputError(
-            f"{which} is a {type(sample).__name__}: pass a NumPy array, or a pandas, Polars or Arrow table"
+            f"{which} is a {type(values).__name__}{lazy}: pass a NumPy array, a list of rows, or a column or "
+            "a table of pandas, Polars or Arrow"
         ) from None
-    listed = list(frame.columns) if names is None else list(names)
-    absent = [name for name in listed if name not in frame.columns]
+    return native
+
+
+def _own_name(native: "nw.Series[Any] | None") -> str | None:
+    """Return a column's own name, or None: pandas numbers columns that have none."""
+    return native.name if native is not None and isinstance(native.name, str) and native.name else None
+
+
+def array_of(values: Any, which: str) -> npt.NDArray[Any]:
+    """Return what is passed as an array, (n,) or (n, D), as one; a table of one column is (n,).
+
+    Raises:
+        InputError: it is of another kind, or a list whose rows have several lengths.
+    """
+    native = as_narwhals(values, which)
+    if native is None:
+        try:
+            array = np.asarray(values)
+        except ValueError:
+            raise InputError(f"{which} must be an array, its rows of one length") from None
+        # Of a list with text, NumPy makes text of numbers and missing values too.
+        return np.array(values, dtype=object) if array.dtype.kind in "US" and array is not values else array
+    if isinstance(native, nw.Series):
+        return _series_values(native)
+    columns = [_series_values(native.get_column(name)) for name in native.columns]
+    return columns[0] if len(columns) == 1 else np.array(columns).T
+
+
+def _frame_columns(
+    frame: "nw.DataFrame[Any]", names: Sequence[str] | None, which: str
+) -> dict[str, npt.NDArray[Any]]:
+    own = {str(name): name for name in frame.columns}
+    listed = list(own) if names is None else [str(name) for name in names]
+    absent = [name for name in listed if name not in own]
     if absent:
         raise InputError(f"{which} has no column {', '.join(map(repr, absent))}")
-    return {name: _series_values(frame.get_column(name)) for name in listed}
+    return {name: _series_values(frame.get_column(own[name])) for name in listed}
+
+
+def is_missing(value: Any) -> bool:
+    """Tell a missing value: None, NaN, NaT, or the NA of pandas, whose comparisons have no truth."""
+    try:
+        return value is None or bool(value != value)  # noqa: PLR0124 (NaN is the value that differs from itself)
+    except TypeError:
+        return True
 
 
 def _series_values(series: "nw.Series[Any]") -> npt.NDArray[Any]:
@@ -152,7 +219,7 @@ def _series_values(series: "nw.Series[Any]") -> npt.NDArray[Any]:
 
 
 def _level(value: Any) -> str | None:
-    if value is None or value != value:  # noqa: PLR0124 (NaN is the value that differs from itself)
+    if is_missing(value):
         return None
     if isinstance(value, bool | np.bool_):
         return "true" if value else "false"
@@ -342,17 +409,14 @@ def drawing(unit_rows: str, units: object) -> np.random.Generator | None:
 
 
 def _array(unit: npt.ArrayLike, rows: int) -> npt.NDArray[Any]:
-    try:
-        array = np.asarray(unit)
-    except ValueError:  # lists of several lengths
-        array = np.empty(0)
+    array = array_of(unit, "units")
     if array.shape != (rows,):
         raise InputError(f"units must name one unit for each of the {rows} rows, in an array of that length")
     return array
 
 
 def _unit_codes(unit: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    if any(value is None or value != value for value in unit.tolist()):  # noqa: PLR0124 (NaN)
+    if any(is_missing(value) for value in unit.tolist()):
         raise InputError("units hold missing values: give every row a unit")
     try:
         codes = np.unique(unit, return_inverse=True)[1]
@@ -394,8 +458,9 @@ def read_with_units(
     read = read_samples(samples, columns)
     if units is None:
         return read, [None] * len(read)
-    if len(units) != len(read):
-        raise InputError(f"units holds {len(units)} arrays for {len(read)} samples: pass one for each")
+    given = len(units) if hasattr(units, "__len__") else 0
+    if given != len(read):
+        raise InputError(f"units holds {given} arrays for {len(read)} samples: pass one for each")
     return read, list(units)
 
 
@@ -481,7 +546,7 @@ def read_columns(variable: Any, name: str, bounds: Any, missing: Missing) -> tup
     """
     sample = _read_variable(variable, name, named=False)
     columns = list(sample.columns)
-    domain = domain_of({own: list(bounds) for own in columns} if _are_levels(bounds) else bounds, columns)
+    domain = domain_of({own: list(bounds) for own in columns} if are_levels(bounds) else bounds, columns)
     if missing == "refuse":
         _require_complete(sample, domain, dict.fromkeys(columns, name))
     elif missing != "encode":
@@ -490,29 +555,12 @@ def read_columns(variable: Any, name: str, bounds: Any, missing: Missing) -> tup
 
 
 def _read_variable(variable: Any, name: str, named: bool) -> Sample:
-    column = _as_column(variable)
-    if column is not None:
-        label, values = column
-        read = read_samples([values], None, name)[0]
-        return Sample({name if named or label is None else label: next(iter(read.columns.values()))})
-    sample = read_samples([variable], None, name)[0]
-    if not named and not isinstance(variable, np.ndarray | list | tuple):
+    sample, native = read_samples([variable], None, name)[0], as_narwhals(variable, name)
+    if not named and (isinstance(native, nw.DataFrame) or _own_name(native)):
         return sample
     if len(sample.columns) == 1:
         return Sample({name: next(iter(sample.columns.values()))})
     return Sample({f"{name}.{own.removeprefix('x')}": values for own, values in sample.columns.items()})
-
-
-def _as_column(variable: Any) -> tuple[str | None, Any] | None:
-    """Return the name and the values of a pandas, Polars or Arrow column; None for everything else."""
-    if isinstance(variable, np.ndarray | list | tuple):
-        return None
-    try:
-        series = nw.from_native(variable, series_only=True)
-    except TypeError:
-        return None
-    label = series.name if isinstance(series.name, str) and series.name else None
-    return label, series.to_frame().to_native()
 
 
 def _require_same_rows(read: Sequence[Sample], names: Sequence[str]) -> None:
@@ -532,7 +580,7 @@ def _domain_of_variables(
     bounds: Any, read: Sequence[Sample], columns: Sequence[str], listed: Sequence[str]
 ) -> Domain:
     if not isinstance(bounds, list | tuple) or not _one_for_each(bounds, len(read), len(columns)):
-        if _are_levels(bounds):
+        if are_levels(bounds):
             bounds = {name: list(bounds) for name in columns}
         return domain_of(bounds, columns)
     for bound, variable in zip(bounds, listed, strict=True):
@@ -540,7 +588,7 @@ def _domain_of_variables(
             raise InputError(f"{variable} has no bounds: {MISSING_ADVICE}")
     found: list[Column] = []
     for bound, sample in zip(bounds, read, strict=True):
-        own = {name: list(bound) for name in sample.columns} if _are_levels(bound) else bound
+        own = {name: list(bound) for name in sample.columns} if are_levels(bound) else bound
         if isinstance(own, NumericColumn | CategoricalColumn):
             own = {name: own.model_copy(update={"name": name}) for name in sample.columns}
         found += domain_of(own, list(sample.columns)).columns
@@ -557,10 +605,12 @@ def _one_for_each(bounds: Sequence[Any], variables: int, columns: int) -> bool:
     return True
 
 
-def _are_levels(bound: Any) -> bool:
+def are_levels(bound: Any) -> bool:
+    """Tell a list, an array or a column of levels (text) from other bounds."""
+    is_list = isinstance(bound, Sequence | np.ndarray) or nw.dependencies.is_into_series(bound)
     return (
-        not isinstance(bound, str | Mapping | Domain)
-        and isinstance(bound, Sequence | np.ndarray)
+        is_list
+        and not isinstance(bound, str)
         and len(bound) > 0
         and all(isinstance(value, str) for value in bound)
     )

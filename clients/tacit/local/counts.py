@@ -22,6 +22,8 @@ from tacit.in_process.samples import (
     ArrayTable,
     Missing,
     Sample,
+    are_levels,
+    array_of,
     domain_of,
     drawing,
     read_columns,
@@ -488,21 +490,15 @@ def _read(
 ) -> tuple[Domain, list[Table]]:
     if not samples:
         raise InputError("pass at least one sample")
-    listed = [_as_sample(sample) for sample in samples]
-    read, owned = read_with_units(listed, columns, units)
+    read, owned = read_with_units(samples, columns, units)
     known = list(read[0].columns)
-    if isinstance(bounds, Sequence) and bounds and all(isinstance(level, str) for level in bounds):
+    if are_levels(bounds):
         bounds = {name: list(bounds) for name in known}
     domain = domain_of(bounds, known)
     tables: list[Table] = [
         ArrayTable.of(Sample(sample.columns), domain, unit) for sample, unit in zip(read, owned, strict=True)
     ]
     return domain, tables
-
-
-def _as_sample(sample: Any) -> Any:
-    """Make a table of one column out of a column; narwhals reads tables alone."""
-    return sample.to_frame() if hasattr(sample, "to_frame") and not hasattr(sample, "columns") else sample
 
 
 def _counted(
@@ -599,7 +595,7 @@ def _checked(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
     counted = _whole_counts(counts)
     try:
-        known = np.asarray(q, dtype=np.float64)
+        known = array_of(q, "q").astype(np.float64)
     except (TypeError, ValueError):
         raise InputError("q must be probabilities") from None
     if counted.ndim != 1 or counted.shape != known.shape or len(counted) < 2:
@@ -637,10 +633,7 @@ def _whole_counts(values: npt.ArrayLike) -> npt.NDArray[np.int64]:
     Raises:
         InputError: they are not whole numbers, none negative and at least one positive, or too many.
     """
-    try:
-        given = np.asarray(values)
-    except ValueError:
-        raise InputError("counts must be an array, its rows of one length") from None
+    given = array_of(values, "counts")
     if given.dtype.kind not in "iuf" or not np.all(np.isfinite(given)):
         raise InputError("counts must be finite numbers")
     if given.size > CELLS_MAX:

@@ -26,6 +26,7 @@ from tacit.in_process.samples import (
     Variables,
     by_argument_names,
     drawing,
+    is_missing,
     read_columns,
     read_variables,
 )
@@ -173,7 +174,7 @@ def _listed(ids: Any, name: str) -> Sequence[Any]:
 
 def _canonical(value: Any) -> str:
     """Return an id as two systems compare it: ``7``, ``7.0`` and ``"7"`` are one, ``"07"`` is another."""
-    if value is None or value != value:  # noqa: PLR0124 (NaN is the value that differs from itself)
+    if is_missing(value):
         raise AlignmentError(NO_ID)
     if isinstance(value, str):
         form = canonical_id(value)

@@ -1,13 +1,13 @@
 """Randomised columns in one process: of every row a private answer, which any later analysis may use."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from tacit.errors import InputError, StudyRefusedError
+from tacit.errors import InputError, StudyRefusedError, pandas_module
 from tacit.in_process.runner import ResultT, Terms, local_study, of_type
 from tacit.in_process.samples import ArrayTable, Missing, Sample, domain_of, read_columns, read_samples
 from tacit.results import result_from
@@ -46,7 +46,7 @@ class RandomisedColumn:
     column: NumericColumn | CategoricalColumn
     labels: tuple[str, ...]
     epsilon: float
-    release: Release
+    release: Release = field(repr=False)
 
     @property
     def answers(self) -> npt.NDArray[np.int64]:
@@ -78,11 +78,12 @@ class RandomisedColumn:
 
     def to_pandas(self) -> "pd.Series[Any]":
         """Return the answers as a categorical series of pandas, by their labels."""
-        import pandas as pd  # noqa: PLC0415 (optional)
-
+        pandas = pandas_module()
         ordered = isinstance(self.column, NumericColumn)
-        answers = pd.Categorical.from_codes(self.answers.tolist(), pd.Index(self.labels), ordered=ordered)
-        return pd.Series(answers, name=self.column.name)
+        answers = pandas.Categorical.from_codes(
+            self.answers.tolist(), pandas.Index(self.labels), ordered=ordered
+        )
+        return cast("pd.Series[Any]", pandas.Series(answers, name=self.column.name))
 
 
 def randomise_column(

@@ -16,9 +16,9 @@ from scipy.special import ndtr, ndtri
 
 from tacit.database.released import ReleasedDatabase, databases_of
 from tacit.database.weights import Weighting
-from tacit.errors import InputError, StudyRefusedError
+from tacit.errors import InputError, StudyRefusedError, pandas_module
 from tacit.in_process.runner import local_study, terms
-from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_with_units
+from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples, read_with_units
 from tacit.results import (
     NO_MATRIX,
     AnsweredScreeningResult,
@@ -65,7 +65,8 @@ def release_database(
     """Release a sample once as a weighted synthetic database, which anyone may then use for ever.
 
     Args:
-        x: a NumPy array (n, D) or a pandas, Polars or Arrow table. Missing values are allowed.
+        x: a NumPy array (n, D) or (n,), a list of rows, or a column or a table of pandas, Polars or Arrow.
+            Missing values are allowed.
         epsilon: budget to spend, greater than 0.
         delta: budget to spend, in [0, 1); 0 means pure epsilon, by Laplace noise or an exact choice.
         method: "subspace": the noisy mean embedding on public points (P2, Algorithm 1, with sharper noise);
@@ -118,7 +119,7 @@ def release_database(
         "method": method,
         "n_points": n_points,
         "bandwidth": bandwidth,
-        "points": None if public is None else [list(row) for row in public],
+        "points": None if public is None else _public_points(public, domain),
         "whole_numbers": list(whole_numbers or ()) or None,
     }
     from_histograms = method == "subspace" and public is None
@@ -147,6 +148,11 @@ def release_database(
     if move_points:
         database = database.reduced(len(database), starts=1, seed=seed)
     return database if weights == "simplex" else database.with_weights(weights, l1_max=l1_max)
+
+
+def _public_points(public: Any, domain: Domain) -> list[list[Any]]:
+    names = [column.name for column in domain.columns]
+    return read_samples([public], names, "public")[0].points(domain)
 
 
 def _whole_columns(sample: Sample, domain: Domain) -> list[str]:
@@ -248,14 +254,13 @@ class CopulaSample:
     unknown: tuple[str, ...]
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return the rows as a data frame. Raises ImportError where pandas is not installed."""
-        import pandas as pd  # noqa: PLC0415 (optional)
-
-        return pd.DataFrame(self.columns)
+        """Return the rows as a data frame. Raises InputError where pandas is not installed."""
+        found: pd.DataFrame = pandas_module().DataFrame(self.columns)
+        return found
 
 
 def copula_sample(
-    correlations: AnsweredScreeningResult | ScreeningResult | CorrelationMatrix,
+    correlations: Any,
     margins: Margins | Sequence[Margins],
     n: int,
     seed: int | None = None,
@@ -267,13 +272,14 @@ def copula_sample(
 
     Args:
         correlations: a screening with ``matrix=True``, whose signed distance correlations are turned into
-            the correlations of normal scores that have them under these margins; or a matrix of such.
+            the correlations of normal scores that have them under these margins; or a
+            :class:`CorrelationMatrix` of such, or a pandas, Polars or Arrow table, a row for each column.
         margins: of every column: noisy counts, a released database, margins by name, or several of these.
         n: how many rows to draw.
         seed: fixes the rows.
 
     Raises:
-        InputError: a column has no margin, or the screening no matrix.
+        InputError: a column has no margin, the screening no matrix, or a table is no correlation matrix.
 
     Example:
         >>> import numpy as np, tacit.local
@@ -302,10 +308,11 @@ def copula_sample(
 
 
 def _correlations_of(
-    correlations: AnsweredScreeningResult | ScreeningResult | CorrelationMatrix,
-    margins: Mapping[str, Margin],
+    correlations: Any, margins: Mapping[str, Margin]
 ) -> tuple[tuple[str, ...], Floats, tuple[str, ...]]:
     """Return columns, correlations of their normal scores, and the columns without any."""
+    if not isinstance(correlations, AnsweredScreeningResult | ScreeningResult | CorrelationMatrix):
+        correlations = _matrix_of(correlations)
     given = correlations if isinstance(correlations, CorrelationMatrix) else correlations.matrix
     if given is None:
         raise InputError(NO_MATRIX)
@@ -356,6 +363,16 @@ def _centred(margin: Margin, scores: Floats) -> Floats:
         distances = (distances > 0).astype(np.float64)
     rows = distances.mean(axis=1)
     return np.asarray((distances - rows[:, None] - rows + rows.mean()).ravel())
+
+
+def _matrix_of(table: Any) -> CorrelationMatrix:
+    if isinstance(table, np.ndarray | list | tuple):
+        raise InputError("an array names no columns: pass CorrelationMatrix(columns, array)")
+    sample = read_samples([table], None, "correlations")[0]
+    values = np.array([sample.numeric(name) for name in sample.columns]).T
+    if values.shape[0] != values.shape[1] or not np.allclose(values, values.T):  # NaN is close to nothing
+        raise InputError("correlations must be a symmetric table of numbers, a row for each column in order")
+    return CorrelationMatrix(tuple(sample.columns), values)
 
 
 def _margins_by_name(margins: Margins | Sequence[Margins]) -> dict[str, Margin]:

@@ -44,14 +44,7 @@ def public_parameters(
         raise InputError('a public sample serves features="me" and features="scf"; the others need none')
     count = min(n_features or LOCATIONS_DEFAULT, sample.rows)
     rows = rng.choice(sample.rows, count, replace=False)
-    columns = [_values(sample, domain, column.name, rows) for column in domain.columns]
-    return {"locations": [list(row) for row in zip(*columns, strict=True)]}
-
-
-def _values(sample: Sample, domain: Domain, name: str, rows: Any) -> list[Any]:
-    if name in {column.name for column in domain.numeric}:
-        return [None if np.isnan(value) else float(value) for value in sample.numeric(name)[rows]]
-    return [None if value is None else str(value) for value in sample.categorical(name)[rows]]
+    return {"locations": sample.points(domain, rows)}
 
 
 def _bandwidth(sample: Sample, domain: Domain, rng: np.random.Generator) -> float:
@@ -149,8 +142,8 @@ def kernel_two_sample(
     """Test privately whether two or more samples come from one population (Raj et al., corrected).
 
     Args:
-        samples: NumPy arrays (n, D) or pandas, Polars or Arrow tables, one for each owner. Missing values
-            are allowed.
+        samples: one for each owner: a NumPy array (n, D) or (n,), a list of rows, or a column or a table of
+            pandas, Polars or Arrow. Missing values are allowed.
         epsilon: budget that every owner spends, greater than 0.
         delta: budget that every owner spends, in [0, 1).
         bounds: what is publicly known of the columns: by name a (lower, upper) pair or a list of levels; or

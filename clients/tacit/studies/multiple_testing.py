@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import false_discovery_control
 
-from tacit.errors import InputError
+from tacit.errors import InputError, pandas_module
 from tacit_protocol.numerics.inference import holm
 from tacit_protocol.terminal import printable
 from tacit_protocol.verdicts.base import BaseVerdict
@@ -101,10 +101,9 @@ class Adjustment:
         }
 
     def to_pandas(self) -> "pd.DataFrame":
-        """Return the questions as a data frame, one row each. Raises ImportError without pandas."""
-        import pandas as pd  # noqa: PLC0415 (optional)
-
-        return pd.DataFrame([asdict(test) for test in self.tests])
+        """Return the questions as a data frame, one row each. Raises InputError without pandas."""
+        found: pd.DataFrame = pandas_module().DataFrame([asdict(test) for test in self.tests])
+        return found
 
 
 def adjust(

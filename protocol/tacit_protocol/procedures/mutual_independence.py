@@ -523,6 +523,7 @@ class MutualIndependenceResult(PvalueVerdict):
     """
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "steps", "pairs", "aligned")
+    tabulated: ClassVar[tuple[str, ...]] = ("pairs",)
 
     steps: Annotated[
         tuple[IndependenceStep, ...], Shown("each column beside all before it, not adjusted", "test")

@@ -68,10 +68,10 @@ from tacit_protocol.verdicts.base import (
     Interval,
     PvalueVerdict,
     ShownTable,
-    effects_frame,
     effects_of,
     effects_table,
     forest,
+    parts_frame,
     told_between,
 )
 from tacit_protocol.verdicts.presentation import CHI_SQUARED, Meaning, RowsPanel, Work, either, joined
@@ -340,7 +340,7 @@ class StratifiedTableResult(PvalueVerdict, TablesVerdict):
 
     def to_pandas(self) -> Any:
         """Return the effects as a pandas frame: one row each, those of all owners first."""
-        return effects_frame((*self.effects, *self.effects_by_owner), self.source.drawn_by.frame)
+        return parts_frame((*self.effects, *self.effects_by_owner), self.source.drawn_by.frame)
 
     def __str__(self) -> str:
         decision = "the groups differ within owners" if self.reject else "no difference shown"

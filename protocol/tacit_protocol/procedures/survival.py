@@ -65,11 +65,11 @@ from tacit_protocol.verdicts.base import (
     Effect,
     Interval,
     ShownTable,
-    effects_frame,
     effects_of,
     effects_table,
     forest,
     number,
+    parts_frame,
     told_between,
 )
 from tacit_protocol.verdicts.presentation import (
@@ -471,7 +471,7 @@ class SurvivalResult(TablesVerdict):
 
     def effects_to_pandas(self) -> Any:
         """Return the effects as a pandas frame: one row each, those of all owners first."""
-        return effects_frame((*self.effects, *self.effects_by_owner), self.source.drawn_by.frame)
+        return parts_frame((*self.effects, *self.effects_by_owner), self.source.drawn_by.frame)
 
     def hypotheses(self) -> Mapping[str, float]:
         """Return the p-value, where groups are compared."""

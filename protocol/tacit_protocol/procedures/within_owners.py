@@ -13,8 +13,8 @@ from tacit_protocol.verdicts.base import (
     Effect,
     PvalueVerdict,
     ShownTable,
-    effects_frame,
     effects_table,
+    parts_frame,
 )
 from tacit_protocol.verdicts.presentation import Work
 
@@ -98,7 +98,7 @@ class WithinOwnersVerdict(PvalueVerdict):
 
     def to_pandas(self) -> Any:
         """Return the effects as a pandas frame: one row each, those of all owners first."""
-        return effects_frame((*self.effects, *self.effects_by_owner), self.source.drawn_by.frame)
+        return parts_frame((*self.effects, *self.effects_by_owner), self.source.drawn_by.frame)
 
     def hypotheses(self) -> dict[str, float]:
         """Return every part's p-value."""

@@ -140,6 +140,9 @@ class BaseVerdict(StrictModel):
     private_decision: ClassVar[bool] = False
     """Whether ``reject`` was decided privately, so that no p-value tells how close it was."""
 
+    tabulated: ClassVar[tuple[str, ...]] = ()
+    """Fields that hold parts, a row each: :meth:`to_pandas` shows the first of them that is not empty."""
+
     method: Annotated[str, Shown("method", "test")]
     reject: Annotated[bool, Shown("")]
     level: Annotated[float, Shown("level", "test")]
@@ -206,6 +209,8 @@ class BaseVerdict(StrictModel):
         own = self.listed if self._source is not None else ()
         for name in ("reject", "alpha", "method", "n", "epsilon", "delta", "warnings", *own):
             yield name, getattr(self, name)
+        if self.heading:
+            yield "heading", self.heading
 
     def __str__(self) -> str:
         return self._told("rejected" if self.reject else "not rejected")
@@ -213,6 +218,34 @@ class BaseVerdict(StrictModel):
     def _told(self, finding: str) -> str:
         """Return the verdict in a line: what was found, what it cost, and how."""
         return f"{finding}, epsilon {self.epsilon:g}, delta {self.delta:g} ({self.method})"
+
+    @property
+    def heading(self) -> str:
+        """Which parts stand out, in a short line above the picture; empty where there are no such parts."""
+        return ""
+
+    def to_pandas(self) -> Any:
+        """Return a pandas frame: a row for each part (effect, pair, column), or all in one row where none is.
+
+        An interval is its two ends, ``lower`` and ``upper``; one row has the units of all owners together.
+
+        Raises:
+            InputError: pandas is not installed.
+        """
+        frame = self.source.drawn_by.frame
+        for name in self.tabulated:
+            if parts := getattr(self, name):
+                return parts_frame(parts, frame)
+        row: dict[str, Any] = {"reject": self.reject, "alpha": self.alpha}
+        figures = {name: getattr(self, name) for name in self.listed} or self.verdict
+        for name, value in figures.items():
+            if name.endswith("interval"):
+                stem = name.removesuffix("interval")
+                row[f"{stem}lower"], row[f"{stem}upper"] = value or (None, None)
+            elif value is None or isinstance(value, str | float | int):
+                row[name] = value
+        row |= {"units": sum(self.units.values()), "epsilon": self.epsilon, "delta": self.delta}
+        return frame({name: [value] for name, value in (row | {"method": self.method}).items()})
 
     def hypotheses(self) -> Mapping[str, float]:
         """Return the p-values of all that was tested, by what tells them apart; none where nothing was.
@@ -606,10 +639,10 @@ def forest(
     return found[:FORESTS_MAX]
 
 
-def effects_frame(effects: Sequence[Effect], frame: Any) -> Any:
-    """Return effects as a pandas frame, made by ``frame`` of columns."""
-    fields = type(effects[0]).model_fields if effects else Effect.model_fields
-    return frame({name: [getattr(effect, name) for effect in effects] for name in fields})
+def parts_frame(parts: Sequence[StrictModel], frame: Any) -> Any:
+    """Return effects, or other parts of one type, as a pandas frame, made by ``frame`` of columns."""
+    fields = type(parts[0]).model_fields if parts else Effect.model_fields
+    return frame({name: [getattr(part, name) for part in parts] for name in fields})
 
 
 TOLD = 4

@@ -1,6 +1,7 @@
 """Released databases: expectations, rows, errors, weights, transformations, files and pictures."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tacit.database.released import ReleasedDatabase
 from tacit.database.weights import shrinkage
 from tacit.errors import InputError
 from tacit.local.synthetic import release_database
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.features.mean_embedding import Locations
 
 
@@ -207,3 +209,17 @@ def test_the_factors_of_shrunk_weights_have_the_least_estimated_error_of_all_tha
     rivals = [singular**2 / (singular**2 + ridge) for ridge in np.geomspace(1e-8, 1e2, 40)]
     rivals += [(np.arange(30) < last).astype(float) for last in range(31)]
     assert all(estimated(kept) <= estimated(rival) + 1e-9 for rival in rivals)
+
+
+def test_a_databases_representation_is_short() -> None:
+    base = mixed()
+    names = ", ".join(column.name for column in base.domain.columns)
+    spent = f"epsilon {base.epsilon:g}, delta {base.delta:g}"
+    assert repr(base) == f"<ReleasedDatabase: {len(base)} points of {names} for {base.units} units; {spent}>"
+    wide = replace(
+        base, domain=Domain(columns=tuple(NumericColumn(name=f"c{i}", lower=0, upper=1) for i in range(60)))
+    )
+    assert ", c5, 54 more for " in repr(wide)
+    assert repr(base.transform(lambda c: c["age"] ** 2, (0, 10_000), name="square")) == (
+        f"<TransformedDatabase: {len(base)} points of square>"
+    )

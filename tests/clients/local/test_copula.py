@@ -1,7 +1,10 @@
 """Gaussian copulas of private correlations and margins: dependence and margins come back, errors are told."""
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import polars as pl
 import pytest
 from scipy.special import ndtr
@@ -102,6 +105,22 @@ def test_from_private_releases_to_rows(released: str) -> None:
     )
     assert all(0 < noise < 0.01 for noise in sample.margin_noise.values())
     assert sample.unknown == ()
+
+
+@pytest.mark.parametrize("table", [pd.DataFrame, pl.DataFrame])
+def test_correlations_may_be_a_table(table: Any) -> None:
+    margins = {"a": FLAT, "b": FLAT}
+    rows = tacit.local.copula_sample(table({"a": [1.0, 0.9], "b": [0.9, 1.0]}), margins, 10_000, seed=1)
+    assert np.corrcoef(rows.columns["a"], rows.columns["b"])[0, 1] == pytest.approx(0.9, abs=0.03)
+    for wrong in (
+        {"a": [1.0, 0.9], "b": [0.2, 1.0]},
+        {"a": [1.0], "b": [0.9]},
+        {"a": [1.0, None], "b": [None, 1.0]},
+    ):
+        with pytest.raises(InputError, match="symmetric table of numbers"):
+            tacit.local.copula_sample(table(wrong), margins, 10)
+    with pytest.raises(InputError, match="names no columns"):
+        tacit.local.copula_sample(np.eye(2), margins, 10)
 
 
 def test_a_screening_without_a_matrix_makes_no_rows() -> None:

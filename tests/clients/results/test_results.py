@@ -1,12 +1,15 @@
 """Typed results: no figure where a decision alone is private, estimates in their intervals, adjusted sets."""
 
 import json
+import sys
+from base64 import urlsafe_b64decode
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from local_noise import seeded_noise
 from pydantic import ValidationError
@@ -31,7 +34,10 @@ from tacit.local import (
 )
 from tacit.results import DecisionResult, Result, result_of
 from tacit_protocol.domain import Domain, NumericColumn
+from tacit_protocol.messages.encoding import decode
+from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict
 
 DECISION: dict[str, Any] = {
     "method": "a method",
@@ -343,3 +349,80 @@ def test_transcripts_are_verified_and_adjusted(tmp_path: Path, capsys: pytest.Ca
     assert "apart" in shown
     assert "probability of any false rejection" in shown
     assert run(["study", "adjust", files[0], files[0]]) == 2
+
+
+FIXTURES = Path(__file__).parents[2] / "compatibility" / "fixtures"
+"""A transcript of every procedure and kind of verdict."""
+
+
+def unsigned(file: Path) -> Result | None:
+    """Return the result that a stored transcript states; its signatures are checked elsewhere."""
+    kept = json.loads(file.read_text())
+    verdict = kept["stated"].get("verdict")
+    if verdict is None:
+        return None
+    payload = json.loads(kept["transcript"]["study"])["payload"]
+    study = decode(Study, urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    return result_of(study, verdict)
+
+
+def test_every_kind_of_result_is_a_frame() -> None:
+    kinds = set()
+    for file in sorted(FIXTURES.glob("*.json")):
+        found = unsigned(file)
+        if found is None:
+            continue
+        frame, kind = found.to_pandas(), type(found)
+        kinds.add(kind)
+        assert len(frame) >= 1, file.stem
+        assert len(frame.columns) >= 2, file.stem
+        assert frame.columns.is_unique, file.stem
+        assert "<" not in repr(frame.iloc[0].to_dict()), "values, not objects"
+        if len(found.tabulated) == 0 and kind.to_pandas is BaseVerdict.to_pandas:
+            assert frame["reject"].tolist() == [found.reject]
+            assert frame["units"].tolist() == [sum(found.n.values())]
+            if isinstance(found, PvalueVerdict):
+                assert frame["pvalue"].tolist() == [found.pvalue]
+    assert {procedure.Verdict for procedure in PROCEDURES.values()} - {BaseVerdict} <= {
+        base for kind in kinds for base in kind.__mro__
+    }
+
+
+def test_without_pandas_frames_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = result("joint_independence", DECISION)
+    frame = found.to_pandas()
+    assert frame.loc[0, "finding"] == found.finding
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    for shown in (found, tacit.adjust([found])):
+        with pytest.raises(InputError, match="pip install pandas"):
+            shown.to_pandas()
+
+
+def test_a_two_sample_result_names_the_columns_that_differ() -> None:
+    """Ten standard deviations of shift against none: false alarms of the ones without are below 1e-6."""
+    rng = np.random.default_rng(3)
+    names = [f"c{index}" for index in range(9)]
+    north = pd.DataFrame(rng.normal(0.5, 0.05, (4000, 9)), columns=names).assign(**{"<b>": 0.5})
+    south = north[names] + ([0.3] * 7 + [0, 0])
+    south = south.assign(**{"<b>": north["<b>"]})
+    found = kernel_two_sample(
+        north, south, epsilon=4, delta=1e-5, bounds=(0, 1), alpha=1e-6, seed=1, features="columns"
+    )
+    shown = found.heading
+    assert shown.startswith("columns that differ: c")
+    assert shown.endswith(", 2 more"), "five are named, of seven"
+    assert not any(name in shown for name in ("c7", "c8", "<b>"))
+    assert shown in repr(found)
+    assert f"<p>{shown}</p>" in found._repr_html_()
+    assert found.plot().get_suptitle().replace("\n", " ") == shown
+    alike = kernel_two_sample(
+        north, north, epsilon=4, delta=1e-5, bounds=(0, 1), alpha=1e-6, seed=1, features="columns"
+    )
+    assert alike.heading == "columns that differ: none"
+    told = [column for column in found.columns if column.reject]
+    hostile = found.model_copy(update={"columns": (told[0].model_copy(update={"columns": ("<b>",)}),)})
+    assert "<p>columns that differ: &lt;b&gt;</p>" in hostile._repr_html_()
+    none = found.model_copy(update={"columns": ()})
+    assert none.heading == ""
+    assert "heading" not in repr(none)
+    assert none.plot().get_suptitle() == ""

@@ -73,7 +73,6 @@ from tacit_protocol.verdicts.base import (
     JointEffect,
     ShownTable,
     compared_shown,
-    effects_frame,
     effects_of,
     effects_table,
     forest,
@@ -300,13 +299,10 @@ class HomogeneityResult(CountsTestResult):
 
     added_fields: ClassVar[frozenset[str]] = frozenset({"effects"})
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue")
+    tabulated: ClassVar[tuple[str, ...]] = ("effects", "pairs")
 
     pairs: Annotated[tuple[ComparedPair, ...], compared_shown("pairs")]
     effects: Annotated[tuple[JointEffect, ...], EFFECTS] = ()
-
-    def to_pandas(self) -> Any:
-        """Return the effects as a pandas frame: one row each."""
-        return effects_frame(self.effects, self.source.drawn_by.frame)
 
     def __str__(self) -> str:
         decision = self._decided("the distributions differ" if self.reject else "no difference shown")

@@ -430,6 +430,7 @@ class IndependenceTableResult(CountsTestResult):
 
     added_fields: ClassVar[frozenset[str]] = frozenset({"within_owners"})
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "cramers_v", "interval")
+    tabulated: ClassVar[tuple[str, ...]] = ("pairs",)
 
     cramers_v: Annotated[float | None, estimate_shown("Cramér's V")]
     lower: float | None

@@ -82,6 +82,7 @@ class AnsweredCorrelationResult(PvalueVerdict):
         aligned: whether either owner checked, before it spent anything, that both hold the same units.
     """
 
+    tabulated: ClassVar[tuple[str, ...]] = ("pairs",)
     listed: ClassVar[tuple[str, ...]] = (
         "statistic",
         "pvalue",

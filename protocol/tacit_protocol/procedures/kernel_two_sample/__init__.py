@@ -91,7 +91,6 @@ from tacit_protocol.verdicts.base import (
     Stated,
     Summary,
     compared_shown,
-    effects_frame,
     effects_table,
     estimate_shown,
     forest,
@@ -117,6 +116,9 @@ from tacit_protocol.verdicts.presentation import (
     names_of,
     quadratic,
 )
+
+NAMED_MAX = 5
+"""Most columns, and most pairs of columns, that a result's heading names."""
 
 NULL_STREAM = 2
 """Spawn key under the study's seed of simulated null distributions; public choices have another."""
@@ -188,6 +190,7 @@ class TwoSampleResult(PvalueVerdict):
     summaries: Annotated[tuple[Summary, ...], SUMMARIES] = ()
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "estimate", "estimate_unbiased", "interval")
+    tabulated: ClassVar[tuple[str, ...]] = ("effects", "columns", "pairs")
 
     @property
     def estimate(self) -> float | None:
@@ -204,9 +207,15 @@ class TwoSampleResult(PvalueVerdict):
         """That of ``estimate``."""
         return interval_of(self.lower, self.upper)
 
-    def to_pandas(self) -> Any:
-        """Return the effects as a pandas frame, one row each."""
-        return effects_frame(self.effects, self.source.drawn_by.frame)
+    @property
+    def heading(self) -> str:
+        """Which columns differ, the surest first, then which pairs; empty where features do not tell."""
+        if not self.columns:
+            return ""
+        differ = sorted((c for c in self.columns if c.reject), key=lambda c: c.pvalue)
+        columns = _listed([c.names[0] for c in differ if len(c.names) == 1])
+        pairs = _listed([" and ".join(c.names) for c in differ if len(c.names) > 1])
+        return f"columns that differ: {columns or 'none'}" + (f"; pairs of columns: {pairs}" if pairs else "")
 
     def __str__(self) -> str:
         decision = "differ" if self.reject else "no difference shown"
@@ -267,6 +276,11 @@ class TwoSampleResult(PvalueVerdict):
         if len(columns) < len(self.columns):
             found.append("No other pair of columns shows another dependence.")
         return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = [f"{len(names) - NAMED_MAX} more"] if len(names) > NAMED_MAX else []
+    return ", ".join([*names[:NAMED_MAX], *more])
 
 
 def _telling(

@@ -92,6 +92,7 @@ class CellsTableResult(PvalueVerdict):
     """
 
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "pairs", "labels")
+    tabulated: ClassVar[tuple[str, ...]] = ("pairs",)
 
     if_rejected: ClassVar[str] = "the columns are not jointly independent"
     if_not_rejected: ClassVar[str] = "no dependence shown"

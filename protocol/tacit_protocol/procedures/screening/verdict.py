@@ -188,6 +188,7 @@ class RankedPairs(BaseVerdict):
     """
 
     listed: ClassVar[tuple[str, ...]] = ("aligned",)
+    tabulated: ClassVar[tuple[str, ...]] = ("ranking",)
     listed_of_pair: ClassVar[tuple[str, ...]]
     """What the command lists of every pair."""
 
