@@ -162,9 +162,9 @@ def test_the_first_study_needs_nothing_but_its_page_and_a_file(reader: Reader) -
 def test_the_stewards_tutorial_works_line_by_line(reader: Reader) -> None:
     reader.read(text_of("steward.md"))
     assert len(reader.services) == 2
-    for verb in ("approve", "decline", "inbox"):
+    for verb in ("approve", "decline", "studies"):
         assert reader.did("agent", verb)
-    inbox = ["agent", "inbox", "--all", "--json", "--config", "north/agent.toml"]
+    inbox = ["agent", "studies", "--all", "--json", "--config", "north/agent.toml"]
 
     def states() -> list[str]:
         return sorted(re.findall(r'"state": "([a-z-]+)"', reader.run(inbox)[1]))

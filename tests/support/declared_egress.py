@@ -416,6 +416,11 @@ CURATOR: Mapping[str, Exchange] = _HEALTH | {
             "accounts[].account accounts.**",
             "tacit_services.curator.routes:detail",
             "the caller's own account; all of the study's to the operator",
+        )
+        | _own(
+            "approvals_needed decisions[].person decisions[].decision decisions[].decided_at",
+            "tacit_services.agent.views:detail",
+            "what the caller's own people said, and how many of them must; nothing to the operator",
         ),
     ),
     "POST /v1/studies/{digest}/approval": Exchange("an owner, for its own data", _study_here("")),

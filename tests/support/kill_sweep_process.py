@@ -72,6 +72,7 @@ from tacit_services.shared.database import create_engine, run_transaction, upgra
 from tacit_services.shared.failpoints import AcceptanceStep, TesterRelayStep, TesterStep
 from tacit_services.shared.http_server import serve
 from tacit_services.shared.logging import configure_logging
+from tacit_services.shared.people import Person
 from tacit_services.tester import studies
 from tacit_services.tester.jobs import LEASE_S, Leases
 from tacit_services.tester.studies import transcript_of
@@ -582,7 +583,7 @@ class CuratorSweep(Sweep):
     def steps_of(self, party: Any) -> list[Callable[[], Any]]:
         def decide() -> None:
             with suppress(AlreadyDecidedError):
-                party.approve(self.study, self.by_hand)
+                party.approve(self.study, self.by_hand, Person(""))
 
         poll, *rest = super().steps_of(party)
         return [poll, decide, *rest]
