@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
@@ -66,6 +67,7 @@ def tacit(*arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.long
 def test_a_known_test_is_asked_verified_and_reported(tmp_path: Path, start_federation: Start) -> None:
     """The noise is the system's. Nearly all of 60 blocks vote down; that fewer than 20 are left after the
     noise, of scale 2 an owner, has probability below 1e-6."""

@@ -189,6 +189,7 @@ def test_an_analyst_who_has_only_the_page_asks_two_owners_and_reads_the_verdict(
         assert client.study_content(digest).analyst.name == "ann"
 
 
+@pytest.mark.long
 def test_a_study_is_asked_again_with_another_epsilon_and_signed_with_a_key_file(
     federation: LocalFederation, browser: Any, tmp_path: Path
 ) -> None:
@@ -243,6 +244,7 @@ def test_a_study_is_asked_again_with_another_epsilon_and_signed_with_a_key_file(
         )
 
 
+@pytest.mark.long
 def test_a_plan_becomes_a_study_with_one_click(federation: LocalFederation, browser: Any) -> None:
     url = federation.tester.url
     with visitor(browser) as person:

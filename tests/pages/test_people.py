@@ -395,6 +395,7 @@ def test_two_people_of_an_owner_approve_at_a_curator(tmp_path: Path) -> None:
 # A real agent, killed between two approvals and within one.
 
 
+@pytest.mark.long
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("point", [*ApprovalStep])
 def test_an_agent_killed_at_an_approval_has_all_of_it_or_nothing(tmp_path: Path, point: ApprovalStep) -> None:

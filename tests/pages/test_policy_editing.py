@@ -268,6 +268,7 @@ def test_a_change_of_what_may_run_divides_the_accounts_or_is_refused(tmp_path: P
 # A real agent, killed within a change, whose catalogue follows.
 
 
+@pytest.mark.long
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("point", [*PolicyStep])
 def test_an_agent_killed_within_a_change_starts_with_one_policy_and_says_so(

@@ -186,6 +186,7 @@ def test_sums_are_the_same_bits_whoever_adds_them_up(
         assert all(np.array_equal(one, other) for one, other in zip(expected, found, strict=True))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("unit", [None, "id"])
 @pytest.mark.parametrize("make", [folder, sqlite, postgresql])
 def test_folders_and_queries_have_the_sums_of_the_file_whoever_reads_them(

@@ -133,6 +133,7 @@ def rejected(folder: Path, unit_rows: str) -> int:
     return found
 
 
+@pytest.mark.long
 def test_the_level_holds_where_units_have_different_numbers_of_rows(tmp_path: Path) -> None:
     """At level .05, 14 or more of 60 are rejected with probability 1e-6. The same runs see averages."""
     drawn_one = rejected(tmp_path, "one")

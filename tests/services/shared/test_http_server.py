@@ -343,6 +343,7 @@ def holding(count: int, certificate: Path, depth: str) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.long
 def test_nothing_is_made_for_a_connection_before_it_needs_it(certificate: Path) -> None:
     """No TLS before the first byte, no HTTP before the first one over TLS; who asks is served meanwhile."""
     for depth, tls, http in (("before", 0, 0), ("after", 40, 0)):
