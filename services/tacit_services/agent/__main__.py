@@ -1,6 +1,7 @@
 """``python -m tacit_services.agent serve|answer|check|verify|copy|align --config FILE``."""
 
 import argparse
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -86,7 +87,11 @@ def main(arguments: list[str] | None = None) -> int:
 def _answered(chosen: argparse.Namespace) -> int:
     report = answer_carried(chosen.config, PROCEDURES, chosen.study, chosen.output, chosen.timeout_s)
     show_report(report, text_of_answer, chosen.json)
-    return 0 if report["ok"] else NOT_YET
+    if not report["ok"]:
+        # Threads may be reading data, and an ordinary end would wait for them.
+        sys.stdout.flush()
+        os._exit(NOT_YET)
+    return 0
 
 
 def _aligned(chosen: argparse.Namespace) -> int:

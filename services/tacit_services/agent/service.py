@@ -1,7 +1,6 @@
 """Assembly of an agent from its settings, its HTTP interface, and its run."""
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from tacit_services.agent.policy_editing import PolicyEditor
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import REASON_LENGTH, State
 from tacit_services.agent.settings import AgentSettings, ParticipantSettings
-from tacit_services.agent.studies import count_by_state, finding_of, page_of_studies
+from tacit_services.agent.studies import count_by_state, finding_of, page_of_studies, study_row
 from tacit_services.agent.tester_client import CarriedStudy, TesterClient, TesterError
 from tacit_services.ledger.verification import export, inspect, verify
 from tacit_services.shared.clock import Clock, system_clock
@@ -279,6 +278,8 @@ def answer_carried(
 
     Policy, approval, ledger and the moment of the answer are those of every study. The answer, a release or a
     decline, is written to ``output`` for whoever takes it to the tester; asked again it is the same bytes.
+    Without an answer it returns when the time is over, though data are still being read: how long that takes
+    may depend on them. Then the caller ends the process at once, which may be done at any moment.
 
     Raises:
         SettingsError: there is no signed study in the file, or it cannot be answered this way.
@@ -294,20 +295,31 @@ def answer_carried(
     prepare_to_compute()
     stop = threading.Event()
     agent = build(settings, procedures, stop, client=carried)
-    ends_at = time.monotonic() + timeout_s
-    while True:
-        agent.poll(0)  # again, as another process may have taken the same answer away
-        with suppress(TesterError):  # of other studies, which wait for the tester
-            agent.work()
-        row = require_row(agent, carried.item.digest)
-        if carried.answer or time.monotonic() >= ends_at:
-            break
-        stop.wait(ANSWER_PAUSE_S)
-    if carried.answer:
+    failed: list[Exception] = []
+
+    def work() -> None:
+        try:
+            while not carried.answer and not stop.is_set():
+                agent.poll(0)  # again, as another process may have taken the same answer away
+                with suppress(TesterError):  # of other studies, which wait for the tester
+                    agent.work()
+                stop.wait(ANSWER_PAUSE_S)
+        except Exception as error:
+            failed.append(error)
+
+    working = threading.Thread(target=work, name="answering", daemon=True)
+    working.start()
+    working.join(timeout_s)
+    if failed:
+        raise failed[0]
+    answer = carried.answer
+    if answer:
         written = output.with_name(f".{output.name}.new")
-        written.write_bytes(carried.answer)
+        written.write_bytes(answer)
         written.replace(output)
-    return {"ok": bool(carried.answer), "digest": row.digest, "state": row.state.value}
+    row = read_from(agent.engine, study_row, carried.item.digest)
+    state = "not-taken-in" if row is None else row.state.value
+    return {"ok": bool(answer), "digest": carried.item.digest, "state": state}
 
 
 def run(config: PathlibPath | None, procedures: Procedures) -> None:
