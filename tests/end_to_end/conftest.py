@@ -110,7 +110,7 @@ def patients() -> Patients:
     return write
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def eventually() -> Callable[[Callable[[], Any]], Any]:
     """Wait for something that other processes do."""
     return wait_for
