@@ -364,6 +364,7 @@ class CatalogueTester(FakeTester):
 # In a real browser: two people, and a policy that one of them changes.
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_two_people_approve_and_an_officer_changes_the_policy_in_a_browser(tmp_path: Path) -> None:
     agent = AttackedAgent(tmp_path, policy=f'{WRITTEN}approval = "by-hand"\napprovals = 2')
