@@ -4,7 +4,8 @@ docs/reference/agent-configuration.md, docs/data-sources.md.
 """
 
 import json
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -91,6 +92,29 @@ def _absolute_file(url: str, folder: Path) -> str:
     return url
 
 
+CONCEPTS_MAX = 10_000
+"""Most numbers in a set of concepts."""
+
+_CONCEPT_SET = re.compile(r"\(\s*:([a-z][a-z0-9_]*)\s*\)")
+"""A set in a query, in the brackets of IN."""
+
+
+def filled_in(query: str, concepts: Mapping[str, Collection[int]]) -> str:
+    """Return a query with the numbers of each set of concepts in the place of its name.
+
+    Raises:
+        DataError: the query names a set that is not there, or a set is not in the query.
+    """
+    named = set(_CONCEPT_SET.findall(query))
+    if absent := sorted(named - set(concepts)):
+        raise DataError(f"concepts lacks the set {absent[0]!r} that the query names")
+    if unused := sorted(set(concepts) - named):
+        raise DataError(
+            f"the query names no set {unused[0]!r} of concepts: it would stand there as (:{unused[0]})"
+        )
+    return _CONCEPT_SET.sub(lambda found: f"({', '.join(map(str, concepts[found[1]]))})", query)
+
+
 BOUNDS_MAX = 1000
 """Most places at which a query is cut: there are never so many workers."""
 
@@ -102,6 +126,18 @@ class SourceSettings(BaseModel):
 
     source: str
     query: str | None = None
+    query_file: Path | None = None
+    """The file that holds the query."""
+
+    concepts: dict[
+        Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=63)],
+        Annotated[
+            tuple[Annotated[StrictInt, Field(ge=0, lt=2**63)], ...],
+            Field(min_length=1, max_length=CONCEPTS_MAX),
+        ],
+    ] = Field(default_factory=dict)
+    """Sets of whole numbers, which stand in the query as ``(:name)``: concepts of OMOP."""
+
     partition_column: ColumnName | None = None
     """A column of numbers of the query, by whose values it is cut."""
 
@@ -128,6 +164,10 @@ class SourceSettings(BaseModel):
             raise ValueError("partition_column is of database sources: Parquet is cut by its row groups")
         if self.quoted_line_breaks and not self.source.endswith((".csv", ".csv.gz")):
             raise ValueError("quoted_line_breaks is of CSV files")
+        if self.query is not None and self.query_file is not None:
+            raise ValueError("query and query_file are the same thing said twice: leave one out")
+        if (self.query_file is not None or self.concepts) and not is_database(self.source):
+            raise ValueError("query_file and concepts are of database sources")
         if self.sheet is not None and not self.source.endswith(EXCEL):
             raise ValueError("sheet is of Excel files")
         if self.value_labels and not self.source.endswith(tuple(READERS)):
@@ -145,9 +185,15 @@ class SourceSettings(BaseModel):
         ranges = None
         if self.partition_column is not None:
             ranges = Ranges(self.partition_column, self.partition_bounds)
+        query = self.query
+        if self.query_file is not None:
+            try:
+                query = (self.folder / self.query_file).read_text("utf-8-sig")
+            except (OSError, UnicodeDecodeError):
+                raise DataError("query_file is missing or may not be read, or is not UTF-8") from None
         return open_source(
             self.source,
-            self.query,
+            None if query is None else filled_in(query, self.concepts),
             self.folder,
             ranges,
             quoted_line_breaks=self.quoted_line_breaks,

@@ -634,8 +634,10 @@ class SqlSource:
         kind, separator, rest = url.partition("://")
         driver = f"+{DRIVERS[kind]}" if kind in DRIVERS else ""
         self._snapshot = Snapshot(f"{kind}{driver}{separator}{rest}")
-        # A lone colon before a word would be taken for a parameter; owners' queries have none.
-        self._query = re.sub(r"(?<!:):(?=\w)", r"\:", query.strip().rstrip(";"))
+        # A lone colon before a word would be taken for a parameter; owners' queries have none. What follows
+        # the query would be part of a comment that ends it.
+        end = "\n" if "--" in query else ""
+        self._query = re.sub(r"(?<!:):(?=\w)", r"\:", query.strip().rstrip(";")) + end
         self._ranges = ranges
         self._run: Run | None = None
         self._read_bytes = READ_BYTES
