@@ -593,7 +593,8 @@ def describe(
     as_json: Json = False,
 ) -> None:
     """Propose bounds and levels by columns' names and types. No value is read: bounds from data leak it."""
-    from tacit.setup.column_description import CAUTION, columns_of, described, snippet
+    from tacit.setup.column_description import columns_of, described, snippet
+    from tacit_protocol.public_knowledge import CAUTION
 
     found = columns_of(source, table)
     columns = described(found)

@@ -68,12 +68,12 @@ class Agent(Participant):
             DivisionRefusedError: a stated division moves shares that were promised; says what to write.
         """
         for data_set in self.settings.data_sets:
-            run_transaction(self.engine, partial(self._open_account, data_set=data_set, policy=self.policy))
+            run_transaction(self.engine, partial(self.open_account, data_set=data_set, policy=self.policy))
 
     def divide_accounts(self, connection: sa.Connection, policy: Policy) -> None:
         """Divide the caps of every account as suits what a policy allows; raises as open_accounts does."""
         for data_set in self.settings.data_sets:
-            self._open_account(connection, data_set, policy)
+            self.open_account(connection, data_set, policy)
 
     def require_divisible(self, connection: sa.Connection, policy: Policy) -> None:
         """Raise DivisionRefusedError where :meth:`divide_accounts` would; nothing is written."""
@@ -83,15 +83,22 @@ class Agent(Participant):
                 account = accounts[data_set.name]
                 changed_account(account, Cap.of(data_set.caps), data_set.division(families))
 
-    def _open_account(self, connection: sa.Connection, data_set: DataSetSettings, policy: Policy) -> None:
+    def open_account(self, connection: sa.Connection, data_set: DataSetSettings, policy: Policy) -> None:
+        """Open one data set's account, or change it, as :meth:`open_accounts` does."""
         caps, division = data_set.caps, data_set.division(policy.families(self._procedures))
         at = self._now()
         set_caps(connection, data_set.name, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
 
     def use_policy(self, policy: Policy) -> None:
         """Answer by another policy from now on; what is being looked at is looked at by the one before."""
-        intake = self.intake.under(policy)
+        intake = self.intake.under(policy, self.settings)
         self.policy = policy
+        self.use_intake(intake)
+
+    def use_settings(self, settings: AgentSettings) -> None:
+        """Answer by other data sets from now on."""
+        intake = self.intake.under(self.policy, settings)
+        self.settings = settings
         self.use_intake(intake)
 
     def catalogue(self) -> CatalogueMessage:

@@ -295,10 +295,10 @@ class Intake(StudyIntake):
         self._settings, self._public_hex, self._policy = settings, public_hex, policy
         self._unit_keys, self._procedures = unit_keys, procedures
 
-    def under(self, policy: Policy) -> "Intake":
-        """Return the same intake under another policy."""
+    def under(self, policy: Policy, settings: AgentSettings) -> "Intake":
+        """Return the same intake under another policy and settings."""
         return Intake(
-            self._settings,
+            settings,
             self._public_hex,
             policy,
             self._procedures,

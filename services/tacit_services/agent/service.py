@@ -22,12 +22,12 @@ from tacit_protocol.strict import StrictModel
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
 from tacit_services.agent.data.reader import Computing
+from tacit_services.agent.editing import DataSetEditor, PolicyEditor
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.notices import Notifier
 from tacit_services.agent.pages import add_agent_pages
 from tacit_services.agent.participant import Loops, Participant
 from tacit_services.agent.policy import Policy
-from tacit_services.agent.policy_editing import PolicyEditor
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import REASON_LENGTH, State
 from tacit_services.agent.settings import AgentSettings, ParticipantSettings
@@ -106,8 +106,8 @@ def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
     owner = [Depends(require_owner)]
     _add_reading(app, agent, owner)
     _add_deciding(app, agent, runtime, owner)
-    editor = PolicyEditor(agent, runtime.republish)
-    add_agent_pages(app, agent, editor, runtime.ring, require_owner)
+    editors = PolicyEditor(agent, runtime.republish), DataSetEditor(agent, runtime.republish)
+    add_agent_pages(app, agent, editors, runtime.ring, require_owner)
     return app
 
 
@@ -260,6 +260,7 @@ def build(
     )
     agent.open_accounts()
     PolicyEditor(agent).note_file()
+    DataSetEditor(agent).note_file()
     return agent
 
 

@@ -62,7 +62,7 @@ class ApprovalStep(StrEnum):
 
 
 class PolicyStep(StrEnum):
-    """Points of a change of the policy on the agent's page."""
+    """Points of a change of the policy, and of an added data set, on the agent's page."""
 
     RECORDED = "agent.policy-recorded"
     """The record has the change; the file is as it was."""

@@ -1,31 +1,50 @@
-"""The policy on the agent's page: who may change it, what is checked, previewed, kept and recorded."""
+"""Policy and data sets on the agent's page: who may change them, what is checked, previewed, recorded."""
 
 import os
+import re
 import signal
+import sqlite3
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pyarrow as pa
 import pytest
+import sqlalchemy as sa
 from agent_fakes import AttackedAgent, FakeTester, World
 from browser import DESKTOP, running_browser, serving, visitor
 from people_windows import add, agent_process, free_port, wait_for, window_of
+from pyarrow import parquet
 from window import Window
 
 from tacit.client.sign_in import Door
+from tacit_protocol.domain import Domain, NumericColumn
+from tacit_protocol.messages.study import Owner
 from tacit_protocol.signing import CATALOGUE_TYPE, issue_token, open_envelope
+from tacit_services.agent.data.source import DataError
+from tacit_services.agent.data.sql_source import SqlSource, require_one_query
+from tacit_services.agent.editing import (
+    ADDED,
+    CHANGED,
+    FOUND,
+    FOUND_DATA_SETS,
+    DataSetEditor,
+    PolicyEditor,
+)
 from tacit_services.agent.policy import Policy
-from tacit_services.agent.policy_editing import CHANGED, FOUND, PolicyEditor
 from tacit_services.agent.schema import SIGN_IN
 from tacit_services.agent.service import Runtime, create_agent_app
+from tacit_services.agent.settings import AgentSettings
 from tacit_services.shared.database import create_engine, read_from
 from tacit_services.shared.failpoints import PolicyStep
 from tacit_services.shared.people import BY_FILE, KEY_HOLDER, recorded
+from tacit_services.shared.settings import SettingsError
 
 WRITTEN = "# why: the committee's vote of May <b>&</b> more\n"
 CANARY = "Xc4nary7"
@@ -214,11 +233,11 @@ def test_a_read_only_file_is_said_to_be(edited: Edited, monkeypatch: pytest.Monk
     def refuse(*_: Any, **__: Any) -> Any:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("tacit_services.agent.policy_editing.os.access", lambda *_: False)
+    monkeypatch.setattr("tacit_services.agent.editing.os.access", lambda *_: False)
     page = edited.officer.get("/policy/edit").text
     assert "it is read-only" in page
     assert ">Save</button>" not in page
-    monkeypatch.setattr("tacit_services.agent.policy_editing.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("tacit_services.agent.editing.tempfile.mkstemp", refuse)
     answer = edited.send(before + "# more\n", seen=seen)
     assert answer.status_code == 422
     assert "Read-only file system" in answer.text
@@ -263,6 +282,316 @@ def test_a_change_of_what_may_run_divides_the_accounts_or_is_refused(tmp_path: P
     editor.change(text, now.digest, agent.agent.key_holder)
     assert agent.agent.policy.maximum.delta_pico == 0
     agent.agent.engine.dispose()
+
+
+# Data sets that an admin adds.
+
+ROWS = "patient_id,age,sex,<b>ward</b>\n" + "".join(
+    f"p{i},{20 + i},{'FM'[i % 2]},w{CANARY}\n" for i in range(60)
+)
+
+
+@dataclass
+class Adding(Edited):
+    """An agent with a folder and a database of which data sets may be added, and an admin's window."""
+
+    folder: Path
+
+    def choose(self, **place: str) -> httpx.Response:
+        return self.officer.post("/data-sets/columns", {"form_token": self.officer.token(), **place})
+
+    def fields(self, page: httpx.Response, **said: str) -> dict[str, str]:
+        """Return the form as the page proposes it, with what is said instead."""
+        return fields_of(page.text) | said
+
+    def add(self, fields: dict[str, str], path: str = "/data-sets") -> httpx.Response:
+        return self.officer.post(path, {**fields, "form_token": self.officer.token()})
+
+    def offered(self) -> list[str]:
+        found = self.officer.get("/data-sets/new").text.partition('name="file"')[2].partition("</select>")[0]
+        return [unescape(one) for one in re.findall('<option value="([^"]+)"', found)]
+
+    @property
+    def added(self) -> Path:
+        return self.agent.agent.settings.policy_file.with_name("data-sets.toml")
+
+
+def fields_of(page: str) -> dict[str, str]:
+    """Return the fields of a page's form of columns, as a browser that changes nothing would send them."""
+    form = page.partition('action="/data-sets/preview"')[2].partition("</form>")[0]
+    found = {}
+    for tag in re.findall("<input [^>]*>", form):
+        named = {name: unescape(value) for name, value in re.findall('([a-z]+)="([^"]*)"', tag)}
+        found[named["name"]] = named.get("value", "")
+    for name, options in re.findall('<select id="[^"]*" name="([^"]*)">(.*?)</select>', form, re.DOTALL):
+        chosen = re.search('<option value="([^"]*)" selected', options)
+        found[name] = unescape(chosen[1]) if chosen else ""
+    return found
+
+
+@pytest.fixture
+def adding(tmp_path: Path) -> Iterator[Adding]:
+    folder = tmp_path / "extracts"
+    (folder / "years" / "year=2024").mkdir(parents=True)
+    (folder / "Ward A.csv").write_text(ROWS)
+    (folder / "notes.txt").write_text(CANARY)
+    (folder / ".hidden.csv").write_text(ROWS)
+    (tmp_path / "outside.csv").write_text(ROWS)
+    (folder / "link.csv").symlink_to(tmp_path / "outside.csv")
+    (folder / "linked").symlink_to(tmp_path)
+    table = pa.table({"age": [1.0, 2.0], "alive": [True, False], "seen": pa.array([1, 2], pa.date32())})
+    parquet.write_table(table, folder / "years" / "year=2024" / "a.parquet")
+    with closing(sqlite3.connect(tmp_path / "warehouse.sqlite3")) as database:
+        database.execute("CREATE TABLE stays (age REAL, bmi REAL)")
+        database.execute("INSERT INTO stays VALUES (41.5, 22.5)")
+        database.commit()
+    more = 'data_folders = ["extracts"]\n[connections]\nwarehouse = "sqlite:///warehouse.sqlite3"'
+    agent = AttackedAgent(tmp_path, policy='approval = "by-hand"', agent=more)
+    window = window_of(agent)
+    add(window, ("adm", "admin"), ("oli", "officer"))
+    yield Adding(agent, window_of(agent).sign_in("adm"), "", folder.resolve())
+    agent.agent.engine.dispose()
+
+
+def test_an_admin_adds_a_file_and_studies_use_it_without_a_restart(adding: Adding) -> None:
+    file = str(adding.folder / "Ward A.csv")
+    assert adding.offered() == [file, f"{adding.folder / 'years'}/"]
+    page = adding.choose(file=file)
+    fields = adding.fields(page, epsilon="1.5", delta="1e-6")
+    assert CANARY not in page.text
+    assert "no value" in page.text
+    assert "&lt;b&gt;ward&lt;/b&gt;" in page.text
+    assert "<b>ward" not in page.text
+    named = {fields[f"column-{i}"]: fields[f"kind-{i}"] for i in range(4)}
+    assert named == {"patient_id": "", "age": "numeric", "sex": "categorical", "<b>ward</b>": ""}
+    assert (fields["name"], fields["lower-1"], fields["upper-1"], fields["levels-2"]) == (
+        "ward-a",
+        "0",
+        "120",
+        "F, M",
+    )
+    preview = adding.add(fields, "/data-sets/preview")
+    assert preview.status_code == 200
+    assert "+name = &#34;ward-a&#34;" in preview.text
+    assert not adding.added.exists()
+    assert adding.add(fields).status_code == 303
+    shown = adding.officer.get("/data-sets").text
+    assert "ward-a" in shown
+    assert "by <bdi>adm</bdi>" in shown
+    assert "the policy does not name this data set" in shown
+    # An officer lets studies use it, with the lines that the page proposes.
+    proposed = unescape(adding.officer.get("/policy/edit?data_set=ward-a").text)
+    assert '[data_sets."ward-a"]\ncolumns = ["age", "sex"]' in proposed
+    text = adding.text + '\n[data_sets."ward-a"]\ncolumns = ["age", "sex"]\n'
+    assert adding.send(text).status_code == 303
+    world = adding.agent.world
+    asked = world.study(
+        domain=Domain(columns=(NumericColumn(name="age", lower=0.0, upper=100.0),)),
+        owners=(
+            Owner(name="north", key=world.agent.public_hex, data_set="ward-a"),
+            Owner(name="south", key="5" * 64, data_set="patients"),
+        ),
+    )
+    digest = world.ask(adding.agent.tester, asked)
+    adding.agent.turn()
+    adding.agent.agent.approve(digest)
+    adding.agent.turn()
+    assert [(entry["data_set"], entry["study"]) for entry in adding.agent.debits()] == [("ward-a", digest)]
+    # And so after a restart.
+    again = AgentSettings.load(adding.file.with_name("agent.toml"))
+    assert again == adding.agent.agent.settings
+    entries = adding.officer.ask("GET", "/v1/record").json()["entries"]
+    assert [(e["person"], e["action"]) for e in entries if e["action"] == ADDED] == [("adm", ADDED)]
+
+
+def test_an_admin_adds_a_query_of_a_connection_and_no_more_than_one_query(adding: Adding) -> None:
+    page = adding.choose(connection="warehouse", query="SELECT age, bmi FROM stays")
+    fields = adding.fields(page, name="stays", epsilon="1", delta="0")
+    assert (fields["kind-1"], fields["lower-1"], fields["upper-1"]) == ("numeric", "10", "80")
+    assert adding.add(fields).status_code == 303
+    assert "sqlite://" not in adding.officer.get("/data-sets").text
+    assert "sqlite://" not in adding.added.read_text()
+    assert AgentSettings.load(adding.file.with_name("agent.toml")) == adding.agent.agent.settings
+    assert "the data set stays is of the same rows" in adding.choose(
+        connection="warehouse", query="SELECT  age, bmi\nFROM stays"
+    ).text.replace("&#39;", "'")
+
+
+QUERIES = (
+    "SELECT 1; DROP TABLE stays",
+    "SELECT 1) AS source; DROP TABLE stays --",
+    "SELECT 1) AS source, (SELECT age FROM stays",
+    "DELETE FROM stays",
+    "WITH x AS (SELECT 1) DELETE FROM stays",
+    "PRAGMA table_info(stays)",
+    "ATTACH DATABASE '/etc/passwd' AS other",
+    "ANALYZE",
+    "SELECT * FROM nothing",
+    "SELECT 1 --",
+    "",
+    "SELECT " + "1," * 6000 + "1",
+)
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))
+def test_what_is_not_one_query_is_refused(adding: Adding, query: str) -> None:
+    answer = adding.choose(connection="warehouse", query=query)
+    assert answer.status_code == 422
+    assert "Nothing was changed" in answer.text
+    with closing(sqlite3.connect(adding.folder.parent / "warehouse.sqlite3")) as database:
+        assert database.execute("SELECT count(*) FROM stays").fetchone() == (1,)
+
+
+def test_no_path_is_free(adding: Adding) -> None:
+    """A path that was not offered, by any spelling, is neither read nor written."""
+    here, out = str(adding.folder), str(adding.folder.parent / "outside.csv")
+    for file in (
+        out,
+        "/etc/passwd",
+        f"{here}/../outside.csv",
+        f"{here}/link.csv",
+        f"{here}/linked/outside.csv",
+        f"{here}/.hidden.csv",
+        f"{here}/notes.txt",
+        f"{here}/./Ward A.csv",
+        "Ward A.csv",
+        "sqlite:///warehouse.sqlite3",
+        f"{here}/Ward A.csv\n",
+        "<script>alert(1)</script>",
+    ):
+        for path in ("/data-sets/columns", "/data-sets/preview", "/data-sets"):
+            answer = adding.add({"file": file}, path)
+            assert answer.status_code == 422, file
+            assert CANARY not in answer.text
+            assert "<script>alert" not in answer.text
+    for place in ({"connection": "no", "query": "SELECT 1"}, {"connection": "", "query": ""}, {}):
+        assert adding.choose(**place).status_code == 422
+    assert not adding.added.exists()
+
+
+FAULTY: dict[str, tuple[dict[str, str], str]] = {
+    "bounds the wrong way round": ({"lower-1": "9", "upper-1": "3"}, "age: lower must be less than upper"),
+    "NaN": ({"lower-1": "nan"}, "age, lower: write a number"),
+    "an infinity": ({"upper-1": "inf"}, "age, upper: write a number"),
+    "no number": ({"upper-1": "1,5"}, "age, upper: write a number, such as 0.5, with a point"),
+    "too wide": ({"lower-1": "-1e308", "upper-1": "1e308"}, "upper - lower must be finite"),
+    "no level": ({"levels-2": " , "}, "sex: write its levels, each once"),
+    "a level twice": ({"levels-2": "F, F"}, "sex: write its levels, each once"),
+    "a name twice": ({"name": "patients"}, "there is a data set patients already"),
+    "no name": ({"name": ""}, "name: String should match pattern"),
+    "a hostile name": ({"name": "<script>alert(1)</script>"}, "name: String should match pattern"),
+    "no epsilon": ({"epsilon": ""}, "epsilon: write a number"),
+    "epsilon below": ({"epsilon": "-1"}, "epsilon: Input should be greater than 0"),
+    "delta of one": ({"delta": "1"}, "delta: Input should be less than 1"),
+    "no such unit column": ({"unit_column": "<i>no</i>"}, "the source has no such column"),
+    "units in words": ({"units": "many"}, "units: write a whole number"),
+    "another column": ({"column-1": "weight"}, "the columns have changed meanwhile"),
+    "long words": ({"about": "x" * 1001}, "about: String should have at most 1000 characters"),
+}
+
+
+@pytest.mark.parametrize("case", FAULTY)
+def test_a_mistake_in_the_form_is_said_and_changes_nothing(adding: Adding, case: str) -> None:
+    said, words = FAULTY[case]
+    fields = adding.fields(adding.choose(file=str(adding.folder / "Ward A.csv")), epsilon="1", delta="0")
+    fields |= {"about": "<img src=x onerror=alert(1)>", **said}
+    for path in ("/data-sets", "/data-sets/preview"):
+        answer = adding.add(fields, path)
+        assert answer.status_code == 422
+        assert words in unescape(answer.text)
+        assert "<script>alert" not in answer.text
+        assert "<img src=x" not in answer.text
+        # Nothing that was typed is lost.
+        assert fields_of(answer.text)["epsilon"] == fields["epsilon"]
+    assert not adding.added.exists()
+    assert len(adding.agent.agent.settings.data_sets) == 1
+
+
+def test_only_an_admin_adds_data_sets(adding: Adding) -> None:
+    fields = adding.fields(adding.choose(file=str(adding.folder / "Ward A.csv")), epsilon="1", delta="0")
+    paths = ("/data-sets/columns", "/data-sets/preview", "/data-sets")
+    oli = window_of(adding.agent).sign_in("oli")
+    assert oli.get("/data-sets/new").status_code == 403
+    assert "Add a data set" not in oli.get("/data-sets").text
+    for path in paths:
+        sent = (
+            {name: fields[name] for name in ("file", "connection", "query")} if path == paths[0] else fields
+        )
+        assert oli.post(path, {**sent, "form_token": oli.token()}).status_code == 403
+        assert oli.post(path, {**sent, "form_token": adding.officer.token()}).status_code == 403
+        stolen = {**sent, "form_token": adding.officer.token()}
+        for origin in ("http://evil", "null"):
+            assert adding.officer.post(path, stolen, headers={"origin": origin}).status_code == 403
+        assert adding.officer.post(path, {**sent, "form_token": "0" * 64}).status_code == 403
+        assert window_of(adding.agent).post(path, sent).status_code == 401
+        assert adding.officer.post(path, {**stolen, "source": "/etc/passwd"}).status_code == 400
+    assert not adding.added.exists()
+
+
+def test_an_operator_who_allows_nothing_lets_nothing_be_added(edited: Edited) -> None:
+    add(window_of(edited.agent), ("adm", "admin"))
+    adm = window_of(edited.agent).sign_in("adm")
+    assert "Add a data set" not in adm.get("/data-sets").text
+    assert "The operator has not allowed it" in adm.get("/data-sets/new").text
+    form = {"form_token": adm.token(), "file": str(edited.file.with_name("patients.csv"))}
+    assert adm.post("/data-sets/columns", form).status_code == 422
+
+
+def test_the_columns_of_parquet_have_types_and_of_a_header_without_names_nothing_is_told(
+    adding: Adding,
+) -> None:
+    fields = adding.fields(adding.choose(file=f"{adding.folder / 'years'}/"))
+    found = {fields[f"column-{i}"]: (fields[f"kind-{i}"], fields[f"levels-{i}"]) for i in range(4)}
+    assert found["alive"] == ("categorical", "false, true")
+    assert found["seen"][0] == found["year"][0].replace("numeric", "") == ""
+    for name, text, words in (
+        ("bare.csv", f"41,{CANARY}\n42,x\n", "numbers where names should be"),
+        ("semicolons.csv", f"age;sex\n1;{CANARY}\n", "semicolons separate the values"),
+        ("twice.csv", "age,age\n", "more than one column"),
+        ("empty.csv", "", "no header"),
+        ("latin.csv", "\xe4ge,sex\n", ""),
+    ):
+        (adding.folder / name).write_bytes(text.encode("latin-1"))
+        answer = adding.choose(file=str(adding.folder / name))
+        assert (answer.status_code, words in answer.text, CANARY in answer.text) == (422, True, False), name
+
+
+def test_an_added_file_that_was_edited_by_hand_is_recorded_and_checked_at_the_next_start(
+    adding: Adding,
+) -> None:
+    fields = adding.fields(adding.choose(file=str(adding.folder / "Ward A.csv")), epsilon="1", delta="0")
+    assert adding.add(fields).status_code == 303
+    config = adding.file.with_name("agent.toml")
+    adding.added.write_text(adding.added.read_text().replace("epsilon = 1.0", "epsilon = 0.5"))
+    DataSetEditor(adding.agent.agent).note_file()
+    entries = adding.officer.ask("GET", "/v1/record").json()["entries"]
+    assert [e["person"] for e in entries if e["action"] == FOUND_DATA_SETS] == [BY_FILE]
+    adding.added.write_text(adding.added.read_text().replace("epsilon = 0.5", "epsilon = -1"))
+    with pytest.raises(SettingsError, match=r"data_sets\.1\.epsilon"):
+        AgentSettings.load(config)
+    adding.added.write_text('[[data_sets]]\nname = "x"\nconnection = "gone"\nquery = "SELECT 1"\n')
+    with pytest.raises(SettingsError, match="no connection of that name"):
+        AgentSettings.load(config)
+
+
+@pytest.mark.both_databases
+def test_a_query_of_postgresql_tells_its_types_and_cannot_leave_its_parentheses(postgres_url: str) -> None:
+    engine = sa.create_engine(postgres_url.replace("postgresql://", "postgresql+psycopg://", 1))
+    with engine.begin() as connection:
+        connection.exec_driver_sql("CREATE TABLE visits (age integer, alive boolean, at date, sex text)")
+    engine.dispose()
+    query = "SELECT age, alive, at, sex, age::text AS word FROM visits"
+    require_one_query(postgres_url, query)
+    found = {column.name: column.type for column in SqlSource(postgres_url, query).schema()}
+    assert found == {"age": "number", "alive": "yes or no", "at": "other", "sex": "text", "word": "text"}
+    for hostile in (
+        "SELECT 1) TO PROGRAM 'touch /tmp/never' --",
+        "SELECT 1; DROP TABLE visits",
+        "SELECT 1) AS source; COMMIT; DROP TABLE visits; --",
+        "DELETE FROM visits",
+    ):
+        with pytest.raises(DataError):
+            require_one_query(postgres_url, hostile)
 
 
 # A real agent, killed within a change, whose catalogue follows.
@@ -315,6 +644,60 @@ def test_an_agent_killed_within_a_change_starts_with_one_policy_and_says_so(
     put_back = [(BY_FILE, before)] if point is PolicyStep.RECORDED else []
     assert told == [(BY_FILE, before), (KEY_HOLDER, after), *put_back]
     engine.dispose()
+
+
+@pytest.mark.long
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("point", [*PolicyStep])
+def test_an_agent_killed_while_a_data_set_is_added_has_it_or_not_and_may_add_it_again(
+    tmp_path: Path, point: PolicyStep
+) -> None:
+    tester, world, port = FakeTester(), World(tmp_path), free_port()
+    with tester.serving() as url:
+        config = world.write(url, policy='approval = "by-hand"', agent='data_folders = ["extracts"]')
+        config.write_text(config.read_text().replace("port = 0", f"port = {port}"))
+        (tmp_path / "extracts").mkdir()
+        (tmp_path / "extracts" / "ward.csv").write_text(ROWS)
+        base, added = f"http://127.0.0.1:{port}", tmp_path / "data-sets.toml"
+
+        def ask(method: str, path: str) -> httpx.Response:
+            headers = {"authorization": f"Bearer {issue_token(world.agent, 'agent:north', int(time.time()))}"}
+            body = {} if method == "POST" else None
+            return httpx.request(method, base + path, json=body, headers=headers, timeout=60)
+
+        def is_up() -> bool:
+            return httpx.get(f"{base}/healthz").status_code == 200
+
+        def add_it() -> int | None:
+            link = ask("POST", "/v1/sign-in-links").json()["path"]
+            form = {"content-type": "application/x-www-form-urlencoded"}
+            with httpx.Client(base_url=base, headers={"origin": base}, timeout=60) as browser:
+                browser.post(link, headers=form)
+                token = browser.get("/data-sets/new").text.split('name="form_token" value="')[1][:64]
+                file = {"form_token": token, "file": str((tmp_path / "extracts" / "ward.csv").resolve())}
+                fields = fields_of(browser.post("/data-sets/columns", data=file).text)
+                try:
+                    said = {**fields, **file, "epsilon": "1", "delta": "0"}
+                    return browser.post("/data-sets", data=said).status_code
+                except httpx.TransportError:
+                    return None
+
+        with agent_process(config, point.value) as first:
+            wait_for(is_up)
+            assert add_it() is None
+            assert first.wait(60) == -signal.SIGKILL
+        assert added.exists() is (point is PolicyStep.WRITTEN)
+        with agent_process(config, "") as second:
+            wait_for(is_up)
+            assert add_it() == (303 if point is PolicyStep.RECORDED else 422)
+            assert [one["name"] for one in ask("GET", "/v1/status").json()["data_sets"]] == [
+                "patients",
+                "ward",
+            ]
+            assert ask("GET", "/v1/record").json()["fault"] is None
+            assert ask("GET", "/v1/ledger/verification").json()["ok"]
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(60) == 0
 
 
 def test_a_change_is_published_without_a_restart(tmp_path: Path) -> None:
