@@ -808,3 +808,110 @@ def test_two_people_approve_and_an_officer_changes_the_policy_in_a_browser(tmp_p
             ann.page.goto(f"{url}/")
             ann.wait_for_heading("This browser is not signed in")
     agent.agent.engine.dispose()
+
+
+# One steward's day in a real browser: a data set, the policy, two people, a look, the ledger.
+
+
+@pytest.mark.timeout(900)
+def test_a_data_set_is_added_allowed_asked_approved_by_two_looked_at_and_in_the_ledger(
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "extracts"
+    folder.mkdir()
+    (folder / "ward.csv").write_text(ROWS)
+    agent = AttackedAgent(
+        tmp_path,
+        policy='approval = "by-hand"\napprovals = 2\nlook_before_sending = true',
+        agent='data_folders = ["extracts"]',
+    )
+    agent.agent.clock = agent.clock = time.time  # type: ignore[assignment]
+    app = create_agent_app(agent.agent, Runtime("0", lambda: True, lambda: None))
+    window = Window(
+        app, "http://localhost", lambda: issue_token(agent.world.agent, "agent:north", int(time.time()))
+    )
+    add(window, ("ann", "steward"), ("adm", "admin"))
+    with serving(app) as url, running_browser() as browser:
+        door = Door(url, url, "agent:north", agent.world.agent)
+        with visitor(browser) as adm, visitor(browser) as ann:
+            adm.sign_in(door, "adm")
+            ann.sign_in(door, "ann")
+            page = adm.page
+            page.goto(f"{url}/data-sets")
+            page.get_by_role("link", name="Add a data set").click()
+            adm.wait_for_heading("A file on this machine")
+            adm.require_accessible()
+            page.get_by_label("In the folders that agent.toml allows").select_option(index=1)
+            page.get_by_role("button", name="Next: its columns").click()
+            adm.wait_for_heading("Columns and their public bounds")
+            page.get_by_label("All ε that may ever be spent").fill("2")
+            page.get_by_label("All δ that may ever be spent").fill("1e-5")
+            page.get_by_role("button", name="Preview").click()
+            adm.wait_for_heading("What would change")
+            adm.require_accessible()
+            adm.phone_picture("agent-data-set-phone")
+            page.set_viewport_size({"width": DESKTOP["width"], "height": 1600})
+            adm.picture("agent-data-set-columns")
+            page.set_viewport_size(DESKTOP)
+            page.get_by_role("button", name="Add the data set").click()
+            adm.wait_for_heading("Added here")
+            page.get_by_text("by adm").click()
+            adm.require_accessible()
+            page.get_by_role("link", name="Let studies use it").click()
+            page.get_by_role("button", name="Save").click()
+            adm.wait_for_heading("Changes")
+            assert agent.agent.policy.columns_of("ward") == ("age", "sex")
+
+            world = agent.world
+            asked = world.study(
+                domain=Domain(columns=(NumericColumn(name="age", lower=0.0, upper=100.0),)),
+                title="How old are they?",
+                owners=(
+                    Owner(name="north", key=world.agent.public_hex, data_set="ward"),
+                    Owner(name="south", key="5" * 64, data_set="patients"),
+                ),
+            )
+            digest = world.ask(agent.tester, asked)
+            agent.turn()
+            for person, button in ((adm, "Approve as the first of two"), (ann, "Approve and spend")):
+                person.page.goto(f"{url}/")
+                person.page.get_by_role("link", name="How old are they?").click()
+                person.page.get_by_role("button", name=button).click()
+                person.page.get_by_text("Approved by " + ("adm" if person is adm else "ann")).wait_for()
+            page.goto(f"{url}/people")
+            page.get_by_label("Name: small letters").fill("cid")
+            page.get_by_label("Role", exact=True).select_option("viewer")
+            page.get_by_role("button", name="Add", exact=True).click()
+            page.get_by_text("Change cid").click()
+            page.get_by_label("Role of cid").select_option("steward")
+            page.get_by_role("button", name="Save").click()
+            page.get_by_text("user changed, cid as steward, by adm").wait_for()
+            page.get_by_text("Change cid").click()
+            adm.require_accessible()
+            adm.phone_picture("agent-people-phone")
+            adm.picture("agent-people")
+            page.get_by_role("button", name="Remove cid").click()
+            page.get_by_text("user removed, cid, by adm").wait_for()
+
+            agent.turn()
+            assert agent.row(digest).state.value == "held"
+            ann.page.goto(f"{url}/")
+            ann.page.get_by_text("Its release is made and paid for").wait_for()
+            ann.require_accessible()
+            ann.page.get_by_role("link", name="How old are they?").click()
+            ann.wait_for_heading("The release, as it would leave")
+            ann.require_accessible()
+            ann.phone_picture("agent-held-phone")
+            ann.page.set_viewport_size({"width": DESKTOP["width"], "height": 1150})
+            ann.picture("agent-held")
+            ann.page.set_viewport_size(DESKTOP)
+            ann.page.get_by_role("button", name="Send the release").click()
+            ann.page.get_by_text("released", exact=True).wait_for()
+            agent.turn()
+            assert digest in agent.tester.releases
+            ann.page.goto(f"{url}/ledger")
+            ann.page.get_by_role("cell", name="adm, ann").wait_for()
+            ann.require_accessible()
+            for person in (adm, ann):
+                assert person.complaints == []
+    agent.agent.engine.dispose()

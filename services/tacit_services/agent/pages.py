@@ -25,8 +25,8 @@ from tacit_services.agent.editing import (
     PolicyEditor,
     Preview,
 )
-from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES, State
-from tacit_services.agent.studies import StudyRow, finding_of, newest_studies, studies_in
+from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES
+from tacit_services.agent.studies import StudyRow, finding_of, newest_studies
 from tacit_services.ledger.accounts import account_of
 from tacit_services.ledger.verification import export
 from tacit_services.shared.database import read_from
@@ -38,14 +38,17 @@ from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.settings import SettingsError
 
+NUMBERS_SHOWN = 40
+"""Numbers of one vector of a held release that its page shows; the command has all."""
+
 OTHERS_MAX = 100
 """Studies listed that wait for no decision, the newest; the command lists all."""
 
 
 def inbox(agent: Agent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the studies that wait for a decision, oldest first, and the newest others."""
-    waiting = read_from(agent.engine, studies_in, [State.WAITING])
-    rest = STUDIES.c.state != State.WAITING.value
+    waiting = [row for row, _ in agent.waiting_for(None)]
+    rest = STUDIES.c.digest.not_in([row.digest for row in waiting])
     others = read_from(agent.engine, newest_studies, OTHERS_MAX, rest)
     shown = [{**views.summary(agent, row), "payment": payment(agent, row)} for row in waiting]
     return shown, [views.summary(agent, row) for row in others]
@@ -79,6 +82,7 @@ MENU = (
     Page("Ledger", "/ledger"),
     Page("Data sets", "/data-sets"),
     Page("Policy", "/policy"),
+    Page("People", "/people"),
 )
 
 
@@ -124,9 +128,11 @@ def _add_reading(site: Site, agent: Agent) -> None:
             request,
             "study.html",
             steward,
-            study=views.detail(agent, row, agent.name),
+            study=views.detail(agent, row, agent.name) | {"held": agent.held_view(row)},
             payment=payment(agent, row),
             finding=None if found is None else json.loads(found.finding),
+            numbers_shown=NUMBERS_SHOWN,
+            look_first=agent.policy.look_before_sending,
             reason_length=REASON_LENGTH,
         )
 
@@ -148,6 +154,14 @@ def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
         digest: DigestPath, steward: Steward, _: Annotated[Mapping[str, str], Depends(site.form())]
     ) -> Response:
         decide(agent, digest, lambda: agent.approve(digest, steward.person))
+        ring()
+        return site.redirect(f"/studies/{digest}")
+
+    @site.router.post("/studies/{digest}/sending")
+    def send(
+        digest: DigestPath, steward: Steward, _: Annotated[Mapping[str, str], Depends(site.form())]
+    ) -> Response:
+        decide(agent, digest, lambda: agent.send(digest, steward.person))
         ring()
         return site.redirect(f"/studies/{digest}")
 

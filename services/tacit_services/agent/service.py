@@ -129,7 +129,8 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
     @app.get("/v1/studies/{digest}", dependencies=owner)
     def show_study(digest: DigestPath) -> Response:
         """Show one study: what it asks, what would leave, what it costs, and its verdict if known."""
-        return json_response(views.detail(agent, require_row(agent, digest), agent.name))
+        row = require_row(agent, digest)
+        return json_response(views.detail(agent, row, agent.name) | {"held": agent.held_view(row)})
 
     @app.get("/v1/studies/{digest}/reuses", dependencies=owner)
     def show_reuses(digest: DigestPath) -> Response:
@@ -169,6 +170,11 @@ def _add_deciding(app: FastAPI, agent: Agent, runtime: Runtime, owner: list[Any]
     def approve(digest: DigestPath, body: Annotated[Empty, Depends(json_body(Empty))]) -> Response:  # noqa: ARG001
         """Let a study run: its budget is spent and its release sent."""
         return answer(digest, lambda: agent.approve(digest))
+
+    @app.post("/v1/studies/{digest}/sending", dependencies=owner, openapi_extra=body_schema(Empty))
+    def send(digest: DigestPath, body: Annotated[Empty, Depends(json_body(Empty))]) -> Response:  # noqa: ARG001
+        """Send a release that is held: the owner has looked at it."""
+        return answer(digest, lambda: agent.send(digest))
 
     @app.post("/v1/studies/{digest}/decline", dependencies=owner, openapi_extra=body_schema(Decline))
     def decline(digest: DigestPath, body: Annotated[Decline, Depends(json_body(Decline))]) -> Response:
