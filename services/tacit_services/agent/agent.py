@@ -25,6 +25,7 @@ from tacit_services.agent.studies import (
     StudyRow,
     approve_by,
     expire,
+    forget_mask_secrets,
     move,
     record_decision,
     study_row,
@@ -196,6 +197,9 @@ class Agent(Participant):
         if not run_transaction(self.engine, decline):
             raise AlreadyDecidedError("the study has been decided on already")
         log.info("declined", study=digest, person=person.name)
+
+    def _forget(self, connection: sa.Connection) -> None:
+        forget_mask_secrets(connection)
 
     def approvals_needed(self, row: StudyRow, owner: str) -> int:  # noqa: ARG002 (one policy for all)
         """Return what the policy says."""

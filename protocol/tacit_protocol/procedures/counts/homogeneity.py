@@ -279,7 +279,7 @@ def differences(
 class HomogeneityParameters(CountTestParameters):
     """How owners count, how the null is simulated, and whether differences are stated."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"effects"})
+    added_fields: ClassVar[frozenset[str]] = CountTestParameters.added_fields | {"effects"}
 
     effects: Literal["none", "shares"] = Field(
         "none",
@@ -446,7 +446,7 @@ class Homogeneity(CountTest):
             method=f"chi-square test of homogeneity over {plan.grid.size} cells with {plan.noise.kind} noise "
             f"in its null, {replicates} replicates",
             **decided(study, test.statistic, test.pvalue),
-            **self.shown(study, tables),
+            **self.shown(study, tables, releases),
             pairs=tuple(
                 ComparedPair(
                     first=names[pair.first],

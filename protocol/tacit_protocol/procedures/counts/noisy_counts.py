@@ -6,6 +6,7 @@ or Gaussian noise, also by rho (zCDP); all for the replacement of one privacy un
 Derivations: docs/mathematics/categorical.md.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -29,6 +30,8 @@ from tacit_protocol.procedures.counts.base import (
     NoisyTables,
     TablesVerdict,
     count_panels,
+    masked_caveats,
+    units_counted,
     written_counts,
 )
 from tacit_protocol.procedures.populations import Held, Measure, Population
@@ -141,6 +144,7 @@ class NoisyCounts(CountProcedure):
         pure=True,
     )
     population: ClassVar[type[Population] | None] = CountedUnits
+    masks: ClassVar[bool] = True
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -150,8 +154,10 @@ class NoisyCounts(CountProcedure):
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
+        masked = self.plan(study).masking is not None
+        released = "Masked tables, of which the sum is read," if masked else "Noisy tables"
         return Meaning(
-            f"Noisy tables of {names_of(study)} were released.",
+            f"{released} of {names_of(study)} were released.",
             "They test nothing by themselves. The noise of one count is within "
             f"{verdict['half_width']:.4g} with probability {1 - study.level:g}.",
             tests=False,
@@ -168,8 +174,8 @@ class NoisyCounts(CountProcedure):
         if progress is not None:
             progress(0.5, "reading tables")
         plan = self.plan(study)
-        tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
-        units = {name: table.units for name, table in tables.items()}
+        tables = plan.tables(study, releases)
+        units = units_counted(tables, plan, releases)
         size = plan.grid.size
         noises = [table.noises[0] for table in tables.values()]
         # Reused releases may have noise of another law: the widest tail need not have the largest variance.
@@ -182,8 +188,8 @@ class NoisyCounts(CountProcedure):
             shape=plan.grid.shape,
             counts={name: written_counts(table) for name, table in tables.items()},
             noise=widest.kind,
-            scale=widest.scale,
+            scale=widest.scale * math.sqrt(widest.summed if plan.masking is not None else 1),
             half_width=max(noise.half_width(study.level) for noise in noises),
             half_width_all=widest.half_width(study.level / size),
-            warnings=self.warnings(study, units) + reuse_warnings(study),
+            warnings=self.warnings(study, units) + masked_caveats(plan) + reuse_warnings(study),
         )
