@@ -11,10 +11,11 @@ transcript sees it. What is claimed towards whom, and the proofs: docs/mathemati
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Annotated, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from tacit_protocol.messages.encoding import decode, digest, encode_json
 from tacit_protocol.messages.study import MaskKeyMessage, Release, Study
@@ -30,7 +31,7 @@ from tacit_protocol.privacy.guarantee import (
 )
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.signing import MASK_KEY_TYPE, mask_public_hex, open_envelope, pair_stream
-from tacit_protocol.strict import ReleaseError, StudyError
+from tacit_protocol.strict import ReleaseError, StrictModel, StudyError
 
 Words = npt.NDArray[np.uint64]
 
@@ -44,6 +45,27 @@ SUM_MAX = 2**62
 
 ROUNDING = 1e-12
 """Relative part by which the noise of one owner is rounded up, and the noise of several down."""
+
+
+class MaskedParameters(StrictModel):
+    """How owners' releases are read: each by itself, or their sum alone."""
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"aggregation", "colluders"})
+
+    aggregation: Aggregation = Field(
+        "separate",
+        description=(
+            "Whether every owner's numbers are released, or masked, so that only the sum of all can be read: "
+            "owners share one Gaussian noise, and no finding is of one owner."
+        ),
+    )
+    colluders: Annotated[int, Field(ge=0, lt=MASKED_OWNERS_MAX)] | None = Field(
+        None,
+        description=(
+            "Where masked: how many owners may collude with the tester, and epsilon and delta hold all the "
+            "same. Each account pays for what holds whoever colludes."
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -133,13 +155,14 @@ def claim_of(procedure: Procedure, study: Study, cost: Guarantee) -> Guarantee:
     return cost
 
 
-def masking_in(study: Study, aggregation: Aggregation, colluders: int | None) -> Masking | None:
+def masking_in(study: Study, parameters: MaskedParameters) -> Masking | None:
     """Return who masks in a study that says how releases are aggregated, and how many owners may collude.
 
     Raises:
         StudyError: the study asks for masks that cannot be made.
     """
-    if aggregation == "separate":
+    colluders = parameters.colluders
+    if parameters.aggregation == "separate":
         if colluders is not None:
             raise StudyError('parameter colluders is for aggregation "masked"; leave it out')
         return None

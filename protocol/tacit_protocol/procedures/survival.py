@@ -55,6 +55,7 @@ from tacit_protocol.procedures.counts.base import (
     require_work,
 )
 from tacit_protocol.procedures.counts.release import grid_of
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, Population
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
@@ -366,7 +367,7 @@ KAPLAN = Work(
 )
 
 
-class SurvivalParameters(CountTestParameters):
+class SurvivalParameters(CountTestParameters, MaskedParameters):
     """What is followed in time; further columns of the study stratify within owners."""
 
     time: ColumnName | None = Field(
@@ -646,7 +647,6 @@ class Survival(CountTest):
     Verdict: ClassVar[type[BaseVerdict]] = SurvivalResult
     RelayedVerdict: ClassVar[type[BaseVerdict]] = SurvivalResult
     takes_answers: ClassVar[bool] = True
-    masks: ClassVar[bool] = True
     population: ClassVar[type[Population] | None] = HazardRatio
     simulated: ClassVar[str] = "groups with one hazard"
     question: ClassVar[Question | None] = Question(

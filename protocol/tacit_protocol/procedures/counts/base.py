@@ -237,12 +237,10 @@ class CountProcedure(BesideAnswers):
     takes_answers: ClassVar[bool] = False
     """Whether one of its columns may be another owner's, of which that one released randomised answers."""
 
-    masks: ClassVar[bool] = False
-    """Whether it can read the sum of all owners' tables alone."""
-
     def parameters(self, study: Study) -> CountParameters:
         """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
-        return parse_parameters(CountParameters, study)
+        model = self.Parameters
+        return parse_parameters(model if issubclass(model, CountParameters) else CountParameters, study)
 
     def plan(self, study: Study) -> CountPlan:
         """Return what the study fixes before any data. Raises StudyError where it cannot be run."""
@@ -254,10 +252,7 @@ class CountProcedure(BesideAnswers):
             require_shared_columns(study)
         if study.curator is not None:
             raise StudyError("owners send their own releases here; leave the curator out")
-        if self.plan(study).masking is not None and not self.masks:
-            raise StudyError(
-                f"{self.name} compares owners, which masks hide; leave aggregation and colluders out"
-            )
+        self.plan(study)
 
     def require_group(self, study: Study, name: str | None) -> None:
         """Raise StudyError where it is not the group's owner who would release answers."""

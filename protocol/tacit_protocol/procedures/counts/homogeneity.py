@@ -279,7 +279,7 @@ def differences(
 class HomogeneityParameters(CountTestParameters):
     """How owners count, how the null is simulated, and whether differences are stated."""
 
-    added_fields: ClassVar[frozenset[str]] = CountTestParameters.added_fields | {"effects"}
+    added_fields: ClassVar[frozenset[str]] = frozenset({"effects"})
 
     effects: Literal["none", "shares"] = Field(
         "none",

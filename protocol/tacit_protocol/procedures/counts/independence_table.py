@@ -73,7 +73,8 @@ from tacit_protocol.procedures.counts.base import (
     tables_of,
     units_counted,
 )
-from tacit_protocol.procedures.counts.release import CountParameters, CountPlan
+from tacit_protocol.procedures.counts.release import CountPlan
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.procedures.stratified_table import CONTRASTS_MAX, Strata, stratified_test
 from tacit_protocol.verdicts.base import (
@@ -388,10 +389,10 @@ def _ends(
     return 0.0 if low == 0 else min(own.labels(own.at(margins, low))), largest
 
 
-class IndependenceTableParameters(CountTestParameters):
+class IndependenceTableParameters(CountTestParameters, MaskedParameters):
     """How owners count, how the null is simulated, and what is asked beside the table of all."""
 
-    added_fields: ClassVar[frozenset[str]] = CountParameters.added_fields | {"within_owners"}
+    added_fields: ClassVar[frozenset[str]] = MaskedParameters.added_fields | {"within_owners"}
 
     within_owners: bool = Field(
         False,
@@ -509,7 +510,6 @@ class IndependenceTable(CountTest):
     Verdict: ClassVar[type[BaseVerdict]] = IndependenceTableResult
     RelayedVerdict: ClassVar[type[BaseVerdict]] = IndependenceTableResult
     takes_answers: ClassVar[bool] = True
-    masks: ClassVar[bool] = True
     cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED, NEW_CLASS)
     simulated: ClassVar[str] = "tables of independent columns"
     added: ClassVar[bool] = True

@@ -12,6 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
@@ -34,6 +35,8 @@ from tacit_protocol.procedures.counts.base import (
     units_counted,
     written_counts,
 )
+from tacit_protocol.procedures.counts.release import CountParameters
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.populations import Held, Measure, Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import CHI_SQUARED, BarsPanel, Meaning, Shown, Work, names_of
@@ -128,11 +131,16 @@ class CountedUnits(Cells):
         return float(np.mean(errors))
 
 
+class NoisyCountsParameters(CountParameters, MaskedParameters):
+    """How owners count, and whether their tables are read or their sum alone."""
+
+
 class NoisyCounts(CountProcedure):
     """See the module. Registered as ``noisy_counts``."""
 
     name: ClassVar[str] = "noisy_counts"
     title: ClassVar[str] = "How many units are in each cell?"
+    Parameters: ClassVar[type[BaseModel]] = NoisyCountsParameters
     Verdict: ClassVar[type[BaseVerdict]] = NoisyCountsResult
     cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED,)
     question: ClassVar[Question | None] = Question(
@@ -144,7 +152,6 @@ class NoisyCounts(CountProcedure):
         pure=True,
     )
     population: ClassVar[type[Population] | None] = CountedUnits
-    masks: ClassVar[bool] = True
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

@@ -11,7 +11,7 @@ gaussian_mechanism.py.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -49,13 +49,7 @@ from tacit_protocol.privacy.noise import (
 )
 from tacit_protocol.procedures.answered_column import Beside, beside
 from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, planned_once
-from tacit_protocol.procedures.masking import (
-    MASKED_OWNERS_MAX,
-    Aggregation,
-    Masking,
-    masking_in,
-    total_of,
-)
+from tacit_protocol.procedures.masking import MaskedParameters, Masking, masking_in, total_of
 from tacit_protocol.strict import StrictModel
 
 Integers = npt.NDArray[np.int64]
@@ -188,8 +182,6 @@ class CellParameters(StrictModel):
 class CountParameters(CellParameters):
     """How an owner counts; every choice is public."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"aggregation", "colluders"})
-
     noise: Literal["laplace", "gaussian"] = Field(
         "laplace", description="Laplace noise costs epsilon alone; gaussian needs a delta."
     )
@@ -197,20 +189,6 @@ class CountParameters(CellParameters):
         None,
         description=(
             "zCDP of Gaussian noise (variance 1/rho on each cell); by default all that the budget allows."
-        ),
-    )
-    aggregation: Aggregation = Field(
-        "separate",
-        description=(
-            "Whether every owner's numbers are released, or masked, so that only the sum of all can be read: "
-            "owners share one Gaussian noise, and no finding is of one owner."
-        ),
-    )
-    colluders: Annotated[int, Field(ge=0, lt=MASKED_OWNERS_MAX)] | None = Field(
-        None,
-        description=(
-            "Where masked: how many owners may collude with the tester, and epsilon and delta hold all the "
-            "same. Each account pays for what holds whoever colludes."
         ),
     )
 
@@ -319,7 +297,7 @@ def count_plan(study: Study, parameters: CountParameters) -> CountPlan:
     """
     if parameters.rho is not None and parameters.noise != "gaussian":
         raise StudyError("parameter rho has no effect with Laplace noise; leave it out")
-    masking = masking_in(study, parameters.aggregation, parameters.colluders)
+    masking = masking_in(study, parameters) if isinstance(parameters, MaskedParameters) else None
     if masking is not None and parameters.noise != "gaussian":
         raise StudyError(
             'shares of noise add up where it is Gaussian: with aggregation masked give noise "gaussian" and '
