@@ -28,7 +28,6 @@ from tacit_protocol.messages.study import Release, ReleaseMessage, Study
 from tacit_protocol.numerics.noisy_tables import add_tables
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.counts.independence_table import IndependenceTable
-from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.counts.release import COUNTS, noisy_counts
 from tacit_protocol.procedures.masking import masked, roster_of, total_of
 from tacit_protocol.signing import RELEASE_TYPE, PrivateKey, draw_mask_secret, mask_public_hex, sign_envelope
@@ -108,7 +107,7 @@ def power_run(owners: int, way: str, variance: float, point: float, run: int) ->
 def cost_run(way: str, _: int) -> Answers:
     """Time all owners' releases of 10^5 numbers, and the sum."""
     study = study_of(COST_OWNERS, "separate" if way == "separate" else "c = 0")
-    guarantee = NoisyCounts().cost(study)
+    guarantee = PROCEDURE.cost(study)
     steps = np.full(NUMBERS, 100 << COUNT_BITS, dtype=np.int64)
     key, found = PrivateKey.generate(), dict.fromkeys(("noise", "masks", "signing", "sum"), 0.0)
     names, bytes_sent = [owner.name for owner in study.owners], 0
