@@ -315,6 +315,7 @@ def test_killed_at_pairs_of_steps(sweep: Sweep, kind: Kind, pairs: Pairs) -> Non
     assert wrong == {}, sweep.log.read_text()
 
 
+@pytest.mark.sweep(1)
 @of_sweep(
     "mistake",
     cases=(

@@ -197,6 +197,11 @@ _HEALTH: dict[str, Exchange] = {
     "GET /sign-in/openid/answer": Exchange(
         "who comes back from the provider", note="a page that says who is signed in, and the session's cookie"
     ),
+    "GET /people": Exchange(
+        "who is signed in", note="people of the reader's own party, and who changed them"
+    ),
+    "POST /people": Exchange("an admin", note="the page again"),
+    "POST /people/removal": Exchange("an admin", note="the page again"),
     "POST /sign-out": Exchange("who is signed in", note="a page that says so"),
     "GET /static/{version}/{name}": Exchange("anyone", note="style and script: constants of the code"),
 }
@@ -323,6 +328,7 @@ AGENT: Mapping[str, Exchange] = _HEALTH | {
         ("GET", "/v1/ledger", "every debit"),
         ("GET", "/v1/ledger/verification", "whether the ledger is whole, and its head hashes"),
         ("POST", "/v1/studies/{digest}/approval", "the study as it stands then"),
+        ("POST", "/v1/studies/{digest}/sending", "the same"),
         ("POST", "/v1/studies/{digest}/decline", "the same"),
         ("GET", "/", _OWN_PAGES),
         ("GET", "/studies/{digest}", _OWN_PAGES),
@@ -332,6 +338,15 @@ AGENT: Mapping[str, Exchange] = _HEALTH | {
         ("GET", "/policy/edit", "the policy's file"),
         ("POST", "/policy/preview", "what a changed policy would do to the studies that wait"),
         ("POST", "/policy", "the page again"),
+        (
+            "GET",
+            "/data-sets/new",
+            "names of files in the folders, and of connections, that agent.toml allows",
+        ),
+        ("POST", "/data-sets/columns", "names and types of a source's columns"),
+        ("POST", "/data-sets/preview", "the lines that would be added"),
+        ("POST", "/data-sets", "the page again"),
+        ("POST", "/studies/{digest}/sending", "the page again"),
         ("POST", "/studies/{digest}/approval", "the page again"),
         ("POST", "/studies/{digest}/decline", "the page again"),
     )

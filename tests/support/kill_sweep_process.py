@@ -75,7 +75,7 @@ from tacit_services.agent.schema import FINDINGS, MASK_SECRETS, OUTBOX, RECEIVED
 from tacit_services.agent.schema import METADATA as AGENT_TABLES
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
 from tacit_services.agent.tester_client import TesterClient, TesterError
-from tacit_services.curator.tables import METADATA as CURATOR_TABLES
+from tacit_services.curator.data_sets import METADATA as CURATOR_TABLES
 from tacit_services.ledger.entries import RESERVATIONS
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared import failpoints

@@ -136,6 +136,11 @@ class Job:
         return self.relay is not None and self.spends and (self.receives or self.relay.accepted_first)
 
     @property
+    def is_held(self) -> bool:
+        """Whether a steward looks at the release before it is sent; what releases nothing is not held."""
+        return self.spends and all(part.rules.holds_releases for part in self.parts)
+
+    @property
     def automatic(self) -> bool:
         """Whether the study runs without a steward's word."""
         return all(part.rules.approval == "automatic" for part in self.parts)
@@ -302,10 +307,10 @@ class Intake(StudyIntake):
         self._settings, self._public_hex, self._policy = settings, public_hex, policy
         self._unit_keys, self._procedures = unit_keys, procedures
 
-    def under(self, policy: Policy) -> "Intake":
-        """Return the same intake under another policy."""
+    def under(self, policy: Policy, settings: AgentSettings) -> "Intake":
+        """Return the same intake under another policy and settings."""
         return Intake(
-            self._settings,
+            settings,
             self._public_hex,
             policy,
             self._procedures,

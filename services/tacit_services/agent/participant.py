@@ -47,6 +47,7 @@ from tacit_services.agent.studies import (
     close_outbox,
     due_outbox,
     expire,
+    forget_held,
     insert_study,
     move,
     put_in_outbox,
@@ -268,6 +269,9 @@ class Participant:
         expire(connection, now)
         row = study_row(connection, digest)
         undecided = [State.WAITING, State.APPROVED]
+        if row is not None and row.state is State.HELD and state is State.DECLINED:
+            undecided, reason = [State.HELD], f"{reason}; the budget is spent"
+            forget_held(connection, digest)
         if row is None or not move(
             connection, digest, before=undecided, after=state, at=now, problem=problem, reason=reason
         ):

@@ -16,6 +16,10 @@ fetched is kept as it came; what is sealed is opened in memory alone. The tester
 trusted: what it could have changed is asked for again; what the sender signed and is wrong all the same ends
 the study here. All this is looked at when it comes and again before data are read, so that nothing is spent
 on what does not hold.
+
+Where the policy asks that a steward look at each release, it is made, paid for and stored as ever, and held.
+Looked at, sent or declined it is from the moment on at which it would have been sent, so that what the
+steward does, and when, follows from what is private and from the schedule.
 """
 
 import json
@@ -74,6 +78,7 @@ from tacit_services.agent.studies import (
     Kind,
     approvers_of,
     forget_mask_secrets,
+    hold,
     mask_secret_of,
     move,
     put_finding,
@@ -85,7 +90,14 @@ from tacit_services.ledger.accounts import BudgetExceededError, LedgerConflictEr
 from tacit_services.ledger.entries import Entry
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, read_from, run_transaction
-from tacit_services.shared.failpoints import AcceptanceStep, AgentRelayStep, AgentStep, MaskStep, reached
+from tacit_services.shared.failpoints import (
+    AcceptanceStep,
+    AgentRelayStep,
+    AgentStep,
+    HeldStep,
+    MaskStep,
+    reached,
+)
 from tacit_services.shared.logging import describe_exception
 
 DOUBLINGS = 6
@@ -585,7 +597,8 @@ class Releaser:
         if now >= job.study.deadline:
             raise StudyRefusedError("study-expired", "the deadline passed while the data were read")
         row = study_row(connection, job.digest)
-        moved = move(connection, job.digest, before=[State.APPROVED], after=State.RELEASED, at=now)
+        after = State.HELD if job.is_held else State.RELEASED
+        moved = move(connection, job.digest, before=[State.APPROVED], after=after, at=now)
         if row is None or not moved:
             return None
         self.intake.require_current(connection, job)
@@ -596,36 +609,34 @@ class Releaser:
         if received is None or job.spends:
             exact = summary if received is None else summary.summary
             secret = None if masks is None else mask_secret_of(connection, job.digest)
-            envelope = self._sign(job, exact, received, masks=masks, secret=secret)
+            release = self._release(job, exact, masks, secret)
+            envelope = self._sign(job, release, received, masks)
             if masks is not None:
                 forget_mask_secrets(connection)
         else:
-            envelope = self._acknowledge(job, received)
+            release, envelope = None, self._acknowledge(job, received)
         reached(AgentStep.RELEASE_SIGNED)
         # What was to be waited for says nothing about the data here: the schedule begins once it has come.
         since = max(row.changed_at, waited_until if received is None else received.at)
         send_at = send_time(since, job.study.respond_after_s, self.uses.clock())
         # Round two has a schedule of its own: what could not be answered any more is not released.
-        rounds_s = job.study.respond_after_s if job.sends_on else 0
+        # So has the answer to a steward's look.
+        rounds_s = job.study.respond_after_s * (job.sends_on + job.is_held)
         if send_at + rounds_s >= job.study.deadline:
             raise StudyRefusedError(
                 "study-expired", "the study's schedule leaves no moment before its deadline"
             )
         kind: Kind = "release" if job.spends else "receipt"
-        put_in_outbox(connection, job.digest, kind, envelope, at=now, send_at=send_at)
+        if job.is_held and release is not None:
+            hold(connection, job.digest, envelope, release, shown_from=send_at)
+            reached(HeldStep.HELD)
+        else:
+            put_in_outbox(connection, job.digest, kind, envelope, at=now, send_at=send_at)
         reached(AgentStep.RELEASE_STORED)
         return entries
 
-    def _sign(
-        self,
-        job: Job,
-        summary: Any,
-        received: Received | None,
-        *,
-        masks: Masks | None = None,
-        secret: bytes | None = None,
-    ) -> bytes:
-        """Draw the noise, and mask; return the release, signed, and sealed where it is for another owner."""
+    def _release(self, job: Job, summary: Any, masks: Masks | None, secret: bytes | None) -> Release:
+        """Draw the noise, and mask."""
         release = job.procedure.privatise(job.study, summary, self.uses.noise)
         reached(AgentStep.NOISE_DRAWN)
         if release.guarantee != job.cost:
@@ -636,6 +647,10 @@ class Releaser:
             release = masked(release, masks.roster, job.sender, secret)
             reached(MaskStep.MASKED)
         check_own_release(job.procedure, job.study, job.sender, release)
+        return release
+
+    def _sign(self, job: Job, release: Release, received: Received | None, masks: Masks | None) -> bytes:
+        """Return the release, signed, and sealed where it is for another owner."""
         is_second = received is not None and job.relay is not None and not job.relay.sealed
         message = ReleaseMessage(
             study=job.digest,

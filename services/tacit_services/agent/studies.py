@@ -11,8 +11,10 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.study import Release
 from tacit_services.agent.schema import (
     FINDINGS,
+    HELD,
     MASK_SECRETS,
     OUTBOX,
     PERSONAL_DECISIONS,
@@ -113,11 +115,22 @@ def move(
     return moved.rowcount == 1
 
 
+HELD_TOO_LONG = "nobody sent the release before the deadline; the budget is spent"
+
+
 def expire(connection: sa.Connection, now: int) -> int:
     """Close the studies that nobody decided before their deadline, and give back what was reserved for them.
 
-    Returns how many were closed.
+    A release that is held is not sent any more, and is forgotten. Returns how many were closed.
     """
+    late = connection.execute(
+        STUDIES.update()
+        .where(STUDIES.c.state == State.HELD.value, STUDIES.c.deadline <= now)
+        .values(state=State.EXPIRED.value, changed_at=now, problem="study-expired", reason=HELD_TOO_LONG)
+    )
+    if late.rowcount:
+        ended = sa.select(STUDIES.c.digest).where(STUDIES.c.state != State.HELD.value)
+        connection.execute(HELD.delete().where(HELD.c.study.in_(ended)))
     undecided = [State.WAITING.value, State.APPROVED.value]
     expired = connection.execute(
         STUDIES.update()
@@ -131,7 +144,7 @@ def expire(connection: sa.Connection, now: int) -> int:
     )
     if expired.rowcount:
         give_back(connection, sa.select(STUDIES.c.digest).where(STUDIES.c.state == State.EXPIRED.value))
-    return int(expired.rowcount)
+    return int(expired.rowcount + late.rowcount)
 
 
 def count_by_state(connection: sa.Connection) -> dict[str, int]:
@@ -266,6 +279,22 @@ def close_outbox(connection: sa.Connection, study: str, kind: Kind, at: int, out
     """Note that what is of this kind will not be sent again for a study, and why."""
     sent = (OUTBOX.c.study == study, OUTBOX.c.kind == kind)
     connection.execute(OUTBOX.update().where(*sent).values(closed_at=at, outcome=outcome))
+
+
+def hold(connection: sa.Connection, study: str, envelope: bytes, release: Release, shown_from: int) -> None:
+    """Store a release that a steward looks at before it is sent, once only."""
+    row = {"study": study, "envelope": envelope, "release": encode(release), "shown_from": shown_from}
+    connection.execute(HELD.insert().values(**row))
+
+
+def held_release(connection: sa.Connection, study: str) -> sa.Row[Any] | None:
+    """Return the row of a release that is held: ``envelope``, ``release``, ``shown_from``; or None."""
+    return connection.execute(HELD.select().where(HELD.c.study == study)).one_or_none()
+
+
+def forget_held(connection: sa.Connection, study: str) -> None:
+    """Delete a release that was held: it is in the outbox now, or nobody will ever see it."""
+    connection.execute(HELD.delete().where(HELD.c.study == study))
 
 
 def put_mask_secret(connection: sa.Connection, study: str, secret: bytes, at: int) -> None:

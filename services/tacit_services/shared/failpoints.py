@@ -74,8 +74,16 @@ class ApprovalStep(StrEnum):
     """An approval is stored, the first of two or the last; who approved does not know yet."""
 
 
+class HeldStep(StrEnum):
+    """Points of a release that is held until a steward has looked at it, each within its transaction."""
+
+    HELD = "agent.held"
+    SENDING = "agent.held-sending"
+    WITHHELD = "agent.held-withheld"
+
+
 class PolicyStep(StrEnum):
-    """Points of a change of the policy on the agent's page."""
+    """Points of a change of the policy, and of an added data set, on the agent's page."""
 
     RECORDED = "agent.policy-recorded"
     """The record has the change; the file is as it was."""

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "a0011"
-down_revision = "a0009"
+down_revision = "a0010"
 
 
 def upgrade() -> None:
