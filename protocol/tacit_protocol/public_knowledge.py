@@ -5,7 +5,7 @@ width. Where a column is something special, its owner knows better.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -125,6 +125,29 @@ def known_of(name: str) -> Known | None:
     return next(
         (known for known in KNOWN if any(re.fullmatch(known.names, words) for words in readings)), None
     )
+
+
+NO_NAMES = "the first line has numbers where names should be: add a line of names"
+
+OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+def header_fault(names: Sequence[str]) -> str | None:
+    """Say why a line of CSV can be no line of names, or None; it may be a person's, and is not repeated."""
+    if any(_is_number(name) for name in names):
+        return NO_NAMES
+    marks = [mark for mark in OTHER_SEPARATORS if len(names) == 1 and mark in names[0]]
+    return (
+        f"its values are separated by {OTHER_SEPARATORS[marks[0]]}: write it with commas" if marks else None
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 CAUTION = (

@@ -335,8 +335,9 @@ class AgentSettings(ParticipantSettings):
     @field_validator("data_sets")
     @classmethod
     def _names_are_distinct(cls, value: tuple[DataSetSettings, ...]) -> tuple[DataSetSettings, ...]:
-        if len({data_set.name for data_set in value}) != len(value):
-            raise ValueError("data sets must have distinct names")
+        names = [data_set.name for data_set in value]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two data sets are called {twice}: give one another name")
         return value
 
     def with_data_set(self, added: DataSetSettings) -> Self:

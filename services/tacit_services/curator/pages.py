@@ -51,7 +51,7 @@ def add_curator_pages(
         "curator",
         curator.name,
         "tacit_services.curator",
-        "tacit curator login",
+        "tacit owner login, or tacit curator login",
         MENU,
         public_url,
         provider,
