@@ -167,17 +167,15 @@ class ColumnSchema:
     type: ColumnType
 
 
-def arrow_type(kind: Any) -> ColumnType:
-    """Return the kind of an Arrow type."""
-    from pyarrow import types  # noqa: PLC0415 (loads where a Parquet file is named)
-
-    if types.is_dictionary(kind):
-        return arrow_type(kind.value_type)
-    if types.is_boolean(kind):
-        return "yes or no"
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+def arrow_type(name: str) -> ColumnType:
+    """Return the kind of an Arrow type by its name: ``int64``, ``dictionary<values=string, ...>``."""
+    if name.startswith("dictionary<values="):
+        return arrow_type(name.removeprefix("dictionary<values=").partition(",")[0])
+    if re.fullmatch(r"u?int\d+|halffloat|float|double|decimal\d+\(.*", name):
         return "number"
-    return "text" if types.is_string(kind) or types.is_large_string(kind) else "other"
+    if name == "bool":
+        return "yes or no"
+    return "text" if name in {"string", "large_string"} else "other"
 
 
 _IDENTIFIERS = {

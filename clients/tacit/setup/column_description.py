@@ -133,7 +133,7 @@ def _parquet_columns(path: Path) -> list[ColumnSchema]:
         ) from error
     except ArrowException as error:
         raise InputError(f"{path} is no Parquet file") from error
-    return [ColumnSchema(field.name, arrow_type(field.type)) for field in schema]
+    return [ColumnSchema(field.name, arrow_type(str(field.type))) for field in schema]
 
 
 def _table_columns(url: str, table: str | None) -> list[ColumnSchema]:
