@@ -748,6 +748,7 @@ class CatalogueTester(FakeTester):
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.long
 def test_two_people_approve_and_an_officer_changes_the_policy_in_a_browser(tmp_path: Path) -> None:
     agent = AttackedAgent(tmp_path, policy=f'{WRITTEN}approval = "by-hand"\napprovals = 2')
     agent.agent.clock = agent.clock = time.time  # type: ignore[assignment]

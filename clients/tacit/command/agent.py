@@ -617,7 +617,8 @@ def check(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
 @data_app.command("describe")
 def describe(
     source: Annotated[
-        str, typer.Argument(help="A .csv or .parquet file, a folder of .parquet files, or a database URL.")
+        str,
+        typer.Argument(help="A file that an agent reads, a folder of .parquet files, or a database URL."),
     ],
     table: Annotated[str | None, typer.Option(help="The table, of a database.")] = None,
     as_json: Json = False,

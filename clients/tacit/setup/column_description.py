@@ -31,7 +31,7 @@ FOLDERS_MAX = 32
 
 
 def columns_of(source: str, table: str | None = None) -> list[ColumnSchema]:
-    """Return the columns of a .csv, .csv.gz or .parquet file, a folder of these, or a table of a database.
+    """Return the columns of a file that an agent reads, a folder of Parquet files, or a table of a database.
 
     Raises:
         InputError: it cannot be read, has no columns, or has two of one name.
@@ -48,9 +48,14 @@ def columns_of(source: str, table: str | None = None) -> list[ColumnSchema]:
         found = _parquet_columns(Path(source))
     elif source.endswith((".csv", ".csv.gz")):
         found = [ColumnSchema(name, "unknown") for name in _header(Path(source))]
+    elif source.endswith((".xlsx", ".xlsm")):
+        found = [ColumnSchema(name, "unknown") for name in _first_row(Path(source))]
+    elif Path(source).suffix in _STATISTICS:
+        found = _variables(Path(source))
     else:
         raise InputError(
-            f"{source}: give a .csv, .csv.gz or .parquet file, a folder, or a database URL with --table"
+            f"{source}: give a .csv, .parquet, .xlsx, .sav, .dta, .sas7bdat or .xpt file, a folder, or "
+            "a database URL with --table"
         )
     names = [column.name for column in found]
     if not names or not all(names):
@@ -136,6 +141,92 @@ def _parquet_columns(path: Path) -> list[ColumnSchema]:
     return [ColumnSchema(field.name, arrow_type(str(field.type))) for field in schema]
 
 
+def _missing(what: str, extra: str) -> InputError:
+    return InputError(f'{what} is not installed here: pip install "tacit[{extra}]"')
+
+
+def _first_row(path: Path) -> list[str]:
+    """Read the first row of a workbook's first sheet."""
+    try:
+        from openpyxl import load_workbook  # noqa: PLC0415 (an extra)
+    except ImportError:
+        raise _missing("openpyxl", "files") from None
+    try:
+        book = load_workbook(path, read_only=True, keep_links=False)
+        try:
+            row = next(book.worksheets[0].iter_rows(max_row=1, values_only=True), ())
+        finally:
+            book.close()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {reason_of(error)}") from error
+    except Exception as error:
+        raise InputError(f"{path} is no workbook that can be read") from error
+    if any(value is not None and not isinstance(value, str) for value in row):
+        raise InputError(f"the first row of {path} has values where names should be: add a row of names")
+    names = [value or "" for value in row]
+    while names and not names[-1]:
+        names.pop()
+    return names
+
+
+_STATISTICS = {
+    ".sav": "read_sav",
+    ".zsav": "read_sav",
+    ".dta": "read_dta",
+    ".sas7bdat": "read_sas7bdat",
+    ".xpt": "read_xport",
+}
+"""pyreadstat's function for each kind of file."""
+
+
+def _variables(path: Path) -> list[ColumnSchema]:
+    """Read the names and types of a statistics file's variables, and no row."""
+    try:
+        import pyreadstat  # noqa: PLC0415 (an extra)
+    except ImportError:
+        raise _missing("pyreadstat", "files") from None
+    if not path.is_file():
+        raise InputError(f"cannot read {path}: there is no such file")
+    try:
+        read = getattr(pyreadstat, _STATISTICS[path.suffix])
+        described = read(str(path), metadataonly=True, output_format="dict")[1]
+    except Exception as error:
+        raise InputError(f"{path} is no {path.suffix} file that can be read") from error
+    kinds = described.readstat_variable_types
+    return [
+        ColumnSchema(name, "text" if kinds.get(name) == "string" else "number")
+        for name in described.column_names
+    ]
+
+
+def _duckdb_columns(file: str, table: str) -> list[ColumnSchema]:
+    try:
+        import duckdb  # noqa: PLC0415 (an extra)
+    except ImportError:
+        raise _missing("DuckDB", "duckdb") from None
+    named = ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))
+    try:
+        with duckdb.connect(file, read_only=True, config={"enable_external_access": False}) as connection:
+            described = connection.execute(f"DESCRIBE {named}").fetchall()
+    except duckdb.Error as error:
+        raise InputError("the DuckDB file cannot be asked: check the URL and the table") from error
+    kinds: dict[str, ColumnType] = {
+        "BOOLEAN": "yes or no",
+        "VARCHAR": "text",
+        "FLOAT": "number",
+        "DOUBLE": "number",
+    }
+    return [
+        ColumnSchema(
+            str(name),
+            "number"
+            if kind.endswith("INT") or "INTEGER" in kind or kind.startswith("DECIMAL")
+            else kinds.get(kind, "other"),
+        )
+        for name, kind, *_ in described
+    ]
+
+
 def _table_columns(url: str, table: str | None) -> list[ColumnSchema]:
     from sqlalchemy import create_engine, inspect, make_url, types  # noqa: PLC0415 (loads where a database is named)
     from sqlalchemy.exc import NoSuchTableError, SQLAlchemyError  # noqa: PLC0415
@@ -144,7 +235,11 @@ def _table_columns(url: str, table: str | None) -> list[ColumnSchema]:
         raise InputError("a database has several tables: name one with --table")
     schema, _, name = table.rpartition(".")
     try:
-        address = make_url(url.replace("postgresql://", "postgresql+psycopg://", 1))
+        if url.startswith("duckdb:///"):
+            return _duckdb_columns(url.removeprefix("duckdb:///"), table)
+        kind_, separator, rest = url.partition("://")
+        driver = {"postgresql": "+psycopg", "mysql": "+pymysql", "mariadb": "+pymysql"}.get(kind_, "")
+        address = make_url(f"{kind_}{driver}{separator}{rest}")
         _require_database_file(address.get_backend_name(), address.database)
         engine = create_engine(address)
         try:

@@ -28,6 +28,7 @@ from tacit_services.agent.studies import (
     approve_by,
     expire,
     forget_held,
+    forget_mask_secrets,
     held_release,
     move,
     put_in_outbox,
@@ -268,6 +269,9 @@ class Agent(Participant):
         if not run_transaction(self.engine, decline):
             raise AlreadyDecidedError("the study has been decided on already")
         log.info("declined", study=digest, person=person.name)
+
+    def _forget(self, connection: sa.Connection) -> None:
+        forget_mask_secrets(connection)
 
     def approvals_needed(self, row: StudyRow, owner: str) -> int:  # noqa: ARG002 (one policy for all)
         """Return what the policy says."""

@@ -106,6 +106,16 @@ RECEIVED = sa.Table(
 memory alone, and ``source`` is the envelope of the earlier study that it was made for, where it is read
 again. At a sender the receiver's acceptance."""
 
+MASK_SECRETS = sa.Table(
+    "agent_mask_secrets",
+    METADATA,
+    sa.Column("study", sa.String(DIGEST_LENGTH), sa.ForeignKey("agent_studies.digest"), primary_key=True),
+    sa.Column("secret", sa.LargeBinary, nullable=False),
+    sa.Column("drawn_at", sa.BigInteger, nullable=False),
+)
+"""The secret that a study's masks are made with, from its approval until the transaction that stores the
+masked release, or that ends the study, deletes it: whoever reads this database later learns no mask."""
+
 FINDINGS = sa.Table(
     "agent_findings",
     METADATA,

@@ -16,6 +16,7 @@ from pydantic import Field
 
 from tacit_protocol.messages.study import Digest
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.procedures.masking import masking_of
 from tacit_protocol.procedures.relay import relay_of
 from tacit_protocol.signing import PrivateKey
 from tacit_protocol.strict import StrictModel
@@ -299,6 +300,8 @@ def answer_carried(
     asked = procedures.get(carried.study.procedure)
     if asked is not None and relay_of(asked, carried.study) is not None:
         raise SettingsError("owners answer this study one after the other: it needs a running agent")
+    if asked is not None and masking_of(asked, carried.study) is not None:
+        raise SettingsError("owners of this study first show each other keys: it needs a running agent")
     prepare_to_compute()
     stop = threading.Event()
     agent = build(settings, procedures, stop, client=carried)

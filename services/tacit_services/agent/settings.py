@@ -4,7 +4,8 @@ docs/reference/agent-configuration.md, docs/data-sources.md.
 """
 
 import json
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -28,9 +29,10 @@ from tacit_protocol.privacy.accounting import Division, Family
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.public_knowledge import ColumnSchema
 from tacit_services.agent.data.csv_source import CsvSource
+from tacit_services.agent.data.file_source import EXCEL, READERS, ExcelSource, StatisticsSource
 from tacit_services.agent.data.parquet_source import ParquetFolder, ParquetSource
 from tacit_services.agent.data.source import DataError, HasSchema, Source
-from tacit_services.agent.data.sql_source import Ranges, SqlSource
+from tacit_services.agent.data.sql_source import DUCKDB, Ranges, SqlSource
 from tacit_services.agent.notices import NoticeSettings
 from tacit_services.shared.compute import ComputeSettings
 from tacit_services.shared.pages.openid import OpenIdSettings
@@ -42,7 +44,7 @@ def is_database(source: str) -> bool:
     return "://" in source
 
 
-SUFFIXES = (".csv", ".csv.gz", ".parquet")
+SUFFIXES = (".csv", ".csv.gz", ".parquet", *EXCEL, *READERS)
 """What names of data files end in."""
 
 
@@ -53,12 +55,14 @@ def open_source(
     ranges: Ranges | None = None,
     *,
     quoted_line_breaks: bool = False,
+    sheet: str | None = None,
+    value_labels: bool = False,
 ) -> Source:
     """Return the source that a setting names.
 
-    ``source`` is a path to ``*.csv``, ``*.csv.gz``, ``*.parquet`` or a folder of Parquet files, relative to
-    ``folder``, or a SQLAlchemy URL, which needs a ``query`` and may be cut by ``ranges``. Values of a CSV
-    file hold no line breaks unless it is said that they do, between quotes.
+    ``source`` is a path to a file of a known kind or a folder of Parquet files, relative to ``folder``, or a
+    database's URL, which needs a ``query`` and may be cut by ``ranges``. Values of a CSV file hold no line
+    breaks unless it is said that they do, between quotes.
 
     Raises:
         DataError: the setting names no known kind of source.
@@ -66,7 +70,7 @@ def open_source(
     if is_database(source):
         if query is None:
             raise DataError("a database source needs a query")
-        return SqlSource(_absolute_sqlite(source, folder), query, ranges)
+        return SqlSource(_absolute_file(source, folder), query, ranges)
     if query is not None:
         raise DataError("a file source takes no query")
     path = folder / source
@@ -76,17 +80,44 @@ def open_source(
         return ParquetFolder(path)
     if source.endswith(".parquet"):
         return ParquetSource(path)
+    if path.suffix in EXCEL:
+        return ExcelSource(path, sheet)
+    if path.suffix in READERS:
+        return StatisticsSource(path, value_labels=value_labels)
     raise DataError(
-        "a source is a .csv, .csv.gz or .parquet file, a folder of .parquet files (is it there?), or a "
-        "database URL with a query"
+        "a source is a .csv, .csv.gz, .parquet, .xlsx, .sav, .dta, .sas7bdat or .xpt file, a folder of "
+        ".parquet files (is it there?), or a database URL with a query"
     )
 
 
-def _absolute_sqlite(url: str, folder: Path) -> str:
-    prefix = "sqlite:///"
-    if url.startswith(prefix) and not url.startswith(prefix + "/"):
-        return prefix + str((folder / url.removeprefix(prefix)).absolute())
+def _absolute_file(url: str, folder: Path) -> str:
+    for prefix in ("sqlite:///", DUCKDB):
+        if url.startswith(prefix) and not url.startswith(prefix + "/"):
+            return prefix + str((folder / url.removeprefix(prefix)).absolute())
     return url
+
+
+CONCEPTS_MAX = 10_000
+"""Most numbers in a set of concepts."""
+
+_CONCEPT_SET = re.compile(r"\(\s*:([a-z][a-z0-9_]*)\s*\)")
+"""A set in a query, in the brackets of IN."""
+
+
+def filled_in(query: str, concepts: Mapping[str, Collection[int]]) -> str:
+    """Return a query with the numbers of each set of concepts in the place of its name.
+
+    Raises:
+        DataError: the query names a set that is not there, or a set is not in the query.
+    """
+    named = set(_CONCEPT_SET.findall(query))
+    if absent := sorted(named - set(concepts)):
+        raise DataError(f"concepts lacks the set {absent[0]!r} that the query names")
+    if unused := sorted(set(concepts) - named):
+        raise DataError(
+            f"the query names no set {unused[0]!r} of concepts: it would stand there as (:{unused[0]})"
+        )
+    return _CONCEPT_SET.sub(lambda found: f"({', '.join(map(str, concepts[found[1]]))})", query)
 
 
 BOUNDS_MAX = 1000
@@ -100,6 +131,18 @@ class SourceSettings(BaseModel):
 
     source: str
     query: str | None = None
+    query_file: Path | None = None
+    """The file that holds the query."""
+
+    concepts: dict[
+        Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=63)],
+        Annotated[
+            tuple[Annotated[StrictInt, Field(ge=0, lt=2**63)], ...],
+            Field(min_length=1, max_length=CONCEPTS_MAX),
+        ],
+    ] = Field(default_factory=dict)
+    """Sets of whole numbers, which stand in the query as ``(:name)``: concepts of OMOP."""
+
     partition_column: ColumnName | None = None
     """A column of numbers of the query, by whose values it is cut."""
 
@@ -108,6 +151,12 @@ class SourceSettings(BaseModel):
 
     quoted_line_breaks: bool = False
     """Whether values of a CSV file may hold line breaks, between quotes. Otherwise a line is a row."""
+
+    sheet: str | None = None
+    """The sheet of an Excel file; the first one where none is named."""
+
+    value_labels: bool = False
+    """Whether a category of a file of SPSS, Stata or SAS is its value's label. Otherwise it is the value."""
 
     folder: Path = Path()
     """What a relative source is relative to: the folder of the configuration file."""
@@ -120,6 +169,14 @@ class SourceSettings(BaseModel):
             raise ValueError("partition_column is of database sources: Parquet is cut by its row groups")
         if self.quoted_line_breaks and not self.source.endswith((".csv", ".csv.gz")):
             raise ValueError("quoted_line_breaks is of CSV files")
+        if self.query is not None and self.query_file is not None:
+            raise ValueError("query and query_file are the same thing said twice: leave one out")
+        if (self.query_file is not None or self.concepts) and not is_database(self.source):
+            raise ValueError("query_file and concepts are of database sources")
+        if self.sheet is not None and not self.source.endswith(EXCEL):
+            raise ValueError("sheet is of Excel files")
+        if self.value_labels and not self.source.endswith(tuple(READERS)):
+            raise ValueError("value_labels is of files of SPSS, Stata and SAS")
         if any(first >= second for first, second in pairwise(self.partition_bounds)):
             raise ValueError("partition_bounds must increase")
         return self
@@ -133,8 +190,20 @@ class SourceSettings(BaseModel):
         ranges = None
         if self.partition_column is not None:
             ranges = Ranges(self.partition_column, self.partition_bounds)
+        query = self.query
+        if self.query_file is not None:
+            try:
+                query = (self.folder / self.query_file).read_text("utf-8-sig")
+            except (OSError, UnicodeDecodeError):
+                raise DataError("query_file is missing or may not be read, or is not UTF-8") from None
         return open_source(
-            self.source, self.query, self.folder, ranges, quoted_line_breaks=self.quoted_line_breaks
+            self.source,
+            None if query is None else filled_in(query, self.concepts),
+            self.folder,
+            ranges,
+            quoted_line_breaks=self.quoted_line_breaks,
+            sheet=self.sheet,
+            value_labels=self.value_labels,
         )
 
     def is_same_place(self, source: str, query: str | None) -> bool:
@@ -150,9 +219,10 @@ class SourceSettings(BaseModel):
             DataError: they cannot be read, or a name is missing or there twice.
         """
         source = self.open()
-        if not isinstance(source, HasSchema):
-            raise DataError("this kind of source does not tell its columns")
-        found = source.schema()
+        if isinstance(source, HasSchema):
+            found = source.schema()
+        else:
+            found = [ColumnSchema(name, "unknown") for name in source.column_names()]
         names = [column.name for column in found]
         if not names or not all(names):
             raise DataError("the data set has no header, or a column without a name: add one line of names")

@@ -15,6 +15,7 @@ from tacit_protocol.messages.study import Release
 from tacit_services.agent.schema import (
     FINDINGS,
     HELD,
+    MASK_SECRETS,
     OUTBOX,
     PERSONAL_DECISIONS,
     REASON_LENGTH,
@@ -24,9 +25,12 @@ from tacit_services.agent.schema import (
 from tacit_services.ledger.accounts import give_back
 from tacit_services.shared.people import PeopleTables, Person, person_of
 
-Kind = Literal["release", "receipt", "decline", "accept"]
-"""A receipt is a release that says nothing: that another owner's has arrived. To accept is no answer: one
-follows."""
+Kind = Literal["release", "receipt", "decline", "accept", "mask-key"]
+"""A receipt is a release that says nothing: that another owner's has arrived. To accept, or to show a key for
+masks, is no answer: one follows."""
+
+FOLLOWED: tuple[Kind, ...] = ("accept", "mask-key")
+"""What an answer takes the place of."""
 
 
 @dataclass(frozen=True)
@@ -245,11 +249,11 @@ def approvers_of(connection: sa.Connection, study: str, owner: str) -> list[str]
 def put_in_outbox(
     connection: sa.Connection, study: str, kind: Kind, envelope: bytes, *, at: int, send_at: int
 ) -> None:
-    """Store what is sent for a study from ``send_at`` on, in the place of its acceptance if there is one.
+    """Store what is sent for a study from ``send_at`` on, in the place of its acceptance or key, if any.
 
     Once only: a second answer breaks the table's key.
     """
-    connection.execute(OUTBOX.delete().where(OUTBOX.c.study == study, OUTBOX.c.kind == "accept"))
+    connection.execute(OUTBOX.delete().where(OUTBOX.c.study == study, OUTBOX.c.kind.in_(FOLLOWED)))
     row = {"study": study, "kind": kind, "envelope": envelope, "created_at": at, "send_at": send_at}
     connection.execute(OUTBOX.insert().values(**row))
 
@@ -265,7 +269,7 @@ def reopen_outbox(connection: sa.Connection, study: str) -> bool:
     """Offer an answer again that was closed, the same bytes; returns whether there was any."""
     reopened = connection.execute(
         OUTBOX.update()
-        .where(OUTBOX.c.study == study, OUTBOX.c.kind != "accept", OUTBOX.c.closed_at.is_not(None))
+        .where(OUTBOX.c.study == study, OUTBOX.c.kind.not_in(FOLLOWED), OUTBOX.c.closed_at.is_not(None))
         .values(closed_at=None, outcome=None)
     )
     return reopened.rowcount == 1
@@ -291,6 +295,26 @@ def held_release(connection: sa.Connection, study: str) -> sa.Row[Any] | None:
 def forget_held(connection: sa.Connection, study: str) -> None:
     """Delete a release that was held: it is in the outbox now, or nobody will ever see it."""
     connection.execute(HELD.delete().where(HELD.c.study == study))
+
+
+def put_mask_secret(connection: sa.Connection, study: str, secret: bytes, at: int) -> None:
+    """Store the secret of a study's masks. Once only: a second one breaks the table's key."""
+    connection.execute(MASK_SECRETS.insert().values(study=study, secret=secret, drawn_at=at))
+
+
+def mask_secret_of(connection: sa.Connection, study: str) -> bytes | None:
+    """Return the secret of a study's masks; None where it was never drawn, or is deleted."""
+    query = sa.select(MASK_SECRETS.c.secret).where(MASK_SECRETS.c.study == study)
+    found = connection.execute(query).scalar_one_or_none()
+    return None if found is None else bytes(found)
+
+
+def forget_mask_secrets(connection: sa.Connection) -> None:
+    """Delete the secrets of studies that make no mask any more, in the transaction that decided so."""
+    undecided = sa.select(STUDIES.c.digest).where(
+        STUDIES.c.state.in_([State.WAITING.value, State.APPROVED.value])
+    )
+    connection.execute(MASK_SECRETS.delete().where(MASK_SECRETS.c.study.not_in(undecided)))
 
 
 def put_finding(connection: sa.Connection, study: str, finding: BaseModel, at: int) -> None:

@@ -12,9 +12,8 @@ from tacit_services.agent.schema import REASON_LENGTH
 from tacit_services.agent.studies import newest_studies
 from tacit_services.curator import routes
 from tacit_services.curator.curator import Curator, Decision, asking, decisions_on
-from tacit_services.curator.data_sets import view
+from tacit_services.curator.data_sets import SIGN_IN, view
 from tacit_services.curator.routes import Caller, CuratorContext, decide, require_study
-from tacit_services.curator.tables import SIGN_IN
 from tacit_services.ledger.accounts import account_of
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_app import DigestPath

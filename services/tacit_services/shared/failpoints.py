@@ -52,6 +52,19 @@ class AcceptanceStep(StrEnum):
     KEPT = "agent.acceptance-kept"
 
 
+class MaskStep(StrEnum):
+    """Points that a study with masks passes besides, at an owner's agent and at the tester."""
+
+    KEY_DRAWN = "agent.mask-key-drawn"
+    """Inside the transaction that approves: the key is kept and not yet in the outbox."""
+    INSERTED = "tester.mask-key.inserted"
+    SERVED = "tester.mask-keys.served"
+    FETCHED = "agent.mask-keys-fetched"
+    KEPT = "agent.mask-keys-kept"
+    MASKED = "agent.masked"
+    """Inside the transaction that releases: the noisy numbers are masked, and not yet signed."""
+
+
 class ApprovalStep(StrEnum):
     """Points of a person's approval of a study."""
 

@@ -159,6 +159,11 @@ class FileState:
         return (self.size_bytes, self.modified_ns) == (other.size_bytes, other.modified_ns)
 
 
+def installed(what: str, extra: str) -> str:
+    """Say how what a source needs is installed."""
+    return f'{what} is not installed here: pip install "tacit[{extra}]"'
+
+
 def file_state(path: Path) -> FileState:
     """Return the state of the file. Raises DataError: there is no such file, or it may not be read."""
     try:
