@@ -39,7 +39,7 @@ from benchmarks.harness import (
     seeds,
     table,
 )
-from tacit_protocol.numerics.inference import Estimated, estimated
+from tacit_protocol.numerics.inference import Estimated, estimated, laplace_widening
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 from tacit_protocol.privacy.randomised_response import retention
@@ -63,7 +63,6 @@ from tacit_protocol.procedures.group_comparison.statistic import (
     compare,
     compare_answered,
     compare_cells,
-    laplace_widening,
     mean_difference,
     risk_effects,
     variance_ratio,

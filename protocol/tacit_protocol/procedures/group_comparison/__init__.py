@@ -21,7 +21,7 @@ from scipy.special import ndtri
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn, Table
 from tacit_protocol.features.moments import MEAN, FeatureSums
 from tacit_protocol.messages.study import Owner, Release, Study
-from tacit_protocol.numerics.inference import Effects, estimated, holm
+from tacit_protocol.numerics.inference import Effects, estimated, holm, laplace_widening
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SensitivityError
 from tacit_protocol.privacy.guarantee import Guarantee
@@ -62,7 +62,6 @@ from tacit_protocol.procedures.group_comparison.statistic import (
     compare,
     compare_answered,
     compare_cells,
-    laplace_widening,
     mean_difference,
     risk_effects,
     variance_ratio,

@@ -34,8 +34,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
-from scipy.special import chdtrc, ndtri
+from scipy.special import chdtrc
 
 from tacit_protocol.numerics.inference import Effects, Number, effects_of_numbers
 from tacit_protocol.privacy.randomised_response import unmixing
@@ -404,16 +403,6 @@ def _away_of_null(own: Cells, spread: Floats, draws: int, rng: np.random.Generat
     counted = (sizes + noise.sum(axis=-1))[..., None]
     both = counted.sum(axis=-2, keepdims=True) * sums - counted * sums.sum(axis=-2, keepdims=True)
     return np.asarray(both / own.units)
-
-
-def laplace_widening(level: float) -> float:
-    """Return by what to multiply a noise's variance for normal intervals to hold at a level, at least 1.
-
-    That of two independent Laplace numbers, |x| of whose sum exceeds q scales with probability
-    e^-q (1 + q/2): in every effect there are as many, and more make a sum more normal.
-    """
-    q = float(brentq(lambda x: math.exp(-x) * (1 + x / 2) - level, 0.0, 800.0))
-    return max(1.0, (q / 2 / float(-ndtri(level / 2))) ** 2)
 
 
 ANSWERED_WEIGHTS = (0.8, 0.2)

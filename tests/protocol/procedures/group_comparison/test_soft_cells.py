@@ -12,6 +12,7 @@ import tacit.local
 from tacit.errors import InputError
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.inference import laplace_widening
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import procedure_named
@@ -28,7 +29,6 @@ from tacit_protocol.procedures.group_comparison.statistic import (
     SQUARES_OF_CELLS,
     Cells,
     compare_cells,
-    laplace_widening,
 )
 
 PROCEDURE: Any = procedure_named("group_comparison")
