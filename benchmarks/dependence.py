@@ -52,6 +52,7 @@ from tacit_protocol.numerics.randomised_tables import (
     cell_rank_correlation,
 )
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.distance_correlation import answers
 
 DELTA, LEVEL, PERMUTATIONS = 1e-5, 0.05, 199
 POWER_RUNS, LEVEL_RUNS, LEVELS = 100, 2000, (0.05, 0.01)
@@ -370,11 +371,44 @@ def answers_level_run(kind: str, n: int, epsilon: float, number: int) -> Answers
     return found
 
 
+CUT_CELL, CUT_RUNS = "cuts {} n={} ε={:g}", 200
+CUT_SHARES = (0.02, 0.035, 0.05, 0.075, 0.1, 0.15)
+CUT_SETTINGS = (
+    ("correlation .3", 5000, 0.5),
+    ("correlation .3", 2500, 1.0),
+    ("quadratic", 2500, 0.5),
+    ("linear", 10_000, 0.1),
+    ("circle", 700, 1.0),
+    ("log-normal", 500, 1.0),
+    ("linear", 200, 1.0),
+)
+"""Settings of the parts of epsilon that buy cuts: by units times epsilon, the largest first."""
+
+
+def cuts_run(law: str, n: int, epsilon: float, number: int) -> Answers:
+    """Ask in two rounds, with cells by public numbers, at several parts of epsilon for the cuts."""
+    found, stated = dict[str, float](), answers.CUTS_PART
+    for share in CUT_SHARES:
+        rng = np.random.default_rng([n, round(1000 * epsilon), 1000 + number])
+        x, y = (
+            named_columns(own[:, None], name) for own, name in zip(rows(law, n, rng).T, "xy", strict=True)
+        )
+        chosen = {"method": "two-round", "permutations": PERMUTATIONS}
+        answers.CUTS_PART = share
+        try:
+            result = asked("distance_correlation", [x, y], epsilon, 1000 + number, rng, chosen, apart=True)
+        finally:
+            answers.CUTS_PART = stated
+        found[f"{share:g}"] = result.verdict["pvalue"] <= LEVEL
+    return found
+
+
 def answers_cells() -> list[Cell]:
     """List the cells: power, then level."""
     stated = [setting for setting in ANSWERED if setting[0] in STATED]
     made = cells_for(POWER_CELL, POWER_RUNS, answers_run, ANSWERED)
     made += cells_for("choice {} n={} ε={:g}", 1, choice_run, stated)
+    made += cells_for(CUT_CELL, CUT_RUNS, cuts_run, CUT_SETTINGS)
     return made + cells_for(ANSWER_LEVEL, LEVEL_RUNS, answers_level_run, ANSWER_NULLS)
 
 
@@ -386,9 +420,18 @@ def answers_parts(counts: Counts) -> dict[str, str]:
         row |= {"planned": "" if way is None else counts.shown(POWER_CELL.format(*setting), way, ".2f")}
         row |= {"runs": runs}
     levels = level_rows(counts, ANSWER_LEVEL, ANSWER_NULLS, ANSWER_METHODS)
+    cuts = {}
+    for law, n, epsilon in CUT_SETTINGS:
+        cell, part = CUT_CELL.format(law, n, epsilon), answers.fitted_part(n, epsilon)
+        cuts[f"{law}, {n}, {epsilon:g}"] = {
+            **{f"{share:.1%}": counts.shown(cell, f"{share:g}", ".2f") for share in CUT_SHARES},
+            "fitted": f"{part:.1%}",
+            "runs": str(counts.runs[cell]),
+        }
     together = ", ".join(f"{name} {all_held(counts, name)}" for name in MEASURES)
     return {
         "power": table(power, "law, units, ε"),
+        "cuts": table(cuts, "law, units, ε"),
         "level": level_statement(counts) + table(levels, "columns, units, ε"),
         "held": f"Of all runs together intervals at 95 % held: {together}.",
         "coverage": table(widths, "law, units, ε"),
@@ -635,7 +678,7 @@ def joint_run(law: str, n: int, epsilon: float, number: int) -> Answers:
         found[way] = asked("mutual_independence", sides, epsilon, number, rng, own, apart=True).reject
     # A person is in every pair's study of her owner's column.
     pairs, part = list(combinations(sides, 2)), epsilon / (x.shape[1] - 1)
-    chosen = FITTED | {"method": "two-round", "permutations": 999}
+    chosen = FITTED | {"method": "two-round", "permutations": 399}
     pvalues = [
         asked("distance_correlation", pair, part, number, rng, chosen, apart=True).verdict["pvalue"]
         for pair in pairs

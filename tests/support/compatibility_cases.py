@@ -344,6 +344,12 @@ CASES: dict[str, Case] = {
         columns=("age", "score", "ward", "sex"),
         delta=0.0,
     ),
+    "group_comparison-four-cells": Case(
+        "group_comparison",
+        {"group": "sex", "noise": "laplace", "soft_cells": 4},
+        columns=("age", "score", "sex"),
+        delta=0.0,
+    ),
     "group_comparison-categories": Case("group_comparison", {"group": "sex"}, THREE, COUNTED),
     "group_comparison-beside-answers": Case(
         "group_comparison",

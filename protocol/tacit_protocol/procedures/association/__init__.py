@@ -7,7 +7,6 @@ Derivations: docs/mathematics/association.md.
 """
 
 import itertools
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 
@@ -32,6 +31,7 @@ from tacit_protocol.procedures.association.release import (
     plan_of,
 )
 from tacit_protocol.procedures.association.statistic import (
+    DRAWS_A_PAIR,
     NULL_DRAWS,
     Block,
     block,
@@ -202,7 +202,7 @@ class Association(Procedure):
         return plan_of(study).guarantee
 
     def numbers_released(self, study: Study) -> int:
-        """Return how many noisy numbers one owner sends."""
+        """Return how many noisy numbers one owner sends; of few units in pure epsilon there are fewer."""
         return plan_of(study).numbers
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
@@ -300,7 +300,7 @@ class Association(Procedure):
         columns = [column.name for column in study.domain.columns]
         pairs = list(itertools.combinations(columns, 2))
         blocks = list(_blocks(plan, [releases[name] for name in names]))
-        draws = max(NULL_DRAWS, 2 * math.ceil(len(pairs) / study.level))
+        draws = max(NULL_DRAWS, DRAWS_A_PAIR * len(pairs))
         tests = [
             independent(own, public_seed(study, NULL_STREAM, place), draws)
             for place, own in enumerate(blocks)

@@ -364,7 +364,7 @@ class Plan:
         if self.pure:
             return math.sqrt(2) * sums_scale(self.parts(units)[-1], self.events(units)[-1])
         moved = 2 * self.columns * HISTOGRAM_WEIGHT + squared_movement(self.columns)
-        return float(np.sqrt(moved)) / mu_of(self.guarantee) / float(PAIR_WEIGHTS[RR]) ** 0.5
+        return math.sqrt(moved / PAIR_WEIGHTS[RR]) / mu_of(self.guarantee)
 
     def adaptive(self, units: int) -> bool:
         """Say whether histograms leave, from which grades are read: in pure epsilon of enough units alone."""

@@ -68,6 +68,9 @@ LAPLACE_PARTS = ((0.85, RR, R, R), (0.15, QQ, Q, Q))
 NULL_DRAWS = 9999
 """Simulated null statistics of a pair in Laplace noise, at least."""
 
+DRAWS_A_PAIR = 400
+"""For every pair that a p-value is adjusted for, so that the least adjusted one is 1/400."""
+
 
 @dataclass(frozen=True)
 class Block:
