@@ -63,6 +63,7 @@ HERE = {
         "agent reuses",
         "agent result",
         "agent approve",
+        "agent send",
     ),
     *("agent decline", "ledger show", "ledger export", "ledger verify"),
 }

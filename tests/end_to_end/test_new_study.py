@@ -280,6 +280,7 @@ SPOILT = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("spoilt", SPOILT)
 def test_the_browser_signs_nothing_that_was_swapped(
     federation: LocalFederation, browser: Any, spoilt: str
@@ -311,6 +312,7 @@ def swapped(field: str, value: Any) -> Callable[[Any], None]:
     return answer
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("field_name", "value"), [("title", "Swapped"), ("epsilon", "0.9"), ("level", "0.2")]
 )
@@ -326,6 +328,7 @@ def test_the_browser_signs_nothing_that_the_form_did_not_say(
         assert [text for text in log.requests if text.startswith("PUT")] == []
 
 
+@pytest.mark.long
 def test_a_key_that_is_not_enrolled_signs_nothing_that_is_taken(
     federation: LocalFederation, browser: Any, tmp_path: Path
 ) -> None:
@@ -343,6 +346,7 @@ def test_a_key_that_is_not_enrolled_signs_nothing_that_is_taken(
         assert [text for text in log.requests if text.startswith("PUT")] == []
 
 
+@pytest.mark.long
 def test_script_in_a_page_reaches_no_other_origin_and_runs_from_none(
     federation: LocalFederation, browser: Any
 ) -> None:
@@ -389,6 +393,7 @@ def test_script_in_a_page_reaches_no_other_origin_and_runs_from_none(
 HOSTILE = '<img src=x onerror="window.hacked=1"><script>window.hacked=1</script>\'"&'
 
 
+@pytest.mark.long
 def test_words_of_the_form_are_never_more_than_words(federation: LocalFederation, browser: Any) -> None:
     with visitor(browser) as person:
         page = person.page
@@ -413,6 +418,7 @@ def test_words_of_the_form_are_never_more_than_words(federation: LocalFederation
         assert all("422" in complaint for complaint in person.complaints)
 
 
+@pytest.mark.long
 def test_json_of_requests_is_what_the_command_would_send(federation: LocalFederation, browser: Any) -> None:
     """The envelope has the one spelling that services take: sorted keys, no spaces."""
     with watched(browser) as (person, log):

@@ -284,6 +284,22 @@ def approve(digest: Digest, yes: Yes = False, config: AgentFile = AGENT_FILE, as
     answer(as_json, decided, f"Approved {whole[:12]}.{second if waits else ''}")
 
 
+@app.command("send")
+def send(digest: Digest, yes: Yes = False, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
+    """Send a release that waits to be looked at (`look_before_sending`); `decline` withholds it."""
+    from tacit.command.study_view import held_words
+
+    with connect.agent_client(config) as client:
+        whole = connect.whole_digest(digest, client)
+        asked = client.study(whole)
+        if asked["state"] == "held":
+            if not as_json:
+                lines(*held_words(asked))
+            agreed("Send these numbers? They cannot be called back.", yes, as_json)
+        decided = client.send(whole)
+    answer(as_json, decided, f"The release for {whole[:12]} is sent.")
+
+
 @app.command("answer")
 def answer_study(
     study: Annotated[Path, typer.Argument(help="A signed study, from `tacit study envelope`.")],
@@ -587,13 +603,15 @@ def check(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
 @data_app.command("describe")
 def describe(
     source: Annotated[
-        str, typer.Argument(help="A .csv or .parquet file, a folder of .parquet files, or a database URL.")
+        str,
+        typer.Argument(help="A file that an agent reads, a folder of .parquet files, or a database URL."),
     ],
     table: Annotated[str | None, typer.Option(help="The table, of a database.")] = None,
     as_json: Json = False,
 ) -> None:
     """Propose bounds and levels by columns' names and types. No value is read: bounds from data leak it."""
-    from tacit.setup.column_description import CAUTION, columns_of, described, snippet
+    from tacit.setup.column_description import columns_of, described, snippet
+    from tacit_protocol.public_knowledge import CAUTION
 
     found = columns_of(source, table)
     columns = described(found)

@@ -535,6 +535,8 @@ def check_parts(procedure: Procedure, study: Study, release: Release) -> None:
         raise ReleaseError("the release chooses a candidate that the study does not have")
     if release.decision is not None and not procedure.decides:
         raise ReleaseError("the release holds a decision, and the study asks for none")
+    if release.masked:
+        raise ReleaseError("the release is masked, and the study asks for none that is")
 
 
 def candidates_of(procedure: Procedure, study: Study) -> int:

@@ -84,6 +84,11 @@ class Rules(StrictModel):
         """Return the columns of a data set that may be used; None where the policy does not name it."""
         raise NotImplementedError
 
+    @property
+    def holds_releases(self) -> bool:
+        """Whether a steward looks at each release before it is sent; never at a curator."""
+        return False
+
     def families(self, procedures: Mapping[str, Procedure]) -> frozenset[Family]:
         """Return the kinds of mechanism events that allowed studies may cost; all where none is known.
 
@@ -171,6 +176,8 @@ class Policy(Rules):
     """The policy file."""
 
     data_sets: dict[DataSetName, DataSetPolicy] = Field(default_factory=dict)
+    look_before_sending: bool = False
+    """Whether a release, once made and paid for, waits until a steward has looked at it."""
     catalogue: bool = False
     """Whether the tester may show everybody there what the data sets are and what this policy allows."""
 
@@ -199,6 +206,11 @@ class Policy(Rules):
         except ValidationError as error:
             fault = message_error(cls, error)
             raise SettingsError(f"{fault.path}: {fault.reason}") from None
+
+    @property
+    def holds_releases(self) -> bool:
+        """What the file says."""
+        return self.look_before_sending
 
     def columns_of(self, data_set: str) -> tuple[str, ...] | None:
         """Return the columns of a data set that may be used; None where the file does not name it."""

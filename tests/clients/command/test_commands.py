@@ -352,6 +352,7 @@ def completed(words: str, **environment: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.long
 def test_shells_complete_procedures_and_data_sets_and_nothing_where_nobody_answers(tmp_path: Path) -> None:
     assert completed("tacit plan power kernel") == ["kernel_two_sample"]
     assert {"survival", "screening", "stratified_table"} <= set(completed("tacit study create s"))

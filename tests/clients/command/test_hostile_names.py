@@ -352,7 +352,7 @@ SHOWN: dict[str, list[str]] = {
     **dict.fromkeys(("agent status", "agent login", "ledger show", "ledger verify", "data check"), AGENT),
     **{key: ["DIGEST", *OWNER] for key in ("curator study", "curator decline")},
     "curator approve": ["DIGEST", "--yes", *OWNER],
-    "agent approve": ["DIGEST", "--yes", *AGENT],
+    **{f"agent {verb}": ["DIGEST", "--yes", *AGENT] for verb in ("approve", "send")},
     **{f"agent {verb}": ["DIGEST", *AGENT] for verb in ("show", "reuses", "decline", "result")},
     "party invite": ["--role", "owner", *NAMED, *TESTER],
     "party revoke": [*NAMED, *TESTER],

@@ -422,6 +422,7 @@ def long_csv(size_bytes: int) -> Iterator[bytes]:
         yield piece
 
 
+@pytest.mark.long
 def test_a_long_upload_streams_with_constant_memory(tmp_path: Path) -> None:
     world = prepare(tmp_path)
     with CuratorProcess(tmp_path, world) as curator:

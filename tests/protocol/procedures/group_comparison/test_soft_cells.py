@@ -137,6 +137,7 @@ def test_effects_are_found_and_covered() -> None:
     assert min(covered) >= stats.binom.ppf(FALSE_ALARM, runs, 0.95)
 
 
+@pytest.mark.long
 def test_a_null_that_forgets_the_noise_is_caught() -> None:
     planted = with_mistake(statistic, "rng.laplace(0.0, own.scale, shape)", "rng.laplace(0.0, 0.3, shape)")
     rng, wrong, right = np.random.default_rng(33), 0, 0
