@@ -3,9 +3,12 @@
 import fcntl
 import gc
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
+import time
 import uuid
 import warnings
 from collections.abc import Iterator
@@ -137,6 +140,46 @@ def start_postgres(folder: Path) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(postgres_server, "pgexec", patiently)
         return postgres_server.get_server(folder, cleanup_mode="stop")
+
+
+@pytest.fixture(scope="session")
+def mariadb_url() -> Iterator[str]:
+    """The URL of a database, ``test``, of a real MariaDB that lives as long as the session.
+
+    Skipped where there is no server, unless TACIT_MARIADB_REQUIRED says that there has to be one.
+    """
+    server, make = (
+        shutil.which("mariadbd", path=f"{os.environ['PATH']}:/usr/sbin"),
+        shutil.which("mariadb-install-db"),
+    )
+    if server is None or make is None:
+        if os.environ.get("TACIT_MARIADB_REQUIRED"):
+            pytest.fail("there is no MariaDB server")
+        pytest.skip("there is no MariaDB server here: apt-get install mariadb-server")
+    with tempfile.TemporaryDirectory(prefix="tacit-mariadb-", ignore_cleanup_errors=True) as folder:
+        data, socket = f"{folder}/data", f"{folder}/socket"
+        who = ["--user=root"] if os.geteuid() == 0 else []
+        options = ["--no-defaults", f"--datadir={data}", *who, "--innodb-log-file-size=4M"]
+        make_flags = ["--auth-root-authentication-method=normal", "--skip-name-resolve"]
+        subprocess.run([make, *options, *make_flags], check=True, capture_output=True, timeout=300)
+        flags = [
+            f"--socket={socket}",
+            "--skip-networking",
+            f"--pid-file={folder}/pid",
+            "--net-write-timeout=1",
+        ]
+        with Path(folder, "log").open("wb") as log:
+            running = subprocess.Popen([server, *options, *flags], stdout=log, stderr=log)
+        try:
+            until = time.monotonic() + 300
+            while not Path(socket).exists():
+                assert running.poll() is None, Path(folder, "log").read_text()
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            yield f"mariadb://root@localhost/test?unix_socket={socket}"
+        finally:
+            running.terminate()
+            running.wait(60)
 
 
 @pytest.fixture

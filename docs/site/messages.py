@@ -23,6 +23,7 @@ from tacit_protocol.messages.study import (
     AcceptanceMessage,
     CancellationMessage,
     DeclineMessage,
+    MaskKeyMessage,
     Receipt,
     ReleaseMessage,
     SealedRelease,
@@ -36,6 +37,7 @@ from tacit_protocol.signing import (
     CANCELLATION_TYPE,
     CATALOGUE_TYPE,
     DECLINE_TYPE,
+    MASK_KEY_TYPE,
     RECEIPT_TYPE,
     RELEASE_TYPE,
     SEALED_RELEASE_TYPE,
@@ -63,6 +65,7 @@ MESSAGES: dict[str, type[StrictModel]] = {
     RELEASE_TYPE: ReleaseMessage,
     DECLINE_TYPE: DeclineMessage,
     ACCEPTANCE_TYPE: AcceptanceMessage,
+    MASK_KEY_TYPE: MaskKeyMessage,
     CANCELLATION_TYPE: CancellationMessage,
     VERDICT_TYPE: VerdictMessage,
     SEALED_RELEASE_TYPE: SealedRelease,
@@ -144,6 +147,8 @@ def messages() -> Iterator[tuple[str, str, bytes]]:
         )
     yield DECLINE_TYPE, owner, encode(DeclineMessage(study=name, party=owner))
     yield ACCEPTANCE_TYPE, owner, encode(AcceptanceMessage(study=name, party=owner))
+    # Not drawn, so that the vectors stay the same: a key that belongs to nobody.
+    yield MASK_KEY_TYPE, owner, encode(MaskKeyMessage(study=name, party=owner, key=digest(b"a mask key")))
     yield CANCELLATION_TYPE, study["analyst"]["name"], encode(CancellationMessage(study=name))
     yield (
         CATALOGUE_TYPE,

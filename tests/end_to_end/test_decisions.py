@@ -94,6 +94,7 @@ def test_nothing_leaves_before_both_stewards_have_approved(
     (published,) = eventually(lambda: tacit_json("study", "data-sets", *party))
     assert published["owner"] == "north"
     assert published["data_sets"][0]["other_columns"] == ["age", "sex"]
+    assert tacit_json("study", "data-sets", "--compare", *party) == []
     with federation.analyst_client() as client:
         refused = client.prepare_study(drafted("Too much?") | {"epsilon": 1.5}).hopeless
     assert [reason for reason in refused if "north lets one study spend epsilon 1 at most" in reason]

@@ -140,6 +140,7 @@ SETS = {
     "build.txt": build_requirements(),
     "runtime.txt": project_requirements(),
     "dask.txt": project_requirements("dask"),
+    "sources.txt": project_requirements("duckdb", "files", "mssql", "mysql", "oracle"),
     "dev.txt": [*project_requirements("dask", "dev"), *build_requirements()],
 }
 

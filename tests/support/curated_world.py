@@ -23,9 +23,8 @@ from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import OUTBOX
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.curator import Curator, CuratorIntake
-from tacit_services.curator.data_sets import ConfiguredDataSet, DataSets, HeldPolicy, Registration
+from tacit_services.curator.data_sets import OWNERS, ConfiguredDataSet, DataSets, HeldPolicy, Registration
 from tacit_services.curator.store import RowStore, StorageKeys
-from tacit_services.curator.tables import OWNERS
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.people import Person

@@ -14,6 +14,9 @@ peer       both agents of peer mode in one process, each with a database of its 
            private covariance
 two rounds the same of a study whose first round is in the open: both release, and both pay. ``answers``
            plants no mistake: the procedure is distance_correlation by randomised answers
+several    three agents, of mutual_independence: two send answers, and the third counts beside both
+senders
+masked     both agents of a study with masks, in one process as those of peer mode
 reuse      nobody: the study only reads earlier releases again, and the tester does everything by itself
 curator    a curator with the data of two owners. One of them decides by hand: its yes is given again and
            again until it has been recorded, as a person would who gets no answer
@@ -42,6 +45,7 @@ from typing import Any
 import agent_process
 import curated_world
 import httpx
+import masked_world
 import peer_world
 import psycopg
 import sqlalchemy as sa
@@ -52,19 +56,28 @@ from made_studies import SeededNoise
 from peer_world import RECEIVER, SENDER
 
 from tacit.setup.processes import free_ports
-from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.study import Owner, ReleaseMessage, SealedPackage, Study
+from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
+from tacit_protocol.messages.study import MaskKeyMessage, Owner, ReleaseMessage, SealedPackage, Study
+from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures import discovery
-from tacit_protocol.signing import RELEASE_TYPE, issue_token, open_envelope, sign_envelope
+from tacit_protocol.signing import (
+    MASK_KEY_TYPE,
+    RELEASE_TYPE,
+    draw_mask_secret,
+    issue_token,
+    mask_public_hex,
+    open_envelope,
+    sign_envelope,
+)
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent import participant, releases
 from tacit_services.agent.participant import AlreadyDecidedError, Participant
 from tacit_services.agent.releases import Releaser
-from tacit_services.agent.schema import FINDINGS, OUTBOX, RECEIVED
+from tacit_services.agent.schema import FINDINGS, MASK_SECRETS, OUTBOX, RECEIVED
 from tacit_services.agent.schema import METADATA as AGENT_TABLES
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
 from tacit_services.agent.tester_client import TesterClient, TesterError
-from tacit_services.curator.tables import METADATA as CURATOR_TABLES
+from tacit_services.curator.data_sets import METADATA as CURATOR_TABLES
 from tacit_services.ledger.entries import RESERVATIONS
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared import failpoints
@@ -167,7 +180,7 @@ class Sweep:
     def __init__(self, folder: Path, party_url: str, tester_url: str) -> None:
         self.folder, self.shared = folder, Shared()
         self.urls = dict.fromkeys(self.parties[-1:], party_url) | {"tester": tester_url}
-        self.urls |= {name: another_database(party_url) for name in self.parties[:-1]}
+        self.urls |= {name: another_database(party_url, name) for name in self.parties[:-1]}
         self.plan: list[str] = []
         self.planted: str | None = None
         self.wire = folder / "wire"
@@ -235,6 +248,10 @@ class Sweep:
             "states": ["sent"],
             "findings": 0,
         }
+
+    def received(self, found: Mapping[str, Any]) -> list[bytes]:
+        """Return what the last of the parties keeps of what the others sent."""
+        return [envelope for name in self.parties[:-1] for envelope in found[name]["envelopes"]]
 
     # One case.
 
@@ -411,9 +428,7 @@ class Sweep:
         stored = {digest(envelope) for held in found.values() for envelope in held["envelopes"]}
         if set(self.wire.read_text().split()) != stored:
             faults.append("other releases than the stored one were sent")
-        if self.parties and found[self.parties[-1]]["received"] != [
-            envelope for name in self.parties[:-1] for envelope in found[name]["envelopes"]
-        ]:
+        if self.parties and found[self.parties[-1]]["received"] != self.received(found):
             faults.append("the receiver keeps something else than the sender stored")
         return faults + at_once(self.urls["tester"], lambda c: self._faults_of_tester(c, found))
 
@@ -503,6 +518,69 @@ class TwoRoundSweep(PeerSweep):
 
     def wanted(self, name: str) -> dict[str, Any]:
         return Sweep.wanted(self, name)
+
+
+class SeveralSendersSweep(Sweep):
+    """A supervisor of three agents in one process, two of which send to the third, and of a tester."""
+
+    parties, data_set = tuple(two_round_world.SEVERAL), "people"
+
+    def make_study(self) -> Study:
+        return two_round_world.several_study()
+
+    def make_releases(self) -> dict[str, bytes]:
+        return {}
+
+    def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
+        return {
+            name: self.make_party(two_round_world.make_several_agent, name, noise) for name in self.parties
+        }
+
+    def enrol(self, connection: sa.Connection) -> None:
+        enrol(connection, self.parties)
+
+    def received(self, found: Mapping[str, Any]) -> list[bytes]:
+        sent = {name: found[name]["envelopes"] for name in self.parties[:-1]}
+        return [encode_json({name: one.decode() for name, (one,) in sent.items()})]
+
+
+class MaskedSweep(Sweep):
+    """A supervisor of two agents in one process who mask, and of a tester.
+
+    Whatever dies and whenever, keys are drawn once and the masks cancel: the sum is near the exact one, which
+    that of masks which do not cancel is with a probability of one in a million million.
+    """
+
+    parties = masked_world.MASKED[:2]
+
+    def make_study(self) -> Study:
+        return masked_world.masked_study(self.parties, budget=Budget.of("0.5", "1e-6"))
+
+    def make_releases(self) -> dict[str, bytes]:
+        return {}
+
+    def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
+        return {name: self.make_party(masked_world.make_masked_agent, name, noise) for name in self.parties}
+
+    def enrol(self, connection: sa.Connection) -> None:
+        enrol(connection, self.parties)
+
+    def received(self, found: Mapping[str, Any]) -> list[bytes]:
+        """Return the keys that the first party keeps: both keep the same."""
+        kept: list[bytes] = found[self.parties[0]]["received"]
+        return kept
+
+    def _faults_of_tester(self, connection: sa.Connection, found: Mapping[str, Any]) -> list[str]:
+        faults = super()._faults_of_tester(connection, found)
+        if any(held["secrets"] for held in found.values()):
+            faults.append("a secret is left")
+        if not faults:
+            transcript = transcript_of(connection, self.study) or b""
+            (counts,) = verify_transcript(transcript).result.counts.values()  # type: ignore[union-attr]
+            exact = masked_world.exact_total(self.parties)
+            if max(abs(count - own) for count, own in zip(counts, exact, strict=False)) > 1000:
+                faults.append("the masks do not cancel")
+        return faults
 
 
 class ReuseSweep(Sweep):
@@ -615,14 +693,14 @@ def at_once(url: str, work: Callable[[sa.Connection], Any]) -> Any:
         engine.dispose()
 
 
-def another_database(url: str) -> str:
-    """Return the URL of a second database beside the one given; makes it where it is PostgreSQL's."""
+def another_database(url: str, party: str) -> str:
+    """Return the URL of another party's database beside the one given; makes it where it is PostgreSQL's."""
     if url.startswith("sqlite"):
-        return url.replace("party.sqlite3", "sender.sqlite3")
+        return url.replace("party.sqlite3", f"{party}.sqlite3")
     name = sa.make_url(url).database or ""
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}_sender".encode())
-    return url.replace(f"/{name}", f"/{name}_sender")
+        connection.execute(f"CREATE DATABASE {name}_{party}".encode())
+    return url.replace(f"/{name}", f"/{name}_{party}")
 
 
 def read_party(connection: sa.Connection) -> dict[str, Any]:
@@ -636,6 +714,7 @@ def read_party(connection: sa.Connection) -> dict[str, Any]:
         found["findings"] = len(connection.execute(FINDINGS.select()).all())
         received = connection.execute(sa.select(RECEIVED.c.package)).scalars()
         found["received"] = [bytes(package) for package in received]
+        found["secrets"] = len(connection.execute(MASK_SECRETS.select()).all())
     return found | {
         "debits": [(entry["data_set"], entry["study"]) for entry in entries],
         "reserved": len(connection.execute(RESERVATIONS.select()).all()),
@@ -724,6 +803,35 @@ def let_one_owner_pay(_: Sweep) -> None:
     )
 
 
+def keep_secrets_in_memory(_: Sweep) -> None:
+    """The secret of a study's masks is not in the database, and dies with the process."""
+    kept: dict[tuple[str, str], bytes] = {}
+
+    def put(connection: sa.Connection, study: str, secret: bytes, at: int) -> None:
+        kept[str(connection.engine.url), study] = secret
+
+    vars(participant)["put_mask_secret"] = put
+    vars(releases)["mask_secret_of"] = lambda c, study: kept.get((str(c.engine.url), study))
+
+
+def draw_secrets_outside(_: Sweep) -> None:
+    """The key is shown before the transaction that keeps its secret, which a crash has drawn again."""
+    keep: Any = Participant._keep_cost
+    patched: Any = Participant
+
+    def keep_cost(self: Any, connection: sa.Connection, job: Any) -> None:
+        if job.masking is not None:
+            secret = draw_mask_secret()
+            shown = MaskKeyMessage(study=job.digest, party=job.sender, key=mask_public_hex(secret))
+            with suppress(TesterError):
+                envelope = sign_envelope(encode(shown), MASK_KEY_TYPE, self.key)
+                self._client.put_mask_key(job.digest, self.name, envelope)
+            vars(participant)["draw_mask_secret"] = lambda: secret
+        keep(self, connection, job)
+
+    patched._keep_cost = keep_cost
+
+
 def never_queue(_: Sweep) -> None:
     vars(studies)["queue_verdict"] = lambda *_: None
 
@@ -738,6 +846,8 @@ PLANTED: dict[str | None, Callable[[Sweep], None]] = {
     "send-before-storing": plant_in_agent,
     "finding-outside": store_findings_outside,
     "reserve-outside": reserve_outside,
+    "secret-in-memory": keep_secrets_in_memory,
+    "key-shown-outside": draw_secrets_outside,
     GOES_ON: let_one_owner_pay,
     "never-queued": never_queue,
     "not-recorded": never_record,
@@ -747,6 +857,8 @@ SWEEPS: dict[str, type[Sweep]] = {
     "agent": Sweep,
     "peer": PeerSweep,
     "two rounds": TwoRoundSweep,
+    "several senders": SeveralSendersSweep,
+    "masked": MaskedSweep,
     "reuse": ReuseSweep,
     "curator": CuratorSweep,
 }

@@ -408,15 +408,33 @@ def list_studies(
 @connecting
 def data_sets(
     owner: Annotated[str | None, typer.Argument(help="Only this owner's.")] = None,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Say where columns differ in name, type, unit, bounds or levels."),
+    ] = False,
+    column: Annotated[list[str] | None, typer.Option(help="Compare this column alone; repeatable.")] = None,
     party: PartyFile = PARTY_FILE,
     as_json: Json = False,
 ) -> None:
-    """List what owners publish of their data sets: columns, public bounds, and what their policies allow."""
+    """List what owners publish of their data sets: columns, public bounds, and what their policies allow.
+
+    With --compare: exit code 1 where owners do not mean the same by a column.
+    """
     from tacit.command.study_view import print_catalogue
+    from tacit_protocol.messages.catalogue import differences
 
     with connect.party_client(party) as client:
         found = client.catalogues() if owner is None else [client.catalogue(owner)]
     entries = [entry for entry in found if entry is not None and entry.data_sets]
+    if compare:
+        differing = differences(entries, column or ())
+        if as_json:
+            print_json(list(differing))
+        else:
+            lines(*differing or ("Published columns agree in name, type, unit, bounds and levels.",))
+        if differing:
+            raise typer.Exit(1)
+        return
     if as_json:
         print_json([entry.model_dump(mode="json") for entry in entries])
         return

@@ -305,7 +305,10 @@ class AskedStudy(ServiceAnswer):
 
 
 class AskedStudyInFull(AskedStudy):
-    """Everything about one study, for whoever decides on it; ``accounts`` at a curator alone."""
+    """Everything about one study, for whoever decides on it; ``accounts`` at a curator alone.
+
+    ``held`` is a release that an agent holds until its owner has looked at it.
+    """
 
     plain_words: str | None
     warnings: tuple[str, ...]
@@ -315,6 +318,7 @@ class AskedStudyInFull(AskedStudy):
     approvals_needed: int | None
     decisions: tuple[dict[str, Any], ...]
     accounts: tuple[dict[str, Any], ...] = ()
+    held: dict[str, Any] | None = None
 
 
 class LaterStudies(ServiceAnswer):

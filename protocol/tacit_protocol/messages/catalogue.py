@@ -4,11 +4,20 @@ The owner signs it with its own key, for one tester, which keeps the newest. It 
 settings and policy, and from no row: whoever reads it learns what the owner's people wrote there.
 """
 
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from tacit_protocol.domain import COLUMNS_MAX, Column, ColumnName, lies_within
+from tacit_protocol.domain import (
+    COLUMNS_MAX,
+    CategoricalColumn,
+    Column,
+    ColumnName,
+    NumericColumn,
+    lies_within,
+)
 from tacit_protocol.messages.study import (
     UNITS_MAX,
     DataSetName,
@@ -143,3 +152,62 @@ def _of_the_data_set(name: str, study: Study, owner: Owner, data_set: PublishedD
         needed = "is a row" if data_set.unit_column is None else f"is named by {data_set.unit_column}"
         found.append(f"{name}'s privacy unit in {data_set.name} {needed}: unit_column")
     return found
+
+
+_Stated = tuple[str, Column, str | None]
+"""Who publishes a column, the column, and its unit of measurement."""
+
+
+def differences(entries: Sequence[CatalogueMessage], columns: Collection[str] = ()) -> tuple[str, ...]:
+    """Say where published data sets do not mean the same by a column: by name, type, unit, bounds or levels.
+
+    ``columns`` are looked at, or all that two data sets publish with bounds or levels, by one name or by
+    names that differ in capitals alone. Empty where nothing differs: people still have to know that columns
+    of one name, unit and levels hold the same thing.
+    """
+    named: dict[str, list[_Stated]] = defaultdict(list)
+    units: dict[str, list[str]] = defaultdict(list)
+    everyone: list[str] = []
+    for entry in entries:
+        for data_set in entry.data_sets:
+            who = f"{entry.owner}/{data_set.name}"
+            everyone.append(who)
+            units["a row" if data_set.unit_column is None else "all rows of a person or thing"].append(who)
+            for column in data_set.columns:
+                named[column.name.casefold()].append((who, column, data_set.measures.get(column.name)))
+    found = []
+    if len(units) > 1:
+        words = "; ".join(f"{unit} at {', '.join(who)}" for unit, who in units.items())
+        found.append(f"a privacy unit is {words}")
+    wanted = [name.casefold() for name in columns] or [name for name in named if len(named[name]) > 1]
+    for name in wanted:
+        stated = named[name]
+        if columns and (without := [who for who in everyone if who not in {one[0] for one in stated}]):
+            found.append(f"{name}: {', '.join(without)} publishes no bounds or levels of it")
+        if stated:
+            found += [f"{stated[0][1].name}: {words}" for words in _column_differences(stated)]
+    return tuple(found)
+
+
+def _column_differences(stated: Sequence[_Stated]) -> Iterator[str]:
+    first, column, unit = stated[0]
+    for who, other, other_unit in stated[1:]:
+        if other.name != column.name:
+            yield f"{who} calls it {other.name}, {first} {column.name}"
+        if isinstance(column, NumericColumn) and isinstance(other, NumericColumn):
+            if (unit or "").split() != (other_unit or "").split():
+                stated_units = other_unit or "no stated unit", unit or "no stated unit"
+                yield f"in {stated_units[0]} at {who}, in {stated_units[1]} at {first}"
+            if other.lower > column.upper or other.upper < column.lower:
+                yield f"the bounds of {who} and {first} have no value in common"
+        elif isinstance(column, CategoricalColumn) and isinstance(other, CategoricalColumn):
+            lacking = [level for level in column.levels if level not in other.levels]
+            more = [level for level in other.levels if level not in column.levels]
+            if lacking or more:
+                yield f"{who} has the levels {_list(more)} that {first} has not, {first} {_list(lacking)}"
+        else:
+            yield f"{other.kind} at {who}, {column.kind} at {first}"
+
+
+def _list(levels: Sequence[str]) -> str:
+    return ", ".join(levels) or "none"

@@ -4,7 +4,8 @@ docs/reference/agent-configuration.md, docs/data-sources.md.
 """
 
 import json
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -26,19 +27,25 @@ from tacit_protocol.domain import Column, ColumnName
 from tacit_protocol.messages.study import UNITS_MAX, DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.accounting import Division, Family
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
+from tacit_protocol.public_knowledge import ColumnSchema
 from tacit_services.agent.data.csv_source import CsvSource
+from tacit_services.agent.data.file_source import EXCEL, READERS, ExcelSource, StatisticsSource
 from tacit_services.agent.data.parquet_source import ParquetFolder, ParquetSource
-from tacit_services.agent.data.source import DataError, Source
-from tacit_services.agent.data.sql_source import Ranges, SqlSource
+from tacit_services.agent.data.source import DataError, HasSchema, Source
+from tacit_services.agent.data.sql_source import DUCKDB, Ranges, SqlSource
 from tacit_services.agent.notices import NoticeSettings
 from tacit_services.shared.compute import ComputeSettings
 from tacit_services.shared.pages.openid import OpenIdSettings
-from tacit_services.shared.settings import ListeningSettings
+from tacit_services.shared.settings import ListeningSettings, SettingsError, read_toml, resolve_database_url
 
 
 def is_database(source: str) -> bool:
     """Say whether a setting names a database."""
     return "://" in source
+
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet", *EXCEL, *READERS)
+"""What names of data files end in."""
 
 
 def open_source(
@@ -48,12 +55,14 @@ def open_source(
     ranges: Ranges | None = None,
     *,
     quoted_line_breaks: bool = False,
+    sheet: str | None = None,
+    value_labels: bool = False,
 ) -> Source:
     """Return the source that a setting names.
 
-    ``source`` is a path to ``*.csv``, ``*.csv.gz``, ``*.parquet`` or a folder of Parquet files, relative to
-    ``folder``, or a SQLAlchemy URL, which needs a ``query`` and may be cut by ``ranges``. Values of a CSV
-    file hold no line breaks unless it is said that they do, between quotes.
+    ``source`` is a path to a file of a known kind or a folder of Parquet files, relative to ``folder``, or a
+    database's URL, which needs a ``query`` and may be cut by ``ranges``. Values of a CSV file hold no line
+    breaks unless it is said that they do, between quotes.
 
     Raises:
         DataError: the setting names no known kind of source.
@@ -61,7 +70,7 @@ def open_source(
     if is_database(source):
         if query is None:
             raise DataError("a database source needs a query")
-        return SqlSource(_absolute_sqlite(source, folder), query, ranges)
+        return SqlSource(_absolute_file(source, folder), query, ranges)
     if query is not None:
         raise DataError("a file source takes no query")
     path = folder / source
@@ -71,17 +80,44 @@ def open_source(
         return ParquetFolder(path)
     if source.endswith(".parquet"):
         return ParquetSource(path)
+    if path.suffix in EXCEL:
+        return ExcelSource(path, sheet)
+    if path.suffix in READERS:
+        return StatisticsSource(path, value_labels=value_labels)
     raise DataError(
-        "a source is a .csv, .csv.gz or .parquet file, a folder of .parquet files (is it there?), or a "
-        "database URL with a query"
+        "a source is a .csv, .csv.gz, .parquet, .xlsx, .sav, .dta, .sas7bdat or .xpt file, a folder of "
+        ".parquet files (is it there?), or a database URL with a query"
     )
 
 
-def _absolute_sqlite(url: str, folder: Path) -> str:
-    prefix = "sqlite:///"
-    if url.startswith(prefix) and not url.startswith(prefix + "/"):
-        return prefix + str((folder / url.removeprefix(prefix)).absolute())
+def _absolute_file(url: str, folder: Path) -> str:
+    for prefix in ("sqlite:///", DUCKDB):
+        if url.startswith(prefix) and not url.startswith(prefix + "/"):
+            return prefix + str((folder / url.removeprefix(prefix)).absolute())
     return url
+
+
+CONCEPTS_MAX = 10_000
+"""Most numbers in a set of concepts."""
+
+_CONCEPT_SET = re.compile(r"\(\s*:([a-z][a-z0-9_]*)\s*\)")
+"""A set in a query, in the brackets of IN."""
+
+
+def filled_in(query: str, concepts: Mapping[str, Collection[int]]) -> str:
+    """Return a query with the numbers of each set of concepts in the place of its name.
+
+    Raises:
+        DataError: the query names a set that is not there, or a set is not in the query.
+    """
+    named = set(_CONCEPT_SET.findall(query))
+    if absent := sorted(named - set(concepts)):
+        raise DataError(f"concepts lacks the set {absent[0]!r} that the query names")
+    if unused := sorted(set(concepts) - named):
+        raise DataError(
+            f"the query names no set {unused[0]!r} of concepts: it would stand there as (:{unused[0]})"
+        )
+    return _CONCEPT_SET.sub(lambda found: f"({', '.join(map(str, concepts[found[1]]))})", query)
 
 
 BOUNDS_MAX = 1000
@@ -95,6 +131,18 @@ class SourceSettings(BaseModel):
 
     source: str
     query: str | None = None
+    query_file: Path | None = None
+    """The file that holds the query."""
+
+    concepts: dict[
+        Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=63)],
+        Annotated[
+            tuple[Annotated[StrictInt, Field(ge=0, lt=2**63)], ...],
+            Field(min_length=1, max_length=CONCEPTS_MAX),
+        ],
+    ] = Field(default_factory=dict)
+    """Sets of whole numbers, which stand in the query as ``(:name)``: concepts of OMOP."""
+
     partition_column: ColumnName | None = None
     """A column of numbers of the query, by whose values it is cut."""
 
@@ -103,6 +151,12 @@ class SourceSettings(BaseModel):
 
     quoted_line_breaks: bool = False
     """Whether values of a CSV file may hold line breaks, between quotes. Otherwise a line is a row."""
+
+    sheet: str | None = None
+    """The sheet of an Excel file; the first one where none is named."""
+
+    value_labels: bool = False
+    """Whether a category of a file of SPSS, Stata or SAS is its value's label. Otherwise it is the value."""
 
     folder: Path = Path()
     """What a relative source is relative to: the folder of the configuration file."""
@@ -115,6 +169,14 @@ class SourceSettings(BaseModel):
             raise ValueError("partition_column is of database sources: Parquet is cut by its row groups")
         if self.quoted_line_breaks and not self.source.endswith((".csv", ".csv.gz")):
             raise ValueError("quoted_line_breaks is of CSV files")
+        if self.query is not None and self.query_file is not None:
+            raise ValueError("query and query_file are the same thing said twice: leave one out")
+        if (self.query_file is not None or self.concepts) and not is_database(self.source):
+            raise ValueError("query_file and concepts are of database sources")
+        if self.sheet is not None and not self.source.endswith(EXCEL):
+            raise ValueError("sheet is of Excel files")
+        if self.value_labels and not self.source.endswith(tuple(READERS)):
+            raise ValueError("value_labels is of files of SPSS, Stata and SAS")
         if any(first >= second for first, second in pairwise(self.partition_bounds)):
             raise ValueError("partition_bounds must increase")
         return self
@@ -128,9 +190,45 @@ class SourceSettings(BaseModel):
         ranges = None
         if self.partition_column is not None:
             ranges = Ranges(self.partition_column, self.partition_bounds)
+        query = self.query
+        if self.query_file is not None:
+            try:
+                query = (self.folder / self.query_file).read_text("utf-8-sig")
+            except (OSError, UnicodeDecodeError):
+                raise DataError("query_file is missing or may not be read, or is not UTF-8") from None
         return open_source(
-            self.source, self.query, self.folder, ranges, quoted_line_breaks=self.quoted_line_breaks
+            self.source,
+            None if query is None else filled_in(query, self.concepts),
+            self.folder,
+            ranges,
+            quoted_line_breaks=self.quoted_line_breaks,
+            sheet=self.sheet,
+            value_labels=self.value_labels,
         )
+
+    def is_same_place(self, source: str, query: str | None) -> bool:
+        """Say whether these are the rows that a file, or a query of a database, has, as far as names tell."""
+        if is_database(source) or is_database(self.source):
+            return (self.source, (self.query or "").split()) == (source, (query or "").split())
+        return (self.folder / self.source).resolve() == Path(source).resolve()
+
+    def open_schema(self) -> list[ColumnSchema]:
+        """Return the names and types of the columns; no value is read.
+
+        Raises:
+            DataError: they cannot be read, or a name is missing or there twice.
+        """
+        source = self.open()
+        if isinstance(source, HasSchema):
+            found = source.schema()
+        else:
+            found = [ColumnSchema(name, "unknown") for name in source.column_names()]
+        names = [column.name for column in found]
+        if not names or not all(names):
+            raise DataError("the data set has no header, or a column without a name: add one line of names")
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise DataError(f"the data set has more than one column {twice!r}: rename one")
+        return found
 
 
 PORT = 8710
@@ -274,15 +372,75 @@ class AgentSettings(ParticipantSettings):
     database_url: str = "sqlite:///agent.sqlite3"
     port: Annotated[int, Field(ge=0, le=65535)] = PORT
     policy_file: Path
-    data_sets: Annotated[tuple[DataSetSettings, ...], Field(min_length=1)]
+    data_sets: tuple[DataSetSettings, ...] = ()
+    connections: dict[PartyName, str] = Field(default_factory=dict)
+    """Databases by name, SQLAlchemy URLs: data sets may name one, and queries of it be added on the page."""
+    data_folders: tuple[Path, ...] = ()
+    """Folders of which files may be added as data sets on the page."""
+    data_sets_file: Path | None = None
+    """Where added data sets are written; ``data-sets.toml`` beside agent.toml where anything may be added."""
+
+    @classmethod
+    def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:
+        """Take the added data sets in, and the URLs of the connections that data sets name."""
+        resolved = super()._resolved(values, directory)
+        if isinstance(resolved.get("data_folders"), list):
+            resolved["data_folders"] = [directory / str(folder) for folder in resolved["data_folders"]]
+        connections = resolved.get("connections") or {}
+        if isinstance(connections, dict):
+            connections = {
+                name: resolve_database_url(str(url), directory) for name, url in connections.items()
+            }
+            resolved["connections"] = connections
+        if resolved.get("data_folders") or connections:
+            resolved.setdefault("data_sets_file", directory / "data-sets.toml")
+        tables, file = resolved.get("data_sets") or [], resolved.get("data_sets_file")
+        if isinstance(file, Path) and file.exists() and isinstance(tables, list):
+            added = read_toml(file).get("data_sets", [])
+            tables = [*tables, *({"folder": file.parent, **item} for item in added)]
+        if isinstance(tables, list) and tables:
+            resolved["data_sets"] = [_connected(item, connections) for item in tables]
+        return resolved
+
+    @model_validator(mode="after")
+    def _there_is_data(self) -> Self:
+        if not (self.data_sets or self.data_folders or self.connections):
+            raise ValueError("there are no data_sets, and no data_folders or connections to add any of")
+        return self
 
     @field_validator("data_sets")
     @classmethod
     def _names_are_distinct(cls, value: tuple[DataSetSettings, ...]) -> tuple[DataSetSettings, ...]:
-        if len({data_set.name for data_set in value}) != len(value):
-            raise ValueError("data sets must have distinct names")
+        names = [data_set.name for data_set in value]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two data sets are called {twice}: give one another name")
         return value
+
+    def with_data_set(self, added: DataSetSettings) -> Self:
+        """Return these settings with a data set more."""
+        return self.model_copy(update={"data_sets": (*self.data_sets, added)})
 
     def data_set(self, name: str) -> DataSetSettings | None:
         """Return the data set of that name, or None."""
         return next((data_set for data_set in self.data_sets if data_set.name == name), None)
+
+
+def _connected(item: Any, connections: Any) -> Any:
+    """Return a table of a data set with the URL of the connection that it names; raises SettingsError."""
+    if not isinstance(item, dict) or "connection" not in item:
+        return item
+    name = item["connection"]
+    if "source" in item or name not in connections:
+        raise SettingsError(
+            f"data set {item.get('name')}: agent.toml has no connection of that name under [connections], or "
+            "the data set has a source as well"
+        )
+    return {key: value for key, value in item.items() if key != "connection"} | {"source": connections[name]}
+
+
+def fault_words(error: ValidationError) -> str:
+    """Say which setting of a data set is wrong, and how; nothing that was given is repeated."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    words = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {words}" if where and where != "columns" else words

@@ -34,7 +34,7 @@ from tacit_services.agent.service import dependencies_of, notifier_of
 from tacit_services.agent.settings import ParticipantSettings
 from tacit_services.agent.studies import count_by_state
 from tacit_services.curator.curator import Curator, CuratorIntake
-from tacit_services.curator.data_sets import ConfiguredDataSet, DataSets
+from tacit_services.curator.data_sets import STORAGE, ConfiguredDataSet, DataSets
 from tacit_services.curator.pages import add_curator_pages
 from tacit_services.curator.routes import (
     Access,
@@ -44,7 +44,6 @@ from tacit_services.curator.routes import (
     add_study_routes,
 )
 from tacit_services.curator.store import RowStore, StorageKeyError, StorageKeys
-from tacit_services.curator.tables import STORAGE
 from tacit_services.curator.uploads import UPLOAD_BYTES_MAX, UPLOADS_MAX, Uploads
 from tacit_services.ledger.accounts import LedgerError
 from tacit_services.ledger.verification import verify

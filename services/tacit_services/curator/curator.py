@@ -36,8 +36,14 @@ from tacit_services.agent.studies import (
     record_decision,
     study_row,
 )
-from tacit_services.curator.data_sets import DataSets, HeldDataSet, account_name
-from tacit_services.curator.tables import METADATA, NAME_LENGTH, SIGN_IN
+from tacit_services.curator.data_sets import (
+    METADATA,
+    NAME_LENGTH,
+    SIGN_IN,
+    DataSets,
+    HeldDataSet,
+    account_name,
+)
 from tacit_services.ledger.entries import DIGEST_LENGTH
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import CuratorStep, reached

@@ -7,6 +7,8 @@ bounds chosen after looking at results are no longer public.
 
 An account outlives its data set. Whoever registers a deleted data set again finds the account with
 everything that was spent, because the people may be the same.
+
+The curator's tables are here too, beside those of the ledger. docs/curator-storage.md tells each row's life.
 """
 
 import json
@@ -30,10 +32,49 @@ from tacit_services.agent.intake import Procedures
 from tacit_services.agent.policy import Rules
 from tacit_services.agent.settings import Part, SourceSettings
 from tacit_services.curator.store import RowStore, StoredRows
-from tacit_services.curator.tables import DATA_SETS, OWNERS
 from tacit_services.ledger.accounts import DivisionRefusedError, account_of, set_caps, standing_of
 from tacit_services.ledger.entries import UNDIVIDED
+from tacit_services.shared.pages.sessions import SignInTables
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.roster import Roster, invitations_table, parties_table
+
+METADATA = sa.MetaData()
+
+NAME_LENGTH = 63
+"""Longest name of an owner or a data set, as in the protocol's ``PartyName``."""
+
+OWNERS = parties_table(METADATA, "curator_owners")
+
+INVITATIONS = invitations_table(METADATA, "curator_invitations")
+
+ROSTER = Roster(OWNERS, INVITATIONS)
+"""Who is enrolled here; every role is ``owner``."""
+
+DATA_SETS = sa.Table(
+    "curator_data_sets",
+    METADATA,
+    sa.Column("owner", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("name", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("version", sa.BigInteger, nullable=False),
+    sa.Column("columns", sa.Text, nullable=False),
+    sa.Column("unit_column", sa.String(128), nullable=True),
+    sa.Column("policy", sa.Text, nullable=False),
+    sa.Column("registered_at", sa.BigInteger, nullable=False),
+    sa.Column("deleted_at", sa.BigInteger, nullable=True),
+    sa.Column("file", sa.String(32), nullable=True),
+    sa.Column("wrapped_key", sa.LargeBinary, nullable=True),
+    sa.Column("rows", sa.BigInteger, nullable=True),
+    sa.Column("units", sa.BigInteger, nullable=True),
+    sa.Column("size_bytes", sa.BigInteger, nullable=True),
+    sa.Column("uploaded_at", sa.BigInteger, nullable=True),
+)
+"""``version`` grows by one with every change; ``file`` and ``wrapped_key`` are of the rows held, if any."""
+
+STORAGE = sa.Table("curator_storage", METADATA, sa.Column("id", sa.String(32), primary_key=True))
+"""One row: which folder holds this database's rows."""
+
+SIGN_IN = SignInTables.make(METADATA, "curator_")
+"""Links and browsers of the pages."""
 
 DATA_SETS_MAX = 100
 """Most data sets of one owner: bounds what an owner can make the curator keep."""

@@ -12,9 +12,8 @@ from tacit_services.agent.schema import REASON_LENGTH
 from tacit_services.agent.studies import newest_studies
 from tacit_services.curator import routes
 from tacit_services.curator.curator import Curator, Decision, asking, decisions_on
-from tacit_services.curator.data_sets import view
+from tacit_services.curator.data_sets import SIGN_IN, view
 from tacit_services.curator.routes import Caller, CuratorContext, decide, require_study
-from tacit_services.curator.tables import SIGN_IN
 from tacit_services.ledger.accounts import account_of
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_app import DigestPath
@@ -24,7 +23,12 @@ from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
 
-MENU = (Page("Studies", "/"), Page("Data sets", "/data-sets"), Page("Ledger", "/ledger"))
+MENU = (
+    Page("Studies", "/"),
+    Page("Data sets", "/data-sets"),
+    Page("Ledger", "/ledger"),
+    Page("People", "/people"),
+)
 
 STUDIES_MAX = 100
 """Studies listed, the newest; the command lists all."""
@@ -46,7 +50,7 @@ def add_curator_pages(
         "curator",
         curator.name,
         "tacit_services.curator",
-        "tacit curator login",
+        "tacit owner login, or tacit curator login",
         MENU,
         public_url,
         provider,

@@ -37,8 +37,7 @@ from tacit_services.agent.schema import State
 from tacit_services.agent.service import PAGE_SIZE, Decline, HashList
 from tacit_services.agent.studies import ApprovedBeforeError, StudyRow, page_of_studies, study_row
 from tacit_services.curator.curator import Curator, Decision, OwnerDecision, asking, decisions_on
-from tacit_services.curator.data_sets import DataSets, Registration, view
-from tacit_services.curator.tables import ROSTER, SIGN_IN
+from tacit_services.curator.data_sets import ROSTER, SIGN_IN, DataSets, Registration, view
 from tacit_services.curator.uploads import MEDIA_TYPES, NextPiece, Uploads
 from tacit_services.ledger.accounts import standing_of
 from tacit_services.ledger.entries import ACCOUNTS

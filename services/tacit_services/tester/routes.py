@@ -35,6 +35,7 @@ from tacit_protocol.signing import (
     CANCELLATION_TYPE,
     CATALOGUE_TYPE,
     DECLINE_TYPE,
+    MASK_KEY_TYPE,
     RECEIPT_TYPE,
     RELEASE_TYPE,
     STUDY_TYPE,
@@ -53,7 +54,7 @@ from tacit_services.shared.http_app import (
 from tacit_services.shared.http_server import Stopping, when_gone
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Enrolment, Member
-from tacit_services.tester.answers import Answers, Taken, acceptance_for, release_for
+from tacit_services.tester.answers import Answers, Taken, acceptance_for, mask_keys_for, release_for
 from tacit_services.tester.catalogue import entries, entry_of, take_entry
 from tacit_services.tester.inboxes import WAIT_S_MAX, Bell, Inboxes, Watch, poll
 from tacit_services.tester.parties import EVERYONE, ROSTER, Access, EnrolmentRequest, InvitationRequest
@@ -382,6 +383,26 @@ def _add_answers(router: APIRouter, tester: Tester) -> None:
         digest: DigestPath, owner: Owner, key: Annotated[str, Depends(tester.access.require("owner"))]
     ) -> Response:
         return json_response(acceptance_for(tester.engine, tester.studies, digest, owner, key))
+
+    @router.put(
+        "/studies/{digest}/mask-keys/{owner}",
+        status_code=201,
+        openapi_extra=envelope_schema(MASK_KEY_TYPE),
+        **STORED,
+    )
+    def mask_key(
+        digest: DigestPath,
+        owner: Owner,
+        key: Annotated[str, Depends(tester.access.require("owner"))],
+        envelope: Body,
+    ) -> Response:
+        return tester.taken(tester.answers.take_mask_key(digest, owner, envelope, key), digest)
+
+    @router.get("/studies/{digest}/mask-keys", **answer_schema(dict[str, str]))
+    def mask_keys(
+        digest: DigestPath, key: Annotated[str, Depends(tester.access.require("owner"))]
+    ) -> Response:
+        return json_response(mask_keys_for(tester.engine, tester.studies, digest, key))
 
     @router.put(
         "/studies/{digest}/declines/{owner}",

@@ -7,8 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import openpyxl
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyreadstat
 import pytest
 
 from tacit.errors import InputError
@@ -116,3 +120,43 @@ def test_a_folder_is_described_by_its_first_file_and_its_keys(tacit: Run, tmp_pa
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"no folder of \.parquet files"):
         columns_of(str(tmp_path / "empty"))
+
+
+def test_names_and_types_of_other_files_are_read_and_no_value(tacit: Run, tmp_path: Path) -> None:
+    frame = pd.DataFrame({"age": [4711.0], "name": [VALUE], "dose": [4711.0]})
+    pyreadstat.write_sav(frame, str(tmp_path / "n.sav"))
+    pyreadstat.write_dta(frame, str(tmp_path / "n.dta"))
+    book = openpyxl.Workbook()
+    book.active.append(["age", "name", "dose"])
+    book.active.append([4711, VALUE, 4711])
+    book.save(tmp_path / "n.xlsx")
+    with duckdb.connect(str(tmp_path / "n.duckdb")) as connection:
+        connection.execute("CREATE TABLE t AS SELECT 4711 AS age, '4711' AS name, 47.11 AS dose")
+    for source in ("n.sav", "n.dta", "n.xlsx", "n.duckdb"):
+        place = f"duckdb:///{tmp_path}/{source}" if source == "n.duckdb" else str(tmp_path / source)
+        arguments = ["--table", "t"] if source == "n.duckdb" else []
+        code, out, err = tacit("data", "describe", place, *arguments)
+        assert code == 0, err
+        assert VALUE not in out + err
+        assert "Fill in: name, dose" in err or "Fill in: dose" in err, source
+        assert tomllib.loads(out)["columns"][0] == {
+            "kind": "numeric",
+            "name": "age",
+            "lower": 0,
+            "upper": 120,
+        }
+        assert [column.name for column in columns_of(place, "t" if arguments else None)] == [
+            "age",
+            "name",
+            "dose",
+        ]
+
+
+@pytest.mark.parametrize("name", ["n.sav", "n.dta", "n.sas7bdat", "n.xlsx"])
+def test_another_file_that_is_none_is_said_without_its_content(tacit: Run, tmp_path: Path, name: str) -> None:
+    for content in (b"", VALUE.encode() * 99):
+        (tmp_path / name).write_bytes(content)
+        code, out, err = tacit("data", "describe", str(tmp_path / name))
+        assert code != 0
+        assert VALUE not in out + err
+    assert tacit("data", "describe", str(tmp_path / f"absent-{name}"))[0] != 0

@@ -9,8 +9,8 @@ from tacit.client.tester import Client
 from tacit.errors import HopelessStudyError, InputError, VerificationFailedError
 from tacit.studies.draft import StudyDraft
 from tacit.studies.wizard import known_at
-from tacit_protocol.domain import CategoricalColumn, NumericColumn
-from tacit_protocol.messages.catalogue import CatalogueMessage, PublishedDataSet
+from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
+from tacit_protocol.messages.catalogue import CatalogueMessage, PublishedDataSet, differences
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.signing import CATALOGUE_TYPE, PrivateKey, sign_envelope
@@ -116,3 +116,44 @@ def test_analysts_and_the_wizard_read_what_is_published(
     assert set(known.columns) == {column.name for column in StudyDraft.from_dict(draft).columns}
     publish(memory_tester, draft=draft, data_sets=(), procedures=())
     assert client.catalogues() == []
+
+
+AGE = NumericColumn(name="age", lower=18, upper=100)
+SEX = CategoricalColumn(name="sex", levels=("female", "male"))
+
+
+def entry(owner: str, *columns: Column, **fields: Any) -> CatalogueMessage:
+    found = data_set(columns=columns, **({"measures": {"age": "years"}} | fields))
+    return CatalogueMessage(owner=owner, tester="0" * 64, version=1, data_sets=found)
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (entry("south", AGE, SEX), None),
+        (entry("south", AGE.model_copy(update={"upper": 110.0}), SEX), None),
+        (entry("south", AGE, SEX, NumericColumn(name="bmi", lower=1, upper=9)), None),
+        (entry("south", AGE, SEX, measures={"age": " years"}), None),
+        (entry("south", AGE, SEX, measures={"age": "months"}), "age: in months at south/patients, in years"),
+        (entry("south", AGE, SEX, measures={}), "age: in no stated unit at south/patients"),
+        (entry("south", AGE.model_copy(update={"name": "Age"}), measures={"Age": "years"}), "calls it Age"),
+        (entry("south", NumericColumn(name="age", lower=216, upper=1200)), "no value in common"),
+        (entry("south", CategoricalColumn(name="age", levels=("old",))), "categorical at south/patients"),
+        (entry("south", CategoricalColumn(name="sex", levels=("F", "male"))), "levels F that north/patients"),
+        (entry("south", AGE, unit_column="person"), "a privacy unit is a row at north/patients; all rows"),
+    ],
+)
+def test_where_owners_do_not_mean_the_same_by_a_column_is_said(
+    other: CatalogueMessage, words: str | None
+) -> None:
+    found = differences([entry("north", AGE, SEX), other])
+    assert len(found) == (words is not None), found
+    assert words is None or words in found[0]
+
+
+def test_a_column_that_an_owner_does_not_publish_is_said_where_it_is_asked_for() -> None:
+    entries = [entry("north", AGE, SEX), entry("south", AGE)]
+    assert differences(entries, ["age"]) == ()
+    (found,) = differences(entries, ["sex"])
+    assert found == "sex: south/patients publishes no bounds or levels of it"
+    assert len(differences(entries, ["bmi"])) == 1

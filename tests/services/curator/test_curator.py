@@ -39,8 +39,7 @@ from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.curator import Curator, Decision, decisions_on
-from tacit_services.curator.data_sets import DataSets
-from tacit_services.curator.tables import ROSTER
+from tacit_services.curator.data_sets import ROSTER, DataSets
 from tacit_services.ledger.accounts import set_caps
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade

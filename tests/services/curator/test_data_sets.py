@@ -15,10 +15,9 @@ from tacit_protocol.signing import PrivateKey
 from tacit_services.agent.data.source import Columns, DataError
 from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.curator.curator import DECISIONS
-from tacit_services.curator.data_sets import ConfiguredDataSet
+from tacit_services.curator.data_sets import DATA_SETS, INVITATIONS, METADATA, ConfiguredDataSet
 from tacit_services.curator.parquet_upload import BLOCK_BYTES, TAG_BYTES, Spool
 from tacit_services.curator.store import RowStore, StorageKeyError, StorageKeys, StoredRows
-from tacit_services.curator.tables import DATA_SETS, INVITATIONS, METADATA
 from tacit_services.ledger.accounts import account_of, debit, debits_of
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import run_transaction

@@ -1,9 +1,10 @@
-"""SQL queries as a data source: by COPY on PostgreSQL, by a cursor on other databases.
+"""SQL queries as a data source: by COPY on PostgreSQL, by Arrow on DuckDB, by a cursor on other databases.
 
 On PostgreSQL every read sees one state: a transaction that exports its snapshot is kept open for as long as
 the data set is read, and every read takes it over, here or elsewhere. COPY sends the text of every value, as
 the database spells it, from which Arrow makes columns several times as fast as a cursor makes an object of
-each. And no value of any type is one that a driver cannot make.
+each. And no value of any type is one that a driver cannot make. MySQL's and MariaDB's drivers make nothing
+either: values come as the server spells them. DuckDB is a library in this process, that reads a file.
 """
 
 import copy
@@ -17,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
 import psycopg
@@ -24,10 +26,19 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from tacit_protocol.public_knowledge import ColumnSchema, ColumnType
 from tacit_services.agent.data.arrow_columns import UNDECODED, text_of
 from tacit_services.agent.data.csv_source import parsed_block
 from tacit_services.agent.data.parquet_source import balanced_runs
-from tacit_services.agent.data.source import READ_BYTES, Columns, DataError, Run
+from tacit_services.agent.data.source import (
+    READ_BYTES,
+    Columns,
+    DataError,
+    FileState,
+    Run,
+    file_state,
+    installed,
+)
 
 UNREACHABLE = "the database cannot be reached: check the source's URL"
 LET_GO = (
@@ -35,6 +46,18 @@ LET_GO = (
     "kept it was closed; ask again with a new study"
 )
 NOT_HELD = "the database cannot hold one state for several reads: pg_export_snapshot() is refused"
+
+DRIVERS = {
+    "postgresql": "psycopg",
+    "mysql": "pymysql",
+    "mariadb": "pymysql",
+    "mssql": "pyodbc",
+    "oracle": "oracledb",
+}
+"""The driver of each kind of database, where a URL names none."""
+
+EXTRAS = {"mariadb": "mysql"}
+"""Extras of Tacit that bring a driver and are not called as the database is."""
 
 READ_SETTINGS = (
     "idle_in_transaction_session_timeout = 0",
@@ -48,6 +71,29 @@ READ_SETTINGS = (
 """A procedure may compute for long between two fetches. A large table is otherwise read from wherever another
 reader has got to, and by several processes at once: the same rows in another order each time. The others say
 how values are spelled, and floating numbers to the last digit."""
+
+MYSQL_SETTINGS = (
+    "SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+    "SESSION net_write_timeout = 86400",
+    "SESSION time_zone = '+00:00'",
+)
+"""A server closes the connection of a reader that computes for longer than ``net_write_timeout``."""
+
+TIME_LIMITS = {True: "max_statement_time", False: "max_execution_time"}
+"""The limit on a statement's time that an administrator may have set: of MariaDB, and of MySQL."""
+
+DUCKDB = "duckdb:///"
+"""How the URL of a DuckDB file begins."""
+
+DUCKDB_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    "enable_external_access": False,
+    "threads": 1,
+    "memory_limit": "1GB",
+    "temp_directory": "",
+    "lock_configuration": True,
+}
+"""A query reads its own file and no other, has one thread, so that rows keep their order, and writes nothing
+to disk where it would need more memory: it fails."""
 
 
 class Snapshot:
@@ -74,12 +120,19 @@ class Snapshot:
         """The database's kind: ``postgresql``, ``sqlite``."""
         return sa.make_url(self._url).get_backend_name()
 
-    def connect(self) -> sa.Connection:
+    @property
+    def file(self) -> Path | None:
+        """DuckDB's file; None for servers, and for SQLite, which tells by its own locks what changed."""
+        return Path(self._url.removeprefix(DUCKDB)) if self._url.startswith(DUCKDB) else None
+
+    def connect(self) -> "sa.Connection | DuckDbConnection":
         """Return a new connection that sees the state, in a transaction that cannot write.
 
         Raises:
             DataError: the database cannot be reached, or has let go of the state.
         """
+        if self.file is not None:
+            return DuckDbConnection(self.file)
         held = self._held()
         connection = _connect(self._url)
         if held is None:
@@ -131,11 +184,28 @@ def _connect(url: str) -> sa.Connection:
             # Columns have no types there, and texts no encoding: what is no UTF-8 is a text like any other.
             sqlite: Any = connection.connection.driver_connection
             sqlite.text_factory = partial(str, encoding="utf-8", errors=UNDECODED)
-    except (sa.exc.SQLAlchemyError, ImportError):
+        elif engine.dialect.name in MYSQL:
+            _set_up_mysql(connection)
+        elif engine.dialect.name == "oracle":
+            connection.exec_driver_sql("SET TRANSACTION READ ONLY")
+    except ImportError:
+        kind = sa.make_url(url).get_backend_name()
+        raise DataError(installed(f"the driver of {kind}", EXTRAS.get(kind, kind))) from None
+    except sa.exc.SQLAlchemyError:
         raise DataError(UNREACHABLE) from None
     if engine.dialect.name == "postgresql":
         return connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
     return connection
+
+
+def _set_up_mysql(connection: sa.Connection) -> None:
+    """Begin a transaction that reads one state, and have values come as the server spells them."""
+    dialect: Any = connection.dialect
+    for setting in (*MYSQL_SETTINGS, f"SESSION {TIME_LIMITS[bool(dialect.is_mariadb)]} = 0"):
+        connection.exec_driver_sql(f"SET {setting}")
+    connection.exec_driver_sql("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+    driver: Any = connection.connection.driver_connection
+    driver.decoders, driver.use_unicode = {}, False
 
 
 MadeT = TypeVar("MadeT")
@@ -181,6 +251,9 @@ COUNT = ""
 """Names the column of counts: no column of a study has an empty name."""
 
 NOT_READ = "the source's rows cannot be read"
+
+NO_ROW = sa.text("1 = 0")
+"""No row fulfils it. Oracle has no false, and SQLAlchemy none that it takes."""
 
 
 def fetched(
@@ -241,6 +314,147 @@ def _number_text(value: object) -> str | None:
     return value if isinstance(value, str) else repr(_number(value))
 
 
+MYSQL = {"mysql", "mariadb"}
+
+DECIMALS, INTEGERS_MYSQL, FLOATS_MYSQL = {0, 246}, {1, 2, 3, 8, 9, 13}, {4, 5}
+MOMENTS_MYSQL, BITS, TEXTS_MYSQL = {7, 10, 12}, {16}, {15, 247, 248, 249, 250, 251, 252, 253, 254}
+"""MySQL's numbers of types, fixed in its protocol, and MariaDB's."""
+
+
+def read_as_spelled(
+    connection: sa.Connection, query: sa.Select[Any], columns: Columns, rows_max: int, bytes_max: int
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a query of MySQL or MariaDB, at most ``rows_max`` at a time."""
+    kinds = _kinds(connection, query)
+    selected = [
+        sa.func.left(column, LONG_CHARACTERS) if kind in TEXTS_MYSQL and name != columns.unit else column
+        for column, kind, name in zip(query.selected_columns, kinds, columns.names, strict=True)
+    ]
+    streaming = connection.execution_options(stream_results=True)
+    with streaming.execute(query.with_only_columns(*selected)) as result:
+        yield from fetched(result, rows_max, bytes_max, partial(spelled_batch, columns, kinds))
+
+
+def spelled_batch(
+    columns: Columns, kinds: Sequence[int], rows: Sequence[Sequence[bytes | None]]
+) -> pa.RecordBatch:
+    """Return rows of MySQL's own spellings as columns; what is no number among numbers is missing."""
+    readable = DECIMALS | INTEGERS_MYSQL | FLOATS_MYSQL | BITS | TEXTS_MYSQL
+    arrays: list[pa.Array] = []
+    for place, (kind, column) in enumerate(zip(kinds, zip(*rows, strict=True), strict=True)):
+        values: Iterable[bytes | None] = column
+        if place < len(columns.numbers) and kind not in readable:
+            values = [None] * len(column)
+        elif kind in BITS:
+            values = [None if v is None else str(int.from_bytes(v, "big")).encode() for v in column]
+        elif kind in MOMENTS_MYSQL:
+            values = map(_iso_moment, column)
+        if kind in FLOATS_MYSQL:
+            arrays.append(pa.array([None if v is None else float(v) for v in values], pa.float64()))
+        else:
+            arrays.append(pa.array(list(values), TEXT).view(pa.string()))
+    return pa.RecordBatch.from_arrays(arrays, names=list(columns.names))
+
+
+def _iso_moment(value: bytes | None) -> bytes | None:
+    """Return MySQL's date or time in ISO form; missing in the year 0, or without a month or a day."""
+    if value is None or value.startswith(b"0000") or b"-00" in value[:10]:
+        return None
+    day, _, time = value.partition(b" ")
+    whole, _, fraction = time.rstrip(b"0").partition(b".") if b"." in time else (time, b"", b"")
+    return day + (b"T" + whole if time else b"") + (b"." + fraction.ljust(6, b"0") if fraction else b"")
+
+
+PLAIN_DUCKDB = re.compile(r"(U?(TINY|SMALL|BIG)INT|U?INTEGER|FLOAT|DOUBLE|DECIMAL.*|BOOLEAN)")
+MOMENTS_DUCKDB = re.compile(r"DATE|TIMESTAMP(_S|_MS|_NS)?")
+"""DuckDB's types that come as Arrow has them, of numbers and of days."""
+
+
+class DuckDbConnection:
+    """A connection to a DuckDB file, as far as a source needs one.
+
+    Raises:
+        DataError: the file cannot be opened, or the library is not installed.
+    """
+
+    def __init__(self, file: Path):
+        try:
+            import duckdb  # noqa: PLC0415 (an extra)
+        except ImportError:
+            raise DataError(installed("DuckDB", "duckdb")) from None
+        self._error: type[Exception] = duckdb.Error
+        try:
+            self._driver = duckdb.connect(str(file), read_only=True, config=DUCKDB_SETTINGS)
+        except duckdb.Error:
+            raise DataError("the DuckDB file is missing, damaged, or open elsewhere for writing") from None
+        self._driver.begin()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._driver.close()
+
+    def answer(self, statement: sa.Select[Any]) -> tuple[tuple[str, ...], Sequence[Sequence[Any]]]:
+        """Return the names of a statement's columns and all its rows.
+
+        Raises:
+            sa.exc.SQLAlchemyError: it cannot be run. The text quotes nothing.
+        """
+        try:
+            relation = self._driver.sql(_statement(statement))
+            return tuple(relation.columns), relation.fetchall()
+        except self._error:
+            raise sa.exc.SQLAlchemyError(NOT_READ) from None
+
+    def explain(self, query: str) -> None:
+        """Let the database plan a text, and run nothing.
+
+        Raises:
+            sa.exc.SQLAlchemyError: it is no query. The text quotes nothing.
+        """
+        try:
+            self._driver.execute(f"EXPLAIN {query}")
+        except self._error:
+            raise sa.exc.SQLAlchemyError(NOT_READ) from None
+
+    def batches(
+        self, query: sa.Select[Any], columns: Columns, rows_max: int, bytes_max: int
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the query's rows, at most ``rows_max`` at a time, fewer where long ones might not fit.
+
+        Raises:
+            sa.exc.SQLAlchemyError: they cannot be read. The text quotes nothing.
+        """
+        try:
+            kinds = map(str, self._driver.sql(_statement(query)).types)
+            selected = [
+                _of_duckdb(column, kind, name in columns.numbers, whole=name == columns.unit)
+                for column, kind, name in zip(query.selected_columns, kinds, columns.names, strict=True)
+            ]
+            row_bytes = 8 * len(columns.numbers) + LONG_CHARACTERS * len(columns.text) + 1
+            size = max(1, min(rows_max, bytes_max // row_bytes))
+            relation = self._driver.sql(_statement(query.with_only_columns(*selected)))
+            for batch in relation.to_arrow_reader(size):
+                yield batch.rename_columns(list(columns.names))
+        except (self._error, pa.ArrowException, OSError):
+            raise sa.exc.SQLAlchemyError(NOT_READ) from None
+
+
+def _of_duckdb(
+    column: sa.ColumnElement[Any], kind: str, is_number: bool, *, whole: bool
+) -> sa.ColumnElement[Any]:
+    """Return a column as it is asked for: missing as a number where its type is none; else its text, cut."""
+    if PLAIN_DUCKDB.fullmatch(kind) or (MOMENTS_DUCKDB.fullmatch(kind) and not is_number):
+        return column
+    if is_number and kind not in {"HUGEINT", "UHUGEINT", "VARCHAR"}:
+        return sa.cast(sa.null(), sa.Double)
+    if kind == "TIMESTAMP WITH TIME ZONE":
+        return sa.cast(column, sa.TIMESTAMP)
+    spelled = sa.cast(column, sa.Text)
+    return spelled if whole else sa.func.left(spelled, LONG_CHARACTERS)
+
+
 def read_by_copy(
     connection: sa.Connection, query: sa.Select[Any], columns: Columns, rows_max: int, bytes_max: int
 ) -> Iterator[pa.RecordBatch]:
@@ -298,7 +512,7 @@ def shortened(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
 
 def _kinds(connection: sa.Connection, query: sa.Select[Any]) -> list[int]:
     """Return the numbers of the types of a query's columns."""
-    with connection.execute(query.where(sa.false())) as empty:
+    with connection.execute(query.where(NO_ROW)) as empty:
         described = [] if empty.cursor is None else empty.cursor.description
         return [cast(int, kind) for _, kind, *_ in described]
 
@@ -416,6 +630,45 @@ class Ranges:
         return sa.or_(above, value.is_(None)) if below is None else sa.and_(above, below)
 
 
+POSTGRESQL_TYPES: dict[ColumnType, tuple[int, ...]] = {
+    "yes or no": (16,),
+    "number": (20, 21, 23, 700, 701, 1700),
+    "text": (19, 25, 1042, 1043),
+}
+"""The numbers by which PostgreSQL names its types (pg_type.dat)."""
+
+
+def _type_of(oid: int) -> ColumnType:
+    return next((kind for kind, oids in POSTGRESQL_TYPES.items() if oid in oids), "other")
+
+
+NO_QUERY = "the query must be one SELECT (or WITH ... SELECT), without a semicolon"
+
+
+def require_one_query(url: str, query: str) -> None:
+    """Check that a text which a person has sent is one query to the database, and no more than that.
+
+    What reads it puts it in parentheses, which a text could close that is no query by itself.
+
+    Raises:
+        DataError: it is not, or the database cannot be reached.
+    """
+    words = query.strip()
+    if ";" in words or not re.match(r"(?i)(select|with)\b", words):
+        raise DataError(NO_QUERY)
+    source = SqlSource(url, query)
+    if source._snapshot.dialect in ("mssql", "oracle"):
+        raise DataError("queries of this kind of database stand in the agent's configuration alone")
+    with source._snapshot.connect() as connection:
+        try:
+            if isinstance(connection, DuckDbConnection):
+                connection.explain(source._query)
+            else:
+                connection.execute(sa.text(f"EXPLAIN {source._query}")).close()
+        except sa.exc.SQLAlchemyError:
+            raise DataError("the database does not take the query: check its tables and columns") from None
+
+
 class SqlSource:
     """The rows of one query.
 
@@ -429,9 +682,13 @@ class SqlSource:
     """
 
     def __init__(self, url: str, query: str, ranges: Ranges | None = None):
-        self._snapshot = Snapshot(url.replace("postgresql://", "postgresql+psycopg://", 1))
-        # A lone colon before a word would be taken for a parameter; owners' queries have none.
-        self._query = re.sub(r"(?<!:):(?=\w)", r"\:", query.strip().rstrip(";"))
+        kind, separator, rest = url.partition("://")
+        driver = f"+{DRIVERS[kind]}" if kind in DRIVERS else ""
+        self._snapshot = Snapshot(f"{kind}{driver}{separator}{rest}")
+        # A lone colon before a word would be taken for a parameter; owners' queries have none. What follows
+        # the query would be part of a comment that ends it.
+        end = "\n" if "--" in query else ""
+        self._query = re.sub(r"(?<!:):(?=\w)", r"\:", query.strip().rstrip(";")) + end
         self._ranges = ranges
         self._run: Run | None = None
         self._read_bytes = READ_BYTES
@@ -455,26 +712,46 @@ class SqlSource:
     def column_names(self) -> tuple[str, ...]:
         """Return the names of the query's columns, from a run that yields no row."""
         rows = sa.text(self._query).columns().subquery("source")
+        empty = sa.select(sa.text("*")).select_from(rows).where(NO_ROW)
+        return self._answer(empty, "the source's query cannot be run: check it against the database")[0]
+
+    def _answer(
+        self, statement: sa.Select[Any], fault: str
+    ) -> tuple[tuple[str, ...], Sequence[Sequence[Any]]]:
+        """Return the names of a statement's columns and all its rows; raises DataError with that text."""
         with self._snapshot.connect() as connection:
             try:
-                empty = sa.select(sa.text("*")).select_from(rows).where(sa.false())
-                return tuple(connection.execute(empty).keys())
+                if isinstance(connection, DuckDbConnection):
+                    return connection.answer(statement)
+                result = connection.execute(statement)
+                return tuple(result.keys()), result.all()
+            except (sa.exc.SQLAlchemyError, ValueError):
+                raise DataError(fault) from None
+
+    def schema(self) -> list[ColumnSchema]:
+        """Return the names of the query's columns, on PostgreSQL with their types; the run yields no row."""
+        if self._snapshot.dialect != "postgresql":
+            return [ColumnSchema(name, "unknown") for name in self.column_names()]
+        rows = sa.text(self._query).columns().subquery("source")
+        with self._snapshot.connect() as connection:
+            try:
+                empty = sa.select(sa.text("*")).select_from(rows).where(NO_ROW)
+                found = cast(Any, connection).execute(empty).cursor.description
             except sa.exc.SQLAlchemyError:
                 raise DataError("the source's query cannot be run: check it against the database") from None
+        return [ColumnSchema(str(one[0]), _type_of(one[1])) for one in found]
 
-    def fingerprint(self) -> None:
-        """Return None: a database does not tell whether rows changed; the table compares what it read."""
+    def fingerprint(self) -> FileState | None:
+        """Return the state of DuckDB's file; None elsewhere: the table compares what it read."""
+        return None if self._snapshot.file is None else file_state(self._snapshot.file)
 
     def rows(self) -> int:
         """Count the rows in the database; those of a part are known."""
         if self._run is not None:
             return self._run.rows
-        with self._snapshot.connect() as connection:
-            try:
-                query = sa.select(sa.func.count()).select_from(self._rows())
-                return int(connection.execute(query).scalar_one())
-            except sa.exc.SQLAlchemyError:
-                raise DataError("the source's rows cannot be counted") from None
+        query = sa.select(sa.func.count()).select_from(self._rows())
+        ((rows,),) = self._answer(query, "the source's rows cannot be counted")[1]
+        return int(rows)
 
     def split(self, parts: int) -> Sequence[Self]:
         """Return sources of ranges that follow one another, about equal in rows; itself where none are given.
@@ -496,12 +773,8 @@ class SqlSource:
         numbered = sa.select(ranges.number().label("place")).select_from(inner).subquery("numbered")
         query = sa.select(numbered.c.place, sa.func.count()).group_by(numbered.c.place)
         sizes = [0] * (len(ranges.bounds) + 1)
-        with self._snapshot.connect() as connection:
-            try:
-                for place, rows in connection.execute(query):
-                    sizes[place] = int(rows)
-            except sa.exc.SQLAlchemyError:
-                raise DataError(CANNOT_CUT) from None
+        for place, rows in self._answer(query, CANNOT_CUT)[1]:
+            sizes[int(place)] = int(rows)
         return sizes
 
     def batches(self, columns: Columns, rows_max: int) -> Iterator[pa.RecordBatch]:
@@ -513,8 +786,9 @@ class SqlSource:
                     for batch in self._batches(connection, columns, rows_max, place):
                         read += batch.num_rows
                         yield batch
-            except sa.exc.SQLAlchemyError:
-                raise DataError("the source's rows cannot be read") from None
+            # A driver may stumble on a value by an error of Python's own.
+            except (sa.exc.SQLAlchemyError, ValueError, ArithmeticError):
+                raise DataError(NOT_READ) from None
         if self._run is not None and read != self._run.rows:
             raise DataError("the data set changed while it was being read; it must stay as it is")
 
@@ -525,11 +799,13 @@ class SqlSource:
         return range(self._run.first, self._run.stop) if self._run else range(len(self._ranges.bounds) + 1)
 
     def _batches(
-        self, connection: sa.Connection, columns: Columns, rows_max: int, place: int | None
+        self, connection: sa.Connection | DuckDbConnection, columns: Columns, rows_max: int, place: int | None
     ) -> Iterator[pa.RecordBatch]:
-        # The driver is loaded where a database is read.
-
         inner = self._rows(columns.names, None if place is None else (place, place + 1))
+        if isinstance(connection, DuckDbConnection):
+            query = sa.select(*(inner.c[name] for name in columns.names)).select_from(inner)
+            yield from connection.batches(query, columns, rows_max, self._read_bytes)
+            return
         dialect = connection.dialect.name
         cut = dialect == "sqlite"
         query = sa.select(
@@ -540,6 +816,9 @@ class SqlSource:
         ).select_from(inner)
         if dialect == "postgresql":
             yield from read_by_copy(connection, query, columns, rows_max, self._read_bytes)
+            return
+        if dialect in MYSQL:
+            yield from read_as_spelled(connection, query, columns, rows_max, self._read_bytes)
             return
         streaming = connection.execution_options(stream_results=True)
         with streaming.execute(query) as result:
@@ -561,7 +840,7 @@ class SqlSource:
     def _grouped(self, names: Sequence[str], rows_max: int) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
 
         inner = self._rows(names, (self._run.first, self._run.stop) if self._run else None)
-        with self._snapshot.connect() as connection:
+        with cast(sa.Connection, self._snapshot.connect()) as connection:
             try:
                 if connection.dialect.name == "postgresql":
                     yield from grouped_by_copy(connection, inner, names, rows_max, self._read_bytes)
