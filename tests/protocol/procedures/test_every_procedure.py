@@ -113,7 +113,8 @@ def test_a_study_costs_its_budget_and_sends_as_many_numbers_as_it_says(form: str
         sent += sum(len(cuts) for cuts in release.cuts.values())
         sent += sum(own.units for own in release.answers.values())
         most = numbers_released_by(procedure, study, name)
-        assert sent <= most if study.procedure in SKETCHED or release.answers else sent == most
+        fewer = study.procedure in SKETCHED or release.answers or form == "association-laplace-few-units"
+        assert sent <= most if fewer else sent == most
         assert set(release.units_by_owner) == (
             set() if study.curator is None else {o.name for o in study.owners}
         )

@@ -144,10 +144,9 @@ CHANGES_SHOWN = 200
 def _fault_of(error: ValidationError) -> str:
     """Say what is wrong with what was said of a person; nothing of it is repeated."""
     place = error.errors(include_url=False, include_input=False)[0]["loc"]
-    return {
-        ("role",): "choose a role",
-        ("email",): "write an e-mail address, or leave it empty",
-    }.get(place, "a name has small letters, digits, '.', '_' and '-', at most 63")
+    words = {"role": "choose a role", "email": "write an e-mail address, or leave it empty"}
+    name = "a name has small letters, digits, '.', '_' and '-', at most 63"
+    return words.get(str(place[0]), name) if place else name
 
 
 class Empty(StrictModel):
@@ -336,7 +335,8 @@ class Site:
         self._add_openid()
 
     def _add_people(self) -> None:
-        people, Someone = self.sessions.people, Annotated[SignedIn, Depends(self.signed_in)]
+        people = self.sessions.people
+        Someone = Annotated[SignedIn, Depends(self.signed_in)]
         Said = Annotated[Mapping[str, str], Depends(self.form("name", "role", "email", least="admin"))]
         Name = Annotated[Mapping[str, str], Depends(self.form("name", least="admin"))]
 
