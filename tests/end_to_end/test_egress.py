@@ -19,7 +19,7 @@ import jwt
 import numpy as np
 import pytest
 from declared_egress import ROUTES, Fields, Service, declared, paths_in, verdicts_of
-from recording_proxy import Recorded, Recording, recording_proxy
+from recording_proxy import Recorded, Recording, behind_a_proxy
 from service_apps import misfits
 
 from tacit.client.agent import AgentClient, finding_result
@@ -30,7 +30,6 @@ from tacit.results import DistanceCorrelationResult
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import CuratedOwnerSetup, LocalFederation, OwnerSetup
 from tacit.setup.keys import load_key
-from tacit.setup.processes import free_ports
 from tacit.studies.draft import StudyDraft
 from tacit_protocol.messages.problems import MEDIA_TYPE
 from tacit_protocol.procedures.discovery import PROCEDURES
@@ -86,15 +85,6 @@ def curated(folder: Path) -> list[CuratedOwnerSetup]:
     }
     described = DataSetDescription.from_dict(fields)
     return [CuratedOwnerSetup(name, described, folder / f"{name}.csv") for name in ("east", "west")]
-
-
-def behind_a_proxy(stack: ExitStack, configuration: Path) -> Recording:
-    """Move a service to another port, and put a proxy on the one that everybody knows."""
-    text = configuration.read_text()
-    (found,) = re.findall(r"^port = (\d+)$", text, re.MULTILINE)
-    (moved,) = free_ports(1)
-    configuration.write_text(text.replace(f"port = {found}", f"port = {moved}"))
-    return stack.enter_context(recording_proxy(int(found), moved))
 
 
 def run_studies(federation: LocalFederation) -> None:
