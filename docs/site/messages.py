@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pydantic import BaseModel
 
 from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.encoding import digest, encode, encode_json
@@ -19,17 +20,21 @@ from tacit_protocol.messages.study import (
     AcceptanceMessage,
     CancellationMessage,
     DeclineMessage,
+    MaskKeyMessage,
     Receipt,
     ReleaseMessage,
     SealedRelease,
     Study,
+    Transcript,
     VerdictMessage,
 )
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing import (
     ACCEPTANCE_TYPE,
     CANCELLATION_TYPE,
     CATALOGUE_TYPE,
     DECLINE_TYPE,
+    MASK_KEY_TYPE,
     RECEIPT_TYPE,
     RELEASE_TYPE,
     SEALED_RELEASE_TYPE,
@@ -52,6 +57,7 @@ MESSAGES: dict[str, type[StrictModel]] = {
     RELEASE_TYPE: ReleaseMessage,
     DECLINE_TYPE: DeclineMessage,
     ACCEPTANCE_TYPE: AcceptanceMessage,
+    MASK_KEY_TYPE: MaskKeyMessage,
     CANCELLATION_TYPE: CancellationMessage,
     VERDICT_TYPE: VerdictMessage,
     SEALED_RELEASE_TYPE: SealedRelease,
@@ -61,17 +67,39 @@ MESSAGES: dict[str, type[StrictModel]] = {
 """The message that each payload type holds."""
 
 
+def definitions(name: str, model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
+    """Return a model's schema by its name, with those inside; what was added to a format later is marked."""
+    own = model.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
+    made = {f"{prefix}{inner}": schema for inner, schema in own.pop("$defs", {}).items()}
+    made[name] = own
+    if added := getattr(model, "added_fields", None):
+        own["x-added-fields"] = sorted(added)
+    return made
+
+
 def schema_text() -> str:
-    """Return one JSON Schema: the envelope, and every message by its payload type."""
+    """Return one JSON Schema: the envelope, every message by its payload type, every procedure's parameters.
+
+    ``x-added-fields`` names the fields that a format got later: they are left out where they hold their
+    default. Every other field is spelled out; one without a default that is not required is an empty mapping.
+    """
     made: dict[str, Any] = {}
-    for name, model in (("envelope", Envelope), *((m.__name__, m) for m in MESSAGES.values())):
-        own = model.model_json_schema(ref_template="#/$defs/{model}")
-        made |= own.pop("$defs", {})
-        made[name] = own
+    for name, model in (
+        ("envelope", Envelope),
+        ("Transcript", Transcript),
+        *((m.__name__, m) for m in MESSAGES.values()),
+    ):
+        made |= definitions(name, model)
+    parameters = {}
+    built_in = {name: one for name, one in PROCEDURES.items() if one.origin is None}
+    for name, procedure in sorted(built_in.items()):
+        made |= definitions(f"parameters.{name}", procedure.Parameters, f"parameters.{name}.")
+        parameters[name] = f"#/$defs/parameters.{name}"
     whole = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Messages between the parties of a study",
         "x-payload-types": {kind: f"#/$defs/{model.__name__}" for kind, model in MESSAGES.items()},
+        "x-parameters": parameters,
         "$defs": made,
     }
     return json.dumps(whole, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
@@ -111,6 +139,8 @@ def messages() -> Iterator[tuple[str, str, bytes]]:
         )
     yield DECLINE_TYPE, owner, encode(DeclineMessage(study=name, party=owner))
     yield ACCEPTANCE_TYPE, owner, encode(AcceptanceMessage(study=name, party=owner))
+    # Not drawn, so that the vectors stay the same: a key that belongs to nobody.
+    yield MASK_KEY_TYPE, owner, encode(MaskKeyMessage(study=name, party=owner, key=digest(b"a mask key")))
     yield CANCELLATION_TYPE, study["analyst"]["name"], encode(CancellationMessage(study=name))
     yield (
         CATALOGUE_TYPE,

@@ -5,7 +5,9 @@ width. Where a column is something special, its owner knows better.
 """
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 
@@ -123,3 +125,128 @@ def known_of(name: str) -> Known | None:
     return next(
         (known for known in KNOWN if any(re.fullmatch(known.names, words) for words in readings)), None
     )
+
+
+NO_NAMES = "the first line has numbers where names should be: add a line of names"
+
+OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+def header_fault(names: Sequence[str]) -> str | None:
+    """Say why a line of CSV can be no line of names, or None; it may be a person's, and is not repeated."""
+    if any(_is_number(name) for name in names):
+        return NO_NAMES
+    marks = [mark for mark in OTHER_SEPARATORS if len(names) == 1 and mark in names[0]]
+    return (
+        f"its values are separated by {OTHER_SEPARATORS[marks[0]]}: write it with commas" if marks else None
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+CAUTION = (
+    "Bounds and levels are public. Take them from what can be: a coding manual, an instrument's range, "
+    "common knowledge. NEVER look at the data for them: the largest value in your table is one person's "
+    "value, and a bound that follows it tells it to everyone."
+)
+
+ColumnType = Literal["number", "text", "yes or no", "other", "unknown"]
+
+
+@dataclass(frozen=True)
+class ColumnSchema:
+    """A column's name and the kind of its type, which in CSV is unknown: it would take values to know."""
+
+    name: str
+    type: ColumnType
+
+
+def arrow_type(name: str) -> ColumnType:
+    """Return the kind of an Arrow type by its name: ``int64``, ``dictionary<values=string, ...>``."""
+    if name.startswith("dictionary<values="):
+        return arrow_type(name.removeprefix("dictionary<values=").partition(",")[0])
+    if re.fullmatch(r"u?int\d+|halffloat|float|double|decimal\d+\(.*", name):
+        return "number"
+    if name == "bool":
+        return "yes or no"
+    return "text" if name in {"string", "large_string"} else "other"
+
+
+_IDENTIFIERS = {
+    *(
+        "id",
+        "uuid",
+        "guid",
+        "mrn",
+        "ssn",
+        "nhs_number",
+        "name",
+        "first_name",
+        "last_name",
+        "surname",
+        "email",
+    ),
+    *("phone", "address", "index", "row", "row_number", "insurance_number", "passport"),
+}
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A column and what is proposed for it.
+
+    Attributes:
+        name: as the data set has it.
+        type: its type in words, or "unknown", as in CSV.
+        fields: of a column in ``agent.toml``; blanks, "" and [], are where a person has to write something.
+            None where the column had better be left out.
+        complete: whether nothing is blank.
+        why: where the proposal comes from, or what to write.
+    """
+
+    name: str
+    type: ColumnType
+    fields: Mapping[str, Any] | None
+    complete: bool
+    why: str
+
+
+def proposal(column: ColumnSchema) -> Proposal:
+    """Propose bounds or levels for a column, by its name and type alone."""
+    words = words_of(column.name)
+    if words in _IDENTIFIERS or words.endswith("_id"):
+        return _left_out(column, "looks like an identifier: leave it out; it may be the unit_column")
+    if column.type == "other":
+        return _left_out(column, "its type cannot be read as numbers or categories: leave it out")
+    known = known_of(column.name)
+    # Levels that many files use in words say nothing of files that use numbers for them.
+    if known is not None and (known.bounds is not None or column.type in {"text", "unknown"}):
+        proposed = known.column(column.name).model_dump(mode="json", exclude_none=True)
+        return Proposal(column.name, column.type, proposed, True, known.quantity)
+    if column.type == "yes or no":
+        levels = {"kind": "categorical", "name": column.name, "levels": ["false", "true"]}
+        return Proposal(column.name, column.type, levels, True, "its type has these two values alone")
+    return _blank(column, is_coded=known is not None)
+
+
+def _left_out(column: ColumnSchema, why: str) -> Proposal:
+    return Proposal(column.name, column.type, None, True, why)
+
+
+def _blank(column: ColumnSchema, is_coded: bool) -> Proposal:
+    """Leave to a person what is not known; an agent refuses it as it is."""
+    name, fields = {"name": column.name}, dict[str, Any]()
+    if is_coded or column.type == "text":
+        fields, what = {"kind": "categorical", **name, "levels": []}, "the levels of your coding manual"
+    elif column.type == "number":
+        fields = {"kind": "numeric", **name, "lower": "", "upper": ""}
+        what = "the smallest and the largest value that there can be"
+    else:
+        fields = {"kind": "", **name}
+        what = 'kind = "numeric" with lower and upper, or kind = "categorical" with levels'
+    return Proposal(column.name, column.type, fields, False, f"FILL IN: {what}")

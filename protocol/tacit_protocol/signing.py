@@ -34,6 +34,8 @@ import jwt
 from cryptography.exceptions import InvalidSignature, InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM, Suite
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -210,6 +212,7 @@ CANCELLATION_TYPE = "application/vnd.tacit.cancellation.v1+json"
 SEALED_RELEASE_TYPE = "application/vnd.tacit.sealed-release.v1+json"
 RECEIPT_TYPE = "application/vnd.tacit.receipt.v1+json"
 ACCEPTANCE_TYPE = "application/vnd.tacit.acceptance.v1+json"
+MASK_KEY_TYPE = "application/vnd.tacit.mask-key.v1+json"
 ALIGNMENT_TYPE = "application/vnd.tacit.alignment.v1+json"
 CATALOGUE_TYPE = "application/vnd.tacit.catalogue.v1+json"
 
@@ -250,6 +253,7 @@ class Envelope(StrictModel):
             "application/vnd.tacit.sealed-release.v1+json",
             "application/vnd.tacit.receipt.v1+json",
             "application/vnd.tacit.acceptance.v1+json",
+            "application/vnd.tacit.mask-key.v1+json",
             "application/vnd.tacit.alignment.v1+json",
             "application/vnd.tacit.catalogue.v1+json",
         ],
@@ -433,3 +437,34 @@ def open_sealed(key: PrivateKey, context: SealContext, ciphertext: bytes) -> byt
         return _SUITE.decrypt(ciphertext, sealing_key(key), info=context.info)
     except (InvalidTag, ValueError, UnsupportedAlgorithm):
         raise SealError("the sealed message cannot be opened") from None
+
+
+NO_NONCE = bytes(16)
+"""ChaCha20's counter and nonce: each key of a pair serves one vector of one study, so both begin at 0."""
+
+
+def draw_mask_secret() -> bytes:
+    """Draw an owner's X25519 secret (32 bytes) for one study, from the operating system's randomness."""
+    return X25519PrivateKey.generate().private_bytes_raw()
+
+
+def mask_public_hex(secret: bytes) -> str:
+    """Return the public key of a secret: 64 lower-case hexadecimal digits."""
+    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw().hex()
+
+
+def pair_stream(secret: bytes, public_hex: str, info: bytes, size_bytes: int) -> bytes:
+    """Return the bytes that two owners share for one purpose, ``info``, and nobody else can tell from chance.
+
+    X25519 between the one's secret and the other's public key, HKDF with SHA-256, and ChaCha20's stream.
+
+    Raises:
+        SignatureError: the public key is none, or one of the few that share the same secret with everybody.
+    """
+    try:
+        public = X25519PublicKey.from_public_bytes(bytes.fromhex(public_hex))
+        shared = X25519PrivateKey.from_private_bytes(secret).exchange(public)
+    except ValueError:
+        raise SignatureError("nothing can be shared with this key") from None
+    key = HKDF(algorithm=SHA256(), length=32, salt=None, info=info).derive(shared)
+    return Cipher(ChaCha20(key, NO_NONCE), mode=None).encryptor().update(bytes(size_bytes))

@@ -2,8 +2,9 @@
 
 The steps, each with its own failure: read the transcript; the study and its analyst's signature; each
 release, its owner's signature and its fit; each release that is read again, with the study that it was made
-for; the verdict and the tester's signature; that the verdict lists exactly these releases; each decline and
-its owner's signature; for a cancelled study, the analyst's signed cancellation; and, for a completed study,
+for; where releases are masked, each owner's key, and that every release was masked with exactly these; the
+verdict and the tester's signature; that the verdict lists exactly these releases; each decline and its
+owner's signature; for a cancelled study, the analyst's signed cancellation; and, for a completed study,
 the result itself.
 
 Three things are told and not refused, as transcripts of earlier versions are honest without them
@@ -44,6 +45,7 @@ from tacit_protocol.procedures.base import (
     require_canonical,
 )
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.masking import masking_of, read_mask_key, roster_digest
 from tacit_protocol.procedures.relay import (
     OwnAnswer,
     Relay,
@@ -53,6 +55,7 @@ from tacit_protocol.procedures.relay import (
     read_answer,
     relay_of,
     require_received,
+    require_roster,
     statement_of,
 )
 from tacit_protocol.signing import (
@@ -70,7 +73,16 @@ TOLERANCE = 1e-9
 algebra differs in the last bits."""
 
 Step = Literal[
-    "transcript", "study", "release", "reuse", "verdict", "roster", "decline", "cancellation", "result"
+    "transcript",
+    "study",
+    "mask key",
+    "release",
+    "reuse",
+    "verdict",
+    "roster",
+    "decline",
+    "cancellation",
+    "result",
 ]
 
 NOT_WITHDRAWN = (
@@ -179,6 +191,7 @@ def verify_transcript(
     digests = {name: answer.digest for name, (answer, _) in reused.items()}
     digests |= {name: answer.digest for name, answer in answers.items()}
     _verify_rounds(study, answers, digests)
+    _verify_mask_keys(transcript, study, study_digest, answers)
     releases = {name: answer.release for name, answer in answers.items() if answer.release is not None}
     releases |= {name: release for name, (_, release) in reused.items()}
     units = {name: answer.units for name, answer in answers.items()}
@@ -247,6 +260,27 @@ def _verify_rounds(study: Study, answers: Mapping[str, OwnAnswer], digests: Mapp
     for name, answer in answers.items():
         with _failing("release", name):
             require_received(relay, sent, answer)
+
+
+def _verify_mask_keys(
+    transcript: Transcript, study: Study, study_digest: str, answers: Mapping[str, OwnAnswer]
+) -> None:
+    """Check every owner's key for the study's masks, and that each release was masked with exactly these."""
+    keys = {party.name: party.key for party in study.senders}
+    is_masked = masking_of(procedure_named(study.procedure), study) is not None
+    strangers = sorted(set(transcript.mask_keys) - set(keys if is_masked else ()))
+    if strangers:
+        raise VerificationError("mask key", "the study asks this party for none", strangers[0])
+    if not is_masked:
+        return
+    digests = {}
+    for name, text in transcript.mask_keys.items():
+        with _failing("mask key", name):
+            _, digests[name] = read_mask_key(study_digest, name, keys[name], text.encode("utf-8"))
+    found = roster_digest(study_digest, digests) if set(digests) == set(keys) else None
+    for name, answer in answers.items():
+        with _failing("release", name):
+            require_roster(found, answer)
 
 
 def _read_answer(

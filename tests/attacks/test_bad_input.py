@@ -228,6 +228,7 @@ def echoing_app() -> FastAPI:
     return app
 
 
+@pytest.mark.long
 def test_a_framework_that_echoes_would_be_caught(services: dict[str, Service]) -> None:
     planted = Service(echoing_app(), [PrivateKey.generate()], "a", 0)
     with pytest.raises(AssertionError):

@@ -139,6 +139,7 @@ def test_categories_are_read_within_the_memory_limit(tmp_path: Path) -> None:
     assert report["growth_bytes"] < GROWTH_BYTES_MAX
 
 
+@pytest.mark.long
 def test_a_reader_that_writes_dictionaries_out_would_be_caught(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     repeated_text(path, 8_000, 100_000)

@@ -104,7 +104,7 @@ REFUSED_BOMBS = {
 }
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", BOMBS)
 def test_parquet_bombs_are_refused_or_taken_within_the_memory_limit(tmp_path: Path, name: str) -> None:
     world = prepare(tmp_path)

@@ -56,6 +56,7 @@ def test_bombs_and_absurd_claims_cost_an_agent_little_memory_and_time(tmp_path: 
         assert outcomes[claim]["outcome"].startswith("StudyRefusedError"), claim
 
 
+@pytest.mark.long
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("planted", ["gullible", "uncounted"])
 def test_a_client_that_reads_first_and_looks_later_would_be_caught(tmp_path: Path, planted: str) -> None:

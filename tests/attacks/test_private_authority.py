@@ -63,6 +63,7 @@ HERE = {
         "agent reuses",
         "agent result",
         "agent approve",
+        "agent send",
     ),
     *("agent decline", "ledger show", "ledger export", "ledger verify"),
 }
@@ -175,6 +176,7 @@ def calls(at: Federation) -> dict[str, list[str]]:
         **people("tester", tester),
         **people("party", party),
         **people("curator", curator),
+        **people("owner", owner),
         "agent enrol": ["--invitation", "x" * 20, "--config", str(at.agent)],
         "study create": [str(draft), *party],
         "study list": party,
@@ -191,24 +193,26 @@ def calls(at: Federation) -> dict[str, list[str]]:
         "release sample": [*released, "--rows", "3", "--output", str(at.folder / "rows.csv")],
         "release export": [*released, "--output", str(at.folder / "points.csv")],
         "release compare": [DIGEST, "cd" * 32, *party],
-        "curator join": ["--invitation", "x" * 20, *curator],
         "curator invite": ["--name", "north", *curator],
         "curator invitations": curator,
         "curator revoke": ["--name", "nobody", *curator],
         "curator owners": curator,
         "curator status": curator,
-        "curator login": curator,
-        "curator enrol": ["--invitation", "x" * 20, *owner],
-        "curator register": ["--file", str(data_set), *owner],
-        "curator upload": [str(at.folder / "north.csv"), "--data-set", "heart", *owner],
-        "curator data-sets": owner,
-        "curator delete": ["--data-set", "heart", "--yes", *owner],
-        "curator studies": owner,
-        "curator study": [DIGEST, *owner],
-        "curator approve": [DIGEST, "--yes", *owner],
-        "curator decline": [DIGEST, *owner],
-        "curator ledger": owner,
-        "curator verify-ledger": owner,
+        "owner register": ["--file", str(data_set), *owner],
+        "owner upload": [str(at.folder / "north.csv"), "--data-set", "heart", *owner],
+        "owner approve": [DIGEST, "--yes", *owner],
+        "owner decline": [DIGEST, *owner],
+        **{
+            f"{noun} {verb}": [*words, *where]
+            for noun, where, data in (("curator", curator, "north/heart"), ("owner", owner, "heart"))
+            for verb, words in (
+                *((verb, list[str]()) for verb in ("login", "data-sets", "studies", "ledger")),
+                ("verify-ledger", []),
+                ("show", [DIGEST]),
+                ("delete", ["--data-set", data, "--yes"]),
+                ("enrol", ["--invitation", "x" * 20]),
+            )
+        },
     }
 
 

@@ -96,6 +96,7 @@ ATTEMPTS_MAX = 5
 """Exchanges of which one must last: where the machine stands still, so do the drips, and a wait ends."""
 
 
+@pytest.mark.long
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("drip", ["one header without end", "a body by the byte"])
 def test_a_client_that_times_each_wait_alone_would_be_caught(drip: str) -> None:

@@ -105,6 +105,23 @@ def test_both_rounds_are_released_verified_and_paid_for_by_each_owner(world: Wor
     assert world.message(SENDER).received is None
 
 
+def test_each_owner_looks_at_its_own_release_of_two_rounds(world: World) -> None:
+    for agent in world.agents.values():
+        agent.use_policy(agent.policy.model_copy(update={"look_before_sending": True}))
+    study = world.ask()
+    world.finish()
+    held = [world.read(name, partial(study_row, digest=study)) for name in (SENDER, RECEIVER)]
+    assert [row.state.value for row in held if row] == ["held", "approved"]
+    assert (world.spent(SENDER), world.spent(RECEIVER)) == ([1_000_000], [])
+    for name, spent in ((SENDER, []), (RECEIVER, [2_000_000])):
+        assert world.spent(RECEIVER) == spent
+        world.agents[name].send(study)
+        world.finish()
+    found = verify_transcript(world.transcript(study), key_of("tester").public_hex)
+    assert set(found.releases) == {SENDER, RECEIVER}
+    assert world.reserved(RECEIVER) == []
+
+
 def forged_by(name: str) -> Callable[[World, ReleaseMessage], bytes]:
     return lambda _, message: sign_envelope(encode(message), RELEASE_TYPE, key_of(name))
 

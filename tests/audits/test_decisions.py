@@ -85,6 +85,7 @@ def test_no_attack_proves_more_than_a_decision_claims(delta: float) -> None:
     assert not decision_exceeds(Budget.of(2, delta), OpenDPNoise())
 
 
+@pytest.mark.long
 def test_a_decision_with_noise_too_narrow_is_flagged() -> None:
     """Five percent by the two million runs of ``make audit``, a quarter by those of the other tiers."""
     narrow = TooNarrow(OpenDPNoise(), 0.95 if LONG else 0.75)

@@ -60,12 +60,13 @@ def release_exceeds(name: str, noise: NoiseSource, runs: int) -> bool:
     return exceeds(scored, runs=runs, pilot=runs // 4, delta=budget.delta, epsilon=budget.epsilon, mu=mu)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", MECHANISM_CASES)
 def test_no_attack_proves_more_than_a_mechanism_claims(name: str) -> None:
     assert not mechanism_exceeds(MECHANISM_CASES[name], OpenDPNoise(), MECHANISM_RUNS)
 
 
+@pytest.mark.long
 def test_a_gaussian_mechanism_with_noise_five_percent_too_narrow_is_flagged() -> None:
     case = MECHANISM_CASES["gaussian, epsilon 10"]
     assert mechanism_exceeds(case, TooNarrow(OpenDPNoise(), 0.95), PLANTED_RUNS)
@@ -87,6 +88,7 @@ def test_a_release_with_noise_a_fifth_too_narrow_is_flagged() -> None:
     assert release_exceeds(BLACK_BOX[0], TooNarrow(OpenDPNoise(), 0.8), RELEASE_RUNS)
 
 
+@pytest.mark.long
 def test_k_norm_noise_a_quarter_as_wide_as_stated_is_flagged() -> None:
     assert release_exceeds(
         "kernel_two_sample: K-norm, 1 number", TooNarrow(OpenDPNoise(), 0.25), RELEASE_RUNS

@@ -94,6 +94,7 @@ def owners(tmp_path: Path, procedures: tuple[str, ...]) -> list[OwnerSetup]:
     return found
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("plugged")
 def test_the_pages_own_test_passes(page: Path) -> None:
     done = subprocess.run(

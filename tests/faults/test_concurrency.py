@@ -112,6 +112,7 @@ def test_twenty_processes_never_overspend(database_url: str) -> None:
         assert sum(micro) > CAP_MICRO - DEBIT_MICRO_MAX, "what could be granted was"
 
 
+@pytest.mark.long
 def test_processes_that_read_first_and_write_later_would_be_caught(database_url: str) -> None:
     granted = run_storm(database_url, 4, 60, "read-then-write")
     assert any("overspent" in fault for fault in faults_of_storm(database_url, granted))

@@ -24,6 +24,7 @@ from tacit_services.shared.failpoints import (
     AgentRelayStep,
     AgentStep,
     CuratorStep,
+    MaskStep,
     TesterRelayStep,
     TesterStep,
 )
@@ -111,6 +112,13 @@ SECOND += [f"{step}@3" for step in SENDING]
 TWO_ROUNDS = [*AGENT, *ACCEPTANCE, *SECOND, *TESTER, TesterRelayStep.SEALED_SERVED.value]
 DRAWN, DRAWN_AGAIN = AgentStep.NOISE_DRAWN.value, f"{AgentStep.NOISE_DRAWN}@2"
 
+# Both owners pass every step, one after the other; what each sends first is its key.
+BOTH = [AcceptanceStep.RESERVED, *(step for step in MaskStep if not step.startswith("tester."))]
+MASKING = [*AGENT, *(step.value for step in BOTH), *(f"{step}@2" for step in [*BOTH, *AgentStep])]
+MASKING += [f"{step}@{passage}" for step in SENDING for passage in (3, 4)]
+AT_TESTER = [step.value for step in MaskStep if step.startswith("tester.")]
+MASKED = [*MASKING, *AT_TESTER, *(f"{step}@2" for step in AT_TESTER), *TESTER]
+
 REUSE = [step for step in TESTER if not step.startswith("tester.release.")]
 """Nobody is asked, so no release is taken."""
 
@@ -196,6 +204,18 @@ KINDS = {
         TWO_ROUNDS,
         {"sqlite": [DRAWN, DRAWN_AGAIN], "postgresql": [DRAWN_AGAIN]},
         given="screening",
+    ),
+    "masked": Kind(
+        "masked",
+        MASKED,
+        {
+            "sqlite": [*(step.value for step in MaskStep), *MASKING[len(AGENT) :: 3], *AT_TESTER],
+            "postgresql": [*(step.value for step in MaskStep), *MASKING[len(AGENT) + 1 :: 4]],
+        },
+        planted={
+            "secret-in-memory": (MaskStep.KEPT, NO_VERDICT),
+            "key-shown-outside": (MaskStep.KEY_DRAWN, NO_VERDICT),
+        },
     ),
     "reuse": Kind(
         "reuse",
@@ -295,6 +315,7 @@ def test_killed_at_pairs_of_steps(sweep: Sweep, kind: Kind, pairs: Pairs) -> Non
     assert wrong == {}, sweep.log.read_text()
 
 
+@pytest.mark.sweep(1)
 @of_sweep(
     "mistake",
     cases=(

@@ -4,13 +4,14 @@ import itertools
 import signal
 import time
 from collections.abc import Callable, Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import sqlalchemy as sa
-from agent_fakes import AttackedAgent, FakeTester, World
+from agent_fakes import NOW, AttackedAgent, FakeTester, World
 from curator_federation import NOW as CURATOR_NOW
 from curator_federation import OPERATOR, curator_federation, key_of, registration
 from curator_federation import URL as CURATOR_URL
@@ -20,13 +21,15 @@ from tester_federation import URL as TESTER_URL
 from tester_federation import Federation
 from window import Window
 
-from tacit_protocol.signing import issue_token
+from tacit_protocol.messages.encoding import decode
+from tacit_protocol.messages.study import DeclineMessage, ReleaseMessage
+from tacit_protocol.signing import DECLINE_TYPE, RELEASE_TYPE, issue_token, open_envelope
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.schema import SIGN_IN
 from tacit_services.agent.studies import approvers_of
 from tacit_services.ledger.verification import export, inspect
 from tacit_services.shared.database import create_engine, read_from, run_transaction
-from tacit_services.shared.failpoints import ApprovalStep
+from tacit_services.shared.failpoints import ApprovalStep, HeldStep
 from tacit_services.shared.people import KEY_HOLDER, ROLES, Person, recorded
 from tacit_services.shared.settings import SettingsError
 
@@ -304,6 +307,74 @@ def test_a_long_record_is_shown_in_parts_and_ends(
     assert window.ask("DELETE", "/v1/users/ann").status_code == 200
 
 
+SCRIPT = "<script>alert(1)</script>"
+
+
+def said(window: Window, name: str, role: str = "steward", email: str = "") -> dict[str, str]:
+    return {"form_token": window.token(), "name": name, "role": role, "email": email}
+
+
+def test_an_admin_adds_changes_and_removes_people_on_the_page(tmp_path: Path) -> None:
+    agent = AttackedAgent(tmp_path)
+    window = window_of(agent)
+    add(window, ("adm", "admin"))
+    adm = window_of(agent).sign_in("adm")
+    assert adm.post("/people", said(adm, "bob", "viewer", "bob@north.example")).status_code == 303
+    assert adm.post("/people", said(adm, "bob", "officer")).status_code == 303
+    bob = window_of(agent).sign_in("bob")
+    page = bob.get("/people").text
+    assert "officer" in page
+    assert "@north.example" not in page
+    assert "An admin adds people" in page
+    assert adm.get("/people").text.count("<bdi>adm</bdi>") >= 3
+    removal = {"form_token": adm.token(), "name": "bob"}
+    assert adm.post("/people/removal", removal).status_code == 303
+    assert bob.get("/people").status_code == 401
+    assert adm.post("/people/removal", removal).status_code == 404
+    entries, fault = read_from(agent.agent.engine, recorded, SIGN_IN.people, agent.agent.key.public_hex)
+    told = [(e["person"], e["action"], e["detail"]["name"]) for e in entries]
+    assert fault is None
+    assert told[1:] == [("adm", f"user {what}", "bob") for what in ("added", "changed", "removed")]
+    for name, role, email, words in (
+        (SCRIPT, "viewer", "", "a name has small letters"),
+        ("x", SCRIPT, "", "choose a role"),
+        ("x", "viewer", f"{SCRIPT}@x", "write an e-mail address"),
+        ("bob", "viewer", "", "names of people who were removed stay theirs"),
+        ("key-holder", "viewer", "", "whoever holds the key"),
+    ):
+        answer = adm.post("/people", said(adm, name, role, email))
+        assert (answer.status_code, words in unescape(answer.text)) == (422, True), name
+        assert SCRIPT not in answer.text
+    agent.agent.engine.dispose()
+
+
+def test_no_session_makes_itself_more_than_it_is_or_an_admin(tmp_path: Path) -> None:
+    agent = AttackedAgent(tmp_path)
+    window = window_of(agent)
+    add(window, ("adm", "admin"), ("two", "admin"), ("oli", "officer"), ("vic", "viewer"))
+    adm = window_of(agent).sign_in("adm")
+    before = window.ask("GET", "/v1/users").json()
+    for name in ("oli", "vic"):
+        low = window_of(agent).sign_in(name)
+        assert "Add a person" not in low.get("/people").text
+        for token in (low.token(), adm.token()):
+            form = {**said(low, name, "steward"), "form_token": token}
+            assert low.post("/people", form).status_code == 403
+            assert low.post("/people/removal", {"form_token": token, "name": "two"}).status_code == 403
+    for name in ("new", "oli", "adm"):
+        assert adm.post("/people", said(adm, name, "admin")).status_code == 422
+    assert adm.post("/people", said(adm, "two", "viewer")).status_code == 422
+    for name in ("two", "adm"):
+        assert adm.post("/people/removal", {"form_token": adm.token(), "name": name}).status_code == 403
+    for headers in ({"origin": "http://evil"}, {"origin": "null"}):
+        assert adm.post("/people", said(adm, "new"), headers=headers).status_code == 403
+    assert adm.post("/people", {**said(adm, "new"), "form_token": "0" * 64}).status_code == 403
+    assert adm.post("/people", {**said(adm, "new"), "subject": "x"}).status_code == 400
+    assert window_of(agent).post("/people", said(adm, "new")).status_code == 401
+    assert window.ask("GET", "/v1/users").json() == before
+    agent.agent.engine.dispose()
+
+
 def test_who_approved_cannot_be_changed_in_the_ledger(
     make: Callable[..., tuple[AttackedAgent, Window, str]],
 ) -> None:
@@ -329,6 +400,212 @@ def test_roles_are_in_order_and_say_what_is_missing() -> None:
         assert Person("k", "ann", role).may(least) == (low >= high)
 
 
+# A release that a steward looks at before it is sent.
+
+LOOK = 'approval = "by-hand"\nlook_before_sending = true'
+
+
+def numbers_of(agent: AttackedAgent, digest: str) -> tuple[int, ...]:
+    """What the tester was sent."""
+    payload = open_envelope(agent.tester.releases[digest], RELEASE_TYPE, agent.world.agent.public_hex)
+    return decode(ReleaseMessage, payload).release.vectors["sum"].values
+
+
+def made(agent: AttackedAgent, **changes: Any) -> str:
+    """Ask a study, approve it and have its release made."""
+    digest = agent.world.ask(agent.tester, agent.world.study(**changes))
+    agent.turn()
+    agent.agent.approve(digest)
+    agent.turn()
+    return digest
+
+
+@pytest.mark.both_databases
+def test_a_release_is_looked_at_and_then_sent_as_it_was(tmp_path: Path, database_url: str) -> None:
+    agent = AttackedAgent(tmp_path, policy=LOOK, agent=f'database_url = "{database_url}"')
+    window = window_of(agent)
+    add(window, ("ann", "steward"), ("vic", "viewer"))
+    digest = made(agent, title="<script>alert(1)</script>?")
+    assert agent.row(digest).state.value == "held"
+    assert (len(agent.debits()), agent.tester.received) == (1, [])
+    shown = window.ask("GET", f"/v1/studies/{digest}").json()["held"]["release"]["vectors"]["sum"]
+    ann, vic = window_of(agent).sign_in("ann"), window_of(agent).sign_in("vic")
+    page = ann.get(f"/studies/{digest}").text
+    assert f"{shown['values'][0] * 2.0 ** shown['exponent']:.6g}" in page
+    assert "<script>alert" not in page
+    assert "What was spent stays spent" in page
+    assert "Its release is made and paid for" in ann.get("/").text
+    assert "Send the release" not in vic.get(f"/studies/{digest}").text
+    for what in ("sending", "decline"):
+        assert press(vic, digest, what) == 403
+        assert vic.post(f"/studies/{digest}/{what}", {"form_token": ann.token()}).status_code == 403
+        form = {"form_token": ann.token()}
+        evil = {"origin": "http://evil"}
+        assert ann.post(f"/studies/{digest}/{what}", form, headers=evil).status_code == 403
+        assert window_of(agent).post(f"/studies/{digest}/{what}", form).status_code == 401
+    agent.turn()
+    assert (agent.row(digest).state.value, agent.tester.received) == ("held", [])
+    # A policy that asks for no look any more sends nothing by itself.
+    agent.agent.use_policy(agent.agent.policy.model_copy(update={"look_before_sending": False}))
+    agent.turn()
+    assert agent.row(digest).state.value == "held"
+    assert press(ann, digest, "sending") == 303
+    assert press(ann, digest, "sending") == 409
+    agent.turn()
+    assert agent.row(digest).state.value == "sent"
+    assert numbers_of(agent, digest) == tuple(shown["values"])
+    assert len(agent.debits()) == 1
+    assert window.ask("GET", f"/v1/studies/{digest}").json()["held"] is None
+    told = [(e["person"], e["action"]) for e in window.ask("GET", "/v1/record").json()["entries"]]
+    assert ("ann", "release sent") in told
+    agent.agent.engine.dispose()
+
+
+def test_to_withhold_a_release_looks_like_every_decline_and_gives_nothing_back(tmp_path: Path) -> None:
+    agent = AttackedAgent(tmp_path, policy=LOOK)
+    add(window_of(agent), ("ann", "steward"))
+    held = made(agent, title="Held")
+    never = agent.world.ask(agent.tester, agent.world.study(title="Never run"))
+    agent.turn()
+    spent = agent.spent()
+    ann = window_of(agent).sign_in("ann")
+    assert (press(ann, held, "decline"), press(ann, never, "decline")) == (303, 303)
+    assert (press(ann, held, "decline"), press(ann, held, "sending")) == (409, 409)
+    agent.turn()
+    sent = {study: body for study, kind, body in agent.tester.received if kind == "declines"}
+    assert set(sent) == {held, never}
+    declines = [
+        decode(DeclineMessage, open_envelope(sent[study], DECLINE_TYPE, agent.world.agent.public_hex))
+        for study in (held, never)
+    ]
+    assert declines[0].model_copy(update={"study": never}) == declines[1]
+    assert len(sent[held]) == len(sent[never])
+    assert {kind for _, kind, _ in agent.tester.received} == {"declines"}
+    assert agent.spent() == spent > 0
+    row = agent.row(held)
+    assert (row.state.value, row.reason) == ("declined", "declined by ann; the budget is spent")
+    assert agent.agent.held_view(row) is None
+    with agent.agent.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM agent_held").scalar_one() == 0
+    told = [(e["person"], e["action"]) for e in window_of(agent).ask("GET", "/v1/record").json()["entries"]]
+    assert ("ann", "release withheld") in told
+    agent.agent.engine.dispose()
+
+
+def test_when_a_release_is_looked_at_and_answered_follows_from_the_schedule(tmp_path: Path) -> None:
+    agent = AttackedAgent(tmp_path, policy=f"{LOOK}\nrespond_after_s_min = 3")
+    first = made(agent, respond_after_s=8)
+    window = window_of(agent).sign_in()
+    assert window.ask("GET", f"/v1/studies/{first}").json()["held"] == {
+        "shown_from": NOW + 8,
+        "release": None,
+    }
+    page = window.get(f"/studies/{first}").text
+    assert "It may be looked at from" in page
+    assert "Send the release" not in page
+    # Blind, it goes as if it had been decided at that moment.
+    assert press(window, first, "sending") == 303
+    agent.clock.now = NOW + 15
+    agent.turn()
+    assert agent.tester.received == []
+    agent.clock.now = NOW + 16
+    agent.turn()
+    assert [kind for _, kind, _ in agent.tester.received] == ["releases"]
+    # A decline leaves so long after the decision, whether or not a release was made by then.
+    second = made(agent, respond_after_s=8, title="Second")
+    third = agent.world.ask(agent.tester, agent.world.study(respond_after_s=8, title="Third"))
+    agent.turn()
+    assert (press(window, second, "decline"), press(window, third, "decline")) == (303, 303)
+    agent.clock.now += 7
+    agent.turn()
+    assert len(agent.tester.received) == 1
+    agent.clock.now += 1
+    agent.turn()
+    assert {study for study, kind, _ in agent.tester.received if kind == "declines"} == {second, third}
+    agent.agent.engine.dispose()
+
+
+def test_a_release_that_nobody_sent_expires_and_its_budget_is_spent(tmp_path: Path) -> None:
+    agent = AttackedAgent(tmp_path, policy=LOOK)
+    soon = made(agent, deadline=NOW + 100)
+    agent.clock.now = NOW + 100
+    window = window_of(agent).sign_in()
+    assert press(window, soon, "sending") == 409
+    agent.turn()
+    row = agent.row(soon)
+    assert (row.state.value, row.problem) == ("expired", "study-expired")
+    assert "the budget is spent" in str(row.reason)
+    assert (agent.spent() > 0, agent.tester.received) == (True, [])
+    with agent.agent.engine.connect() as connection:
+        assert connection.exec_driver_sql("SELECT count(*) FROM agent_held").scalar_one() == 0
+    # Where the schedule leaves no moment for a look, nothing is spent.
+    before = agent.spent()
+    late = made(agent, deadline=NOW + 115, respond_after_s=8, title="Late")
+    assert (agent.row(late).state.value, agent.spent()) == ("refused", before)
+    agent.agent.engine.dispose()
+
+
+def test_two_people_approve_and_one_sends(tmp_path: Path) -> None:
+    agent = AttackedAgent(tmp_path, policy=f"{TWO}\nlook_before_sending = true")
+    window = window_of(agent)
+    add(window, ("ann", "steward"), ("bob", "steward"))
+    digest = agent.world.ask(agent.tester, agent.world.study())
+    agent.turn()
+    ann, bob = window_of(agent).sign_in("ann"), window_of(agent).sign_in("bob")
+    assert press(ann, digest) == 303
+    assert press(ann, digest, "sending") == 409
+    assert press(bob, digest) == 303
+    agent.turn()
+    assert agent.debits()[0]["approved_by"] == ["ann", "bob"]
+    assert press(ann, digest, "sending") == 303
+    agent.turn()
+    assert agent.row(digest).state.value == "sent"
+    shown = window.ask("GET", f"/v1/studies/{digest}").json()
+    assert [said["person"] for said in shown["decisions"]] == ["ann", "bob"]
+    agent.agent.engine.dispose()
+
+
+@pytest.mark.long
+@pytest.mark.sweep(1)
+@pytest.mark.both_databases
+@pytest.mark.parametrize("point", [*HeldStep])
+def test_an_agent_killed_around_a_held_release_loses_nothing(
+    tmp_path: Path, point: HeldStep, database_url: str
+) -> None:
+    tester, world = FakeTester(), World(tmp_path)
+    with tester.serving() as url:
+        automatic = 'approval = "automatic"\nlook_before_sending = true'
+        config = world.write(url, policy=automatic, agent=f'database_url = "{database_url}"')
+        digest = world.ask(tester, world.study())
+        config.write_text(config.read_text().replace("port = 0", f"port = {(port := free_port())}"))
+        base = f"http://127.0.0.1:{port}"
+
+        def ask(method: str, path: str, body: Any = None) -> httpx.Response:
+            headers = {"authorization": f"Bearer {issue_token(world.agent, 'agent:north', int(time.time()))}"}
+            return httpx.request(method, base + path, json=body, headers=headers, timeout=60)
+
+        def is_held() -> bool:
+            return bool(ask("GET", f"/v1/studies/{digest}").json().get("state") == "held")
+
+        what = "decline" if point is HeldStep.WITHHELD else "sending"
+        with agent_process(config, point.value) as first:
+            if point is not HeldStep.HELD:
+                wait_for(is_held)
+                with pytest.raises(httpx.TransportError):
+                    ask("POST", f"/v1/studies/{digest}/{what}", {})
+            assert first.wait(120) == -signal.SIGKILL
+        assert tester.received == []
+        with agent_process(config, "") as second:
+            wait_for(is_held)
+            assert len([e for e in ask("GET", "/v1/ledger").json()["entries"] if e["kind"] == "debit"]) == 1
+            assert ask("POST", f"/v1/studies/{digest}/{what}", {}).status_code == 200
+            wait_for(lambda: digest in (tester.declines if what == "decline" else tester.releases))
+            assert ask("GET", "/v1/ledger/verification").json()["ok"]
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(60) == 0
+        assert {kind for _, kind, _ in tester.received} == {f"{what}s" if what == "decline" else "releases"}
+
+
 # At a tester and a curator each party has its own people.
 
 
@@ -351,6 +628,9 @@ def test_each_party_of_a_tester_has_its_own_people(federation: Federation, parti
     assert owner.ask("POST", "/v1/sign-in-links", {"user": "ann"}).status_code == 404
     add(owner, ("ann", "admin"))
     signed_in = analyst.sign_in("ann")
+    page = signed_in.get("/people").text
+    assert ("viewer" in page, "admin</td>" in page) == (True, False)
+    assert owner.sign_in("ann").get("/people").text.count("Add a person") == 1
     assert signed_in.get("/").status_code == 200
     assert signed_in.get("/plan").status_code == 200
     assert analyst.ask("DELETE", "/v1/users/ann").status_code == 200
@@ -384,6 +664,11 @@ def test_two_people_of_an_owner_approve_at_a_curator(tmp_path: Path) -> None:
         assert press(south.sign_in(), study) == 303
         assert decisions() == {"north": "waiting", "south": "approved"}
         assert north.ask("GET", f"/v1/studies/{study}").json()["state"] == WAITING
+        assert "<bdi>ann" not in south.get("/people").text
+        form = {"form_token": south.token(), "name": "ann", "role": "steward", "email": ""}
+        assert south.post("/people", form).status_code == 303
+        assert south.post("/people/removal", {"form_token": south.token(), "name": "ann"}).status_code == 303
+        assert "<bdi>ann" in ann.get("/people").text
         assert "<bdi>ann" not in south.get(f"/studies/{study}").text
         assert "<bdi>ann" not in window(OPERATOR).sign_in().get(f"/studies/{study}").text
         assert north.ask("POST", f"/v1/studies/{study}/approval", {}).status_code == 200

@@ -47,12 +47,14 @@ def entry_of_earlier_debit(self: Any, connection: sa.Connection, job: Job, now: 
     return debits_of(connection, job.parts[0].account)[-1:]
 
 
-def send_before_storing(self: Any, connection: sa.Connection, job: Job, summary: Any, *waited: Any) -> Any:
+def send_before_storing(
+    self: Any, connection: sa.Connection, job: Job, summary: Any, *received: Any, **waited: Any
+) -> Any:
     """Plant: the release goes out before the transaction that stores it has ended."""
     release = job.procedure.privatise(job.study, summary, self.uses.noise)
     message = ReleaseMessage(study=job.digest, party=job.sender, release=release)
     CLIENTS[0].put_release(job.digest, job.sender, sign_envelope(encode(message), RELEASE_TYPE, self.key))
-    return ORIGINAL_SPEND(self, connection, job, summary, *waited)
+    return ORIGINAL_SPEND(self, connection, job, summary, *received, **waited)
 
 
 ORIGINAL_SPEND = Releaser._spend

@@ -18,6 +18,7 @@ from tacit_protocol.messages.study import (
     AcceptanceMessage,
     CancellationMessage,
     DeclineMessage,
+    MaskKeyMessage,
     Receipt,
     ReleaseMessage,
     SealedPackage,
@@ -33,6 +34,7 @@ from tacit_protocol.signing import (
     CANCELLATION_TYPE,
     CATALOGUE_TYPE,
     DECLINE_TYPE,
+    MASK_KEY_TYPE,
     RECEIPT_TYPE,
     RELEASE_TYPE,
     SEALED_RELEASE_TYPE,
@@ -53,6 +55,7 @@ PAYLOADS: Mapping[str, type[BaseModel]] = {
     SEALED_RELEASE_TYPE: SealedRelease,
     RECEIPT_TYPE: Receipt,
     ACCEPTANCE_TYPE: AcceptanceMessage,
+    MASK_KEY_TYPE: MaskKeyMessage,
     DECLINE_TYPE: DeclineMessage,
     CANCELLATION_TYPE: CancellationMessage,
     VERDICT_TYPE: VerdictMessage,
@@ -67,6 +70,7 @@ SENDERS: Mapping[str, str] = {
     SEALED_RELEASE_TYPE: "an agent, to the tester; the tester, to the receiver and in the transcript",
     RECEIPT_TYPE: "the agent that received a sealed release, to the tester",
     ACCEPTANCE_TYPE: "the agent of a second round, to the tester; the tester, to the agent of the first",
+    MASK_KEY_TYPE: "an agent, to the tester; the tester, to the study's other owners and in the transcript",
     DECLINE_TYPE: "an agent or a curator, to the tester",
     CANCELLATION_TYPE: "the analyst, to the tester",
     VERDICT_TYPE: "the tester, to every enrolled party",
@@ -98,6 +102,13 @@ class Exchange:
 ENVELOPE: Fields = dict(egress_of(Envelope))
 PACKAGE: Fields = dict(egress_of(SealedPackage))
 TRANSCRIPT: Fields = dict(egress_of(Transcript))
+MASK_KEYS: Fields = {
+    "*": Egress(
+        "post-processed",
+        "tacit_services.tester.answers:mask_keys_for",
+        "the envelopes as they came, whose payloads have rows of their own",
+    )
+}
 
 PROBLEM: Fields = _public(
     "type title status advice detail instance path retry_after_s",
@@ -186,6 +197,11 @@ _HEALTH: dict[str, Exchange] = {
     "GET /sign-in/openid/answer": Exchange(
         "who comes back from the provider", note="a page that says who is signed in, and the session's cookie"
     ),
+    "GET /people": Exchange(
+        "who is signed in", note="people of the reader's own party, and who changed them"
+    ),
+    "POST /people": Exchange("an admin", note="the page again"),
+    "POST /people/removal": Exchange("an admin", note="the page again"),
     "POST /sign-out": Exchange("who is signed in", note="a page that says so"),
     "GET /static/{version}/{name}": Exchange("anyone", note="style and script: constants of the code"),
 }
@@ -254,6 +270,8 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
     "GET /v1/studies/{digest}/acceptances/{owner}": Exchange(
         "the sender that the study names alone", ENVELOPE
     ),
+    "PUT /v1/studies/{digest}/mask-keys/{owner}": Exchange("that owner", _STORED, ENVELOPE),
+    "GET /v1/studies/{digest}/mask-keys": Exchange("the study's owners alone", MASK_KEYS),
     "PUT /v1/studies/{digest}/cancellation": Exchange("the analyst", _STORED, ENVELOPE),
     "GET /v1/studies/{digest}/verdict": Exchange(_EVERYONE, ENVELOPE),
     "GET /v1/studies/{digest}/transcript": Exchange(_EVERYONE, TRANSCRIPT),
@@ -310,6 +328,7 @@ AGENT: Mapping[str, Exchange] = _HEALTH | {
         ("GET", "/v1/ledger", "every debit"),
         ("GET", "/v1/ledger/verification", "whether the ledger is whole, and its head hashes"),
         ("POST", "/v1/studies/{digest}/approval", "the study as it stands then"),
+        ("POST", "/v1/studies/{digest}/sending", "the same"),
         ("POST", "/v1/studies/{digest}/decline", "the same"),
         ("GET", "/", _OWN_PAGES),
         ("GET", "/studies/{digest}", _OWN_PAGES),
@@ -319,6 +338,15 @@ AGENT: Mapping[str, Exchange] = _HEALTH | {
         ("GET", "/policy/edit", "the policy's file"),
         ("POST", "/policy/preview", "what a changed policy would do to the studies that wait"),
         ("POST", "/policy", "the page again"),
+        (
+            "GET",
+            "/data-sets/new",
+            "names of files in the folders, and of connections, that agent.toml allows",
+        ),
+        ("POST", "/data-sets/columns", "names and types of a source's columns"),
+        ("POST", "/data-sets/preview", "the lines that would be added"),
+        ("POST", "/data-sets", "the page again"),
+        ("POST", "/studies/{digest}/sending", "the page again"),
         ("POST", "/studies/{digest}/approval", "the page again"),
         ("POST", "/studies/{digest}/decline", "the page again"),
     )
@@ -459,6 +487,8 @@ REQUESTS: Mapping[str, str] = {
     "PUT /v1/catalogue/{owner}": "an envelope: catalogue, empty unless the policy publishes one",
     "PUT /v1/studies/{digest}/acceptances/{owner}": "an envelope: acceptance",
     "GET /v1/studies/{digest}/acceptances/{owner}": "nothing",
+    "PUT /v1/studies/{digest}/mask-keys/{owner}": "an envelope: mask key",
+    "GET /v1/studies/{digest}/mask-keys": "nothing",
     "GET /v1/studies/{digest}/sealed/{owner}": "nothing",
     "GET /v1/studies/{digest}/verdict": "nothing",
 }

@@ -14,6 +14,7 @@ peer       both agents of peer mode in one process, each with a database of its 
            private covariance
 two rounds the same of a study whose first round is in the open: both release, and both pay. ``answers``
            plants no mistake: the procedure is distance_correlation by randomised answers
+masked     both agents of a study with masks, in one process as those of peer mode
 reuse      nobody: the study only reads earlier releases again, and the tester does everything by itself
 curator    a curator with the data of two owners. One of them decides by hand: its yes is given again and
            again until it has been recorded, as a person would who gets no answer
@@ -42,6 +43,7 @@ from typing import Any
 import agent_process
 import curated_world
 import httpx
+import masked_world
 import peer_world
 import psycopg
 import sqlalchemy as sa
@@ -53,14 +55,23 @@ from peer_world import RECEIVER, SENDER
 
 from tacit.setup.processes import free_ports
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.study import Owner, ReleaseMessage, SealedPackage, Study
+from tacit_protocol.messages.study import MaskKeyMessage, Owner, ReleaseMessage, SealedPackage, Study
+from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures import discovery
-from tacit_protocol.signing import RELEASE_TYPE, issue_token, open_envelope, sign_envelope
+from tacit_protocol.signing import (
+    MASK_KEY_TYPE,
+    RELEASE_TYPE,
+    draw_mask_secret,
+    issue_token,
+    mask_public_hex,
+    open_envelope,
+    sign_envelope,
+)
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent import participant, releases
 from tacit_services.agent.participant import AlreadyDecidedError, Participant
 from tacit_services.agent.releases import Releaser
-from tacit_services.agent.schema import FINDINGS, OUTBOX, RECEIVED
+from tacit_services.agent.schema import FINDINGS, MASK_SECRETS, OUTBOX, RECEIVED
 from tacit_services.agent.schema import METADATA as AGENT_TABLES
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
 from tacit_services.agent.tester_client import TesterClient, TesterError
@@ -411,11 +422,13 @@ class Sweep:
         stored = {digest(envelope) for held in found.values() for envelope in held["envelopes"]}
         if set(self.wire.read_text().split()) != stored:
             faults.append("other releases than the stored one were sent")
-        if self.parties and found[self.parties[-1]]["received"] != [
-            envelope for name in self.parties[:-1] for envelope in found[name]["envelopes"]
-        ]:
+        if self.parties and found[self.parties[-1]]["received"] != self.received(found):
             faults.append("the receiver keeps something else than the sender stored")
         return faults + at_once(self.urls["tester"], lambda c: self._faults_of_tester(c, found))
+
+    def received(self, found: Mapping[str, Any]) -> list[bytes]:
+        """Return what the last party must keep of others'."""
+        return [envelope for name in self.parties[:-1] for envelope in found[name]["envelopes"]]
 
     def _faults_of_tester(self, connection: sa.Connection, found: Mapping[str, Any]) -> list[str]:
         faults = []
@@ -503,6 +516,45 @@ class TwoRoundSweep(PeerSweep):
 
     def wanted(self, name: str) -> dict[str, Any]:
         return Sweep.wanted(self, name)
+
+
+class MaskedSweep(Sweep):
+    """A supervisor of two agents in one process who mask, and of a tester.
+
+    Whatever dies and whenever, keys are drawn once and the masks cancel: the sum is near the exact one, which
+    that of masks which do not cancel is with a probability of one in a million million.
+    """
+
+    parties = masked_world.MASKED[:2]
+
+    def make_study(self) -> Study:
+        return masked_world.masked_study(self.parties, budget=Budget.of("0.5", "1e-6"))
+
+    def make_releases(self) -> dict[str, bytes]:
+        return {}
+
+    def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
+        return {name: self.make_party(masked_world.make_masked_agent, name, noise) for name in self.parties}
+
+    def enrol(self, connection: sa.Connection) -> None:
+        enrol(connection, self.parties)
+
+    def received(self, found: Mapping[str, Any]) -> list[bytes]:
+        """Return the keys that the first party keeps: both keep the same."""
+        kept: list[bytes] = found[self.parties[0]]["received"]
+        return kept
+
+    def _faults_of_tester(self, connection: sa.Connection, found: Mapping[str, Any]) -> list[str]:
+        faults = super()._faults_of_tester(connection, found)
+        if any(held["secrets"] for held in found.values()):
+            faults.append("a secret is left")
+        if not faults:
+            transcript = transcript_of(connection, self.study) or b""
+            (counts,) = verify_transcript(transcript).result.counts.values()  # type: ignore[union-attr]
+            exact = masked_world.exact_total(self.parties)
+            if max(abs(count - own) for count, own in zip(counts, exact, strict=False)) > 1000:
+                faults.append("the masks do not cancel")
+        return faults
 
 
 class ReuseSweep(Sweep):
@@ -636,6 +688,7 @@ def read_party(connection: sa.Connection) -> dict[str, Any]:
         found["findings"] = len(connection.execute(FINDINGS.select()).all())
         received = connection.execute(sa.select(RECEIVED.c.package)).scalars()
         found["received"] = [bytes(package) for package in received]
+        found["secrets"] = len(connection.execute(MASK_SECRETS.select()).all())
     return found | {
         "debits": [(entry["data_set"], entry["study"]) for entry in entries],
         "reserved": len(connection.execute(RESERVATIONS.select()).all()),
@@ -724,6 +777,35 @@ def let_one_owner_pay(_: Sweep) -> None:
     )
 
 
+def keep_secrets_in_memory(_: Sweep) -> None:
+    """The secret of a study's masks is not in the database, and dies with the process."""
+    kept: dict[tuple[str, str], bytes] = {}
+
+    def put(connection: sa.Connection, study: str, secret: bytes, at: int) -> None:
+        kept[str(connection.engine.url), study] = secret
+
+    vars(participant)["put_mask_secret"] = put
+    vars(releases)["mask_secret_of"] = lambda c, study: kept.get((str(c.engine.url), study))
+
+
+def draw_secrets_outside(_: Sweep) -> None:
+    """The key is shown before the transaction that keeps its secret, which a crash has drawn again."""
+    keep: Any = Participant._keep_cost
+    patched: Any = Participant
+
+    def keep_cost(self: Any, connection: sa.Connection, job: Any) -> None:
+        if job.masking is not None:
+            secret = draw_mask_secret()
+            shown = MaskKeyMessage(study=job.digest, party=job.sender, key=mask_public_hex(secret))
+            with suppress(TesterError):
+                envelope = sign_envelope(encode(shown), MASK_KEY_TYPE, self.key)
+                self._client.put_mask_key(job.digest, self.name, envelope)
+            vars(participant)["draw_mask_secret"] = lambda: secret
+        keep(self, connection, job)
+
+    patched._keep_cost = keep_cost
+
+
 def never_queue(_: Sweep) -> None:
     vars(studies)["queue_verdict"] = lambda *_: None
 
@@ -738,6 +820,8 @@ PLANTED: dict[str | None, Callable[[Sweep], None]] = {
     "send-before-storing": plant_in_agent,
     "finding-outside": store_findings_outside,
     "reserve-outside": reserve_outside,
+    "secret-in-memory": keep_secrets_in_memory,
+    "key-shown-outside": draw_secrets_outside,
     GOES_ON: let_one_owner_pay,
     "never-queued": never_queue,
     "not-recorded": never_record,
@@ -747,6 +831,7 @@ SWEEPS: dict[str, type[Sweep]] = {
     "agent": Sweep,
     "peer": PeerSweep,
     "two rounds": TwoRoundSweep,
+    "masked": MaskedSweep,
     "reuse": ReuseSweep,
     "curator": CuratorSweep,
 }

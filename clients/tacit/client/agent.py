@@ -84,6 +84,10 @@ class AgentClient(Driver):
         """Approve a study: the agent spends its budget and sends the release."""
         return self._post(f"/v1/studies/{segment(digest)}/approval", {})
 
+    def send(self, digest: str) -> dict[str, Any]:
+        """Send a release that is held until the owner has looked at it."""
+        return self._post(f"/v1/studies/{segment(digest)}/sending", {})
+
     def decline(self, digest: str, reason: str | None = None) -> dict[str, Any]:
         """Decline a study. ``reason`` is a note for the owner's own records and is never sent."""
         body = {} if reason is None else {"reason": reason}

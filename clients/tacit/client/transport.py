@@ -437,4 +437,6 @@ def _pause_s(request: HttpRequest, attempt: int, outcome: HttpResponse | Transpo
             return None
         if outcome.retry_after_s is not None:
             return min(outcome.retry_after_s, PAUSE_MAX_S)
+    elif outcome.hop == "certificate":  # no waiting makes it a trusted one
+        return None
     return min(PAUSE_S * 2.0 ** (attempt - 1) + secrets.randbelow(JITTER_MS + 1) / 1000, PAUSE_MAX_S)

@@ -196,8 +196,12 @@ def data_sets_here(ctx: typer.Context, incomplete: str) -> list[str]:
     from tacit.setup.configuration import read_toml
 
     with suppress(Exception):
-        found = read_toml(ctx.params.get("config") or AGENT_FILE).get("data_sets")
-        names = [str(each["name"]) for each in found] if isinstance(found, list) else []
+        config = ctx.params.get("config") or AGENT_FILE
+        settings, found = read_toml(config), list[Any]()
+        added = config.parent / str(settings.get("data_sets_file", "data-sets.toml"))
+        for tables in (settings, read_toml(added) if added.exists() else {}):
+            found += tables.get("data_sets", [])
+        names = [str(each["name"]) for each in found]
         return [name for name in names if name.startswith(incomplete)]
     return []
 

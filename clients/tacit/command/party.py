@@ -63,6 +63,9 @@ def invite(
     as_json: Json = False,
 ) -> None:
     """Make a one-time invitation, on the tester's machine."""
+    from tacit.setup.configuration import require_name
+
+    require_name(name, "--name")
     with connect.tester_client(config) as client:
         invitation = client.invite(checked_role(role), name)
     answer(

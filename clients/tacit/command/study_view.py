@@ -119,6 +119,30 @@ def asked_words(asked: Mapping[str, Any]) -> list[str]:
     return [*listed, *said, *(f"Warning: {warning}" for warning in asked.get("warnings") or ())]
 
 
+HELD_NUMBERS_MAX = 20
+"""Numbers of one vector of a held release that are shown; --json has all."""
+
+
+def held_words(asked: Mapping[str, Any]) -> list[str]:
+    """Return what a release that is held would tell, in lines, or from when on it may be looked at."""
+    held = asked.get("held") or {}
+    release = held.get("release")
+    if release is None:
+        return [f"Its release may be looked at from {time_text(held['shown_from'])} on."] if held else []
+    said = [f"Its release, private as it stands, of {release['units']} units:"]
+    for name, vector in release.get("vectors", {}).items():
+        sums = [found * 2.0 ** vector["exponent"] for found in vector["values"][:HELD_NUMBERS_MAX]]
+        more = len(vector["values"]) - len(sums)
+        rest = f" and {more} more" if more else ""
+        said.append(
+            f"  {printable(name)}: {', '.join(f'{found:.6g}' for found in sums)}{rest}; "
+            f"{vector['noise']} noise of scale {vector['scale']:.4g}"
+        )
+    said += [f"  {printable(name)}: a randomised answer of each unit" for name in release.get("answers", {})]
+    said += [f"  {name}: {release[name]}" for name in ("decision", "choice", "cuts") if name in release]
+    return [*said, "What is spent stays spent, sent or declined."]
+
+
 def print_asked(asked: Mapping[str, Any]) -> None:
     """Print all that an owner's agent knows of a study, as its page shows it."""
     shown = "(cannot be read)" if asked["study"] is None else asked["title"]
@@ -127,6 +151,7 @@ def print_asked(asked: Mapping[str, Any]) -> None:
     lines(f"{shown}", f"  study {asked['digest']}", f"  {asked['state']}{reason}", *said)
     if asked["state"] == "waiting-for-approval" and (asked.get("approvals_needed") or 1) > 1:
         lines("  Two people have to approve; nothing is spent before the second has.")
+    lines(*held_words(asked))
     lines(*asked_words(asked))
     if asked["study"] is None:
         return

@@ -19,11 +19,14 @@ from tacit.errors import InputError, StudyRefusedError
 from tacit.results import Result, result_from
 from tacit_protocol.domain import Domain, EncodedChunk, PooledTable, Table
 from tacit_protocol.features.cell_counts import CellGrid
+from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import Owner, Party, Release, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release
+from tacit_protocol.procedures.masking import masked, masking_of, roster_of
 from tacit_protocol.procedures.relay import Relay, RelayedProcedure, check_own_release, combined
+from tacit_protocol.signing import draw_mask_secret, mask_public_hex
 
 CURATOR = "local.curator"
 """Name of the curator of a study in this process."""
@@ -114,6 +117,8 @@ def run(
             releases = {
                 sender: _release(procedure, study, table, noise, order) for sender, table in held.items()
             }
+            if masking_of(procedure, study) is not None:
+                releases = in_masks(procedure, study, releases)
             verdict = procedure.assemble(study, releases, progress)
         else:
             releases = in_two_rounds(relay, study, held, noise)
@@ -149,6 +154,17 @@ def in_two_rounds(
     answer = procedure.privatise(study, combined(relay, study, sent, held[receiver]).summary, noise)
     check_own_release(procedure, study, receiver, answer)
     return sent | {receiver: answer}
+
+
+def in_masks(procedure: Procedure, study: Study, releases: Mapping[str, Release]) -> dict[str, Release]:
+    """Mask every owner's noisy release, with keys that are drawn here and forgotten."""
+    secrets_of = {name: draw_mask_secret() for name in releases}
+    keys = {name: mask_public_hex(secret) for name, secret in secrets_of.items()}
+    roster = roster_of(digest(encode(study)), keys, keys)
+    found = {name: masked(release, roster, name, secrets_of[name]) for name, release in releases.items()}
+    for name, release in found.items():
+        check_own_release(procedure, study, name, release)
+    return found
 
 
 def held_by_senders(study: Study, tables: Sequence[Table]) -> dict[str, Table]:

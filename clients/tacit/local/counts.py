@@ -47,6 +47,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.identity import Identity
+from tacit_protocol.procedures.masking import Aggregation
 
 OWNER = "owner"
 """Name of the one owner."""
@@ -65,6 +66,8 @@ def noisy_counts(
     bounds: Any = None,
     cuts: Cuts | None = None,
     unlisted: Unlisted = "cells",
+    aggregation: Aggregation = "separate",
+    colluders: int | None = None,
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
     alpha: float = 0.05,
@@ -84,6 +87,9 @@ def noisy_counts(
             levels for every column. Never taken from the data.
         cuts: inner edges of each numeric column, by name.
         unlisted: whether other and missing values have "cells" of their own, or count with the "last" level.
+        aggregation: "separate", or "masked": only the sum of all samples' tables is read, with shares of one
+            noise, as owners do who show nobody their own; needs ``noise="gaussian"`` and ``colluders``.
+        colluders: of how many samples' owners it is reckoned that they collude with the tester; where masked.
         columns: which columns of a table to count; by default all.
         units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
             rows are averaged.
@@ -110,7 +116,7 @@ def noisy_counts(
         "noisy_counts",
         held,
         owner_names(names, len(samples)),
-        _parameters(noise, rho, cuts, unlisted),
+        _parameters(noise, rho, cuts, unlisted) | {"aggregation": aggregation, "colluders": colluders},
         at=terms(epsilon, delta, alpha, seed),
     )
 
@@ -369,6 +375,8 @@ def survival(
     strata: Sequence[str] = (),
     noise: Noise = "laplace",
     rho: float | None = None,
+    aggregation: Aggregation = "separate",
+    colluders: int | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
     alpha: float = 0.05,
     n_replicates: int | None = None,
@@ -397,6 +405,9 @@ def survival(
         strata: further columns that stratify within owners.
         noise: "laplace" (pure epsilon) or "gaussian".
         rho: variance 1/rho of Gaussian noise on each cell, rho-zCDP; by default the whole budget is used.
+        aggregation: "separate", or "masked", as in :func:`noisy_counts`: one table of all owners' units, and
+            no finding within owners.
+        colluders: as in :func:`noisy_counts`.
         units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
             rows are averaged.
         alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
@@ -450,7 +461,9 @@ def survival(
         "survival",
         _read(samples, known, columns, units),
         owner_names(names, len(samples)),
-        _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates) | chosen,
+        _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates)
+        | chosen
+        | {"aggregation": aggregation, "colluders": colluders},
         at=terms(epsilon, delta, alpha, seed),
         progress=progress,
     )

@@ -5,32 +5,29 @@ import gzip
 import io
 import os
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import unquote
 
 from tacit.atomic_write import reason_of
 from tacit.errors import InputError
 from tacit.setup.configuration import toml_value
-from tacit_protocol.public_knowledge import known_of, words_of
+from tacit_protocol.public_knowledge import (
+    CAUTION,
+    ColumnSchema,
+    ColumnType,
+    Proposal,
+    arrow_type,
+    header_fault,
+    proposal,
+)
 
 HEADER_BYTES_MAX = 2**20
 """Longest header of a CSV file."""
 
 FOLDERS_MAX = 32
 """Most folders within one another, as at an agent."""
-
-ColumnType = Literal["number", "text", "yes or no", "other", "unknown"]
-
-
-@dataclass(frozen=True)
-class ColumnSchema:
-    """A column's name and the kind of its type, which in CSV is unknown: it would take values to know."""
-
-    name: str
-    type: ColumnType
 
 
 def columns_of(source: str, table: str | None = None) -> list[ColumnSchema]:
@@ -91,18 +88,9 @@ def _header(path: Path) -> list[str]:
         raise InputError(f"cannot read {path}: {error.strerror or 'it is no gzip file'}") from error
     except (UnicodeDecodeError, csv.Error, EOFError) as error:
         raise InputError(f"the header of {path} is not CSV in UTF-8") from error
-    if any(_is_number(name) for name in names):
-        # They may be a person's: nothing of them is repeated.
-        raise InputError(f"the first line of {path} has numbers where names should be: add a line of names")
+    if fault := header_fault(names):
+        raise InputError(f"{path}: {fault}")
     return names
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _folder_columns(folder: Path) -> list[ColumnSchema]:
@@ -150,19 +138,7 @@ def _parquet_columns(path: Path) -> list[ColumnSchema]:
         ) from error
     except ArrowException as error:
         raise InputError(f"{path} is no Parquet file") from error
-    return [ColumnSchema(field.name, _arrow_type(field.type)) for field in schema]
-
-
-def _arrow_type(kind: Any) -> ColumnType:
-    from pyarrow import types  # noqa: PLC0415
-
-    if types.is_dictionary(kind):
-        return _arrow_type(kind.value_type)
-    if types.is_boolean(kind):
-        return "yes or no"
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return "number"
-    return "text" if types.is_string(kind) or types.is_large_string(kind) else "other"
+    return [ColumnSchema(field.name, arrow_type(str(field.type))) for field in schema]
 
 
 def _missing(what: str, extra: str) -> InputError:
@@ -300,91 +276,12 @@ def _safe(source: str) -> str:
     return "the table" if "://" in source else source
 
 
-CAUTION = (
-    "Bounds and levels are public. Take them from what can be: a coding manual, an instrument's range, "
-    "common knowledge. NEVER look at the data for them: the largest value in your table is one person's "
-    "value, and a bound that follows it tells it to everyone."
-)
-
-_IDENTIFIERS = {
-    *(
-        "id",
-        "uuid",
-        "guid",
-        "mrn",
-        "ssn",
-        "nhs_number",
-        "name",
-        "first_name",
-        "last_name",
-        "surname",
-        "email",
-    ),
-    *("phone", "address", "index", "row", "row_number", "insurance_number", "passport"),
-}
-
-
-@dataclass(frozen=True)
-class DescribedColumn:
-    """A column and what is proposed for it.
-
-    Attributes:
-        name: as the data set has it.
-        type: its type in words, or "unknown", as in CSV.
-        fields: of a column in ``agent.toml``; blanks, "" and [], are where a person has to write something.
-            None where the column had better be left out.
-        complete: whether nothing is blank.
-        why: where the proposal comes from, or what to write.
-    """
-
-    name: str
-    type: str
-    fields: Mapping[str, object] | None
-    complete: bool
-    why: str
-
-
-def described(columns: Sequence[ColumnSchema]) -> list[DescribedColumn]:
+def described(columns: Sequence[ColumnSchema]) -> list[Proposal]:
     """Propose bounds and levels by names and types alone."""
-    return [_described(column) for column in columns]
+    return [proposal(column) for column in columns]
 
 
-def _described(column: ColumnSchema) -> DescribedColumn:
-    words = words_of(column.name)
-    if words in _IDENTIFIERS or words.endswith("_id"):
-        return _left_out(column, "looks like an identifier: leave it out; it may be the unit_column")
-    if column.type == "other":
-        return _left_out(column, "its type cannot be read as numbers or categories: leave it out")
-    known = known_of(column.name)
-    # Levels that many files use in words say nothing of files that use numbers for them.
-    if known is not None and (known.bounds is not None or column.type in {"text", "unknown"}):
-        proposed = known.column(column.name).model_dump(mode="json", exclude_none=True)
-        return DescribedColumn(column.name, column.type, proposed, True, known.quantity)
-    if column.type == "yes or no":
-        levels = {"kind": "categorical", "name": column.name, "levels": ["false", "true"]}
-        return DescribedColumn(column.name, column.type, levels, True, "its type has these two values alone")
-    return _blank(column, is_coded=known is not None)
-
-
-def _left_out(column: ColumnSchema, why: str) -> DescribedColumn:
-    return DescribedColumn(column.name, column.type, None, True, why)
-
-
-def _blank(column: ColumnSchema, is_coded: bool) -> DescribedColumn:
-    """Leave to a person what is not known; an agent refuses it as it is."""
-    name, fields = {"name": column.name}, dict[str, object]()
-    if is_coded or column.type == "text":
-        fields, what = {"kind": "categorical", **name, "levels": []}, "the levels of your coding manual"
-    elif column.type == "number":
-        fields = {"kind": "numeric", **name, "lower": "", "upper": ""}
-        what = "the smallest and the largest value that there can be"
-    else:
-        fields = {"kind": "", **name}
-        what = 'kind = "numeric" with lower and upper, or kind = "categorical" with levels'
-    return DescribedColumn(column.name, column.type, fields, False, f"FILL IN: {what}")
-
-
-def snippet(columns: Sequence[DescribedColumn], source: str, read: str) -> str:
+def snippet(columns: Sequence[Proposal], source: str, read: str) -> str:
     """Write the columns as they stand under ``[[data_sets]]`` of an ``agent.toml``, with comments."""
     open_ = sum(not column.complete for column in columns)
     lines = [

@@ -21,6 +21,7 @@ from tacit_protocol.privacy.guarantee import (
     COORDINATES_MAX,
     Budget,
     Guarantee,
+    MaskedVector,
     NoisyVector,
     RandomisedAnswers,
 )
@@ -356,16 +357,22 @@ class Release(StrictModel):
         ),
     ] = Field(default_factory=dict)
     """Of a numeric column the private cuts between its cells, in steps of a public grid."""
+    masked: Annotated[dict[str, MaskedVector], Field(max_length=64)] = Field(default_factory=dict)
+    """In the place of noisy vectors, where only the sum of all owners' can be read."""
 
     @model_serializer(mode="wrap")
     def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Releases without answers and cuts keep the bytes that they had before there were any.
+        # Releases without answers, cuts and masks keep the bytes that they had before there were any.
         fields: dict[str, Any] = handler(self)
-        return {n: value for n, value in fields.items() if value or n not in ("answers", "cuts")}
+        return {n: value for n, value in fields.items() if value or n not in ("answers", "cuts", "masked")}
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
-        if not self.vectors and not self.answers and self.decision is None and self.choice is None:
+        if (
+            not (self.vectors or self.answers or self.masked)
+            and self.decision is None
+            and self.choice is None
+        ):
             raise ValueError("a release holds noisy vectors, answers, a decision or a choice")
         if self.units_by_owner and sum(self.units_by_owner.values()) != self.units:
             raise ValueError("the owners' units do not add up to the release's")
@@ -389,7 +396,8 @@ class ReleaseMessage(StrictModel):
             "says which release of another owner this one was computed with; that one is in the open",
         ),
     ] = None
-    """Digest of what another owner signed in an earlier round, with which this release was computed."""
+    """Digest of what other owners signed in an earlier round, with which this release was computed: another's
+    release, or all owners' keys of a study with masks."""
 
 
 PublicRule = Literal["unequal-sizes", "too-few-units", "too-many-units", "too-many-numbers", "no-plan"]
@@ -523,6 +531,25 @@ class AcceptanceMessage(StrictModel):
     party: Annotated[PartyName, BOUND]
 
 
+class MaskKeyMessage(StrictModel):
+    """The payload that an owner signs in the first round of a study with masks: its key for this study alone.
+
+    It is signed before any data are read, as an acceptance is, and the owner's cost is reserved by then.
+    """
+
+    format: Annotated[Literal["tacit/mask-key/1"], BOUND] = "tacit/mask-key/1"
+    study: Annotated[Digest, BOUND]
+    party: Annotated[PartyName, BOUND]
+    key: Annotated[
+        PublicKeyHex,
+        Egress(
+            "public",
+            "tacit_protocol.signing:draw_mask_secret",
+            "an X25519 key from the operating system's randomness: no data is read",
+        ),
+    ]
+
+
 def padded(message: ReleaseMessage) -> bytes:
     """Encode a release to a size that its number of numbers fixes, so that a ciphertext's says no more.
 
@@ -609,7 +636,7 @@ def numbers_max(releases: int) -> int:
 class Transcript(StrictModel):
     """The DSSE envelopes of one study, exactly as they were signed."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"declines", "cancellation"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"declines", "cancellation", "mask_keys"})
     egress: ClassVar = Egress(
         "post-processed",
         "tacit_services.tester.studies:transcript_of",
@@ -631,4 +658,8 @@ class Transcript(StrictModel):
     """Each decline that the verdict lists, as its owner signed it."""
     cancellation: EnvelopeText | None = None
     """The analyst's signed cancellation of a study that was cancelled."""
+    mask_keys: Annotated[dict[PartyName, EnvelopeText], Field(max_length=OWNERS_MAX)] = Field(
+        default_factory=dict
+    )
+    """Of a study with masks, the key that each owner signed in the first round."""
     verdict: EnvelopeText

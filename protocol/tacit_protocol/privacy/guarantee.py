@@ -146,6 +146,50 @@ class NoisyVector(StrictModel):
         return np.asarray(np.ldexp(sums, self.exponent) / units, dtype=np.float64)
 
 
+class MaskedVector(StrictModel):
+    """A noisy vector and its masks, modulo 2**64: alone it says nothing, all owners' together are their sum.
+
+    ``packed`` holds ``size`` unsigned integers of 64 bits, the lowest byte first, in base64. Grid and noise
+    are as a :class:`NoisyVector`'s, ``scale`` the standard deviation of this owner's share of the noise.
+    """
+
+    size: Annotated[int, Field(ge=1, le=COORDINATES_MAX), LAYOUT]
+    exponent: Annotated[int, Field(ge=-62, le=0), LAYOUT]
+    scale: Annotated[float, Field(gt=0), LAYOUT]
+    packed: Annotated[
+        str,
+        Field(max_length=4 * -(-8 * COORDINATES_MAX // 3)),
+        Egress(
+            "noised",
+            "tacit_protocol.privacy.noise:OpenDPNoise",
+            "exact integer sums plus the noise that the events state, and masks, which hide it from all but "
+            "all other owners together",
+        ),
+    ]
+
+    @model_validator(mode="after")
+    def _is_packed(self) -> Self:
+        try:
+            held = base64.b64decode(self.packed, validate=True)
+        except (binascii.Error, ValueError):
+            raise ValueError("the masked numbers are not base64") from None
+        if base64.b64encode(held).decode("ascii") != self.packed or len(held) != 8 * self.size:
+            raise ValueError("the masked numbers are not packed as their number says")
+        return self
+
+    @classmethod
+    def of(cls, steps: "npt.NDArray[np.uint64]", exponent: int, scale: float) -> Self:
+        """Pack steps (size,) modulo 2**64."""
+        packed = base64.b64encode(steps.astype("<u8").tobytes()).decode("ascii")
+        return cls(size=len(steps), exponent=exponent, scale=scale, packed=packed)
+
+    def steps(self) -> "npt.NDArray[np.uint64]":
+        """Return the masked steps, (size,), modulo 2**64."""
+        import numpy as np  # noqa: PLC0415
+
+        return np.frombuffer(base64.b64decode(self.packed), dtype="<u8").astype(np.uint64)
+
+
 CODES_MAX = 64
 """Most answers that a randomised column may have: of more, hardly anything of a contrast is left."""
 

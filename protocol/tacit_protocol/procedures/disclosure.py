@@ -13,12 +13,16 @@ from tacit_protocol.privacy.guarantee import (
     Guarantee,
 )
 from tacit_protocol.procedures.base import Procedure, candidates_of
+from tacit_protocol.procedures.masking import claim_of, masking_of, masks_words
 from tacit_protocol.procedures.relay import Relay, cost_for, numbers_released_by, relay_of
 from tacit_protocol.verdicts.presentation import joined
 
 COLUMNS_LISTED_MAX = 30
 """Columns that are listed by name; of more, the number is given."""
 
+
+MASKED = ", under masks that cancel in the sum of all owners"
+"""How numbers leave where only the sum of all owners' can be read."""
 
 RECEIPT = "a receipt, which depends on no data"
 """What leaves an owner that keeps what it finds with another's release."""
@@ -128,7 +132,8 @@ class Asked:
     """What a study asks of one who answers: what it costs, and its part where releases are relayed.
 
     ``numbers_released`` counts noisy numbers, ``candidates`` the public ones of which one would be named.
-    ``record`` says what would leave where that is something about each person.
+    ``record`` says what would leave where that is something about each person, ``masks`` where only the sum
+    of all owners can be read, and towards whom it protects how well.
     """
 
     cost: Guarantee
@@ -136,6 +141,7 @@ class Asked:
     part: RelayPart | None
     candidates: int
     record: str = ""
+    masks: str = ""
 
     @classmethod
     def of(cls, procedure: Procedure, study: Study, cost: Guarantee, name: str) -> "Asked":
@@ -151,7 +157,9 @@ class Asked:
             part = RelayPart(relay, name, {owner: cost_for(procedure, study, owner) for owner in spending})
         numbers = numbers_released_by(procedure, study, name)
         record = procedure.record_of(study, name) if relay is None else ""
-        return cls(cost, numbers, part, candidates_of(procedure, study), record)
+        masking = masking_of(procedure, study)
+        masks = "" if masking is None else masks_words(masking, claim_of(procedure, study, cost))
+        return cls(cost, numbers, part, candidates_of(procedure, study), record, masks)
 
     @property
     def spends(self) -> bool:
@@ -165,7 +173,8 @@ class Asked:
             return RECEIPT
         if self.part is not None and self.part.leaves_a_record:
             return self.part.relay.sends
-        return self.record or _what_leaves(self.numbers_released, self.cost, self.candidates)
+        found = self.record or _what_leaves(self.numbers_released, self.cost, self.candidates)
+        return f"{found}{MASKED}" if self.masks else found
 
     def plain_words(self, study: Study, owner: Owner | None, data_set: str) -> str:
         """Return a few sentences about ``data_set``: of one owner, or, where it is None, of all columns."""
@@ -179,6 +188,7 @@ class Asked:
             part=self.part,
             candidates=self.candidates,
             record=self.record,
+            masks=self.masks,
         )
 
 
@@ -192,11 +202,13 @@ def plain_words(
     part: RelayPart | None = None,
     candidates: int = 0,
     record: str = "",
+    masks: str = "",
 ) -> str:
     """Return a few sentences: what is asked of which columns, what would leave, what it costs, what stays.
 
     ``candidates`` says of how many public ones the release would name one; 0 where it names none. ``record``
-    says what would leave where that is something about each person.
+    says what would leave where that is something about each person. ``masks`` says where numbers are masked
+    towards whom they protect how well.
     """
     unit = (
         "One unit of privacy is one row."
@@ -222,10 +234,11 @@ def plain_words(
         "sent if they have changed since."
         if study.alignment is not None
         else "",
-        f"What would leave: {record or _what_leaves(numbers_released, cost, candidates)}, and the number of "
-        "units."
+        f"What would leave: {record or _what_leaves(numbers_released, cost, candidates)}"
+        f"{MASKED if masks else ''}, and the number of units."
         if part is None
         else part.what_leaves(_what_leaves(numbers_released, cost, candidates)),
+        masks,
         f"The curator {study.curator.name} computes it from all owners' rows together."
         if study.curator is not None
         else "",

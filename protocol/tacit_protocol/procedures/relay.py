@@ -32,6 +32,7 @@ from tacit_protocol.procedures.base import (
     check_study,
     reread,
 )
+from tacit_protocol.procedures.masking import as_layout, masking_of
 from tacit_protocol.signing import (
     ACCEPTANCE_TYPE,
     RECEIPT_TYPE,
@@ -275,12 +276,13 @@ def check_answer(procedure: Procedure, study: Study, answer: OwnAnswer) -> None:
     Raises:
         ReleaseError: it does not fit the study.
     """
-    relay = relay_of(procedure, study)
+    relay, masking = relay_of(procedure, study), masking_of(procedure, study)
     if answer.sealed is not None and (relay is None or answer.sealed.receiver != relay.receiver.name):
         raise ReleaseError("it is sealed to another owner than the study says")
     if answer.release is not None:
         check_own_release(procedure, study, answer.party, answer.release)
-    if answer.received is not None and (relay is None or answer.party != relay.receiver.name):
+    receives = masking is not None or (relay is not None and answer.party == relay.receiver.name)
+    if answer.received is not None and not receives:
         raise ReleaseError("it names another owner's release, and none was sent to this owner")
 
 
@@ -291,7 +293,9 @@ def check_own_release(procedure: Procedure, study: Study, name: str, release: Re
         ReleaseError: it does not fit the study.
     """
     relay = relay_of(procedure, study)
-    if relay is not None and relay.is_sender(name):
+    if masking_of(procedure, study) is not None:
+        check_release(procedure, study, as_layout(release))
+    elif relay is not None and relay.is_sender(name):
         check_parts(procedure, study, release)
         if isinstance(relay.procedure, ReceivesSeveral):
             relay.procedure.check_received_of(study, name, release)
@@ -339,6 +343,18 @@ def require_received(relay: Relay | None, sent: str | None, answer: OwnAnswer) -
         raise ReleaseError("the receiver's release names none that it was computed with")
     if answer.received is not None and answer.received != sent:
         raise ReleaseError("the receiver answers to another release than the one sent")
+
+
+def require_roster(keys: str | None, answer: OwnAnswer) -> None:
+    """Check that a masked release was made with the keys that are there; ``keys`` is their digest.
+
+    Raises:
+        ReleaseError: a key is missing, or its owner was shown other keys.
+    """
+    if keys is None:
+        raise ReleaseError("the owner masks before every owner's key is there")
+    if answer.received != keys:
+        raise ReleaseError("the owner masked with other keys than these: its masks do not cancel")
 
 
 def conclude(

@@ -583,7 +583,7 @@ class StratifiedTable(CountTest):
         return StratifiedTableResult(
             method=_method(plan, layout, len(owners), parameters.replicates),
             **decided(study, test.statistic, test.pvalue),
-            **self.shown(study, tables),
+            **self.shown(study, tables, releases),
             effects=tuple(
                 layout.effects(
                     np.concatenate([own.counts for own in owners.values()]),

@@ -55,6 +55,7 @@ from tacit_protocol.procedures.counts.base import (
     require_work,
 )
 from tacit_protocol.procedures.counts.release import grid_of
+from tacit_protocol.procedures.masking import MaskedParameters, is_masked
 from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, Population
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
@@ -366,7 +367,7 @@ KAPLAN = Work(
 )
 
 
-class SurvivalParameters(CountTestParameters):
+class SurvivalParameters(CountTestParameters, MaskedParameters):
     """What is followed in time; further columns of the study stratify within owners."""
 
     time: ColumnName | None = Field(
@@ -671,7 +672,8 @@ class Survival(CountTest):
     def asks(self, study: Study) -> tuple[str, ...]:
         """Say what is followed, and who is compared."""
         layout = Layout(study)
-        compared = "" if layout.group is None else f", and compares {layout.group} within owners"
+        where = "" if is_masked(study) else " within owners"
+        compared = "" if layout.group is None else f", and compares {layout.group}{where}"
         return (f"follows {layout.time} until {layout.event}{compared}",)
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
@@ -682,11 +684,12 @@ class Survival(CountTest):
                 f"Intervals have confidence {1 - study.level:g}, and count the noise.",
                 tests=False,
             )
+        where = "among the units of all owners" if is_masked(study) else "within owners"
         said = either(
             study,
             verdict,
-            "The groups' times to the event differ, within owners",
-            "No difference in the groups' times to the event was shown, within owners",
+            f"The groups' times to the event differ, {where}",
+            f"No difference in the groups' times to the event was shown, {where}",
         )
         told = ". ".join(told_between(effects_of(verdict.get("effects", ())), ratios=("hazard ratio",)))
         return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
@@ -754,13 +757,13 @@ class Survival(CountTest):
             statistic=None if test is None else test.statistic,
             pvalue=None if test is None else test.pvalue,
             reject=test is not None and test.pvalue <= study.level,
-            **self.shown(study, tables),
+            **self.shown(study, tables, releases),
             curves=tuple(_stated(layout, place, one) for place, one in enumerate(found)),
             effects=_effects(layout, held, found, study.level, kept),
             effects_by_owner=tuple(
                 effect
                 for name, own in owners.items()
-                if known is None
+                if known is None and plan.masking is None
                 for effect in _hazard_ratios(layout, [own], study.level, name)
             ),
         )

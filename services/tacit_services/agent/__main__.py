@@ -43,6 +43,8 @@ def text_of_answer(report: Mapping[str, Any]) -> str:
         return f"study {report['digest'][:12]}: the answer is written; take it to the tester"
     waits = report["state"] == "waiting-for-approval"
     words = "it waits for a steward's decision" if waits else f"it is {report['state']}"
+    if report["state"] == "held":
+        words = "its release is made, and waits until a steward has looked at it"
     return f"study {report['digest'][:12]} is not answered yet: {words}; ask again later"
 
 

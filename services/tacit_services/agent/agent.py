@@ -3,37 +3,43 @@
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.catalogue import ANY, CatalogueMessage, PublishedDataSet
-from tacit_protocol.messages.encoding import encode
-from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Cap
 from tacit_protocol.signing import CATALOGUE_TYPE, EnvelopeError, PrivateKey, certify, sign_envelope
 from tacit_services.agent.alignment import unit_key_of
 from tacit_services.agent.intake import Intake, Procedures, StudyRefusedError
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import Policy
-from tacit_services.agent.releases import Dependencies
+from tacit_services.agent.releases import Dependencies, send_time
 from tacit_services.agent.schema import SIGN_IN, State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import (
+    HELD_TOO_LONG,
     ApprovedBeforeError,
     StudyRow,
     approve_by,
     expire,
+    forget_held,
+    forget_mask_secrets,
+    held_release,
     move,
+    put_in_outbox,
     record_decision,
     study_row,
 )
 from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
 from tacit_services.ledger.accounts import BudgetExceededError, all_accounts, changed_account, set_caps
 from tacit_services.shared.database import read_from, run_transaction
-from tacit_services.shared.failpoints import ApprovalStep, reached
-from tacit_services.shared.people import Person
+from tacit_services.shared.failpoints import ApprovalStep, HeldStep, reached
+from tacit_services.shared.people import Person, record_change
 from tacit_services.shared.problem_responses import ProblemError
 
 log = structlog.get_logger()
@@ -68,12 +74,12 @@ class Agent(Participant):
             DivisionRefusedError: a stated division moves shares that were promised; says what to write.
         """
         for data_set in self.settings.data_sets:
-            run_transaction(self.engine, partial(self._open_account, data_set=data_set, policy=self.policy))
+            run_transaction(self.engine, partial(self.open_account, data_set=data_set, policy=self.policy))
 
     def divide_accounts(self, connection: sa.Connection, policy: Policy) -> None:
         """Divide the caps of every account as suits what a policy allows; raises as open_accounts does."""
         for data_set in self.settings.data_sets:
-            self._open_account(connection, data_set, policy)
+            self.open_account(connection, data_set, policy)
 
     def require_divisible(self, connection: sa.Connection, policy: Policy) -> None:
         """Raise DivisionRefusedError where :meth:`divide_accounts` would; nothing is written."""
@@ -83,15 +89,22 @@ class Agent(Participant):
                 account = accounts[data_set.name]
                 changed_account(account, Cap.of(data_set.caps), data_set.division(families))
 
-    def _open_account(self, connection: sa.Connection, data_set: DataSetSettings, policy: Policy) -> None:
+    def open_account(self, connection: sa.Connection, data_set: DataSetSettings, policy: Policy) -> None:
+        """Open one data set's account, or change it, as :meth:`open_accounts` does."""
         caps, division = data_set.caps, data_set.division(policy.families(self._procedures))
         at = self._now()
         set_caps(connection, data_set.name, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
 
     def use_policy(self, policy: Policy) -> None:
         """Answer by another policy from now on; what is being looked at is looked at by the one before."""
-        intake = self.intake.under(policy)
+        intake = self.intake.under(policy, self.settings)
         self.policy = policy
+        self.use_intake(intake)
+
+    def use_settings(self, settings: AgentSettings) -> None:
+        """Answer by other data sets from now on."""
+        intake = self.intake.under(self.policy, settings)
+        self.settings = settings
         self.use_intake(intake)
 
     def catalogue(self) -> CatalogueMessage:
@@ -178,8 +191,63 @@ class Agent(Participant):
         self._confirmed.discard(digest)  # long may have passed since it came in
         log.info("approved", study=digest, person=person.name, is_last=is_last)
 
+    def send(self, digest: str, by: Person | None = None) -> None:
+        """Send a release that is held, as a person decided who has looked at it.
+
+        Raises:
+            AlreadyDecidedError: it is not held, or it is too late to send it; then its study has expired.
+        """
+        person = by or self.key_holder
+
+        def send(connection: sa.Connection) -> bool:
+            now = self._now()
+            expire(connection, now)
+            row, held = study_row(connection, digest), held_release(connection, digest)
+            if row is None or held is None or row.state is not State.HELD:
+                return False
+            since, respond_after_s = max(now, int(held.shown_from)), self._respond_after_s(row)
+            send_at = send_time(since, respond_after_s, max(self.clock(), float(since)))
+            # An answer may be one that another owner's follows, which has a schedule of its own.
+            if send_at + respond_after_s >= row.deadline:
+                late = {"problem": "study-expired", "reason": HELD_TOO_LONG}
+                move(connection, digest, before=[State.HELD], after=State.EXPIRED, at=now, **late)
+                forget_held(connection, digest)
+                return False
+            move(connection, digest, before=[State.HELD], after=State.RELEASED, at=now)
+            put_in_outbox(connection, digest, "release", bytes(held.envelope), at=now, send_at=send_at)
+            forget_held(connection, digest)
+            detail = {"study": digest}
+            record_change(connection, SIGN_IN.people, person, "release sent", detail, at=now)
+            reached(HeldStep.SENDING)
+            return True
+
+        if not run_transaction(self.engine, send):
+            raise AlreadyDecidedError("no release of the study is held")
+        log.info("sent_by", study=digest, person=person.name)
+
+    def held(self, row: StudyRow) -> Release | None:
+        """Return a release that a steward may look at now; None where none is held, or it is too soon."""
+        found = read_from(self.engine, held_release, row.digest) if row.state is State.HELD else None
+        if found is None or self._now() < found.shown_from:
+            return None
+        return decode(Release, bytes(found.release))
+
+    def held_view(self, row: StudyRow) -> dict[str, Any] | None:
+        """Return what the release of a study holds, and from when on it may be looked at; None elsewhere."""
+        found = read_from(self.engine, held_release, row.digest) if row.state is State.HELD else None
+        if found is None:
+            return None
+        release = self.held(row)
+        shown = None if release is None else release.model_dump(mode="json", exclude_defaults=True)
+        return {"shown_from": int(found.shown_from), "release": shown}
+
+    def waiting_for(self, owner: str | None) -> list[tuple[StudyRow, str]]:
+        """Return the studies that wait for a decision, those whose release may be looked at among them."""
+        held = [row for row in self._rows(State.HELD) if self.held(row) is not None]
+        return super().waiting_for(owner) + [(row, self.name) for row in held]
+
     def decline(self, digest: str, note: str | None, by: Person | None = None) -> None:
-        """Decline a study, as a person decided; the note stays here.
+        """Decline a study, as a person decided; the note stays here. What was spent stays spent.
 
         Raises:
             AlreadyDecidedError: it has been released, refused or declined, or its deadline has passed.
@@ -188,7 +256,12 @@ class Agent(Participant):
 
         def decline(connection: sa.Connection) -> bool:
             reason = note or f"declined by {person.name}"
+            before = study_row(connection, digest)
             ended = self._end_in(connection, digest, State.DECLINED, None, reason)
+            if ended and before is not None and before.state is State.HELD:
+                detail = {"study": digest}
+                record_change(connection, SIGN_IN.people, person, "release withheld", detail, at=self._now())
+                reached(HeldStep.WITHHELD)
             if ended:
                 record_decision(connection, (digest, self.name), person, "declined", at=self._now())
             return ended
@@ -197,9 +270,17 @@ class Agent(Participant):
             raise AlreadyDecidedError("the study has been decided on already")
         log.info("declined", study=digest, person=person.name)
 
+    def _forget(self, connection: sa.Connection) -> None:
+        forget_mask_secrets(connection)
+
     def approvals_needed(self, row: StudyRow, owner: str) -> int:  # noqa: ARG002 (one policy for all)
         """Return what the policy says."""
         return self.policy.approvals
+
+    @property
+    def procedure_names(self) -> list[str]:
+        """The procedures that there are here."""
+        return list(self._procedures)
 
     @property
     def key_holder(self) -> Person:

@@ -25,6 +25,7 @@ from tacit_protocol.procedures.base import (
     require_canonical,
     require_units,
 )
+from tacit_protocol.procedures.masking import Masking, claim_of, masking_of
 from tacit_protocol.procedures.relay import Relay, cost_for, relay_of
 from tacit_protocol.signing import STUDY_TYPE, EnvelopeError, open_envelope, peek_key_id
 from tacit_services.agent.data.reader import IN_THIS_THREAD, AlignedUnits, Computing, row_draw
@@ -109,6 +110,8 @@ class Job:
     cost: Guarantee
     relay: Relay | None = None
     """Who sends to whom, where one owner's release goes to another."""
+    masking: Masking | None = None
+    """Who masks, where only the sum of all owners' releases can be read."""
 
     @property
     def receives(self) -> bool:
@@ -128,7 +131,14 @@ class Job:
     @property
     def waits(self) -> bool:
         """Whether what is approved now is debited later, when another owner's word or release has come."""
+        if self.masking is not None:
+            return True
         return self.relay is not None and self.spends and (self.receives or self.relay.accepted_first)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a steward looks at the release before it is sent; what releases nothing is not held."""
+        return self.spends and all(part.rules.holds_releases for part in self.parts)
 
     @property
     def automatic(self) -> bool:
@@ -251,11 +261,13 @@ class StudyIntake(ABC):
         try:
             check_study(procedure, study)
             cost = cost_for(procedure, study, name)
+            # Of masked sums the study states what holds towards those it names; the owner pays for more.
+            stated = claim_of(procedure, study, cost)
         except StudyError as error:
             refuse("study-refused", str(error))
         if (
-            cost.budget.epsilon_micro > study.budget.epsilon_micro
-            or cost.budget.delta_pico > study.budget.delta_pico
+            stated.budget.epsilon_micro > study.budget.epsilon_micro
+            or stated.budget.delta_pico > study.budget.delta_pico
         ):
             refuse("study-refused", "the procedure would spend more than the study states")
         return procedure, cost
@@ -295,10 +307,10 @@ class Intake(StudyIntake):
         self._settings, self._public_hex, self._policy = settings, public_hex, policy
         self._unit_keys, self._procedures = unit_keys, procedures
 
-    def under(self, policy: Policy) -> "Intake":
-        """Return the same intake under another policy."""
+    def under(self, policy: Policy, settings: AgentSettings) -> "Intake":
+        """Return the same intake under another policy and settings."""
         return Intake(
-            self._settings,
+            settings,
             self._public_hex,
             policy,
             self._procedures,
@@ -331,7 +343,8 @@ class Intake(StudyIntake):
             refuse("not-aligned", NEVER_ALIGNED)
         part = Part(owner.name, data_set.name, data_set.open, self._policy, unit_key=unit_key)
         relay = relay_of(procedure, study)
-        job = Job(study_digest, study, owner.name, (part,), procedure, cost, relay)
+        masking = masking_of(procedure, study)
+        job = Job(study_digest, study, owner.name, (part,), procedure, cost, relay, masking)
         is_sealed = relay is not None and relay.sealed and job.receives
         if is_sealed and (owner.sealing is None or owner.sealing.key != self._sealing_key):
             refuse("forbidden", "the study seals to another key than this agent's")

@@ -289,11 +289,11 @@ def _text(party: str, notices: Sequence[Notice], link: str) -> str:
 def seen_left(connection: sa.Connection, account: str) -> float:
     """Return what part of the scarcest share of an account is left, after what the tester has already seen.
 
-    Debits count whose release the tester has taken; those of a release that is computed and not yet sent do
-    not, so that this changes at no other moment than the tester itself is told.
+    Debits count whose release the tester has taken, or that a steward has declined; those of a release that
+    is computed and not yet sent do not, so that this changes at no moment that data could set.
     """
     found = account_of(connection, account)
-    sent = sa.select(STUDIES.c.digest).where(STUDIES.c.state == State.SENT.value)
+    sent = sa.select(STUDIES.c.digest).where(STUDIES.c.state.in_([State.SENT.value, State.DECLINED.value]))
     columns = (ENTRIES.c.pure_pico, ENTRIES.c.gaussian_femto, ENTRIES.c.approximate_atto)
     debits = connection.execute(
         sa.select(*columns).where(
@@ -380,10 +380,12 @@ class Notifier:
         for row, owner in self._participant.waiting_for(own.owner):
             named = _title(self._participant, row.digest, row.envelope)
             path = f"/studies/{row.digest}"
+            # A release that is held waits anew, though its study may have been told of before.
+            subject = f"{row.digest}#held" if row.state is State.HELD else row.digest
             if "waits" in own.kinds:
-                found.append(Notice("waits", row.digest, owner, named, path))
+                found.append(Notice("waits", subject, owner, named, path))
             if "expires" in own.kinds and row.deadline - now <= 3600 * own.expires_within_hours:
-                found.append(Notice("expires", row.digest, owner, named, path))
+                found.append(Notice("expires", subject, owner, named, path))
         if "budget" in own.kinds:
             found += read_from(self._participant.engine, self._low, own)
         return found

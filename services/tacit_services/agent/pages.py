@@ -1,17 +1,32 @@
 """The owner's pages, for a browser on the agent's own machine that its key has signed in."""
 
+import csv
 import json
-from collections.abc import Callable, Mapping
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Request
+from fastapi import Depends, FastAPI, Query, Request
 from starlette.responses import Response
 
+from tacit_protocol.messages.study import DataSetName
+from tacit_protocol.public_knowledge import CAUTION, Proposal
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
-from tacit_services.agent.policy_editing import TEXT_LENGTH_MAX, PolicyEditor, PolicyFaultError, Preview
-from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES, State
-from tacit_services.agent.studies import StudyRow, finding_of, newest_studies, studies_in
+from tacit_services.agent.editing import (
+    COLUMNS_SHOWN,
+    QUERY_LENGTH_MAX,
+    TEXT_LENGTH_MAX,
+    Chosen,
+    DataSetEditor,
+    EditFaultError,
+    PolicyEditor,
+    Preview,
+)
+from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES
+from tacit_services.agent.studies import StudyRow, finding_of, newest_studies
 from tacit_services.ledger.accounts import account_of
 from tacit_services.ledger.verification import export
 from tacit_services.shared.database import read_from
@@ -23,14 +38,17 @@ from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.settings import SettingsError
 
+NUMBERS_SHOWN = 40
+"""Numbers of one vector of a held release that its page shows; the command has all."""
+
 OTHERS_MAX = 100
 """Studies listed that wait for no decision, the newest; the command lists all."""
 
 
 def inbox(agent: Agent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the studies that wait for a decision, oldest first, and the newest others."""
-    waiting = read_from(agent.engine, studies_in, [State.WAITING])
-    rest = STUDIES.c.state != State.WAITING.value
+    waiting = [row for row, _ in agent.waiting_for(None)]
+    rest = STUDIES.c.digest.not_in([row.digest for row in waiting])
     others = read_from(agent.engine, newest_studies, OTHERS_MAX, rest)
     shown = [{**views.summary(agent, row), "payment": payment(agent, row)} for row in waiting]
     return shown, [views.summary(agent, row) for row in others]
@@ -64,13 +82,14 @@ MENU = (
     Page("Ledger", "/ledger"),
     Page("Data sets", "/data-sets"),
     Page("Policy", "/policy"),
+    Page("People", "/people"),
 )
 
 
 def add_agent_pages(
     app: FastAPI,
     agent: Agent,
-    editor: PolicyEditor,
+    editors: tuple[PolicyEditor, DataSetEditor],
     ring: Callable[[], None],
     owner_key: Callable[..., Any],
 ) -> None:
@@ -87,7 +106,8 @@ def add_agent_pages(
     site = Site(service, sessions, identify, lambda _: "the owner's steward")
     _add_reading(site, agent)
     _add_deciding(site, agent, ring)
-    _add_policy(site, agent, editor)
+    _add_policy(site, agent, editors[0])
+    _add_data_sets(site, agent, editors[1])
     site.add_to(app, owner_key)
 
 
@@ -108,9 +128,11 @@ def _add_reading(site: Site, agent: Agent) -> None:
             request,
             "study.html",
             steward,
-            study=views.detail(agent, row, agent.name),
+            study=views.detail(agent, row, agent.name) | {"held": agent.held_view(row)},
             payment=payment(agent, row),
             finding=None if found is None else json.loads(found.finding),
+            numbers_shown=NUMBERS_SHOWN,
+            look_first=agent.policy.look_before_sending,
             reason_length=REASON_LENGTH,
         )
 
@@ -123,10 +145,6 @@ def _add_reading(site: Site, agent: Agent) -> None:
             shown.append({**account, "entries": own, "chart": burn_down(own, int(agent.clock()))})
         return site.page(request, "ledger.html", steward, accounts=shown)
 
-    @site.router.get("/data-sets")
-    def show_data_sets(request: Request, steward: Steward) -> Response:
-        return site.page(request, "data_sets.html", steward, accounts=accounts(agent))
-
 
 def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
     Steward = Annotated[SignedIn, Depends(site.signed_in)]
@@ -136,6 +154,14 @@ def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
         digest: DigestPath, steward: Steward, _: Annotated[Mapping[str, str], Depends(site.form())]
     ) -> Response:
         decide(agent, digest, lambda: agent.approve(digest, steward.person))
+        ring()
+        return site.redirect(f"/studies/{digest}")
+
+    @site.router.post("/studies/{digest}/sending")
+    def send(
+        digest: DigestPath, steward: Steward, _: Annotated[Mapping[str, str], Depends(site.form())]
+    ) -> Response:
+        decide(agent, digest, lambda: agent.send(digest, steward.person))
         ring()
         return site.redirect(f"/studies/{digest}")
 
@@ -168,20 +194,30 @@ def _add_policy(site: Site, agent: Agent, editor: PolicyEditor) -> None:
         )
 
     @site.router.get("/policy/edit")
-    def edit_policy(request: Request, officer: Officer) -> Response:
+    def edit_policy(
+        request: Request, officer: Officer, data_set: Annotated[DataSetName | None, Query()] = None
+    ) -> Response:
         officer.person.require("officer")
         try:
             now = editor.read()
         except SettingsError as error:
             raise ProblemError("not-found", detail=str(error)) from None
-        return show(request, officer, now.text, now.digest)
+        return show(request, officer, now.text + proposed(data_set), now.digest)
+
+    def proposed(name: str | None) -> str:
+        """Propose the lines that let studies use the declared columns of a data set."""
+        data_set = agent.settings.data_set(name or "")
+        if data_set is None or agent.policy.columns_of(data_set.name) is not None:
+            return ""
+        columns = json.dumps([column.name for column in data_set.columns], ensure_ascii=False)
+        return f"\n[data_sets.{json.dumps(data_set.name)}]\ncolumns = {columns}\n"
 
     @site.router.post("/policy/preview")
     def preview_policy(request: Request, officer: Officer, form: Form) -> Response:
         text, seen = text_of(form), form.get("seen", "")
         try:
             return show(request, officer, text, seen, preview=editor.preview(text))
-        except PolicyFaultError as error:
+        except EditFaultError as error:
             return show(request, officer, text, seen, fault=str(error))
 
     @site.router.post("/policy")
@@ -189,7 +225,7 @@ def _add_policy(site: Site, agent: Agent, editor: PolicyEditor) -> None:
         text, seen = text_of(form), form.get("seen", "")
         try:
             editor.change(text, seen, officer.person)
-        except PolicyFaultError as error:
+        except EditFaultError as error:
             return show(request, officer, text, seen, fault=str(error))
         return site.redirect("/policy")
 
@@ -215,6 +251,202 @@ def _add_policy(site: Site, agent: Agent, editor: PolicyEditor) -> None:
         if fault is not None:
             page.status_code = 422
         return page
+
+
+PARTS = ("column", "kind", "lower", "upper", "levels")
+"""What a form says of each column, by its number: ``column-0``, ``kind-0``."""
+
+SAID = ("name", "about", "units", "unit_column", "epsilon", "delta")
+
+
+def _add_data_sets(site: Site, agent: Agent, editor: DataSetEditor) -> None:
+    Someone = Annotated[SignedIn, Depends(site.signed_in)]
+    place = ("file", "connection", "query")
+    parts = [f"{part}-{number}" for part in PARTS for number in range(COLUMNS_SHOWN)]
+    Place = Annotated[Mapping[str, str], Depends(site.form(*place, least="admin"))]
+    Form = Annotated[Mapping[str, str], Depends(site.form(*place, *SAID, *parts, least="admin"))]
+
+    @site.router.get("/data-sets")
+    def show_data_sets(request: Request, someone: Someone) -> Response:
+        return site.page(
+            request,
+            "data_sets.html",
+            someone,
+            accounts=accounts(agent),
+            changes=editor.changes(),
+            allowed=editor.is_allowed,
+        )
+
+    @site.router.get("/data-sets/new")
+    def choose_source(request: Request, someone: Someone) -> Response:
+        someone.person.require("admin")
+        return choose(request, someone, {})
+
+    @site.router.post("/data-sets/columns")
+    def describe_columns(request: Request, someone: Someone, form: Place) -> Response:
+        chosen = chosen_of(form)
+        try:
+            columns = editor.columns(chosen)
+        except EditFaultError as error:
+            return choose(request, someone, form, str(error))
+        return describe(request, someone, chosen, form_of(chosen, columns), columns)
+
+    @site.router.post("/data-sets/preview")
+    def preview_data_set(request: Request, someone: Someone, form: Form) -> Response:
+        return look(request, someone, form, add=False)
+
+    @site.router.post("/data-sets")
+    def add_data_set(request: Request, someone: Someone, form: Form) -> Response:
+        return look(request, someone, form, add=True)
+
+    def look(request: Request, someone: SignedIn, form: Mapping[str, str], *, add: bool) -> Response:
+        chosen = chosen_of(form)
+        try:
+            columns = editor.columns(chosen)
+        except EditFaultError as error:
+            return choose(request, someone, form, str(error))
+        try:
+            said = data_set_of(form, columns)
+            if add:
+                editor.add(chosen, said, someone.person)
+                return site.redirect("/data-sets")
+            return describe(request, someone, chosen, form, columns, diff=editor.preview(chosen, said))
+        except EditFaultError as error:
+            return describe(request, someone, chosen, form, columns, fault=str(error))
+
+    def choose(
+        request: Request, someone: SignedIn, form: Mapping[str, str], fault: str | None = None
+    ) -> Response:
+        files = editor.files() if editor.is_allowed else []
+        used = {data_set.name: data_set for data_set in agent.settings.data_sets}
+        taken = {
+            one: name for one in files for name, data_set in used.items() if data_set.is_same_place(one, None)
+        }
+        page = site.page(
+            request,
+            "data_set_new.html",
+            someone,
+            allowed=editor.is_allowed,
+            files=files,
+            taken=taken,
+            connections=sorted(agent.settings.connections),
+            form={name: form.get(name, "") for name in place},
+            fault=fault,
+            query_length=QUERY_LENGTH_MAX,
+        )
+        page.status_code = 200 if fault is None else 422
+        return page
+
+    def describe(
+        request: Request,
+        someone: SignedIn,
+        chosen: Chosen,
+        form: Mapping[str, str],
+        columns: Sequence[Proposal],
+        *,
+        diff: Sequence[str] = (),
+        fault: str | None = None,
+    ) -> Response:
+        names = [*SAID, *(f"{part}-{number}" for part in PARTS for number in range(len(columns)))]
+        page = site.page(
+            request,
+            "data_set_columns.html",
+            someone,
+            chosen=chosen,
+            columns=columns,
+            form={name: form.get(name, "") for name in names},
+            caution=CAUTION,
+            types={column.type for column in columns} != {"unknown"},
+            diff=diff,
+            fault=fault,
+            writable=editor.read().writable,
+            file=editor.file.name,
+        )
+        page.status_code = 200 if fault is None else 422
+        return page
+
+
+def chosen_of(form: Mapping[str, str]) -> Chosen:
+    """Return where a form says that a data set's rows are: a file, or else a query."""
+    file = form.get("file", "")
+    if file:
+        return Chosen(file=file)
+    return Chosen(connection=form.get("connection", ""), query=form.get("query", "").replace("\r\n", "\n"))
+
+
+def form_of(chosen: Chosen, columns: Sequence[Proposal]) -> dict[str, str]:
+    """Fill a form in with what is proposed by names and types."""
+    stem = Path(chosen.file).name.partition(".")[0] if chosen.file else ""
+    form = {"name": re.sub(r"[^a-z0-9._-]+", "-", stem.lower()).strip("-._")[:63]}
+    for number, column in enumerate(columns):
+        fields = column.fields or {}
+        form[f"column-{number}"] = column.name
+        form[f"kind-{number}"] = str(fields.get("kind", ""))
+        form[f"levels-{number}"] = _joined(fields.get("levels", ()))
+        for end in ("lower", "upper"):
+            found = fields.get(end, "")
+            form[f"{end}-{number}"] = f"{found:g}" if isinstance(found, int | float) else ""
+    return form
+
+
+def _joined(levels: Sequence[str]) -> str:
+    return ", ".join(f'"{level}"' if {",", '"'} & set(level) else level for level in levels)
+
+
+def data_set_of(form: Mapping[str, str], columns: Sequence[Proposal]) -> dict[str, Any]:
+    """Return the fields of a data set as a form states them.
+
+    Raises:
+        EditFaultError: a number is none, or a column of the form is none of the source's.
+    """
+    said: dict[str, Any] = {"name": form.get("name", "").strip()}
+    for name in ("about", "unit_column"):
+        if form.get(name, "").strip():
+            said[name] = form[name].strip()
+    if form.get("units", "").strip():
+        if not form["units"].strip().isdecimal():
+            raise EditFaultError("units: write a whole number, or leave it empty")
+        said["units"] = int(form["units"])
+    said |= {name: _number(name, form.get(name, "")) for name in ("epsilon", "delta")}
+    names = [column.name for column in columns]
+    if said.get("unit_column", names[0]) not in names:
+        raise EditFaultError("unit_column: the source has no such column")
+    stated = []
+    for number, name in enumerate(names):
+        kind = form.get(f"kind-{number}", "")
+        if form.get(f"column-{number}", name) != name:
+            raise EditFaultError("the columns have changed meanwhile: begin again")
+        if kind == "numeric":
+            ends = {
+                end: _number(f"{name}, {end}", form.get(f"{end}-{number}", "")) for end in ("lower", "upper")
+            }
+            if not ends["lower"] < ends["upper"]:
+                raise EditFaultError(f"{name}: lower must be less than upper")
+            stated.append({"kind": kind, "name": name, **ends})
+        elif kind == "categorical":
+            levels = _levels(form.get(f"levels-{number}", ""))
+            if not levels or len(set(levels)) < len(levels):
+                raise EditFaultError(f"{name}: write its levels, each once, with a comma between them")
+            stated.append({"kind": kind, "name": name, "levels": levels})
+    return said | ({"columns": stated} if stated else {})
+
+
+def _levels(text: str) -> list[str]:
+    try:
+        (found,) = csv.reader([" ".join(text.split())], skipinitialspace=True, strict=True) or ([],)
+    except (csv.Error, ValueError):
+        raise EditFaultError("levels: a quotation mark does not close") from None
+    return [level.strip() for level in found if level.strip()]
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not math.isfinite(found):
+        raise EditFaultError(f"{name}: write a number, such as 0.5, with a point")
+    return found
 
 
 def read_reason(form: Mapping[str, str]) -> str | None:

@@ -16,29 +16,42 @@ import structlog
 
 from tacit_protocol.domain import WorkersUnavailableError
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.study import AcceptanceMessage, DeclineMessage, PublicRule, Study, VerdictMessage
+from tacit_protocol.messages.study import (
+    AcceptanceMessage,
+    DeclineMessage,
+    MaskKeyMessage,
+    PublicRule,
+    Study,
+    VerdictMessage,
+)
 from tacit_protocol.signing import (
     ACCEPTANCE_TYPE,
     DECLINE_TYPE,
+    MASK_KEY_TYPE,
     VERDICT_TYPE,
     EnvelopeError,
     PrivateKey,
+    draw_mask_secret,
+    mask_public_hex,
     open_envelope,
     sign_envelope,
 )
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
 from tacit_services.agent.notices import Notifier
-from tacit_services.agent.releases import Dependencies, Mailbox, Releaser, send_time
+from tacit_services.agent.releases import Dependencies, Mailbox, Masks, Releaser, send_time
 from tacit_services.agent.schema import State
 from tacit_services.agent.studies import (
+    FOLLOWED,
     OutboxRow,
     StudyRow,
     close_outbox,
     due_outbox,
     expire,
+    forget_held,
     insert_study,
     move,
     put_in_outbox,
+    put_mask_secret,
     record_verdict,
     reopen_outbox,
     studies_in,
@@ -52,7 +65,7 @@ from tacit_services.agent.tester_client import (
 )
 from tacit_services.ledger.accounts import BudgetExceededError, give_back, reserve
 from tacit_services.shared.database import DatabaseError, read_from, run_transaction
-from tacit_services.shared.failpoints import AcceptanceStep, AgentStep, reached
+from tacit_services.shared.failpoints import AcceptanceStep, AgentStep, MaskStep, reached
 from tacit_services.shared.logging import describe_exception
 
 log = structlog.get_logger()
@@ -204,13 +217,21 @@ class Participant:
         Raises:
             BudgetExceededError: an account has too little left.
         """
-        if not job.waits or job.relay is None:
+        if not job.waits:
             return
         now = self._now()
         for part in job.parts:
             reserve(connection, part.account, job.digest, job.cost, at=now)
         reached(AcceptanceStep.RESERVED)
-        if job.receives and job.relay.accepted_first:
+        if job.masking is not None:
+            secret = draw_mask_secret()
+            put_mask_secret(connection, job.digest, secret, now)
+            reached(MaskStep.KEY_DRAWN)
+            shown = MaskKeyMessage(study=job.digest, party=job.sender, key=mask_public_hex(secret))
+            envelope = sign_envelope(encode(shown), MASK_KEY_TYPE, self.key)
+            # At once, as an acceptance.
+            put_in_outbox(connection, job.digest, "mask-key", envelope, at=now, send_at=0)
+        elif job.relay is not None and job.receives and job.relay.accepted_first:
             message = encode(AcceptanceMessage(study=job.digest, party=job.sender))
             envelope = sign_envelope(message, ACCEPTANCE_TYPE, self.key)
             # At once: when it is said tells when the owner decided, and no data have been looked at.
@@ -248,15 +269,22 @@ class Participant:
         expire(connection, now)
         row = study_row(connection, digest)
         undecided = [State.WAITING, State.APPROVED]
+        if row is not None and row.state is State.HELD and state is State.DECLINED:
+            undecided, reason = [State.HELD], f"{reason}; the budget is spent"
+            forget_held(connection, digest)
         if row is None or not move(
             connection, digest, before=undecided, after=state, at=now, problem=problem, reason=reason
         ):
             return False
         give_back(connection, [digest])
+        self._forget(connection)
         decided_at = now if state is State.DECLINED else row.changed_at
         send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
         self._put_decline(connection, digest, send_at, rule)
         return True
+
+    def _forget(self, connection: sa.Connection) -> None:
+        """Delete secrets of studies that are not undecided any more. A curator has none."""
 
     def _respond_after_s(self, row: StudyRow) -> int:
         try:
@@ -308,6 +336,8 @@ class Participant:
 
         def fetch(row: StudyRow) -> None:
             job = self.job_of(row)
+            if job.masking is not None and self._mailbox.fetch_keys(job):
+                came.append(row.digest)
             if job.relay is None or (not job.waits and not job.receives):
                 return
             fetch = self._mailbox.fetch if job.receives else self._mailbox.fetch_acceptance
@@ -334,7 +364,12 @@ class Participant:
 
     def run_approved(self) -> None:
         """Compute and store the release of every approved study. Nothing here reaches the tester."""
-        run_transaction(self.engine, lambda connection: expire(connection, self._now()))
+
+        def close(connection: sa.Connection) -> None:
+            expire(connection, self._now())
+            self._forget(connection)
+
+        run_transaction(self.engine, close)
         for row in self._rows(State.APPROVED):
             if row.digest in self._confirmed:
                 self._run(row)
@@ -355,9 +390,11 @@ class Participant:
             raise unavailable
 
     def _deliver_one(self, row: OutboxRow) -> None:
-        put = {"decline": self._client.put_decline, "accept": self._client.put_acceptance}.get(
-            row.kind, self._client.put_release
-        )
+        put = {
+            "decline": self._client.put_decline,
+            "accept": self._client.put_acceptance,
+            "mask-key": self._client.put_mask_key,
+        }.get(row.kind, self._client.put_release)
         reached(AgentStep.BEFORE_SEND)
         try:
             put(row.study, self.name, row.envelope)
@@ -380,7 +417,7 @@ class Participant:
         def close(connection: sa.Connection) -> None:
             now = self._now()
             close_outbox(connection, row.study, row.kind, now, outcome)
-            if row.kind in {"decline", "accept"}:
+            if row.kind in {"decline", *FOLLOWED}:
                 return
             before = [State.RELEASED, State.SENT]
             if outcome == DELIVERED:
@@ -410,7 +447,13 @@ class Participant:
     def _run(self, row: StudyRow) -> None:
         try:
             job, received, accepted_at = self.job_of(row), None, None
-            if job.relay is not None and job.receives:
+            masks: Masks | None = None
+            if job.masking is not None:
+                masks = self._mailbox.masks(job)
+                if masks is None:
+                    return  # nothing is spent before every owner has shown its key
+                accepted_at = masks.at
+            elif job.relay is not None and job.receives:
                 received = self._mailbox.open(job, job.relay)
                 if received is None:
                     return  # it has not come yet
@@ -418,7 +461,7 @@ class Participant:
                 accepted_at = self._mailbox.accepted_at(job)
                 if accepted_at is None:
                     return  # nothing is spent before the receiver has accepted
-            units = self._releaser.release(job, received, waited_until=accepted_at or 0)
+            units = self._releaser.release(job, received, waited_until=accepted_at or 0, masks=masks)
             if units is not None:
                 self.units.update(units)
         except StudyRefusedError as error:

@@ -16,6 +16,10 @@ fetched is kept as it came; what is sealed is opened in memory alone. The tester
 trusted: what it could have changed is asked for again; what the sender signed and is wrong all the same ends
 the study here. All this is looked at when it comes and again before data are read, so that nothing is spent
 on what does not hold.
+
+Where the policy asks that a steward look at each release, it is made, paid for and stored as ever, and held.
+Looked at, sent or declined it is from the moment on at which it would have been sent, so that what the
+steward does, and when, follows from what is private and from the schedule.
 """
 
 import json
@@ -43,6 +47,7 @@ from tacit_protocol.messages.study import (
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Adapts, ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.masking import Roster, masked, masks_of, read_roster
 from tacit_protocol.procedures.relay import (
     Relay,
     check_acceptance,
@@ -72,6 +77,9 @@ from tacit_services.agent.schema import RECEIVED, State
 from tacit_services.agent.studies import (
     Kind,
     approvers_of,
+    forget_mask_secrets,
+    hold,
+    mask_secret_of,
     move,
     put_finding,
     put_in_outbox,
@@ -82,7 +90,14 @@ from tacit_services.ledger.accounts import BudgetExceededError, LedgerConflictEr
 from tacit_services.ledger.entries import Entry
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, read_from, run_transaction
-from tacit_services.shared.failpoints import AcceptanceStep, AgentRelayStep, AgentStep, reached
+from tacit_services.shared.failpoints import (
+    AcceptanceStep,
+    AgentRelayStep,
+    AgentStep,
+    HeldStep,
+    MaskStep,
+    reached,
+)
 from tacit_services.shared.logging import describe_exception
 
 DOUBLINGS = 6
@@ -284,6 +299,28 @@ def _context(job: Job, relay: Relay) -> SealContext:
     return SealContext(job.digest, relay.sender.name, relay.receiver.name)
 
 
+@dataclass(frozen=True)
+class Masks:
+    """All owners' keys for a study's masks, and when they were fetched."""
+
+    roster: Roster
+    at: int
+
+
+def open_keys(job: Job, package: bytes) -> Roster:
+    """Read all owners' keys for a study's masks, once everything about them holds.
+
+    Raises:
+        TamperedError: the tester, or somebody between, changed them or handed out others.
+    """
+    try:
+        held = json.loads(package)
+        envelopes = {str(name): str(text).encode("utf-8") for name, text in held.items()}
+        return read_roster(job.study, job.digest, envelopes)
+    except (ValueError, TypeError, AttributeError, RecursionError):  # what does not hold is a ValueError
+        raise TamperedError(NOT_AS_SIGNED) from None
+
+
 @dataclass
 class Mailbox:
     """What other owners sign for this one's studies: fetched from the tester, kept, opened.
@@ -362,6 +399,57 @@ class Mailbox:
         log.info("accepted", study=job.digest, receiver=relay.receiver.name)
         return True
 
+    def fetch_keys(self, job: Job) -> bool:
+        """Fetch all owners' keys for a study's masks unless they are kept; returns whether they came now.
+
+        Those that are kept are used for good: a tester that shows others later is not heard.
+
+        Raises:
+            TesterError: the tester could not be asked, or says that none will come.
+        """
+        if self._kept(job.digest) is not None:
+            return False
+        package = self.uses.client.mask_keys(job.digest)
+        if package is None:
+            return False
+        reached(MaskStep.FETCHED)
+        try:
+            roster = open_keys(job, package)
+            self._require_own(job, roster)
+        except TamperedError as error:
+            log.warning("mask_keys_not_taken", study=job.digest, reason=str(error))
+            return False
+        self._keep(job.digest, Handed(package, None, int(self.uses.clock())))
+        reached(MaskStep.KEPT)
+        log.info("mask_keys_received", study=job.digest, roster=roster.digest)
+        return True
+
+    def masks(self, job: Job) -> Masks | None:
+        """Return the keys that are kept for a study's masks; None while they have not come.
+
+        Raises:
+            StudyRefusedError: what is kept does not hold.
+        """
+        kept = self._kept(job.digest)
+        if kept is None:
+            return None
+        try:
+            roster = open_keys(job, bytes(kept.package))
+            self._require_own(job, roster)
+        except TamperedError as error:
+            refuse("release-refused", f"the owners' keys: {error}")
+        return Masks(roster, int(kept.received_at))
+
+    def _require_own(self, job: Job, roster: Roster) -> None:
+        """Check that the roster shows the key that was drawn here, and keys with which masks can be made."""
+        secret = read_from(self.uses.engine, mask_secret_of, job.digest)
+        if secret is None:
+            refuse("internal-error", "the secret of the study's masks is gone: the database was changed")
+        try:
+            masks_of(roster, job.sender, secret, "", 1)
+        except ValueError as error:
+            raise TamperedError(str(error)) from None
+
     def accepted_at(self, job: Job) -> int | None:
         """Return when the receiver's acceptance came, Unix seconds; None while it has not."""
         kept = self._kept(job.digest)
@@ -413,12 +501,18 @@ class Releaser:
     uses: Dependencies
 
     def release(
-        self, job: Job, received: Received | None = None, *, waited_until: int = 0
+        self,
+        job: Job,
+        received: Received | None = None,
+        *,
+        waited_until: int = 0,
+        masks: Masks | None = None,
     ) -> dict[str, int] | None:
         """Spend the study's budget and store its release; with another owner's, what was found with it.
 
-        ``waited_until`` is when what this owner waited for has come, in Unix seconds. Returns the number of
-        units of each account, or None if the study is no longer approved.
+        ``waited_until`` is when what this owner waited for has come, in Unix seconds; ``masks`` are what its
+        numbers are masked with. Returns the number of units of each account, or None if the study is no
+        longer approved.
 
         Raises:
             StudyRefusedError: the data cannot be read or is too small, or an account has too little left.
@@ -431,7 +525,9 @@ class Releaser:
         try:
             entries = run_transaction(
                 self.uses.engine,
-                lambda connection: self._spend(connection, job, summary, received, waited_until),
+                lambda connection: self._spend(
+                    connection, job, summary, received, waited_until=waited_until, masks=masks
+                ),
             )
         except BudgetExceededError as error:
             raise StudyRefusedError("budget-exceeded", str(error)) from None
@@ -493,13 +589,16 @@ class Releaser:
         job: Job,
         summary: Any,
         received: Received | None = None,
+        *,
         waited_until: int = 0,
+        masks: Masks | None = None,
     ) -> list[Entry] | None:
         now = int(self.uses.clock())
         if now >= job.study.deadline:
             raise StudyRefusedError("study-expired", "the deadline passed while the data were read")
         row = study_row(connection, job.digest)
-        moved = move(connection, job.digest, before=[State.APPROVED], after=State.RELEASED, at=now)
+        after = State.HELD if job.is_held else State.RELEASED
+        moved = move(connection, job.digest, before=[State.APPROVED], after=after, at=now)
         if row is None or not moved:
             return None
         self.intake.require_current(connection, job)
@@ -508,37 +607,60 @@ class Releaser:
             reached(AgentRelayStep.FINDING_STORED)
         entries = self._debit(connection, job, now) if job.spends else []
         if received is None or job.spends:
-            envelope = self._sign(job, summary if received is None else summary.summary, received)
+            exact = summary if received is None else summary.summary
+            secret = None if masks is None else mask_secret_of(connection, job.digest)
+            release = self._release(job, exact, masks, secret)
+            envelope = self._sign(job, release, received, masks)
+            if masks is not None:
+                forget_mask_secrets(connection)
         else:
-            envelope = self._acknowledge(job, received)
+            release, envelope = None, self._acknowledge(job, received)
         reached(AgentStep.RELEASE_SIGNED)
         # What was to be waited for says nothing about the data here: the schedule begins once it has come.
         since = max(row.changed_at, waited_until if received is None else received.at)
         send_at = send_time(since, job.study.respond_after_s, self.uses.clock())
         # Round two has a schedule of its own: what could not be answered any more is not released.
-        rounds_s = job.study.respond_after_s if job.sends_on else 0
+        # So has the answer to a steward's look.
+        rounds_s = job.study.respond_after_s * (job.sends_on + job.is_held)
         if send_at + rounds_s >= job.study.deadline:
             raise StudyRefusedError(
                 "study-expired", "the study's schedule leaves no moment before its deadline"
             )
         kind: Kind = "release" if job.spends else "receipt"
-        put_in_outbox(connection, job.digest, kind, envelope, at=now, send_at=send_at)
+        if job.is_held and release is not None:
+            hold(connection, job.digest, envelope, release, shown_from=send_at)
+            reached(HeldStep.HELD)
+        else:
+            put_in_outbox(connection, job.digest, kind, envelope, at=now, send_at=send_at)
         reached(AgentStep.RELEASE_STORED)
         return entries
 
-    def _sign(self, job: Job, summary: Any, received: Received | None) -> bytes:
-        """Draw the noise; return the release, signed, and sealed where it is for another owner."""
+    def _release(self, job: Job, summary: Any, masks: Masks | None, secret: bytes | None) -> Release:
+        """Draw the noise, and mask."""
         release = job.procedure.privatise(job.study, summary, self.uses.noise)
         reached(AgentStep.NOISE_DRAWN)
         if release.guarantee != job.cost:
             raise StudyRefusedError("internal-error", "the release did not cost what the procedure stated")
+        if job.masking is not None:
+            if masks is None or secret is None:
+                raise StudyRefusedError("internal-error", "the release could not be masked")
+            release = masked(release, masks.roster, job.sender, secret)
+            reached(MaskStep.MASKED)
         check_own_release(job.procedure, job.study, job.sender, release)
+        return release
+
+    def _sign(self, job: Job, release: Release, received: Received | None, masks: Masks | None) -> bytes:
+        """Return the release, signed, and sealed where it is for another owner."""
         is_second = received is not None and job.relay is not None and not job.relay.sealed
         message = ReleaseMessage(
             study=job.digest,
             party=job.sender,
             release=release,
-            received=received.statement if received is not None and is_second else None,
+            received=masks.roster.digest
+            if masks is not None
+            else received.statement
+            if received is not None and is_second
+            else None,
         )
         if job.relay is not None and job.relay.kind_of(job.sender) == "sealed release":
             return seal_release(job, job.relay, message, self.key)

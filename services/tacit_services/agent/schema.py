@@ -3,7 +3,9 @@
 The life of a row of ``agent_studies``::
 
     waiting-for-approval -> approved -> released -> sent
-             |                 |           `----> expired (the tester took nothing before the deadline)
+             |                 |  |        |  `----> expired (the tester took nothing before the deadline)
+             |                 |  `-> held-+         (where the policy asks that the release be looked at)
+             |                 |       +---> declined, expired; the budget is spent
              |                 +-> refused (policy, budget or data)
              +-----------------+-> declined (by the steward)
              `-----------------`-> expired
@@ -11,8 +13,9 @@ The life of a row of ``agent_studies``::
 
 A study that was released, refused or declined has exactly one row in ``agent_outbox``: the bytes that are
 sent, the same ones however often. The row is written in the transaction that decides, and never changed but
-for its bookkeeping. Before that, a study that was approved as the second round of two has one with this
-owner's acceptance, which the answer takes the place of.
+for its bookkeeping. A release that is held is in ``agent_held`` until then: spent, signed, and not sent.
+Before that, a study that was approved as the second round of two has one with this owner's acceptance, which
+the answer takes the place of.
 
 A row of ``agent_alignments`` says that a data set was found to hold the same units as another owner's. It is
 written by ``tacit data align compare``, read for every study that names its digest, deleted by ``forget``.
@@ -35,6 +38,7 @@ class State(StrEnum):
 
     WAITING = "waiting-for-approval"
     APPROVED = "approved"
+    HELD = "held"
     RELEASED = "released"
     SENT = "sent"
     DECLINED = "declined"
@@ -102,6 +106,16 @@ RECEIVED = sa.Table(
 memory alone, and ``source`` is the envelope of the earlier study that it was made for, where it is read
 again. At a sender the receiver's acceptance."""
 
+MASK_SECRETS = sa.Table(
+    "agent_mask_secrets",
+    METADATA,
+    sa.Column("study", sa.String(DIGEST_LENGTH), sa.ForeignKey("agent_studies.digest"), primary_key=True),
+    sa.Column("secret", sa.LargeBinary, nullable=False),
+    sa.Column("drawn_at", sa.BigInteger, nullable=False),
+)
+"""The secret that a study's masks are made with, from its approval until the transaction that stores the
+masked release, or that ends the study, deletes it: whoever reads this database later learns no mask."""
+
 FINDINGS = sa.Table(
     "agent_findings",
     METADATA,
@@ -110,6 +124,18 @@ FINDINGS = sa.Table(
     sa.Column("found_at", sa.BigInteger, nullable=False),
 )
 """What was found with it: exact in this owner's data, so that it never leaves."""
+
+HELD = sa.Table(
+    "agent_held",
+    METADATA,
+    sa.Column("study", sa.String(DIGEST_LENGTH), sa.ForeignKey("agent_studies.digest"), primary_key=True),
+    sa.Column("envelope", sa.LargeBinary, nullable=False),
+    sa.Column("release", sa.LargeBinary, nullable=False),
+    sa.Column("shown_from", sa.BigInteger, nullable=False),
+)
+"""Releases that are paid for, and wait for a steward to look at them: what is to be sent, and what it says,
+which is private, also where what is sent is sealed to another owner. ``shown_from`` is the moment, Unix time,
+at which it would have been sent: whoever decided sooner could tell how long it took to compute."""
 
 PERSONAL_DECISIONS = sa.Table(
     "agent_personal_decisions",

@@ -16,18 +16,19 @@ from pydantic import Field
 
 from tacit_protocol.messages.study import Digest
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
+from tacit_protocol.procedures.masking import masking_of
 from tacit_protocol.procedures.relay import relay_of
 from tacit_protocol.signing import PrivateKey
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
 from tacit_services.agent.data.reader import Computing
+from tacit_services.agent.editing import DataSetEditor, PolicyEditor
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.notices import Notifier
 from tacit_services.agent.pages import add_agent_pages
 from tacit_services.agent.participant import Loops, Participant
 from tacit_services.agent.policy import Policy
-from tacit_services.agent.policy_editing import PolicyEditor
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import REASON_LENGTH, State
 from tacit_services.agent.settings import AgentSettings, ParticipantSettings
@@ -106,8 +107,8 @@ def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
     owner = [Depends(require_owner)]
     _add_reading(app, agent, owner)
     _add_deciding(app, agent, runtime, owner)
-    editor = PolicyEditor(agent, runtime.republish)
-    add_agent_pages(app, agent, editor, runtime.ring, require_owner)
+    editors = PolicyEditor(agent, runtime.republish), DataSetEditor(agent, runtime.republish)
+    add_agent_pages(app, agent, editors, runtime.ring, require_owner)
     return app
 
 
@@ -129,7 +130,8 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
     @app.get("/v1/studies/{digest}", dependencies=owner)
     def show_study(digest: DigestPath) -> Response:
         """Show one study: what it asks, what would leave, what it costs, and its verdict if known."""
-        return json_response(views.detail(agent, require_row(agent, digest), agent.name))
+        row = require_row(agent, digest)
+        return json_response(views.detail(agent, row, agent.name) | {"held": agent.held_view(row)})
 
     @app.get("/v1/studies/{digest}/reuses", dependencies=owner)
     def show_reuses(digest: DigestPath) -> Response:
@@ -169,6 +171,11 @@ def _add_deciding(app: FastAPI, agent: Agent, runtime: Runtime, owner: list[Any]
     def approve(digest: DigestPath, body: Annotated[Empty, Depends(json_body(Empty))]) -> Response:  # noqa: ARG001
         """Let a study run: its budget is spent and its release sent."""
         return answer(digest, lambda: agent.approve(digest))
+
+    @app.post("/v1/studies/{digest}/sending", dependencies=owner, openapi_extra=body_schema(Empty))
+    def send(digest: DigestPath, body: Annotated[Empty, Depends(json_body(Empty))]) -> Response:  # noqa: ARG001
+        """Send a release that is held: the owner has looked at it."""
+        return answer(digest, lambda: agent.send(digest))
 
     @app.post("/v1/studies/{digest}/decline", dependencies=owner, openapi_extra=body_schema(Decline))
     def decline(digest: DigestPath, body: Annotated[Decline, Depends(json_body(Decline))]) -> Response:
@@ -260,6 +267,7 @@ def build(
     )
     agent.open_accounts()
     PolicyEditor(agent).note_file()
+    DataSetEditor(agent).note_file()
     return agent
 
 
@@ -292,6 +300,8 @@ def answer_carried(
     asked = procedures.get(carried.study.procedure)
     if asked is not None and relay_of(asked, carried.study) is not None:
         raise SettingsError("owners answer this study one after the other: it needs a running agent")
+    if asked is not None and masking_of(asked, carried.study) is not None:
+        raise SettingsError("owners of this study first show each other keys: it needs a running agent")
     prepare_to_compute()
     stop = threading.Event()
     agent = build(settings, procedures, stop, client=carried)

@@ -27,20 +27,25 @@ from tacit_protocol.domain import Column, ColumnName
 from tacit_protocol.messages.study import UNITS_MAX, DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.accounting import Division, Family
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
+from tacit_protocol.public_knowledge import ColumnSchema
 from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.file_source import EXCEL, READERS, ExcelSource, StatisticsSource
 from tacit_services.agent.data.parquet_source import ParquetFolder, ParquetSource
-from tacit_services.agent.data.source import DataError, Source
+from tacit_services.agent.data.source import DataError, HasSchema, Source
 from tacit_services.agent.data.sql_source import DUCKDB, Ranges, SqlSource
 from tacit_services.agent.notices import NoticeSettings
 from tacit_services.shared.compute import ComputeSettings
 from tacit_services.shared.pages.openid import OpenIdSettings
-from tacit_services.shared.settings import ListeningSettings
+from tacit_services.shared.settings import ListeningSettings, SettingsError, read_toml, resolve_database_url
 
 
 def is_database(source: str) -> bool:
     """Say whether a setting names a database."""
     return "://" in source
+
+
+SUFFIXES = (".csv", ".csv.gz", ".parquet", *EXCEL, *READERS)
+"""What names of data files end in."""
 
 
 def open_source(
@@ -201,6 +206,30 @@ class SourceSettings(BaseModel):
             value_labels=self.value_labels,
         )
 
+    def is_same_place(self, source: str, query: str | None) -> bool:
+        """Say whether these are the rows that a file, or a query of a database, has, as far as names tell."""
+        if is_database(source) or is_database(self.source):
+            return (self.source, (self.query or "").split()) == (source, (query or "").split())
+        return (self.folder / self.source).resolve() == Path(source).resolve()
+
+    def open_schema(self) -> list[ColumnSchema]:
+        """Return the names and types of the columns; no value is read.
+
+        Raises:
+            DataError: they cannot be read, or a name is missing or there twice.
+        """
+        source = self.open()
+        if isinstance(source, HasSchema):
+            found = source.schema()
+        else:
+            found = [ColumnSchema(name, "unknown") for name in source.column_names()]
+        names = [column.name for column in found]
+        if not names or not all(names):
+            raise DataError("the data set has no header, or a column without a name: add one line of names")
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise DataError(f"the data set has more than one column {twice!r}: rename one")
+        return found
+
 
 PORT = 8710
 """Where the agent's own interface listens unless told otherwise."""
@@ -343,15 +372,75 @@ class AgentSettings(ParticipantSettings):
     database_url: str = "sqlite:///agent.sqlite3"
     port: Annotated[int, Field(ge=0, le=65535)] = PORT
     policy_file: Path
-    data_sets: Annotated[tuple[DataSetSettings, ...], Field(min_length=1)]
+    data_sets: tuple[DataSetSettings, ...] = ()
+    connections: dict[PartyName, str] = Field(default_factory=dict)
+    """Databases by name, SQLAlchemy URLs: data sets may name one, and queries of it be added on the page."""
+    data_folders: tuple[Path, ...] = ()
+    """Folders of which files may be added as data sets on the page."""
+    data_sets_file: Path | None = None
+    """Where added data sets are written; ``data-sets.toml`` beside agent.toml where anything may be added."""
+
+    @classmethod
+    def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:
+        """Take the added data sets in, and the URLs of the connections that data sets name."""
+        resolved = super()._resolved(values, directory)
+        if isinstance(resolved.get("data_folders"), list):
+            resolved["data_folders"] = [directory / str(folder) for folder in resolved["data_folders"]]
+        connections = resolved.get("connections") or {}
+        if isinstance(connections, dict):
+            connections = {
+                name: resolve_database_url(str(url), directory) for name, url in connections.items()
+            }
+            resolved["connections"] = connections
+        if resolved.get("data_folders") or connections:
+            resolved.setdefault("data_sets_file", directory / "data-sets.toml")
+        tables, file = resolved.get("data_sets") or [], resolved.get("data_sets_file")
+        if isinstance(file, Path) and file.exists() and isinstance(tables, list):
+            added = read_toml(file).get("data_sets", [])
+            tables = [*tables, *({"folder": file.parent, **item} for item in added)]
+        if isinstance(tables, list) and tables:
+            resolved["data_sets"] = [_connected(item, connections) for item in tables]
+        return resolved
+
+    @model_validator(mode="after")
+    def _there_is_data(self) -> Self:
+        if not (self.data_sets or self.data_folders or self.connections):
+            raise ValueError("there are no data_sets, and no data_folders or connections to add any of")
+        return self
 
     @field_validator("data_sets")
     @classmethod
     def _names_are_distinct(cls, value: tuple[DataSetSettings, ...]) -> tuple[DataSetSettings, ...]:
-        if len({data_set.name for data_set in value}) != len(value):
-            raise ValueError("data sets must have distinct names")
+        names = [data_set.name for data_set in value]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two data sets are called {twice}: give one another name")
         return value
+
+    def with_data_set(self, added: DataSetSettings) -> Self:
+        """Return these settings with a data set more."""
+        return self.model_copy(update={"data_sets": (*self.data_sets, added)})
 
     def data_set(self, name: str) -> DataSetSettings | None:
         """Return the data set of that name, or None."""
         return next((data_set for data_set in self.data_sets if data_set.name == name), None)
+
+
+def _connected(item: Any, connections: Any) -> Any:
+    """Return a table of a data set with the URL of the connection that it names; raises SettingsError."""
+    if not isinstance(item, dict) or "connection" not in item:
+        return item
+    name = item["connection"]
+    if "source" in item or name not in connections:
+        raise SettingsError(
+            f"data set {item.get('name')}: agent.toml has no connection of that name under [connections], or "
+            "the data set has a source as well"
+        )
+    return {key: value for key, value in item.items() if key != "connection"} | {"source": connections[name]}
+
+
+def fault_words(error: ValidationError) -> str:
+    """Say which setting of a data set is wrong, and how; nothing that was given is repeated."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    words = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {words}" if where and where != "columns" else words

@@ -11,8 +11,11 @@ import sqlalchemy as sa
 from pydantic import BaseModel
 
 from tacit_protocol.messages.encoding import encode
+from tacit_protocol.messages.study import Release
 from tacit_services.agent.schema import (
     FINDINGS,
+    HELD,
+    MASK_SECRETS,
     OUTBOX,
     PERSONAL_DECISIONS,
     REASON_LENGTH,
@@ -22,9 +25,12 @@ from tacit_services.agent.schema import (
 from tacit_services.ledger.accounts import give_back
 from tacit_services.shared.people import PeopleTables, Person, person_of
 
-Kind = Literal["release", "receipt", "decline", "accept"]
-"""A receipt is a release that says nothing: that another owner's has arrived. To accept is no answer: one
-follows."""
+Kind = Literal["release", "receipt", "decline", "accept", "mask-key"]
+"""A receipt is a release that says nothing: that another owner's has arrived. To accept, or to show a key for
+masks, is no answer: one follows."""
+
+FOLLOWED: tuple[Kind, ...] = ("accept", "mask-key")
+"""What an answer takes the place of."""
 
 
 @dataclass(frozen=True)
@@ -109,11 +115,22 @@ def move(
     return moved.rowcount == 1
 
 
+HELD_TOO_LONG = "nobody sent the release before the deadline; the budget is spent"
+
+
 def expire(connection: sa.Connection, now: int) -> int:
     """Close the studies that nobody decided before their deadline, and give back what was reserved for them.
 
-    Returns how many were closed.
+    A release that is held is not sent any more, and is forgotten. Returns how many were closed.
     """
+    late = connection.execute(
+        STUDIES.update()
+        .where(STUDIES.c.state == State.HELD.value, STUDIES.c.deadline <= now)
+        .values(state=State.EXPIRED.value, changed_at=now, problem="study-expired", reason=HELD_TOO_LONG)
+    )
+    if late.rowcount:
+        ended = sa.select(STUDIES.c.digest).where(STUDIES.c.state != State.HELD.value)
+        connection.execute(HELD.delete().where(HELD.c.study.in_(ended)))
     undecided = [State.WAITING.value, State.APPROVED.value]
     expired = connection.execute(
         STUDIES.update()
@@ -127,7 +144,7 @@ def expire(connection: sa.Connection, now: int) -> int:
     )
     if expired.rowcount:
         give_back(connection, sa.select(STUDIES.c.digest).where(STUDIES.c.state == State.EXPIRED.value))
-    return int(expired.rowcount)
+    return int(expired.rowcount + late.rowcount)
 
 
 def count_by_state(connection: sa.Connection) -> dict[str, int]:
@@ -232,11 +249,11 @@ def approvers_of(connection: sa.Connection, study: str, owner: str) -> list[str]
 def put_in_outbox(
     connection: sa.Connection, study: str, kind: Kind, envelope: bytes, *, at: int, send_at: int
 ) -> None:
-    """Store what is sent for a study from ``send_at`` on, in the place of its acceptance if there is one.
+    """Store what is sent for a study from ``send_at`` on, in the place of its acceptance or key, if any.
 
     Once only: a second answer breaks the table's key.
     """
-    connection.execute(OUTBOX.delete().where(OUTBOX.c.study == study, OUTBOX.c.kind == "accept"))
+    connection.execute(OUTBOX.delete().where(OUTBOX.c.study == study, OUTBOX.c.kind.in_(FOLLOWED)))
     row = {"study": study, "kind": kind, "envelope": envelope, "created_at": at, "send_at": send_at}
     connection.execute(OUTBOX.insert().values(**row))
 
@@ -252,7 +269,7 @@ def reopen_outbox(connection: sa.Connection, study: str) -> bool:
     """Offer an answer again that was closed, the same bytes; returns whether there was any."""
     reopened = connection.execute(
         OUTBOX.update()
-        .where(OUTBOX.c.study == study, OUTBOX.c.kind != "accept", OUTBOX.c.closed_at.is_not(None))
+        .where(OUTBOX.c.study == study, OUTBOX.c.kind.not_in(FOLLOWED), OUTBOX.c.closed_at.is_not(None))
         .values(closed_at=None, outcome=None)
     )
     return reopened.rowcount == 1
@@ -262,6 +279,42 @@ def close_outbox(connection: sa.Connection, study: str, kind: Kind, at: int, out
     """Note that what is of this kind will not be sent again for a study, and why."""
     sent = (OUTBOX.c.study == study, OUTBOX.c.kind == kind)
     connection.execute(OUTBOX.update().where(*sent).values(closed_at=at, outcome=outcome))
+
+
+def hold(connection: sa.Connection, study: str, envelope: bytes, release: Release, shown_from: int) -> None:
+    """Store a release that a steward looks at before it is sent, once only."""
+    row = {"study": study, "envelope": envelope, "release": encode(release), "shown_from": shown_from}
+    connection.execute(HELD.insert().values(**row))
+
+
+def held_release(connection: sa.Connection, study: str) -> sa.Row[Any] | None:
+    """Return the row of a release that is held: ``envelope``, ``release``, ``shown_from``; or None."""
+    return connection.execute(HELD.select().where(HELD.c.study == study)).one_or_none()
+
+
+def forget_held(connection: sa.Connection, study: str) -> None:
+    """Delete a release that was held: it is in the outbox now, or nobody will ever see it."""
+    connection.execute(HELD.delete().where(HELD.c.study == study))
+
+
+def put_mask_secret(connection: sa.Connection, study: str, secret: bytes, at: int) -> None:
+    """Store the secret of a study's masks. Once only: a second one breaks the table's key."""
+    connection.execute(MASK_SECRETS.insert().values(study=study, secret=secret, drawn_at=at))
+
+
+def mask_secret_of(connection: sa.Connection, study: str) -> bytes | None:
+    """Return the secret of a study's masks; None where it was never drawn, or is deleted."""
+    query = sa.select(MASK_SECRETS.c.secret).where(MASK_SECRETS.c.study == study)
+    found = connection.execute(query).scalar_one_or_none()
+    return None if found is None else bytes(found)
+
+
+def forget_mask_secrets(connection: sa.Connection) -> None:
+    """Delete the secrets of studies that make no mask any more, in the transaction that decided so."""
+    undecided = sa.select(STUDIES.c.digest).where(
+        STUDIES.c.state.in_([State.WAITING.value, State.APPROVED.value])
+    )
+    connection.execute(MASK_SECRETS.delete().where(MASK_SECRETS.c.study.not_in(undecided)))
 
 
 def put_finding(connection: sa.Connection, study: str, finding: BaseModel, at: int) -> None:

@@ -332,6 +332,16 @@ class TesterClient:
             )
         return None
 
+    def put_mask_key(self, digest: str, party: str, envelope: bytes) -> None:
+        """Upload the key of a study's masks; returns once the tester holds exactly these bytes."""
+        self._send("PUT", f"/v1/studies/{digest}/mask-keys/{party}", content=envelope)
+
+    def mask_keys(self, digest: str) -> bytes | None:
+        """Return what all owners signed for a study's masks, unchecked, or None while one is missing."""
+        with suppress(_PendingError):
+            return self._attempt("GET", f"/v1/studies/{digest}/mask-keys", {}, None, self._timeout_s)
+        return None
+
     def put_decline(self, digest: str, party: str, envelope: bytes) -> None:
         """Upload a decline; returns once the tester holds exactly these bytes."""
         self._send("PUT", f"/v1/studies/{digest}/declines/{party}", content=envelope)

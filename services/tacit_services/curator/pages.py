@@ -23,7 +23,12 @@ from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
 
-MENU = (Page("Studies", "/"), Page("Data sets", "/data-sets"), Page("Ledger", "/ledger"))
+MENU = (
+    Page("Studies", "/"),
+    Page("Data sets", "/data-sets"),
+    Page("Ledger", "/ledger"),
+    Page("People", "/people"),
+)
 
 STUDIES_MAX = 100
 """Studies listed, the newest; the command lists all."""
@@ -45,7 +50,7 @@ def add_curator_pages(
         "curator",
         curator.name,
         "tacit_services.curator",
-        "tacit curator login",
+        "tacit owner login, or tacit curator login",
         MENU,
         public_url,
         provider,

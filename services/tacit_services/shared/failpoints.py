@@ -52,6 +52,19 @@ class AcceptanceStep(StrEnum):
     KEPT = "agent.acceptance-kept"
 
 
+class MaskStep(StrEnum):
+    """Points that a study with masks passes besides, at an owner's agent and at the tester."""
+
+    KEY_DRAWN = "agent.mask-key-drawn"
+    """Inside the transaction that approves: the key is kept and not yet in the outbox."""
+    INSERTED = "tester.mask-key.inserted"
+    SERVED = "tester.mask-keys.served"
+    FETCHED = "agent.mask-keys-fetched"
+    KEPT = "agent.mask-keys-kept"
+    MASKED = "agent.masked"
+    """Inside the transaction that releases: the noisy numbers are masked, and not yet signed."""
+
+
 class ApprovalStep(StrEnum):
     """Points of a person's approval of a study."""
 
@@ -61,8 +74,16 @@ class ApprovalStep(StrEnum):
     """An approval is stored, the first of two or the last; who approved does not know yet."""
 
 
+class HeldStep(StrEnum):
+    """Points of a release that is held until a steward has looked at it, each within its transaction."""
+
+    HELD = "agent.held"
+    SENDING = "agent.held-sending"
+    WITHHELD = "agent.held-withheld"
+
+
 class PolicyStep(StrEnum):
-    """Points of a change of the policy on the agent's page."""
+    """Points of a change of the policy, and of an added data set, on the agent's page."""
 
     RECORDED = "agent.policy-recorded"
     """The record has the change; the file is as it was."""

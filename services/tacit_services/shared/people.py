@@ -48,6 +48,11 @@ RECORD_BYTES = 2**18
 BY_FILE = "file"
 """In the record: whoever changed a file, whom nothing names. No person has this name either."""
 
+ADDED, CHANGED, REMOVED = ACTIONS = ("user added", "user changed", "user removed")
+"""Actions of the record that are of people."""
+
+BY_KEY = "whoever holds the key makes, changes and removes admins (users add, users remove)"
+
 FIRST_HASH = "0" * 64
 
 
@@ -216,6 +221,34 @@ class People:
 
         return read_from(self.engine, read)
 
+    def changes(self, key: str, length: int) -> list[dict[str, Any]]:
+        """Return the newest changes of a party's people, the newest first, as the record has them."""
+        entries, _ = read_from(self.engine, recorded, self.tables, key)
+        return [entry for entry in entries if entry["action"] in ACTIONS][-length:][::-1]
+
+    def put_below_admin(self, by: Person, name: str, said: UserRequest) -> bool:
+        """Add or change a person as an admin's page does: admins are made and changed by the key alone.
+
+        Raises:
+            ProblemError: as :meth:`put`; ``role-needed``.
+        """
+        by.require("admin")
+        self._require_below_admin(by, name)
+        if said.role == "admin":
+            raise ProblemError("role-needed", detail=BY_KEY)
+        return self.put(by, name, said)
+
+    def remove_below_admin(self, by: Person, name: str) -> None:
+        """Remove a person as an admin's page does; raises as :meth:`remove` and :meth:`put_below_admin`."""
+        by.require("admin")
+        self._require_below_admin(by, name)
+        self.remove(by, name)
+
+    def _require_below_admin(self, by: Person, name: str) -> None:
+        found = read_from(self.engine, person_of, self.tables, by.key, name)
+        if found is not None and found.role == "admin":
+            raise ProblemError("role-needed", detail=BY_KEY)
+
     def put(self, by: Person, name: str, said: UserRequest) -> bool:
         """Add a person, or change what is said of one; returns whether the person is new.
 
@@ -248,7 +281,7 @@ class People:
                 self._sign_out(connection, by.key, name)
             else:
                 return False
-            action = "user added" if before is None else "user changed"
+            action = ADDED if before is None else CHANGED
             record_change(connection, self.tables, by, action, {"name": name, **said_of}, at=now)
             return before is None
 
@@ -263,7 +296,7 @@ class People:
             if connection.execute(users.update().where(*known).values(removed_at=now)).rowcount != 1:
                 raise ProblemError("unknown-user")
             self._sign_out(connection, by.key, name)
-            record_change(connection, self.tables, by, "user removed", {"name": name}, at=now)
+            record_change(connection, self.tables, by, REMOVED, {"name": name}, at=now)
 
         run_transaction(self.engine, write)
 

@@ -12,15 +12,17 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
-from tacit_protocol.messages.encoding import decode, encode
+from tacit_protocol.messages.encoding import decode, encode, encode_json
 from tacit_protocol.messages.study import (
     CancellationMessage,
     DeclineMessage,
     SealedPackage,
+    Study,
     ciphertext_digest,
 )
 from tacit_protocol.procedures.base import ReleaseError
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.masking import masking_of, read_mask_key, roster_digest
 from tacit_protocol.procedures.relay import (
     OwnAnswer,
     Relay,
@@ -29,12 +31,13 @@ from tacit_protocol.procedures.relay import (
     read_answer,
     relay_of,
     require_received,
+    require_roster,
     statement_of,
 )
 from tacit_protocol.signing import CANCELLATION_TYPE, DECLINE_TYPE, open_envelope
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import GroupCommit, read_from, run_transaction
-from tacit_services.shared.failpoints import AcceptanceStep, TesterRelayStep, TesterStep, reached
+from tacit_services.shared.failpoints import AcceptanceStep, MaskStep, TesterRelayStep, TesterStep, reached
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.reuse import reused_by_study
 from tacit_services.tester.studies import Studies
@@ -43,6 +46,7 @@ from tacit_services.tester.tables import (
     ACCEPTANCES,
     CANCELLATIONS,
     DECLINES,
+    MASK_KEYS,
     RELEASES,
     SEALED,
     STUDIES,
@@ -261,6 +265,37 @@ def acceptance_for(engine: Engine, studies: Studies, study_digest: str, owner: s
     return envelope
 
 
+def mask_keys_for(engine: Engine, studies: Studies, study_digest: str, caller_key: str) -> bytes:
+    """Return the keys of a study with masks, envelopes by owner, to one of its owners.
+
+    Raises:
+        ProblemError: ``unknown-study`` or ``study-archived``; ``forbidden`` for everyone but an owner of such
+            a study; ``release-pending`` while a key may still come, ``study-closed`` once none will be used.
+    """
+    study = studies.parsed(study_digest)
+    owners = {owner.key for owner in study.owners}
+    if masking_of(procedure_named(study.procedure), study) is None or caller_key not in owners:
+        raise ProblemError("forbidden", detail="keys are handed to the owners of a study with masks")
+
+    def read(connection: Connection) -> bytes:
+        row = connection.execute(_STUDIES, {"studies": [study_digest]}).one_or_none()
+        if row is None:
+            raise not_here(connection, study_digest)
+        declines = sa.select(DECLINES.c.owner).where(DECLINES.c.study == study_digest)
+        if row.state != "collecting" or connection.execute(declines).first() is not None:
+            raise ProblemError("study-closed")
+        keys = connection.execute(
+            sa.select(MASK_KEYS.c.owner, MASK_KEYS.c.envelope).where(MASK_KEYS.c.study == study_digest)
+        ).all()
+        if len(keys) != len(owners):
+            raise ProblemError("release-pending", retry_after_s=RETRY_S)
+        return encode_json({key.owner: bytes(key.envelope).decode("utf-8") for key in keys})
+
+    found = read_from(engine, read)
+    reached(MaskStep.SERVED)
+    return found
+
+
 def _same_owner(table: sa.Table) -> sa.ColumnElement[bool]:
     return sa.and_(table.c.study == STUDIES.c.digest, table.c.owner == sa.bindparam("owner"))
 
@@ -324,6 +359,8 @@ class Answers:
             require_ciphertext(read, ciphertext)
             if relay is not None:
                 require_received(relay, self._sent(study_digest, relay), read)
+            if masking_of(procedure, study) is not None:
+                require_roster(self._keys(study_digest, study), read)
         except ReleaseError as error:
             # What was taken before stays taken, and what is late is late, whatever the checks say today.
             if read_from(self._engine, was_taken, answer, self._now()):
@@ -369,6 +406,39 @@ class Answers:
 
         return run_transaction(self._engine, work)
 
+    def take_mask_key(self, study_digest: str, owner: str, envelope: bytes, caller_key: str) -> Taken:
+        """Take an owner's key for a study with masks: one for good, while the study still collects."""
+        owner_key = self._roster_key(study_digest, owner, caller_key)
+        study = self._studies.parsed(study_digest)
+        if masking_of(procedure_named(study.procedure), study) is None:
+            raise ProblemError("release-refused", detail="the study asks for no key")
+        try:
+            _, key_digest = read_mask_key(study_digest, owner, owner_key, envelope)
+        except ReleaseError:
+            raise ProblemError("digest-mismatch") from None
+        own = {"study": study_digest, "owner": owner}
+
+        def stored_in(table: sa.Table) -> Any:
+            of_owner = (table.c.study == study_digest, table.c.owner == owner)
+            return sa.select(table.c.envelope).where(*of_owner)
+
+        def work(connection: Connection) -> Taken:
+            row = connection.execute(_STUDIES, {"studies": [study_digest]}).one_or_none()
+            if row is None:
+                raise not_here(connection, study_digest)
+            if is_stored(connection.execute(stored_in(MASK_KEYS)).scalar_one_or_none(), envelope):
+                return Taken.BEFORE
+            if connection.execute(stored_in(DECLINES)).first() is not None:
+                raise ProblemError("already-decided")
+            now = self._now()
+            require_collecting(row, now)
+            values = own | {"envelope": envelope, "digest": key_digest, "received_at": now}
+            connection.execute(MASK_KEYS.insert().values(**values))
+            reached(MaskStep.INSERTED)
+            return Taken.NOW
+
+        return run_transaction(self._engine, work)
+
     def take_cancellation(self, study_digest: str, envelope: bytes, caller_key: str) -> Taken:
         """Take the analyst's cancellation, while the study still collects."""
         study = self._studies.parsed(study_digest)
@@ -397,6 +467,13 @@ class Answers:
     def _sent(self, study_digest: str, relay: Relay) -> str | None:
         """Return the digest of what was sent in round one, or None. Once there, it never changes."""
         return statement_of(relay, read_from(self._engine, release_digests, study_digest))
+
+    def _keys(self, study_digest: str, study: Study) -> str | None:
+        """Return the digest of all owners' keys, or None. Once there, it never changes."""
+        query = sa.select(MASK_KEYS.c.owner, MASK_KEYS.c.digest).where(MASK_KEYS.c.study == study_digest)
+        rows = read_from(self._engine, lambda connection: connection.execute(query).all())
+        digests = {row.owner: row.digest for row in rows}
+        return roster_digest(study_digest, digests) if len(digests) == len(study.owners) else None
 
     def _roster_key(self, study_digest: str, owner: str, caller_key: str) -> str:
         """Return the key that the study's roster gives for an owner, who calls, or has the analyst carry."""

@@ -482,6 +482,7 @@ MENU = (
     Page("New study", "/new"),
     Page("Data sets", "/data-sets"),
     Page("Plan", "/plan"),
+    Page("People", "/people"),
 )
 
 RECORDS_MAX = 50

@@ -27,7 +27,7 @@ from tacit_services.shared.http_app import DigestPath, body_schema, json_bytes, 
 from tacit_services.shared.http_server import Stopping, when_gone
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Enrolment, Member
-from tacit_services.tester.answers import Answers, Taken, acceptance_for, release_for
+from tacit_services.tester.answers import Answers, Taken, acceptance_for, mask_keys_for, release_for
 from tacit_services.tester.catalogue import entries, entry_of, take_entry
 from tacit_services.tester.inboxes import WAIT_S_MAX, Bell, Inboxes, Watch, poll
 from tacit_services.tester.parties import EVERYONE, ROSTER, Access, EnrolmentRequest, InvitationRequest
@@ -338,6 +338,21 @@ def _add_answers(router: APIRouter, tester: Tester) -> None:
         digest: DigestPath, owner: Owner, key: Annotated[str, Depends(tester.access.require("owner"))]
     ) -> Response:
         return json_response(acceptance_for(tester.engine, tester.studies, digest, owner, key))
+
+    @router.put("/studies/{digest}/mask-keys/{owner}", status_code=201, openapi_extra=body_schema())
+    def mask_key(
+        digest: DigestPath,
+        owner: Owner,
+        key: Annotated[str, Depends(tester.access.require("owner"))],
+        envelope: Body,
+    ) -> Response:
+        return tester.taken(tester.answers.take_mask_key(digest, owner, envelope, key), digest)
+
+    @router.get("/studies/{digest}/mask-keys")
+    def mask_keys(
+        digest: DigestPath, key: Annotated[str, Depends(tester.access.require("owner"))]
+    ) -> Response:
+        return json_response(mask_keys_for(tester.engine, tester.studies, digest, key))
 
     @router.put("/studies/{digest}/declines/{owner}", status_code=201, openapi_extra=body_schema())
     def decline(

@@ -29,6 +29,7 @@ from tacit_services.tester.study_completion import queue_verdict
 from tacit_services.tester.tables import (
     CANCELLATIONS,
     DECLINES,
+    MASK_KEYS,
     PARTIES,
     PROGRESS,
     RELEASES,
@@ -391,6 +392,9 @@ def transcript_of(connection: Connection, study_digest: str) -> bytes | None:
     cancellation = connection.execute(
         sa.select(CANCELLATIONS.c.envelope).where(CANCELLATIONS.c.study == study_digest)
     ).scalar_one_or_none()
+    keys = connection.execute(
+        sa.select(MASK_KEYS.c.owner, MASK_KEYS.c.envelope).where(MASK_KEYS.c.study == study_digest)
+    )
     return encode(
         Transcript(
             study=bytes(study).decode("utf-8"),
@@ -401,6 +405,7 @@ def transcript_of(connection: Connection, study_digest: str) -> bytes | None:
                 row.owner: bytes(row.envelope).decode("utf-8") for row in declines if row.owner in listed
             },
             cancellation=None if cancellation is None else bytes(cancellation).decode("utf-8"),
+            mask_keys={row.owner: bytes(row.envelope).decode("utf-8") for row in keys},
             verdict=verdict.decode("utf-8"),
         )
     )

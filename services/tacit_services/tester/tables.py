@@ -91,6 +91,16 @@ ACCEPTANCES = sa.Table(
     sa.Column("received_at", sa.BigInteger, nullable=False),
 )
 
+MASK_KEYS = sa.Table(
+    "mask_keys",
+    METADATA,
+    _study(),
+    sa.Column("owner", _Name, primary_key=True),
+    sa.Column("envelope", sa.LargeBinary, nullable=False),
+    sa.Column("digest", _Digest, nullable=False),
+    sa.Column("received_at", sa.BigInteger, nullable=False),
+)
+
 CANCELLATIONS = sa.Table(
     "cancellations",
     METADATA,

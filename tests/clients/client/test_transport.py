@@ -78,6 +78,18 @@ def test_a_repeatable_request_is_sent_again_with_a_fresh_token() -> None:
     assert len(tokens) == ATTEMPTS_MAX
 
 
+def test_a_certificate_that_is_not_trusted_is_not_tried_again() -> None:
+    sent: list[str] = []
+
+    def distrusted(request: httpx.Request) -> httpx.Response:
+        sent.append(str(request.url))
+        raise httpx.ConnectError("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+
+    with pytest.raises(TransportError, match="is not trusted here"):
+        transport(distrusted).send(GET)
+    assert len(sent) == 1
+
+
 def test_proxies_of_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")

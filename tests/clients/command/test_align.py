@@ -50,6 +50,7 @@ def test_a_key_is_fresh_secret_and_never_overwritten(
     assert before.strip() not in capsys.readouterr().out
 
 
+@pytest.mark.long
 def test_an_owner_makes_compares_lists_and_forgets(owner: Peer, align: Command) -> None:
     key, out = str(owner.key_file), owner.folder / "ours.json"
     code, said = align("make", *OWN, "--key", key, "--out", str(out))

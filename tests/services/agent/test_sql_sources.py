@@ -273,6 +273,7 @@ def test_a_part_that_grew_since_it_was_counted_is_refused(tmp_path: Path) -> Non
         numbers_of(parts[0], "y")
 
 
+@pytest.mark.long
 def test_a_large_result_is_read_within_the_bound_on_memory(postgres_url: str) -> None:
     """What it takes to hold everything shows that more would be seen."""
     rows, read_bytes = 2_000_000 if LONG else 160_000, 2**24

@@ -311,6 +311,7 @@ def file_size_limit(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("media_type", [CSV, PARQUET])
 def test_a_full_disk_is_said_and_leaves_nothing(lone_curator: CuratorWorld, media_type: str) -> None:
     world = lone_curator
@@ -422,6 +423,7 @@ def long_csv(size_bytes: int) -> Iterator[bytes]:
         yield piece
 
 
+@pytest.mark.long
 def test_a_long_upload_streams_with_constant_memory(tmp_path: Path) -> None:
     world = prepare(tmp_path)
     with CuratorProcess(tmp_path, world) as curator:

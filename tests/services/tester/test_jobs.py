@@ -265,6 +265,7 @@ STOPS_MAX = 3
 time for that ran out."""
 
 
+@pytest.mark.long
 @pytest.mark.both_databases
 @pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
 def test_a_worker_process_stops_within_five_seconds_and_gives_its_job_back(

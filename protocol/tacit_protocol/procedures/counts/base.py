@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from tacit_protocol.domain import Domain, EncodedChunk, Table, encode
-from tacit_protocol.features.cell_counts import CellCounts, CellGrid, count_cells
+from tacit_protocol.features.cell_counts import COUNT_BITS, CellCounts, CellGrid, count_cells
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import (
     CellNoise,
@@ -34,6 +34,7 @@ from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
     Progress,
+    PublicRuleError,
     Releases,
     StudyError,
     common_fields,
@@ -42,6 +43,7 @@ from tacit_protocol.procedures.base import (
     reuse_warnings,
 )
 from tacit_protocol.procedures.counts.release import (
+    TOGETHER,
     CountParameters,
     CountPlan,
     count_plan,
@@ -50,6 +52,7 @@ from tacit_protocol.procedures.counts.release import (
     grid_of,
     plan_beside,
 )
+from tacit_protocol.procedures.masking import Masking, units_max
 from tacit_protocol.procedures.populations import Columns, EffectError, Held, Population, rows_of
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
@@ -236,7 +239,8 @@ class CountProcedure(BesideAnswers):
 
     def parameters(self, study: Study) -> CountParameters:
         """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
-        return parse_parameters(CountParameters, study)
+        model = self.Parameters
+        return parse_parameters(model if issubclass(model, CountParameters) else CountParameters, study)
 
     def plan(self, study: Study) -> CountPlan:
         """Return what the study fixes before any data. Raises StudyError where it cannot be run."""
@@ -281,13 +285,28 @@ class CountProcedure(BesideAnswers):
         """
         plan, beside = self.plan(study), self.beside(study)
         known = None if beside is None else beside.known(releases)
-        return {owner.name: plan.read_owner(owner, releases) for owner in counting(study)}, known
+        return plan.tables(study, releases), known
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, or rho of it, in one release."""
         if (beside := self.beside(study)) is not None:
             return beside.costs[beside.sender.name]
         return self.plan(study).guarantee
+
+    def masking(self, study: Study) -> Masking | None:
+        """Return who masks in a study; None where every owner's table is read by itself."""
+        return None if self.beside(study) is not None else self.plan(study).masking
+
+    def claim(self, study: Study) -> Guarantee:
+        """Return the guarantee of masked tables that the study states."""
+        return self.plan(study).claim
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where these numbers of units, by owner, do not suit the study."""
+        super().check_units(study, units)
+        masking = self.masking(study)
+        if masking is not None and max(units.values(), default=0) > units_max(len(masking.names), COUNT_BITS):
+            raise PublicRuleError("too-many-units", "so many units do not add up below 2^64 steps")
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends: one a cell; of answers, at most."""
@@ -389,11 +408,11 @@ class CountTest(CountProcedure):
         """Say what a verdict leaves out, whatever the numbers of units."""
         return ()
 
-    def shown(self, study: Study, tables: Mapping[str, NoisyTable]) -> dict[str, Any]:
+    def shown(self, study: Study, tables: Mapping[str, NoisyTable], releases: Releases) -> dict[str, Any]:
         """Return the fields of a verdict that every test on the owners' tables states alike."""
-        grid, beside = self.plan(study).grid, self.beside(study)
-        units = {name: table.units for name, table in tables.items()}
-        caveats: tuple[str, ...] = ()
+        plan, beside = self.plan(study), self.beside(study)
+        grid, units = plan.grid, units_counted(tables, plan, releases)
+        caveats = masked_caveats(plan)
         if beside is not None:
             units = {owner.name: table.units for owner in study.owners for table in tables.values()}
             caveats = (
@@ -401,7 +420,7 @@ class CountTest(CountProcedure):
                 f"of {beside.column.name} itself",
                 *beside.caveats,
             )
-        return common_fields(study, units) | {
+        return common_fields(study, units, plan.guarantee if plan.masking is not None else None) | {
             "columns": grid.names,
             "shape": grid.shape,
             "counts": shown_counts(tables),
@@ -409,16 +428,42 @@ class CountTest(CountProcedure):
         }
 
 
+def masked_caveats(plan: CountPlan) -> tuple[str, ...]:
+    """Say in a verdict on masked tables what they hide."""
+    if plan.masking is None:
+        return ()
+    owners, some = len(plan.masking.names), plan.masking.colluders
+    claimed, own = plan.claim.budget.epsilon, plan.guarantee.budget.epsilon
+    return (
+        f"the {owners} owners' tables were masked and only their sum was read: nothing is known of any one "
+        "owner, and where owners differ that may make or hide what the sum shows",
+        f"epsilon {claimed:g} holds towards the tester with up to {some} of the owners; what each spent, "
+        f"epsilon {own:.4g}, holds whoever colludes, and of a person whom several owners count the sum of it",
+    )
+
+
 def noise_warnings(plan: CountPlan, units: Mapping[str, int]) -> tuple[str, ...]:
     """Say which owners' tables will be mostly noise at these numbers of units."""
+    if plan.masking is not None:
+        if len(units) < len(plan.masking.names):
+            return ()
+        units = {TOGETHER: sum(units.values())}
     advice = "ask for more units, a larger epsilon, or fewer cells"
     deviation = plan.noise.variance**0.5
     drowned = [name for name, count in units.items() if deviation * plan.grid.size > count]
     if drowned and len(drowned) == len(units):
-        return (f"{HOPELESS}noise exceeds the count of an average cell at every owner; {advice}",)
+        where = "in the sum of all owners" if plan.masking is not None else "at every owner"
+        return (f"{HOPELESS}noise exceeds the count of an average cell {where}; {advice}",)
     if drowned:
         return (f"noise exceeds the count of an average cell at {', '.join(drowned)}; {advice}",)
     return ()
+
+
+def units_counted(tables: Mapping[str, NoisyTable], plan: CountPlan, releases: Releases) -> dict[str, int]:
+    """Return the number of units of every owner, also where only the sum of their tables can be read."""
+    if plan.masking is not None:
+        return {name: release.units for name, release in releases.items()}
+    return {name: table.units for name, table in tables.items()}
 
 
 def require_work(cells: int, replicates: int) -> None:
@@ -467,8 +512,6 @@ BESIDE_MAX = 3
 PANELS_MAX = 8
 """Most panels of one verdict; the last one's note says how many there are."""
 
-ALL = "all owners together"
-
 CELLS_MAX = 12
 """Most residuals of one panel, the largest."""
 
@@ -484,10 +527,12 @@ def tables_of(plan: CountPlan, study: Study, verdict: Fields, releases: Releases
     None where neither has them, or where it is not known what noise an earlier release has.
     """
     if releases:
-        return [plan.read_owner(owner, releases) for owner in counting(study)]
+        return list(plan.tables(study, releases).values())
     counts = verdict.get("counts")
     if counts is None or study.reusing:
         return None
+    if plan.masking is not None:
+        return [_table(plan, counts[TOGETHER], sum(verdict["units"].values()))]
     return [_table(plan, counts[owner.name], verdict["units"][owner.name]) for owner in counting(study)]
 
 
@@ -557,14 +602,17 @@ def count_panels(plan: CountPlan, study: Study, verdict: Fields, releases: Relea
 def _tables(plan: CountPlan, study: Study, verdict: Fields, releases: Releases) -> list[_Drawn]:
     known = tables_of(plan, study, verdict, releases)
     bound, found = float(verdict["half_width"]), []
-    for place, owner in enumerate(study.owners):
-        counts = np.array(verdict["counts"][owner.name], dtype=np.float64)
+    names = [TOGETHER] if plan.masking is not None else [owner.name for owner in study.owners]
+    for place, name in enumerate(names):
+        counts = np.array(verdict["counts"][name], dtype=np.float64)
         noises = None if known is None else known[place].noises
-        found.append(_Drawn(owner.name, counts, noises, bound, study.level))
+        found.append(_Drawn(name, counts, noises, bound, study.level))
     if known is None or len(found) == 1:
         return found
     noises = add_tables(known).noises
-    together = _Drawn(ALL, sum((t.counts for t in found[1:]), found[0].counts), noises, bound, study.level)
+    together = _Drawn(
+        TOGETHER, sum((t.counts for t in found[1:]), found[0].counts), noises, bound, study.level
+    )
     return [*found, together] if len(found) <= BESIDE_MAX else [together, *found]
 
 
@@ -586,7 +634,7 @@ def _of_table(table: _Drawn, grid: CellGrid, bound_of_all: float) -> list[BarsPa
     title = f"The {BARS_MAX} largest of {grid.size} cells: {table.name}"
     panel = _panel(title, labels, table.counts, table, 1)
     note = f"{panel.note} These were picked for their size, which noise tends to raise"
-    note += "." if table.name == ALL else f": all counts together are within {bound_of_all:.4g}."
+    note += "." if table.name == TOGETHER else f": all counts together are within {bound_of_all:.4g}."
     return [*found, replace(panel, note=note)]
 
 

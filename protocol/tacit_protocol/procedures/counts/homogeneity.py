@@ -446,7 +446,7 @@ class Homogeneity(CountTest):
             method=f"chi-square test of homogeneity over {plan.grid.size} cells with {plan.noise.kind} noise "
             f"in its null, {replicates} replicates",
             **decided(study, test.statistic, test.pvalue),
-            **self.shown(study, tables),
+            **self.shown(study, tables, releases),
             pairs=tuple(
                 ComparedPair(
                     first=names[pair.first],

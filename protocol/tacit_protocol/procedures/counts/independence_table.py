@@ -71,8 +71,10 @@ from tacit_protocol.procedures.counts.base import (
     residual_panel,
     striking_cells,
     tables_of,
+    units_counted,
 )
 from tacit_protocol.procedures.counts.release import CountPlan
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.populations import Floats, Population
 from tacit_protocol.procedures.stratified_table import CONTRASTS_MAX, Strata, stratified_test
 from tacit_protocol.verdicts.base import (
@@ -387,10 +389,10 @@ def _ends(
     return 0.0 if low == 0 else min(own.labels(own.at(margins, low))), largest
 
 
-class IndependenceTableParameters(CountTestParameters):
+class IndependenceTableParameters(CountTestParameters, MaskedParameters):
     """How owners count, how the null is simulated, and what is asked beside the table of all."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"within_owners"})
+    added_fields: ClassVar[frozenset[str]] = MaskedParameters.added_fields | {"within_owners"}
 
     within_owners: bool = Field(
         False,
@@ -552,8 +554,8 @@ class IndependenceTable(CountTest):
             return {}  # the check of the study says what is wrong with it
 
     def _within_owners_fits(self, study: Study) -> bool:
-        if self.beside(study) is not None:
-            return False  # one owner's table, by another's answers
+        if self.beside(study) is not None or self.masking(study) is not None:
+            return False  # one table: by another owner's answers, or the sum alone
         shape, owners = self.plan(study).grid.shape, len(study.owners)
         sizes = [(size - 1) * (other - 1) for size, other in combinations(shape, 2)]
         work = sum(3 * owners * (contrasts + 1) ** 2 for contrasts in sizes)
@@ -620,14 +622,14 @@ class IndependenceTable(CountTest):
         within, misled = _within_owners(study, plan, list(tables.values()), pairs, parameters)
         drawn: dict[str, Any] = {}
         if parameters.within_owners:  # what was warned of before is known now
-            units = {name: own.units for name, own in tables.items()}
+            units = units_counted(tables, plan, releases)
             drawn = {"warnings": (*super().warnings(study, units), *misled, *reuse_warnings(study))}
         only = pairs[0] if len(pairs) == 1 else None
         return IndependenceTableResult(
             method=f"chi-square test of independence in a table of {' x '.join(map(str, plan.grid.shape))} "
             f"cells with {plan.noise.kind} noise in its null, {parameters.replicates} replicates",
             **decided(study, test.statistic, test.pvalue),
-            **self.shown(study, tables) | drawn,
+            **self.shown(study, tables, releases) | drawn,
             cramers_v=None if only is None else only.cramers_v,
             lower=None if only is None else only.lower,
             upper=None if only is None else only.upper,

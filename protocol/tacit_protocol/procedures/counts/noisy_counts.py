@@ -6,11 +6,13 @@ or Gaussian noise, also by rho (zCDP); all for the replacement of one privacy un
 Derivations: docs/mathematics/categorical.md.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel
 
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX
@@ -29,8 +31,12 @@ from tacit_protocol.procedures.counts.base import (
     NoisyTables,
     TablesVerdict,
     count_panels,
+    masked_caveats,
+    units_counted,
     written_counts,
 )
+from tacit_protocol.procedures.counts.release import CountParameters
+from tacit_protocol.procedures.masking import MaskedParameters, is_masked
 from tacit_protocol.procedures.populations import Held, Measure, Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import CHI_SQUARED, BarsPanel, Meaning, Shown, Work, names_of
@@ -125,11 +131,16 @@ class CountedUnits(Cells):
         return float(np.mean(errors))
 
 
+class NoisyCountsParameters(CountParameters, MaskedParameters):
+    """How owners count, and whether their tables are read or their sum alone."""
+
+
 class NoisyCounts(CountProcedure):
     """See the module. Registered as ``noisy_counts``."""
 
     name: ClassVar[str] = "noisy_counts"
     title: ClassVar[str] = "How many units are in each cell?"
+    Parameters: ClassVar[type[BaseModel]] = NoisyCountsParameters
     Verdict: ClassVar[type[BaseVerdict]] = NoisyCountsResult
     cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED,)
     question: ClassVar[Question | None] = Question(
@@ -150,8 +161,9 @@ class NoisyCounts(CountProcedure):
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
+        released = "Masked tables, of which the sum is read," if is_masked(study) else "Noisy tables"
         return Meaning(
-            f"Noisy tables of {names_of(study)} were released.",
+            f"{released} of {names_of(study)} were released.",
             "They test nothing by themselves. The noise of one count is within "
             f"{verdict['half_width']:.4g} with probability {1 - study.level:g}.",
             tests=False,
@@ -168,8 +180,8 @@ class NoisyCounts(CountProcedure):
         if progress is not None:
             progress(0.5, "reading tables")
         plan = self.plan(study)
-        tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
-        units = {name: table.units for name, table in tables.items()}
+        tables = plan.tables(study, releases)
+        units = units_counted(tables, plan, releases)
         size = plan.grid.size
         noises = [table.noises[0] for table in tables.values()]
         # Reused releases may have noise of another law: the widest tail need not have the largest variance.
@@ -177,13 +189,13 @@ class NoisyCounts(CountProcedure):
         return NoisyCountsResult(
             method=f"noisy counts of {size} cells, {plan.noise.kind} noise",
             reject=False,
-            **common_fields(study, units),
+            **common_fields(study, units, plan.guarantee if plan.masking is not None else None),
             columns=plan.grid.names,
             shape=plan.grid.shape,
             counts={name: written_counts(table) for name, table in tables.items()},
             noise=widest.kind,
-            scale=widest.scale,
+            scale=widest.scale * math.sqrt(widest.summed if plan.masking is not None else 1),
             half_width=max(noise.half_width(study.level) for noise in noises),
             half_width_all=widest.half_width(study.level / size),
-            warnings=self.warnings(study, units) + reuse_warnings(study),
+            warnings=self.warnings(study, units) + masked_caveats(plan) + reuse_warnings(study),
         )

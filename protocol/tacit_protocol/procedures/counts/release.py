@@ -49,9 +49,13 @@ from tacit_protocol.privacy.noise import (
 )
 from tacit_protocol.procedures.answered_column import Beside, beside
 from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, planned_once
+from tacit_protocol.procedures.masking import MaskedParameters, Masking, masking_in, total_of
 from tacit_protocol.strict import StrictModel
 
 Integers = npt.NDArray[np.int64]
+
+TOGETHER = "all owners together"
+"""Whose a table is that was added up before anybody read it."""
 
 COUNTS = "counts"
 """Name of the vector in a release."""
@@ -191,16 +195,37 @@ class CountParameters(CellParameters):
 
 @dataclass(frozen=True)
 class CountPlan:
-    """What a study fixes before any data: the cells and the guarantee."""
+    """What a study fixes before any data: the cells and the guarantee.
+
+    Where owners mask, ``guarantee`` is one owner's own, by which it draws its share of the noise, and
+    ``claim`` what the study states.
+    """
 
     grid: CellGrid
     guarantee: Guarantee
+    masking: Masking | None = None
+    claimed: Guarantee | None = None
+
+    @property
+    def claim(self) -> Guarantee:
+        """The guarantee that the study's budget states."""
+        return self.guarantee if self.claimed is None else self.claimed
 
     @property
     def noise(self) -> CellNoise:
-        """The noise on every cell of a release of this study."""
+        """The noise on every cell of a table that can be read: an owner's, or of masked ones their sum's."""
         kind, scale = count_noise(self.guarantee)
-        return CellNoise("laplace" if kind == "laplace" else "gaussian", scale)
+        drawn = 1 if self.masking is None else len(self.masking.names)
+        return CellNoise("laplace" if kind == "laplace" else "gaussian", scale, drawn)
+
+    def tables(self, study: Study, releases: Mapping[str, Release]) -> dict[str, NoisyTable]:
+        """Return the tables that can be read, by who counted: every owner's, or of masked ones their sum's.
+
+        Raises ReleaseError where releases do not fit the study, or each other.
+        """
+        if self.masking is not None:
+            return {TOGETHER: self.read(total_of(self.masking, releases))}
+        return {owner.name: self.read_owner(owner, releases) for owner in counting(study)}
 
     def summarise(self, table: Table) -> CellCounts:
         """Count one owner's units exactly. The counts never leave the owner."""
@@ -272,10 +297,19 @@ def count_plan(study: Study, parameters: CountParameters) -> CountPlan:
     """
     if parameters.rho is not None and parameters.noise != "gaussian":
         raise StudyError("parameter rho has no effect with Laplace noise; leave it out")
+    masking = masking_in(study, parameters) if isinstance(parameters, MaskedParameters) else None
+    if masking is not None and parameters.noise != "gaussian":
+        raise StudyError(
+            'shares of noise add up where it is Gaussian: with aggregation masked give noise "gaussian" and '
+            "a delta above 0"
+        )
     grid = grid_of(study, parameters)
     if parameters.noise == "laplace":
         return CountPlan(grid, laplace_count_guarantee(study.budget))
-    return CountPlan(grid, gaussian_count_guarantee(study.budget, parameters.rho))
+    claim = gaussian_count_guarantee(study.budget, parameters.rho)
+    if masking is None:
+        return CountPlan(grid, claim)
+    return CountPlan(grid, masking.own_guarantee(claim), masking, claim)
 
 
 def grid_of(study: Study, parameters: CellParameters) -> CellGrid:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from tacit_protocol.public_knowledge import ColumnSchema, header_fault
 from tacit_services.agent.data.source import Columns, DataError, FileState, file_state
 
 BLOCK_BYTES = 2 * 1024 * 1024
@@ -74,6 +75,16 @@ class CsvSource:
         except (OSError, EOFError, zlib.error):
             raise DataError(NO_HEADER) from None
         return header_names(line)
+
+    def schema(self) -> list[ColumnSchema]:
+        """Return the names in the header line; a CSV file tells no types.
+
+        A line that is no header may hold a person's values: nothing of it is repeated.
+        """
+        names = self.column_names()
+        if fault := header_fault(names):
+            raise DataError(f"the CSV file: {fault}")
+        return [ColumnSchema(name, "unknown") for name in names]
 
     def fingerprint(self) -> FileState:
         """Return the file's size and modification time."""

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tacit_protocol.domain import in_order
+from tacit_protocol.public_knowledge import ColumnSchema, arrow_type
 from tacit_services.agent.data.arrow_columns import UNDECODED, is_text
 from tacit_services.agent.data.source import (
     MISSING_FILE,
@@ -92,6 +93,10 @@ class ParquetSource:
         """Return the names in the file's schema."""
         with self._open() as file, damage_refused():
             return tuple(file.schema_arrow.names)
+
+    def schema(self) -> list[ColumnSchema]:
+        """Return the columns' names and types, from the footer."""
+        return [ColumnSchema(field.name, arrow_type(str(field.type))) for field in self.footer()[1]]
 
     def fingerprint(self) -> Hashable:
         """Return the file's size and modification time."""
@@ -462,6 +467,11 @@ class ParquetFolder:
     def column_names(self) -> tuple[str, ...]:
         """Return the names in the first file's schema, and the keys of the folders' names."""
         return _names(partition_files(self._folder)[0])
+
+    def schema(self) -> list[ColumnSchema]:
+        """Return the names and types of the first file's columns, and the keys of the folders' names."""
+        first = partition_files(self._folder)[0]
+        return [*ParquetSource(first.path).schema(), *(ColumnSchema(key, "text") for key in first.keys)]
 
     def fingerprint(self) -> Hashable:
         """Return a digest of all files' names, sizes, modification times and inodes."""

@@ -26,6 +26,7 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from tacit_protocol.public_knowledge import ColumnSchema, ColumnType
 from tacit_services.agent.data.arrow_columns import UNDECODED, text_of
 from tacit_services.agent.data.csv_source import parsed_block
 from tacit_services.agent.data.parquet_source import balanced_runs
@@ -406,6 +407,17 @@ class DuckDbConnection:
         except self._error:
             raise sa.exc.SQLAlchemyError(NOT_READ) from None
 
+    def explain(self, query: str) -> None:
+        """Let the database plan a text, and run nothing.
+
+        Raises:
+            sa.exc.SQLAlchemyError: it is no query. The text quotes nothing.
+        """
+        try:
+            self._driver.execute(f"EXPLAIN {query}")
+        except self._error:
+            raise sa.exc.SQLAlchemyError(NOT_READ) from None
+
     def batches(
         self, query: sa.Select[Any], columns: Columns, rows_max: int, bytes_max: int
     ) -> Iterator[pa.RecordBatch]:
@@ -618,6 +630,45 @@ class Ranges:
         return sa.or_(above, value.is_(None)) if below is None else sa.and_(above, below)
 
 
+POSTGRESQL_TYPES: dict[ColumnType, tuple[int, ...]] = {
+    "yes or no": (16,),
+    "number": (20, 21, 23, 700, 701, 1700),
+    "text": (19, 25, 1042, 1043),
+}
+"""The numbers by which PostgreSQL names its types (pg_type.dat)."""
+
+
+def _type_of(oid: int) -> ColumnType:
+    return next((kind for kind, oids in POSTGRESQL_TYPES.items() if oid in oids), "other")
+
+
+NO_QUERY = "the query must be one SELECT (or WITH ... SELECT), without a semicolon"
+
+
+def require_one_query(url: str, query: str) -> None:
+    """Check that a text which a person has sent is one query to the database, and no more than that.
+
+    What reads it puts it in parentheses, which a text could close that is no query by itself.
+
+    Raises:
+        DataError: it is not, or the database cannot be reached.
+    """
+    words = query.strip()
+    if ";" in words or not re.match(r"(?i)(select|with)\b", words):
+        raise DataError(NO_QUERY)
+    source = SqlSource(url, query)
+    if source._snapshot.dialect in ("mssql", "oracle"):
+        raise DataError("queries of this kind of database stand in the agent's configuration alone")
+    with source._snapshot.connect() as connection:
+        try:
+            if isinstance(connection, DuckDbConnection):
+                connection.explain(source._query)
+            else:
+                connection.execute(sa.text(f"EXPLAIN {source._query}")).close()
+        except sa.exc.SQLAlchemyError:
+            raise DataError("the database does not take the query: check its tables and columns") from None
+
+
 class SqlSource:
     """The rows of one query.
 
@@ -676,6 +727,19 @@ class SqlSource:
                 return tuple(result.keys()), result.all()
             except (sa.exc.SQLAlchemyError, ValueError):
                 raise DataError(fault) from None
+
+    def schema(self) -> list[ColumnSchema]:
+        """Return the names of the query's columns, on PostgreSQL with their types; the run yields no row."""
+        if self._snapshot.dialect != "postgresql":
+            return [ColumnSchema(name, "unknown") for name in self.column_names()]
+        rows = sa.text(self._query).columns().subquery("source")
+        with self._snapshot.connect() as connection:
+            try:
+                empty = sa.select(sa.text("*")).select_from(rows).where(NO_ROW)
+                found = cast(Any, connection).execute(empty).cursor.description
+            except sa.exc.SQLAlchemyError:
+                raise DataError("the source's query cannot be run: check it against the database") from None
+        return [ColumnSchema(str(one[0]), _type_of(one[1])) for one in found]
 
     def fingerprint(self) -> FileState | None:
         """Return the state of DuckDB's file; None elsewhere: the table compares what it read."""

@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 from fastapi import APIRouter, Depends, FastAPI, Query
 from fastapi.routing import APIRoute
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from pydantic import TypeAdapter, ValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -24,7 +25,7 @@ from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.formatting import FILTERS
 from tacit_services.shared.pages.openid import FLOW_LIFE_S, Flow, OpenId
 from tacit_services.shared.pages.sessions import SECRET_LENGTH_MAX, SESSION_LIFE_S, Session, Sessions
-from tacit_services.shared.people import KEY_HOLDER, Person, Role
+from tacit_services.shared.people import ADDED, KEY_HOLDER, ROLES, Person, Role, UserRequest
 from tacit_services.shared.problem_responses import ProblemError, as_problem, problem_response
 
 MEDIA_TYPES = {
@@ -134,6 +135,19 @@ SHARED = "tacit_services.shared.pages"
 
 Link = Annotated[str, Query(max_length=200)]
 
+PARTY_NAME: TypeAdapter[str] = TypeAdapter(PartyName)
+
+CHANGES_SHOWN = 200
+"""Changes of people that their page lists; the command lists all."""
+
+
+def _fault_of(error: ValidationError) -> str:
+    """Say what is wrong with what was said of a person; nothing of it is repeated."""
+    place = error.errors(include_url=False, include_input=False)[0]["loc"]
+    words = {"role": "choose a role", "email": "write an e-mail address, or leave it empty"}
+    name = "a name has small letters, digits, '.', '_' and '-', at most 63"
+    return words.get(str(place[0]), name) if place else name
+
 
 class Empty(StrictModel):
     """A body that says nothing."""
@@ -232,6 +246,7 @@ class Site:
         }
         self.router = APIRouter(route_class=self._route_class(), include_in_schema=False)
         self._add_signing_in()
+        self._add_people()
         self._add_static()
 
     # What routes use.
@@ -318,6 +333,54 @@ class Site:
             return response
 
         self._add_openid()
+
+    def _add_people(self) -> None:
+        people = self.sessions.people
+        Someone = Annotated[SignedIn, Depends(self.signed_in)]
+        Said = Annotated[Mapping[str, str], Depends(self.form("name", "role", "email", least="admin"))]
+        Name = Annotated[Mapping[str, str], Depends(self.form("name", least="admin"))]
+
+        def show(request: Request, someone: SignedIn, said: Mapping[str, str], fault: str = "") -> Response:
+            key = someone.session.key
+            listed, changes = people.listed(key), people.changes(key, CHANGES_SHOWN)
+            added = {
+                entry["detail"]["name"]: entry["person"] for entry in changes if entry["action"] == ADDED
+            }
+            response = self.page(
+                request,
+                "people.html",
+                someone,
+                people=[one | {"added_by": added.get(one["name"])} for one in listed],
+                changes=changes,
+                roles=ROLES[:-1],
+                said={name: said.get(name, "") for name in ("name", "role", "email")},
+                fault=fault,
+            )
+            response.status_code = 422 if fault else 200
+            return response
+
+        @self.router.get("/people")
+        def show_people(request: Request, someone: Someone) -> Response:
+            return show(request, someone, {})
+
+        @self.router.post("/people")
+        def put_person(request: Request, someone: Someone, said: Said) -> Response:
+            try:
+                name = PARTY_NAME.validate_python(said.get("name", "").strip())
+                asked = UserRequest.model_validate(
+                    {"role": said.get("role"), "email": said.get("email", "").strip() or None}
+                )
+                people.put_below_admin(someone.person, name, asked)
+            except ValidationError as error:
+                return show(request, someone, said, _fault_of(error))
+            except ProblemError as error:
+                return show(request, someone, said, error.detail or error.problem.advice)
+            return self.redirect("/people")
+
+        @self.router.post("/people/removal")
+        def remove_person(someone: Someone, said: Name) -> Response:
+            people.remove_below_admin(someone.person, said.get("name", ""))
+            return self.redirect("/people")
 
     def _admit(self, response: Response, cookie: str) -> None:
         response.set_cookie(

@@ -431,6 +431,7 @@ def test_forests_are_fitted_where_scikit_learn_is_installed_and_refused_where_no
     require_regression("polynomial")
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("regression", ["linear", "polynomial", "forest", "boosting"])
 def test_what_given_columns_explain_is_no_dependence(regression: str) -> None:
     """Seeded: x and y both follow z, up to noise; 6 blocks of 150 units vote for no side but by chance."""

@@ -84,6 +84,7 @@ def test_cells_tell_means_and_squares_exactly() -> None:
     np.testing.assert_allclose(CELL_CONTRASTS.sum(axis=1), 0)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("units", "epsilon"), [(150, 0.3), (1500, 2.0)])
 def test_the_level_is_kept_where_owners_differ(units: int, epsilon: float) -> None:
     rng, runs, study = (
@@ -98,6 +99,7 @@ def test_the_level_is_kept_where_owners_differ(units: int, epsilon: float) -> No
     assert rejected <= stats.binom.isf(FALSE_ALARM, runs, 0.05)
 
 
+@pytest.mark.long
 def test_effects_are_found_and_covered() -> None:
     rng, runs = np.random.default_rng(32), 150
     covered, rejected = np.zeros(2), 0
@@ -115,6 +117,7 @@ def test_effects_are_found_and_covered() -> None:
     assert min(covered) >= stats.binom.ppf(FALSE_ALARM, runs, 0.95)
 
 
+@pytest.mark.long
 def test_a_null_that_forgets_the_noise_is_caught() -> None:
     planted = with_mistake(statistic, "rng.laplace(0.0, own.scale, shape)", "rng.laplace(0.0, 0.3, shape)")
     rng, wrong, right = np.random.default_rng(33), 0, 0

@@ -43,6 +43,7 @@ def verdicts(study: Study, n: int, runs: int, shift: float = 0.0, owners: int = 
     return found
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("columns", "n", "epsilon", "resolution"), [(1, 60, 0.3, 0), (2, 400, 3.0, 2)])
 def test_the_level_is_kept(columns: int, n: int, epsilon: float, resolution: int) -> None:
     runs = 300

@@ -72,6 +72,7 @@ def test_the_level_is_kept_where_owners_and_censoring_differ() -> None:
     assert rejected <= 22
 
 
+@pytest.mark.long
 def test_hazard_ratios_and_curves_are_covered() -> None:
     """200 studies: fewer than 173 of intervals at 95 %, or of bands, have probability below 1e-4."""
     rng, held, inside, points, found = np.random.default_rng(2), 0, 0, 0.0, 0

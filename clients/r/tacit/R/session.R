@@ -1,0 +1,350 @@
+# A party at its tester: who signs in, requests, and what is asked and read.
+
+ATTEMPTS_MAX <- 4
+RETRIED <- c(429, 502, 503, 504)
+PAGES_MAX <- 1000
+TRANSCRIPT_BYTES_MAX <- 2^28
+POLL_WAIT_S <- 2
+
+# Read a flat TOML file of texts and truth values, as `tacit party init` writes it.
+read_toml <- function(file) {
+  if (!file.exists(file)) fail("input", paste0("there is no file ", file, ": make one with `tacit party init`"))
+  lines <- trimws(readLines(file, encoding = "UTF-8", warn = FALSE))
+  tables <- grep("^\\[", lines)
+  if (length(tables)) lines <- lines[seq_len(tables[1] - 1)]
+  fields <- list()
+  for (line in lines[nzchar(lines) & !startsWith(lines, "#")]) {
+    name <- sub("\\s*=.*$", "", line)
+    said <- sub("^[^=]*=\\s*", "", line)
+    fields[[name]] <- if (grepl("^\"", said)) {
+      tryCatch(
+        jsonlite::parse_json(sub("^(\"(?:[^\"\\\\]|\\\\.)*\").*$", "\\1", said, perl = TRUE)),
+        error = function(error) fail("input", paste0(file, ": cannot read ", name))
+      )
+    } else if (grepl("^'", said)) {
+      sub("^'([^']*)'.*$", "\\1", said)
+    } else {
+      identical(sub("\\s*#.*$", "", said), "true")
+    }
+  }
+  fields
+}
+
+#' Sign in as a party, with its key file
+#'
+#' Nothing is sent: every request carries a token of its own, signed with the key. See `man/tacit_sign_in.Rd`.
+#' @noRd
+tacit_sign_in <- function(party = "party.toml", url = NULL, key_file = NULL, tester_key = NULL,
+                          audience = NULL, ca_file = NULL, proxy = NULL, insecure_plain_http = FALSE) {
+  fields <- list()
+  place <- function(name) NULL
+  if (is.null(key_file)) {
+    fields <- read_toml(party)
+    place <- function(name) {
+      said <- fields[[name]]
+      if (is.null(said)) NULL else if (grepl("^(/|[A-Za-z]:)", said)) said else file.path(dirname(party), said)
+    }
+    key_file <- place("key_file")
+    if (is.null(key_file)) fail("input", paste0(party, " must say key_file (text)"))
+  }
+  url <- sub("/+$", "", url %||% fields$tester_url %||% fail("input", "say the tester's url"))
+  tester_key <- tester_key %||% fields$tester_key
+  if (!is.null(tester_key) && !is_key(tester_key)) {
+    fail("input", "the tester's key is 64 hexadecimal digits in small letters")
+  }
+  require_private(url, insecure_plain_http || isTRUE(fields$insecure_plain_http))
+  private <- read_private(key_file)
+  options <- list(
+    followlocation = FALSE, accept_encoding = NULL, maxfilesize_large = TRANSCRIPT_BYTES_MAX,
+    connecttimeout = 5, cainfo = ca_file %||% place("tester_ca_file"),
+    sslcert = place("tester_certificate_file"), sslkey = place("tester_certificate_key_file")
+  )
+  proxy <- proxy %||% fields$tester_proxy
+  if (is.null(proxy)) {
+    options$noproxy <- "*" # what the environment says of proxies is not asked
+  } else if (!identical(proxy, "environment")) {
+    options$proxy <- proxy
+    options$noproxy <- "localhost,127.0.0.1,::1"
+    credentials <- place("tester_proxy_credentials_file")
+    if (!is.null(credentials)) options$proxyuserpwd <- readLines(credentials, n = 1, warn = FALSE)
+  }
+  structure(
+    list(
+      url = url, audience = audience %||% fields$tester_audience %||% url, tester_key = tester_key,
+      key = private, public = public_hex(private), name = fields$name,
+      options = options[!vapply(options, is.null, NA)]
+    ),
+    class = "tacit_session"
+  )
+}
+
+print.tacit_session <- function(x, ...) {
+  cat("Tester:", x$url, if (is.null(x$tester_key)) "(its key is not pinned)", "\n")
+  cat("Signs as:", x$name %||% "", x$public, "\n")
+  invisible(x)
+}
+
+# Plain http would let others read what is sent: it goes to this machine alone.
+require_private <- function(url, insecure) {
+  parts <- regmatches(url, regexec("^(https?)://(\\[[0-9a-f:]+\\]|[^/:@?#]+)(:[0-9]+)?(/.*)?$", url))[[1]]
+  if (!length(parts)) fail("input", "this is no URL of a tester: write it like https://tester.example")
+  loopback <- grepl("^(localhost|127\\.[0-9.]+|\\[::1\\])$", parts[3])
+  if (parts[2] == "http" && !loopback && !insecure) {
+    fail("input", paste0(url, ": everybody on the way could read and change what is sent; use https"))
+  }
+}
+
+base64url <- function(bytes) gsub("=", "", chartr("+/", "-_", openssl::base64_encode(bytes)), fixed = TRUE)
+
+# A token that lives a minute: who signs with this key asks this service now.
+issue_token <- function(session, now = as.integer(Sys.time())) {
+  claims <- list(
+    aud = session$audience, exp = now + 60L, iat = now, iss = session$public,
+    jti = hex(openssl::rand_bytes(16))
+  )
+  said <- c(charToRaw("{\"alg\":\"EdDSA\",\"typ\":\"JWT\"}"), raw())
+  signed <- paste(base64url(said), base64url(charToRaw(enc2utf8(write_any(claims)))), sep = ".")
+  paste(signed, base64url(openssl::ed25519_sign(charToRaw(signed), session$key)), sep = ".")
+}
+
+# Send a request, again where that is harmless, and return the answer's status, type and exact bytes.
+send <- function(session, method, path, query = list(), body = NULL, signed = TRUE, timeout_s = 90) {
+  for (attempt in seq_len(ATTEMPTS_MAX)) {
+    request <- httr2::request(session$url)
+    request <- httr2::req_url_path_append(request, path)
+    request <- do.call(httr2::req_url_query, c(list(request), query))
+    request <- httr2::req_method(request, method)
+    request <- do.call(httr2::req_options, c(list(request), session$options))
+    request <- httr2::req_headers(request, Accept = "application/json")
+    if (signed) request <- httr2::req_headers(request, Authorization = paste("Bearer", issue_token(session)))
+    if (!is.null(body)) request <- httr2::req_body_raw(request, body, "application/json")
+    request <- httr2::req_timeout(request, timeout_s)
+    request <- httr2::req_user_agent(request, paste0("tacit-r/", utils::packageVersion("tacit")))
+    request <- httr2::req_error(request, is_error = function(answer) FALSE)
+    answer <- tryCatch(httr2::req_perform(request), error = identity)
+    lost <- inherits(answer, "error")
+    if (!lost && !httr2::resp_status(answer) %in% RETRIED) break
+    if (attempt == ATTEMPTS_MAX || !method %in% c("GET", "PUT", "DELETE")) break
+    Sys.sleep(min(10, 0.2 * 2^(attempt - 1)))
+  }
+  if (lost) {
+    fail("transport", paste0("the tester at ", session$url, " did not answer: ", conditionMessage(answer)))
+  }
+  content <- if (length(answer$body)) httr2::resp_body_raw(answer) else raw()
+  list(status = httr2::resp_status(answer), content = content)
+}
+
+# Return the answer's bytes, or stop with the problem that the tester tells.
+ask <- function(session, method, path, ...) check(send(session, method, path, ...))$content
+
+check <- function(answer) {
+  if (answer$status %in% 200:299) {
+    return(answer)
+  }
+  told <- problem_of(answer)
+  fail("problem", told$words, status = answer$status, type = told$type)
+}
+
+problem_of <- function(answer) {
+  found <- tryCatch(read_strict(answer$content), error = function(error) list())
+  type <- if (is.character(found$type)) sub("^urn:tacit:problem:", "", found$type) else "unknown"
+  said <- Filter(is.character, list(found$title, found$detail, found$advice))
+  list(type = type, words = paste0(paste(said, collapse = ". "), " (", answer$status, ", ", type, ")"))
+}
+
+ask_json <- function(session, path, query = list(), signed = TRUE) {
+  found <- tryCatch(
+    read_strict(ask(session, "GET", path, query = query, signed = signed)),
+    tacit_malformed = function(error) fail("transport", "the tester's answer is not JSON")
+  )
+  if (is.null(names(found))) fail("transport", "the tester's answer is no object")
+  found
+}
+
+ask_pages <- function(session, path, query = list()) {
+  items <- list()
+  for (page in seq_len(PAGES_MAX)) {
+    found <- ask_json(session, path, query)
+    if (!is.list(found$items)) fail("transport", "the tester's answer is not a list")
+    items <- c(items, found$items)
+    if (is.null(found[["next"]])) {
+      return(items)
+    }
+    query$cursor <- as.character(found[["next"]])
+  }
+  fail("transport", "the tester's list does not end")
+}
+
+# One row for each item: fields that are single values, the others left out.
+rows_of <- function(items, fields) {
+  column <- function(name) {
+    found <- lapply(items, function(item) item[[name]] %||% NA)
+    if (all(lengths(found) == 1 & !vapply(found, is.list, NA))) unlist(found) else found
+  }
+  columns <- lapply(stats::setNames(nm = fields), column)
+  if (!length(items)) columns <- lapply(columns, function(none) character())
+  tibble::as_tibble(columns)
+}
+
+segment <- function(text) utils::URLencode(text, reserved = TRUE)
+
+study_path <- function(digest, ...) paste(c("/v1/studies", segment(require_digest(digest)), ...), collapse = "/")
+
+require_digest <- function(digest) {
+  if (inherits(digest, "tacit_study")) digest <- digest$digest
+  if (!is_key(digest)) fail("input", "a study's digest is 64 hexadecimal digits: `tacit_create()` returns it")
+  digest
+}
+
+tacit_identity <- function(session) {
+  found <- ask_json(session, "/v1/identity", signed = FALSE)
+  if (!is_key(found$key)) fail("transport", "the tester does not say its key")
+  if (!is.null(session$tester_key) && !identical(found$key, session$tester_key)) {
+    fail("verification", "the tester has another key than the one that you pinned")
+  }
+  found
+}
+
+tacit_enrol <- function(session, invitation, name, role = "analyst") {
+  body <- write_any(list(invitation = invitation, key = session$public, name = name, role = role))
+  answer <- check(send(session, "POST", "/v1/enrolments", body = charToRaw(enc2utf8(body))))
+  invisible(read_strict(answer$content)$name)
+}
+
+tacit_parties <- function(session) {
+  rows_of(ask_pages(session, "/v1/parties"), c("name", "role", "key", "revoked_at"))
+}
+
+# The keys of present parties of one role, by name.
+enrolled <- function(parties, role) {
+  chosen <- parties$role == role & is.na(parties$revoked_at)
+  stats::setNames(as.list(parties$key[chosen]), parties$name[chosen])
+}
+
+tacit_catalogue <- function(session) {
+  owners <- enrolled(tacit_parties(session), "owner")
+  named <- vapply(ask_pages(session, "/v1/catalogue"), function(item) as.character(item$owner), "")
+  rows <- list()
+  for (owner in intersect(named, names(owners))) {
+    bytes <- ask(session, "GET", paste0("/v1/catalogue/", segment(owner)))
+    entry <- tryCatch(
+      read_message(open_envelope(bytes, "catalogue", owners[[owner]]), "CatalogueMessage"),
+      tacit_error = function(error) fail("verification", paste0("the catalogue of ", owner, " is not valid"))
+    )
+    expected <- session$tester_key %||% entry$tester
+    if (!identical(entry$owner, owner) || !identical(entry$tester, expected)) {
+      fail("verification", paste0("the tester answered with another catalogue than ", owner, "'s"))
+    }
+    for (data_set in entry$data_sets) {
+      for (column in data_set$columns) {
+        rows <- c(rows, list(list(
+          owner = owner, data_set = data_set$name, column = column$name, kind = column$kind,
+          lower = column$lower, upper = column$upper,
+          levels = if (is.null(column$levels)) NA else list(unlist(column$levels)),
+          measure = data_set$measures[[column$name]], unit_column = data_set$unit_column,
+          units = data_set$units, about = data_set$about
+        )))
+      }
+      for (column in data_set$other_columns) {
+        rows <- c(rows, list(list(
+          owner = owner, data_set = data_set$name, column = column, unit_column = data_set$unit_column,
+          units = data_set$units, about = data_set$about
+        )))
+      }
+    }
+  }
+  fields <- c(
+    "owner", "data_set", "column", "kind", "lower", "upper", "levels", "measure", "unit_column", "units", "about"
+  )
+  found <- rows_of(rows, fields)
+  found$levels <- lapply(rows, function(row) if (is.list(row$levels)) row$levels[[1]] else NULL)
+  found
+}
+
+tacit_studies <- function(session, state = NULL) {
+  fields <- c("digest", "title", "procedure", "state", "created_at", "deadline")
+  found <- rows_of(ask_pages(session, "/v1/studies", list(state = state)), fields)
+  for (time in c("created_at", "deadline")) found[[time]] <- as_time(found[[time]])
+  found
+}
+
+as_time <- function(seconds) as.POSIXct(as.numeric(seconds), origin = "1970-01-01", tz = "UTC")
+
+tacit_status <- function(session, study) {
+  found <- ask_json(session, study_path(study))
+  structure(
+    list(
+      digest = found$digest, title = found$title, state = found$state, deadline = as_time(found$deadline),
+      owners = rows_of(found$owners, c("name", "sent", "declined", "rule")),
+      progress = found$progress$fraction, warnings = unlist(found$warnings)
+    ),
+    class = "tacit_status"
+  )
+}
+
+print.tacit_status <- function(x, ...) {
+  cat(x$title, "\n", x$digest, "\n", x$state, ", until ", format(x$deadline, usetz = TRUE), "\n", sep = "")
+  for (at in seq_len(nrow(x$owners))) {
+    did <- if (x$owners$sent[at]) "sent" else if (x$owners$declined[at]) "declined" else "has not answered"
+    cat("  ", x$owners$name[at], ": ", did, "\n", sep = "")
+  }
+  for (warning in x$warnings) cat("  ", warning, "\n", sep = "")
+  invisible(x)
+}
+
+tacit_create <- function(session, study) {
+  if (!inherits(study, "tacit_study")) fail("input", "make the study with tacit_study() first")
+  if (!identical(study$fields$analyst$key, session$public)) {
+    fail("input", "the study names another analyst than this session's key")
+  }
+  envelope <- sign_envelope(study$payload, "study", session$key)
+  ask(session, "PUT", study_path(study), body = envelope)
+  study$digest
+}
+
+tacit_cancel <- function(session, study) {
+  digest <- require_digest(study)
+  message <- charToRaw(write_any(list(format = "tacit/cancellation/1", study = digest)))
+  ask(session, "PUT", study_path(digest, "cancellation"), body = sign_envelope(message, "cancellation", session$key))
+  invisible(digest)
+}
+
+# The study of a digest, as its analyst signed it, checked.
+read_study_of <- function(session, digest) {
+  bytes <- ask(session, "GET", study_path(digest, "envelope"))
+  opened <- open_study(bytes, "study")
+  if (!identical(opened$digest, digest)) fail("verification", "the tester answered with another study")
+  pinned <- session$tester_key %||% opened$study$tester$key
+  if (!identical(opened$study$tester$key, pinned)) {
+    fail("verification", "the study names another tester's key than the one that you pinned")
+  }
+  opened$study
+}
+
+tacit_watch <- function(session, study, timeout_s = 600, progress = interactive()) {
+  digest <- require_digest(study)
+  asked <- read_study_of(session, digest)
+  ends_at <- Sys.time() + timeout_s
+  repeat {
+    answer <- send(session, "GET", study_path(digest, "verdict"), query = list(wait_s = POLL_WAIT_S))
+    if (answer$status == 200) {
+      return(verdict_of(asked, digest, answer$content))
+    }
+    if (problem_of(answer)$type != "verdict-pending") check(answer)
+    status <- tacit_status(session, digest)
+    if (progress) message(status$state, ": ", sum(status$owners$sent), " of ", nrow(status$owners), " sent")
+    if (Sys.time() >= ends_at) {
+      fail("timeout", sprintf("no verdict within %g s; the study is %s. Ask again later.", timeout_s, status$state))
+    }
+    Sys.sleep(0.2)
+  }
+}
+
+tacit_transcript <- function(session, study, file = NULL) {
+  bytes <- ask(session, "GET", study_path(study, "transcript"), timeout_s = 600)
+  if (is.null(file)) {
+    return(bytes)
+  }
+  writeBin(bytes, file)
+  invisible(file)
+}

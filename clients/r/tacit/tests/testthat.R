@@ -1,0 +1,4 @@
+library(testthat)
+library(tacit)
+
+test_check("tacit")
