@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 HIDDEN = {
     *("typer", "rich", "pygments", "narwhals", "tomlkit", "markdown_it", "shellingham"),
     *("pandas", "polars", "matplotlib", "sklearn", "distributed", "dask"),
@@ -26,6 +28,7 @@ print(len(PROCEDURES), sorted(HIDDEN & {name.partition(".")[0] for name in sys.m
 """
 
 
+@pytest.mark.long
 def test_an_agent_starts_where_these_are_not_installed() -> None:
     command = [sys.executable, "-c", PROGRAM, ",".join(sorted(HIDDEN))]
     child = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
