@@ -347,6 +347,12 @@ CASES: dict[str, Case] = {
         columns=("age", "score", "ward", "sex"),
         delta=0.0,
     ),
+    "group_comparison-four-cells": Case(
+        "group_comparison",
+        {"group": "sex", "noise": "laplace", "soft_cells": 4},
+        columns=("age", "score", "sex"),
+        delta=0.0,
+    ),
     "group_comparison-categories": Case("group_comparison", {"group": "sex"}, THREE, COUNTED),
     "group_comparison-beside-answers": Case(
         "group_comparison",
@@ -357,6 +363,12 @@ CASES: dict[str, Case] = {
     ),
     "association-numbers-and-categories": Case("association", {}, THREE, ("age", "score", "ward", "sex")),
     "association-one-owner": Case("association", {}, ONE, NUMBERS),
+    "association-laplace": Case(
+        "association", {"noise": "laplace"}, THREE, ("age", "score", "sex"), delta=0.0, epsilon=8.0
+    ),
+    "association-laplace-few-units": Case(
+        "association", {"noise": "laplace"}, ONE, NUMBERS, delta=0.0, epsilon=0.5
+    ),
     "survival-groups": Case(
         "survival",
         {"cuts": {"age": [30.0, 50.0, 70.0]}, "event": "sex", "group": "ward"} | REPLICATES,
