@@ -12,11 +12,16 @@ procedure's own functions. Correlations that intervals should hold are those of 
 Fisher's z of the owners' exact correlations, weighted by n - 3; ``naive`` the same of noisy sums, squares and
 products, each with Laplace noise of its part of epsilon, as if they were exact; ``randomised response`` tells
 above or below the middle of the bounds truthfully with epsilon/2 a column, and tests the owners' covariances.
+
+In pure epsilon (``noise="laplace"``): the same designs, levels and coverage; and powers beside Gaussian noise
+with a delta and the naive ``table of halves`` and ``table of quarters``: every owner's table of both columns'
+equal cells, 2 x 2 or 4 x 4 within the bounds, with Laplace noise of 2/epsilon, and the covariance of places.
 """
 
 from collections.abc import Sequence
 from functools import cache
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from scipy.special import chdtrc, ndtr, stdtrit
@@ -35,11 +40,19 @@ from benchmarks.harness import (
     table,
 )
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
-from tacit_protocol.numerics.inference import Effects
+from tacit_protocol.numerics.inference import Effects, laplace_widening
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, noise_scales
-from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.association.release import HISTOGRAMS, SCORES, Grades, Plan
-from tacit_protocol.procedures.association.statistic import Block, block, correlation, estimated, independent
+from tacit_protocol.privacy.guarantee import Budget, NoisyVector
+from tacit_protocol.privacy.laplace_mechanism import choice_guarantee, sums_scale
+from tacit_protocol.procedures.association.release import HISTOGRAMS, SCORES, Plan
+from tacit_protocol.procedures.association.statistic import (
+    Block,
+    block,
+    correlation,
+    estimated,
+    independent,
+    laplace_block,
+)
 
 RUNS, POWER_RUNS, LEVEL, DELTA, BOUND, STRONG = 400, 300, 0.05, 1e-5, 4.0, 0.5
 
@@ -67,6 +80,29 @@ FRESH: dict[str, tuple[int, float, float, str]] = {
 
 POWERS = ((4, 1000, 0.5, 0.2), (4, 300, 1.0, 0.3), (10, 300, 1.0, 0.2))
 """Owners, units of each, epsilon, the correlation."""
+
+PURE_POWERS = (
+    (4, 1000, 0.5, 0.2, "normal"),
+    (4, 300, 1.0, 0.3, "normal"),
+    (10, 300, 1.0, 0.2, "normal"),
+    (4, 300, 0.3, 0.3, "normal"),
+    (1, 1000, 1.0, 0.2, "normal"),
+    (1, 3000, 0.3, 0.2, "normal"),
+    (1, 300, 3.0, 0.3, "normal"),
+    (4, 1000, 0.5, 0.2, "skewed"),
+    (4, 1000, 0.5, 0.2, "heavy"),
+    (4, 1000, 0.5, 0.3, "category"),
+)
+"""The same in pure epsilon, and the law."""
+
+PURE_METHODS = (
+    "association, pure",
+    "association, δ = 1e-5",
+    "table of halves",
+    "table of quarters",
+    "randomised response",
+    "within, not private",
+)
 
 METHODS = ("association", "pooled Pearson", "within, not private", "naive", "randomised response")
 KINDS = ("Pearson correlation", "rank correlation")
@@ -99,7 +135,7 @@ def rows_of(rng: np.random.Generator, n: int, law: str, off: float, rho: float) 
 
 
 @cache
-def plan_for(epsilon: float, numeric: bool) -> Plan:
+def plan_for(epsilon: float, numeric: bool, pure: bool = False) -> Plan:
     """Return the procedure's plan of two columns."""
     columns = tuple(
         NumericColumn(name=name, lower=-1.0, upper=1.0)
@@ -107,27 +143,40 @@ def plan_for(epsilon: float, numeric: bool) -> Plan:
         else CategoricalColumn(name=name, levels=("no", "yes"))
         for name in ("x", "y")
     )
+    if pure:
+        return Plan(Domain(columns=columns), choice_guarantee(Budget.of(epsilon, 0)), pure)
     return Plan(Domain(columns=columns), gaussian_guarantee(Budget.of(epsilon, DELTA)))
 
 
 def blocks_of(
-    rng: np.random.Generator, owners: Sequence[Floats], epsilon: float, numeric: bool
+    rng: np.random.Generator, owners: Sequence[Floats], epsilon: float, numeric: bool, pure: bool = False
 ) -> list[Block]:
     """Return the owners' noisy numbers."""
-    plan, found = plan_for(epsilon, numeric), []
+    plan, found = plan_for(epsilon, numeric, pure), []
     for values in owners:
         n = len(values)
         rows = SimpleNamespace(numeric=(values + 1) / 2, categorical=((values + 1) / 2).astype(np.int32))
-        scales = noise_scales(plan.parts(n), plan.guarantee)
-        grades = []
-        for cells in plan.histograms.columns:
-            counts = np.bincount(cells.codes(rows), minlength=cells.size)
-            noisy = counts + scales[HISTOGRAMS] * rng.standard_normal(cells.size)
-            steps = [int(step) for step in np.rint(noisy * 2**20)]
-            grades.append(Grades.of(cells, steps, n << 20, scales[HISTOGRAMS] * 2**20))
-        sums = plan.scores(grades)(rows).sum(axis=0)
-        sums += scales[SCORES] * rng.standard_normal(len(sums))
-        found.append(block(n, sums[:8].reshape(2, 4), sums[8:], scales[SCORES], (grades[0], grades[1])))
+        parts = plan.parts(n)
+        if pure:
+            events = zip(parts, plan.events(n), strict=True)
+            scales = {part.name: sums_scale(part, own) for part, own in events}
+        else:
+            scales = noise_scales(parts, plan.guarantee)
+        draw, vector = rng.laplace if pure else rng.normal, None
+        if HISTOGRAMS in scales:
+            noisy = [
+                np.bincount(cells.codes(rows), minlength=cells.size) + draw(0, scales[HISTOGRAMS], cells.size)
+                for cells in plan.histograms.columns
+            ]
+            steps = tuple(int(step) for step in np.rint(np.concatenate(noisy) * 2**20))
+            kind = "laplace" if pure else "gaussian"
+            vector = NoisyVector(values=steps, exponent=-20, noise=kind, scale=scales[HISTOGRAMS])
+        grades = plan.grades(vector, n)
+        sums = plan.scores(grades, n)(rows).sum(axis=0)
+        sums += draw(0, scales[SCORES], len(sums))
+        own, both = (grades[0], grades[1]), 4 if pure else 8
+        made = laplace_block if pure else block
+        found.append(made(n, sums[:both].reshape(2, -1), sums[both:], scales[SCORES], own))
     return found
 
 
@@ -171,6 +220,70 @@ def checked(name: str, owners: int, design: str, run: int) -> Answers:
             if owners > 1 and rho and law != "category":
                 own = correlation(blocks, ranks=kind == KINDS[1], pooled=False).heterogeneity()
                 answers[question(f"one {kind}", design, LEVEL)] = own is not None and own <= LEVEL
+    return answers
+
+
+def checked_pure(name: str, owners: int, design: str, run: int) -> Answers:
+    """Ask the same in pure epsilon."""
+    rng, null = seeds(name, run)
+    n, epsilon, shift, law = (DESIGNS | FRESH)[design]
+    answers: dict[str, float] = {}
+    for rho in (0.0, STRONG):
+        rows = [rows_of(rng, n, law, off, rho) for off in offsets(owners, shift)]
+        blocks = blocks_of(rng, rows, epsilon, law != "category", pure=True)
+        if not rho:
+            answers[question("test", design, LEVEL)] = independent(blocks, null, PURE_DRAWS).pvalue <= LEVEL
+        truth = truths(law, shift, rho, owners)[KINDS[1]]
+        wide = [own.widened(laplace_widening(LEVEL)) for own in blocks]
+        answers |= held(correlation(wide, ranks=True), f"{KINDS[1]} {rho:g}", truth)
+        if owners > 1 and rho and law != "category":
+            own = correlation(wide, ranks=True, pooled=False).heterogeneity()
+            answers[question(f"one {KINDS[1]}", design, LEVEL)] = own is not None and own <= LEVEL
+    return answers
+
+
+PURE_DRAWS = 1999
+"""Simulated nulls here; studies have 9999."""
+
+
+def tables(rng: np.random.Generator, owners: Sequence[Floats], epsilon: float, cells: int) -> float:
+    """Return the p-value of covariances of places in noisy tables of equal cells, within owners."""
+    total, variance, places = 0.0, 0.0, np.arange(cells) - (cells - 1) / 2
+    for values in owners:
+        codes = np.minimum(((values + 1) / 2 * cells).astype(int), cells - 1)
+        counts = np.bincount(codes[:, 0] * cells + codes[:, 1], minlength=cells**2).reshape(cells, cells)
+        noisy, scale = counts + rng.laplace(0, 2 / epsilon, counts.shape), 2 / epsilon
+        size, sums = len(values), [places @ noisy.sum(axis=1), places @ noisy.sum(axis=0)]
+        total += float(places @ noisy @ places - sums[0] * sums[1] / size)
+        squares = [places**2 @ noisy.sum(axis=1), places**2 @ noisy.sum(axis=0)]
+        spreads = [max(square - own**2 / size, 1.0) for square, own in zip(squares, sums, strict=True)]
+        product = np.outer(places, places) - (sums[1] * places[:, None] + sums[0] * places) / size
+        variance += spreads[0] * spreads[1] / size + 2 * scale**2 * float(np.sum(product**2))
+    return float(chdtrc(1, total**2 / variance))
+
+
+def powers_pure(name: str, cell: Sequence[Any], part: float, run: int) -> Answers:
+    """Test one study by every method; ``part`` times the correlation is there."""
+    rng, null = seeds(name, run)
+    owners, n, epsilon, rho, law = cell
+    rows = [rows_of(rng, n, law, off, part * rho) for off in offsets(owners, 1.0)]
+    numeric = law != "category"
+    blocks = blocks_of(rng, rows, epsilon, numeric, pure=True)
+    exact = np.array([pearsonr(rankdata(v[:, 0]), rankdata(v[:, 1])).statistic for v in rows])
+    pvalues = {
+        "association, pure": independent(blocks, null, PURE_DRAWS).pvalue,
+        "association, δ = 1e-5": independent(blocks_of(rng, rows, epsilon, numeric)).pvalue,
+        "table of halves": tables(rng, rows, epsilon, 2),
+        "table of quarters": tables(rng, rows, epsilon, 4),
+        "randomised response": responses(rng, rows, epsilon),
+        "within, not private": fisher(exact, np.full(owners, float(n))),
+    }
+    answers: dict[str, float] = {method: bool(pvalue <= LEVEL) for method, pvalue in pvalues.items()}
+    wide = [own.widened(laplace_widening(LEVEL)) for own in blocks]
+    found = estimated(correlation(wide, ranks=True), LEVEL)
+    if found.lower is not None and found.upper is not None:
+        truth = truths(law, 1.0, part * rho, owners)[KINDS[1]]
+        answers |= {"half": (found.upper - found.lower) / 2, "held": found.lower <= truth <= found.upper}
     return answers
 
 
@@ -230,6 +343,15 @@ def cells() -> list[Cell]:
     """Return all cells."""
     found = cells_of("check {} owners, {}", RUNS, checked, (1, 2, 4, 10), DESIGNS, seeded=True)
     found += cells_of("fresh {} owners, {}", RUNS, checked, (1, 3, 6), FRESH, seeded=True)
+    found += cells_of("pure-check {} owners, {}", RUNS, checked_pure, (1, 4), DESIGNS | FRESH, seeded=True)
+    found += cells_of(
+        "pure-power {0[0]} x {0[1]}, ε={0[2]:g}, {0[4]}, correlation {0[3]}, times {1:g}",
+        POWER_RUNS,
+        powers_pure,
+        PURE_POWERS,
+        (0.0, 1.0),
+        seeded=True,
+    )
     return found + cells_of(
         "power {0[0]} x {0[1]}, ε={0[2]:g}, correlation {0[3]}, shift {1:g}, times {2:g}",
         POWER_RUNS,
@@ -269,7 +391,7 @@ def confirmed(counts: Counts, rows: dict[str, dict[str, str]]) -> str:
 
 def parts(counts: Counts) -> dict[str, str]:
     """Write the page's tables."""
-    checks, fresh, found = {}, {}, {}
+    checks, fresh, found, pure_checks, pure_powers = {}, {}, {}, {}, {}
     for cell in counts.runs:
         group, _, name = cell.partition(" ")
         if group == "power":
@@ -280,14 +402,21 @@ def parts(counts: Counts) -> dict[str, str]:
                 for kind in KINDS
             }
             continue
+        if group == "pure-power":
+            pure_powers[name] = {m: counts.shown(cell, m, ".2f") for m in PURE_METHODS} | {
+                "rank correlation: coverage, half width": ", ±".join(
+                    (counts.shown(cell, "held"), counts.shown(cell, "half", ".2f"))
+                )
+            }
+            continue
         design = name.partition(", ")[2]
         row = {"rejected": counts.shown(cell, question("test", design, LEVEL))}
-        for effect in KINDS:
+        for effect in KINDS[group == "pure-check" :]:
             for rho in (0.0, STRONG):
                 said = counts.shown(cell, f"{effect} {rho:g} said", ".2f")
                 row[f"{effect}, {rho:g}"] = f"{counts.shown(cell, f'{effect} {rho:g}')} ({said})"
             row[f"one {effect} rejected"] = counts.shown(cell, question(f"one {effect}", design, LEVEL))
-        (checks if group == "check" else fresh)[name] = row
+        {"check": checks, "fresh": fresh, "pure-check": pure_checks}[group][name] = row
     return {
         "runs": counts.runs_of("check"),
         "power runs": counts.runs_of("power"),
@@ -295,6 +424,10 @@ def parts(counts: Counts) -> dict[str, str]:
         "checks": table(checks, "design") if checks else "",
         "fresh": confirmed(counts, fresh) if fresh else "",
         "powers": table(found, "design") if found else "",
+        "pure": f"{counts.runs_of('pure-check')} runs a cell. {statement(counts, 'pure-check ')}\n"
+        + (table(pure_checks, "design") if pure_checks else ""),
+        "pure powers": f"{counts.runs_of('pure-power')} runs a cell.\n\n"
+        + (table(pure_powers, "design") if pure_powers else ""),
     }
 
 

@@ -1,6 +1,6 @@
 """Dependence by randomised answers and by tables of cells: power beside other methods, level, and intervals.
 
-    python -m benchmarks.dependence      # both pages; continues where it stopped
+    python -m benchmarks.dependence      # all pages; continues where it stopped
     python -m benchmarks.dependence --page quantile-tables --runs 0.1 --cells level --folder /tmp/glance
 
 Randomised answers, between two owners. Power: ``tacit.local.distance_correlation``, with noise of the
@@ -10,8 +10,12 @@ each, and Laplace noise on the number of those that reject; and the permutation 
 
 Quantile tables, where one party holds all columns: permutations, votes of blocks, and one noisy table.
 
-Levels, and all of quantile tables, are the procedures themselves with simulated noise of their laws
-(``tacit.planning.simulation.SimulatedNoise``). All methods have the same rows, in [0, 1].
+Mutual independence, of three owners and more: two rounds and one; beside every pair in a study of its own
+with its part of epsilon (Bonferroni), each owner's randomised answer whether it is above the middle with a
+chi-squared test of complete independence, and that test of thirds without privacy.
+
+Levels, and all but the power of randomised answers, are the procedures themselves with simulated noise of
+their laws (``tacit.planning.simulation.SimulatedNoise``). All methods have the same rows, in [0, 1].
 """
 
 import functools
@@ -21,6 +25,7 @@ from itertools import combinations, product
 from typing import Any, Literal
 
 import numpy as np
+from scipy.special import chdtrc
 
 import tacit.local
 from benchmarks.harness import (
@@ -47,6 +52,7 @@ from tacit_protocol.numerics.randomised_tables import (
     cell_rank_correlation,
 )
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.distance_correlation import answers
 
 DELTA, LEVEL, PERMUTATIONS = 1e-5, 0.05, 199
 POWER_RUNS, LEVEL_RUNS, LEVELS = 100, 2000, (0.05, 0.01)
@@ -254,6 +260,9 @@ ANSWER_NULLS = (
     *product(("1 or 20 rows a unit",), (100,), (1.0, 10.0)),
     *(("a group and a number", n, epsilon) for n, epsilon in ((100, 1.0), (1000, 1.0), (1000, 10.0))),
 )
+FITTED: dict[str, Any] = {"cuts": "fitted", "permutations": PERMUTATIONS}
+"""What new studies ask for, and few simulations."""
+
 ANSWER_LEVEL, ANSWER_METHODS = "level {} n={} ε={:g}", ("two-round", "one-round")
 
 
@@ -355,10 +364,42 @@ def answers_level_run(kind: str, n: int, epsilon: float, number: int) -> Answers
     x, y, unit = unlike_pairs(kind, n, rng)
     sides, found = [named_columns(x), named_columns(y, "y")], dict[str, float]()
     for method in ANSWER_METHODS:
-        chosen = {"method": method, "permutations": PERMUTATIONS}
+        chosen = FITTED | {"method": method}
         result = asked("distance_correlation", sides, epsilon, number, rng, chosen, apart=True, unit=unit)
         pvalue = result.verdict["pvalue"]
         found |= {question(method, epsilon, level): pvalue <= level + 1e-12 for level in LEVELS}
+    return found
+
+
+CUT_CELL, CUT_RUNS = "cuts {} n={} ε={:g}", 200
+CUT_SHARES = (0.02, 0.035, 0.05, 0.075, 0.1, 0.15)
+CUT_SETTINGS = (
+    ("correlation .3", 5000, 0.5),
+    ("correlation .3", 2500, 1.0),
+    ("quadratic", 2500, 0.5),
+    ("linear", 10_000, 0.1),
+    ("circle", 700, 1.0),
+    ("log-normal", 500, 1.0),
+    ("linear", 200, 1.0),
+)
+"""Settings of the parts of epsilon that buy cuts: by units times epsilon, the largest first."""
+
+
+def cuts_run(law: str, n: int, epsilon: float, number: int) -> Answers:
+    """Ask in two rounds, with cells by public numbers, at several parts of epsilon for the cuts."""
+    found, stated = dict[str, float](), answers.CUTS_PART
+    for share in CUT_SHARES:
+        rng = np.random.default_rng([n, round(1000 * epsilon), 1000 + number])
+        x, y = (
+            named_columns(own[:, None], name) for own, name in zip(rows(law, n, rng).T, "xy", strict=True)
+        )
+        chosen = {"method": "two-round", "permutations": PERMUTATIONS}
+        answers.CUTS_PART = share
+        try:
+            result = asked("distance_correlation", [x, y], epsilon, 1000 + number, rng, chosen, apart=True)
+        finally:
+            answers.CUTS_PART = stated
+        found[f"{share:g}"] = result.verdict["pvalue"] <= LEVEL
     return found
 
 
@@ -367,6 +408,7 @@ def answers_cells() -> list[Cell]:
     stated = [setting for setting in ANSWERED if setting[0] in STATED]
     made = cells_for(POWER_CELL, POWER_RUNS, answers_run, ANSWERED)
     made += cells_for("choice {} n={} ε={:g}", 1, choice_run, stated)
+    made += cells_for(CUT_CELL, CUT_RUNS, cuts_run, CUT_SETTINGS)
     return made + cells_for(ANSWER_LEVEL, LEVEL_RUNS, answers_level_run, ANSWER_NULLS)
 
 
@@ -378,9 +420,18 @@ def answers_parts(counts: Counts) -> dict[str, str]:
         row |= {"planned": "" if way is None else counts.shown(POWER_CELL.format(*setting), way, ".2f")}
         row |= {"runs": runs}
     levels = level_rows(counts, ANSWER_LEVEL, ANSWER_NULLS, ANSWER_METHODS)
+    cuts = {}
+    for law, n, epsilon in CUT_SETTINGS:
+        cell, part = CUT_CELL.format(law, n, epsilon), answers.fitted_part(n, epsilon)
+        cuts[f"{law}, {n}, {epsilon:g}"] = {
+            **{f"{share:.1%}": counts.shown(cell, f"{share:g}", ".2f") for share in CUT_SHARES},
+            "fitted": f"{part:.1%}",
+            "runs": str(counts.runs[cell]),
+        }
     together = ", ".join(f"{name} {all_held(counts, name)}" for name in MEASURES)
     return {
         "power": table(power, "law, units, ε"),
+        "cuts": table(cuts, "law, units, ε"),
         "level": level_statement(counts) + table(levels, "columns, units, ε"),
         "held": f"Of all runs together intervals at 95 % held: {together}.",
         "coverage": table(widths, "law, units, ε"),
@@ -582,8 +633,127 @@ def tables_parts(counts: Counts) -> dict[str, str]:
     }
 
 
+# Three owners and more.
+
+JOINT = (
+    ("one pair of 3", 2000, 1.0),
+    ("one pair of 3", 1000, 2.0),
+    ("one pair of 3", 10_000, 0.5),
+    ("chain of 3", 1000, 1.0),
+    ("chain of 3", 5000, 0.5),
+    ("pairwise independent", 3000, 2.0),
+    ("pairwise independent", 3000, 4.0),
+    ("pairwise independent", 30_000, 1.0),
+    ("four with a common cause", 2000, 1.0),
+    ("four with a common cause", 1000, 2.0),
+    ("chain of 5", 1000, 1.0),
+    ("chain of 5", 1000, 2.0),
+    ("chain of 6", 1000, 2.0),
+)
+JOINT_WAYS: dict[str, dict[str, Any]] = {
+    "default": {},
+    "two rounds, 2 cells": {"categories": 2},
+    "one round": {"method": "one-round"},
+}
+JOINT_NULLS = (
+    *product(("uniform",), (3,), (50, 300, 3000), (0.3, 1.0, 4.0)),
+    *product(("skewed", "rare and tied"), (3,), (300, 3000), (1.0, 4.0)),
+    *product(("uniform", "rare and tied"), (4, 6), (1000,), (0.3, 1.0, 4.0)),
+    *product(("a group and numbers",), (3, 5), (1000,), (1.0, 4.0)),
+    ("1 or 20 rows a unit", 3, 100, 4.0),
+)
+JOINT_LEVEL, JOINT_RUNS, JOINT_LEVEL_RUNS = "level {} d={} n={} ε={:g}", 200, 400
+
+
+def joint_run(law: str, n: int, epsilon: float, number: int) -> Answers:
+    """Ask three owners or more of the same rows in every way."""
+    rng = np.random.default_rng([n, round(1000 * epsilon), number, len(law)])
+    x = rows("correlation .3" if law == "one pair of 3" else law, n, rng)
+    if law == "one pair of 3":
+        x = np.column_stack([x[:, 0], rng.random(n), x[:, 1]])
+    sides = [{f"x{place}": column} for place, column in enumerate(x.T)]
+    found: dict[str, float] = {}
+    for way, chosen in JOINT_WAYS.items():
+        own = chosen | FITTED
+        found[way] = asked("mutual_independence", sides, epsilon, number, rng, own, apart=True).reject
+    # A person is in every pair's study of her owner's column.
+    pairs, part = list(combinations(sides, 2)), epsilon / (x.shape[1] - 1)
+    chosen = FITTED | {"method": "two-round", "permutations": 399}
+    pvalues = [
+        asked("distance_correlation", pair, part, number, rng, chosen, apart=True).verdict["pvalue"]
+        for pair in pairs
+    ]
+    found["every pair, Bonferroni"] = min(pvalues) * len(pairs) <= LEVEL
+    true = rng.random(x.shape) < 1 / (1 + math.exp(-epsilon))
+    found["randomised halves, χ²"] = full_independence((x > 0.5) == true, 2) <= LEVEL
+    cuts = np.quantile(x, (1 / 3, 2 / 3), axis=0)
+    found["no privacy"] = full_independence((x[None] > cuts[:, None]).sum(axis=0), 3) <= LEVEL
+    return found
+
+
+def full_independence(codes: Any, cells: int) -> float:
+    """Return the p-value of the chi-squared test of complete independence of columns of cells, (n, d)."""
+    n, d = codes.shape
+    counts = np.bincount(
+        np.ravel_multi_index(tuple(codes.T.astype(np.int64)), (cells,) * d), minlength=cells**d
+    )
+    shares = [np.bincount(column, minlength=cells) / n for column in codes.T.astype(np.int64)]
+    expected = n * functools.reduce(np.multiply.outer, shares).ravel()
+    kept = expected > 0
+    statistic = float(np.sum((counts[kept] - expected[kept]) ** 2 / expected[kept]))
+    return float(chdtrc(cells**d - d * (cells - 1) - 1, statistic))
+
+
+def joint_level_run(kind: str, d: int, n: int, epsilon: float, number: int) -> Answers:
+    """Ask of independent columns of several owners, in two rounds and in one."""
+    rng = np.random.default_rng([n, round(1000 * epsilon), d, number, len(kind)])
+    unit = np.repeat(np.arange(n), rng.choice([1, 20], n)) if kind == "1 or 20 rows a unit" else None
+    x = rng.random((n if unit is None else len(unit), d))
+    columns: list[Any] = list(x.T)
+    if kind == "skewed":
+        columns = list(np.clip(np.exp(1.5 * normal(n, d, rng).T) / 20, 0, 1))
+    if kind == "rare and tied":
+        columns = [
+            (column < 0.02) * 1.0 if place % 2 else np.where(rng.random(n) < 0.9, 0.0, column)
+            for place, column in enumerate(columns)
+        ]
+    if kind == "a group and numbers":
+        columns[1] = np.where(x[:, 1] < 0.3, "a", "b").astype(object)
+    sides, found = [{f"x{place}": column} for place, column in enumerate(columns)], dict[str, float]()
+    for method in ANSWER_METHODS:
+        chosen = FITTED | {"method": method}
+        result = asked("mutual_independence", sides, epsilon, number, rng, chosen, apart=True, unit=unit)
+        found |= {question(method, epsilon, level): result.pvalue <= level + 1e-12 for level in LEVELS}
+        found |= {question(f"any pair, {method}", epsilon, LEVEL): any(p.reject for p in result.pairs)}
+    return found
+
+
+def joint_cells() -> list[Cell]:
+    """List the cells: power, then level."""
+    made = cells_for(POWER_CELL, JOINT_RUNS, joint_run, JOINT)
+    return made + cells_for(JOINT_LEVEL, JOINT_LEVEL_RUNS, joint_level_run, JOINT_NULLS)
+
+
+def joint_parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
+    ways = (*JOINT_WAYS, "every pair, Bonferroni", "randomised halves, χ²", "no privacy")
+    power, _ = power_rows(counts, JOINT, ways)
+    levels = level_rows(counts, JOINT_LEVEL, JOINT_NULLS, ANSWER_METHODS)
+    for row, (*given, epsilon) in zip(levels.values(), JOINT_NULLS, strict=True):
+        runs, cell = row.pop("runs"), JOINT_LEVEL.format(*given, epsilon)
+        for method in ANSWER_METHODS:
+            asked_of = question(f"any pair, {method}", epsilon, LEVEL)
+            row |= {f"any pair, {method}": counts.shown(cell, asked_of)}
+        row |= {"runs": runs}
+    return {
+        "power": table(power, "columns, units, ε"),
+        "level": level_statement(counts) + table(levels, "columns, owners, units, ε"),
+    }
+
+
 BENCHMARKS = (
     Benchmark("randomised-answers", answers_cells, answers_parts),
+    Benchmark("mutual-independence", joint_cells, joint_parts),
     Benchmark("quantile-tables", tables_cells, tables_parts),
 )
 

@@ -39,7 +39,7 @@ from benchmarks.harness import (
     seeds,
     table,
 )
-from tacit_protocol.numerics.inference import Estimated, estimated
+from tacit_protocol.numerics.inference import Estimated, estimated, laplace_widening
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 from tacit_protocol.privacy.randomised_response import retention
@@ -50,8 +50,11 @@ from tacit_protocol.procedures.group_comparison.release import (
     ANSWERED_MOVEMENT,
     ANSWERED_SQUARE,
     CELLS_MOVEMENT,
+    FEW_CELLS,
+    FEW_CELLS_FROM,
     GroupFeatures,
     chebyshev,
+    few_cells,
     soft_cells,
 )
 from tacit_protocol.procedures.group_comparison.statistic import (
@@ -63,7 +66,6 @@ from tacit_protocol.procedures.group_comparison.statistic import (
     compare,
     compare_answered,
     compare_cells,
-    laplace_widening,
     mean_difference,
     risk_effects,
     variance_ratio,
@@ -293,7 +295,9 @@ def soft_of(
     """Return the owners' noisy soft cells, of one column; or ``hard`` cells of a histogram."""
     scale, found = CELLS_MOVEMENT / epsilon, []
     for values, group in owners:
-        rows = soft_cells(values) if numeric else np.stack([1 - values, values], axis=1)
+        few = 2 * FEW_CELLS * scale**2 > FEW_CELLS_FROM * len(values) / 2
+        weights = few_cells if few else soft_cells
+        rows = weights(values) if numeric else np.stack([1 - values, values], axis=1)
         if hard:
             rows = np.eye(hard)[np.minimum((values + 1) / 2 * hard, hard - 1).astype(int)]
         sums = np.stack([rows[group == own].sum(axis=0) for own in (0, 1)])

@@ -1,9 +1,10 @@
 """The studies of ``association`` whose releases are audited, and their worst neighbours."""
 
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
-from audited_studies import TWO_OWNERS, farthest_units, neighbours, random_rows, study
+from audited_studies import TWO_OWNERS, farthest_units, neighbours, random_rows, rows_at, study
 from neighbour_search import Matrix, Rows
 from release_audit import Neighbours, ReleaseCase
 
@@ -13,7 +14,7 @@ from tacit_protocol.procedures.association.release import HISTOGRAM_WEIGHT, Grad
 
 SICK = CategoricalColumn(name="s", levels=("no", "yes"))
 STAGE = CategoricalColumn(name="w", levels=("i", "ii", "iii"))
-AGE, SCORE = (NumericColumn(name=name, lower=0.0, upper=1.0) for name in ("age", "score"))
+AGE, SCORE, DOSE = (NumericColumn(name=name, lower=0.0, upper=1.0) for name in ("age", "score", "dose"))
 
 OTHERS = 400
 """Units beside the one that is replaced: so many that grades come near -1 and 1 at the bounds."""
@@ -38,7 +39,7 @@ class WholeMap:
         even = [
             Grades.of(cells, [1000] * cells.size, 1000 * cells.size, 0.0) for cells in self._cells.columns
         ]
-        self._scores = plan_of(STUDIES[name]).scores(even)
+        self._scores = plan_of(STUDIES[name]).scores(even, OTHERS)
 
     def __call__(self, rows: Rows) -> Matrix:
         histograms = np.sqrt(HISTOGRAM_WEIGHT) * self._cells.indicators(rows)
@@ -61,7 +62,35 @@ def case(name: str, rows: int = 1, reached: float = 0.9, *, black_box: bool = Fa
     return ReleaseCase(STUDIES[name], found, tables=4, reached=reached, black_box=black_box, adaptive=True)
 
 
+NEAR = (0.4375, 0.5, 0.42, 0.48)
+"""What numbers of a unit at the upper bounds become: about where the movement is largest."""
+
+
+def pure(
+    *columns: Column, others: int = OTHERS, epsilon: float = 1.0, rows: int = 1, **parts: Any
+) -> ReleaseCase:
+    """In pure epsilon; of few units, for epsilon and the columns, by the middle of the bounds alone."""
+    asked = study("association", columns, {"noise": "laplace"}, epsilon, 0.0, owners=TWO_OWNERS)
+    found = partial(from_the_top, asked, others, rows)
+    return ReleaseCase(asked, found, tables=len(NEAR), adaptive=True, **parts)
+
+
+def from_the_top(asked: Study, others: int, rows: int, index: int) -> Neighbours:
+    """A unit at the upper ends of all columns, and one near the middle of each."""
+    one, other = rows_at(asked.domain, 1, rows), rows_at(asked.domain, 0, rows)
+    other.numeric[:] = NEAR[index]
+    return neighbours(asked.domain, random_rows(asked.domain, index, others), one, other)
+
+
+PURE = {
+    "pure, two numbers": pure(AGE, SCORE, reached=0.93),
+    "pure, two numbers, few units": pure(AGE, SCORE, others=60, epsilon=4.0, reached=0.97, black_box=True),
+    "pure, three numbers, units of 3 rows": pure(AGE, SCORE, DOSE, epsilon=2.0, rows=3, reached=0.88),
+    "pure, numbers and categories": pure(AGE, SCORE, SICK, STAGE, reached=0.45),
+}
+
 CASES = {
+    **PURE,
     "two numbers": case("two numbers"),
     "numbers and categories": case("numbers and categories", reached=0.75),
     "two numbers, units of 3 rows": case("two numbers", 3),

@@ -4,18 +4,26 @@ The bound is a sum over coordinates, which no unit reaches in all of them: nine 
 that a constant must be wrong by more than a tenth to be caught.
 """
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 from association_cases import CASES
 from release_audit import largest_move
 
+from tacit_protocol.privacy.laplace_mechanism import laplace_sum_guarantee
 from tacit_protocol.procedures.association import release
-from tacit_protocol.procedures.association.release import PAIR_WEIGHTS, Plan, squared_movement
+from tacit_protocol.procedures.association.release import (
+    PAIR_WEIGHTS,
+    Plan,
+    absolute_movement,
+    squared_movement,
+)
 
 
 def is_caught(name: str) -> bool:
     moved, allowed = largest_move(CASES[name])
-    return moved.gaussian > allowed.gaussian * (1 + 1e-9)
+    return moved.gaussian > allowed.gaussian * (1 + 1e-9) or moved.laplace > allowed.laplace * (1 + 1e-9)
 
 
 def test_without_a_mistake_nothing_is_caught() -> None:
@@ -48,6 +56,65 @@ def test_histograms_and_scores_that_both_take_the_whole_budget_are_caught(
 
     monkeypatch.setattr(Plan, "parts", whole)
     assert is_caught("two numbers")
+
+
+PURE = ("pure, two numbers", "pure, two numbers, few units")
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_a_movement_in_l1_a_tenth_too_small_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release, "absolute_movement", lambda *given: 0.9 * absolute_movement(*given))
+    assert is_caught(name)
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_squares_that_weigh_more_than_costs_nothing_are_caught(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: q at its whole weight, as if it moved only with r."""
+    monkeypatch.setattr(release, "CONVEX_WEIGHT", 1.0)
+    assert is_caught(name)
+
+
+def test_products_that_are_forgotten_in_l1_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: every column's own movement, and none of the pair's."""
+    monkeypatch.setattr(release, "absolute_movement", lambda columns, weights: 2 * columns * weights.rank)
+    assert is_caught(PURE[0])
+
+
+def test_histograms_and_sums_of_ranks_that_both_take_all_of_epsilon_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    events = Plan.events
+    monkeypatch.setattr(
+        Plan,
+        "events",
+        lambda self, units: (laplace_sum_guarantee(self.guarantee.budget),) * len(events(self, units)),
+    )
+    assert is_caught(PURE[0])
+    assert not is_caught(PURE[1])
+
+
+@pytest.mark.parametrize("weights", [release.ADAPTED, release.PUBLIC])
+@pytest.mark.parametrize("columns", [2, 3, 6])
+def test_the_movement_in_l1_is_a_bound_and_is_come_near(columns: int, weights: release.RankWeights) -> None:
+    """The largest of a search over both units' grades, by the scores' own weights."""
+    rng = np.random.default_rng(1)
+    r = rng.choice(np.linspace(-1, 1, 17), (200_000, 2, columns))
+    r[::2, 0] = 1.0
+    r[::2, 1] = rng.choice(np.linspace(-1, 1, 81), (100_000, 1))  # all alike, where the bound is reached
+    q = (3 * r * r - 1) / 2
+    moved = weights.rank * np.abs(r[:, 0] - r[:, 1]).sum(axis=-1)
+    moved += release.CONVEX_WEIGHT * np.abs(q[:, 0] - q[:, 1]).sum(axis=-1)
+    curves = np.zeros(len(moved))
+    for a, b in combinations(range(columns), 2):
+        products, both = r[..., a] * r[..., b], q[..., a] * q[..., b]
+        moved += np.abs(products[:, 0] - products[:, 1])
+        curves += weights.curve * np.abs(both[:, 0] - both[:, 1])
+    own = (weights.rank + columns) ** 2 / 2
+    assert 0.999 * own <= moved.max() <= own + 1e-9
+    bound = absolute_movement(columns, weights)
+    assert 0.85 * bound <= (moved + curves).max() <= bound + 1e-9
 
 
 def test_the_squared_movement_is_a_bound_and_two_columns_come_near_it() -> None:

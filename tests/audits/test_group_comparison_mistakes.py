@@ -67,14 +67,21 @@ def test_weights_that_add_up_to_more_than_one_are_caught(monkeypatch: pytest.Mon
     assert is_caught("soft cells, numbers and categories")
 
 
-def test_no_two_units_move_soft_cells_by_more_than_two() -> None:
+def test_few_cells_that_add_up_to_more_than_one_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    stated = release.few_cells
+    monkeypatch.setattr(release, "few_cells", lambda t: np.minimum(1.05 * stated(t), 1.0))
+    assert is_caught("four soft cells, numbers and a category")
+
+
+@pytest.mark.parametrize("kind", ["soft_cells", "few_cells"])
+def test_no_two_units_move_soft_cells_by_more_than_two(kind: str) -> None:
     """A search over pairs of values and groups, and of units of two rows."""
     t = np.linspace(-1, 1, 401)
-    cells = release.soft_cells(t)
+    cells = getattr(release, kind)(t)
     assert cells.min() >= 0
     np.testing.assert_allclose(cells.sum(axis=1), 1, atol=1e-12)
     halves = (cells[:, None] + cells[None]) / 2
-    moved = np.abs(halves.reshape(-1, 6)[::97, None] - cells[None]).sum(axis=-1)
+    moved = np.abs(halves.reshape(-1, cells.shape[1])[::97, None] - cells[None]).sum(axis=-1)
     assert 1.999 < moved.max() <= 2 + 1e-12
 
 

@@ -111,6 +111,9 @@ SECOND += [f"{step}@2" for step in AgentStep if step is not AgentStep.DATA_SUMMA
 SECOND += [f"{step}@3" for step in SENDING]
 TWO_ROUNDS = [*AGENT, *ACCEPTANCE, *SECOND, *TESTER, TesterRelayStep.SEALED_SERVED.value]
 DRAWN, DRAWN_AGAIN = AgentStep.NOISE_DRAWN.value, f"{AgentStep.NOISE_DRAWN}@2"
+THIRD_DRAWN = f"{AgentStep.NOISE_DRAWN}@3"
+SEVERAL_SENDERS = [*TWO_ROUNDS]
+SEVERAL_SENDERS += [f"{step}@3" for step in AgentStep if step is not AgentStep.DATA_SUMMARISED]
 
 # Both owners pass every step, one after the other; what each sends first is its key.
 BOTH = [AcceptanceStep.RESERVED, *(step for step in MaskStep if not step.startswith("tester."))]
@@ -204,6 +207,16 @@ KINDS = {
         TWO_ROUNDS,
         {"sqlite": [DRAWN, DRAWN_AGAIN], "postgresql": [DRAWN_AGAIN]},
         given="screening",
+    ),
+    # Two senders: the receiver has one's answers when it, the other, or the tester is killed.
+    "several senders": Kind(
+        "several senders",
+        SEVERAL_SENDERS,
+        {
+            "sqlite": [DRAWN_AGAIN, *SECOND[:3], THIRD_DRAWN],
+            "postgresql": [DRAWN_AGAIN, THIRD_DRAWN],
+        },
+        planted={"send-before-storing": (f"{AgentStep.RELEASE_SIGNED}@2", OTHERS_SENT)},
     ),
     "masked": Kind(
         "masked",

@@ -69,6 +69,7 @@ APART_THREE = {"north": ("age",), "south": ("score",), "west": ("ward",)}
 REPLICATES = {"replicates": 999}
 PERMUTATIONS = {"permutations": 199}
 COUNTED = ("ward", "sex")
+MASKED = {"noise": "gaussian", "aggregation": "masked", "colluders": 1}
 EQUAL = {"probabilities": [1 / 3, 1 / 3, 1 / 3], "unlisted": "last"}
 LOCATIONS = [[20.0, -1.0], [50.0, 0.0], [80.0, 1.0]]
 POINTS = [[age, ward] for age in (20.0, 50.0, 80.0) for ward in LETTERS]
@@ -262,6 +263,8 @@ CASES: dict[str, Case] = {
     "noisy_counts-gaussian-cuts": Case(
         "noisy_counts", {"noise": "gaussian", "cuts": {"age": [30.0, 60.0]}}, columns=("age", "sex")
     ),
+    "noisy_counts-masked": Case("noisy_counts", MASKED, THREE, COUNTED),
+    "independence_table-masked": Case("independence_table", MASKED | REPLICATES, THREE, COUNTED),
     "noisy_counts-rho": Case(
         "noisy_counts", {"noise": "gaussian", "rho": 0.05, "unlisted": "last"}, columns=COUNTED
     ),
@@ -344,6 +347,12 @@ CASES: dict[str, Case] = {
         columns=("age", "score", "ward", "sex"),
         delta=0.0,
     ),
+    "group_comparison-four-cells": Case(
+        "group_comparison",
+        {"group": "sex", "noise": "laplace", "soft_cells": 4},
+        columns=("age", "score", "sex"),
+        delta=0.0,
+    ),
     "group_comparison-categories": Case("group_comparison", {"group": "sex"}, THREE, COUNTED),
     "group_comparison-beside-answers": Case(
         "group_comparison",
@@ -354,6 +363,12 @@ CASES: dict[str, Case] = {
     ),
     "association-numbers-and-categories": Case("association", {}, THREE, ("age", "score", "ward", "sex")),
     "association-one-owner": Case("association", {}, ONE, NUMBERS),
+    "association-laplace": Case(
+        "association", {"noise": "laplace"}, THREE, ("age", "score", "sex"), delta=0.0, epsilon=8.0
+    ),
+    "association-laplace-few-units": Case(
+        "association", {"noise": "laplace"}, ONE, NUMBERS, delta=0.0, epsilon=0.5
+    ),
     "survival-groups": Case(
         "survival",
         {"cuts": {"age": [30.0, 50.0, 70.0]}, "event": "sex", "group": "ward"} | REPLICATES,

@@ -14,6 +14,8 @@ peer       both agents of peer mode in one process, each with a database of its 
            private covariance
 two rounds the same of a study whose first round is in the open: both release, and both pay. ``answers``
            plants no mistake: the procedure is distance_correlation by randomised answers
+several    three agents, of mutual_independence: two send answers, and the third counts beside both
+senders
 masked     both agents of a study with masks, in one process as those of peer mode
 reuse      nobody: the study only reads earlier releases again, and the tester does everything by itself
 curator    a curator with the data of two owners. One of them decides by hand: its yes is given again and
@@ -54,7 +56,7 @@ from made_studies import SeededNoise
 from peer_world import RECEIVER, SENDER
 
 from tacit.setup.processes import free_ports
-from tacit_protocol.messages.encoding import decode, digest, encode
+from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
 from tacit_protocol.messages.study import MaskKeyMessage, Owner, ReleaseMessage, SealedPackage, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures import discovery
@@ -178,7 +180,7 @@ class Sweep:
     def __init__(self, folder: Path, party_url: str, tester_url: str) -> None:
         self.folder, self.shared = folder, Shared()
         self.urls = dict.fromkeys(self.parties[-1:], party_url) | {"tester": tester_url}
-        self.urls |= {name: another_database(party_url) for name in self.parties[:-1]}
+        self.urls |= {name: another_database(party_url, name) for name in self.parties[:-1]}
         self.plan: list[str] = []
         self.planted: str | None = None
         self.wire = folder / "wire"
@@ -246,6 +248,10 @@ class Sweep:
             "states": ["sent"],
             "findings": 0,
         }
+
+    def received(self, found: Mapping[str, Any]) -> list[bytes]:
+        """Return what the last of the parties keeps of what the others sent."""
+        return [envelope for name in self.parties[:-1] for envelope in found[name]["envelopes"]]
 
     # One case.
 
@@ -426,10 +432,6 @@ class Sweep:
             faults.append("the receiver keeps something else than the sender stored")
         return faults + at_once(self.urls["tester"], lambda c: self._faults_of_tester(c, found))
 
-    def received(self, found: Mapping[str, Any]) -> list[bytes]:
-        """Return what the last party must keep of others'."""
-        return [envelope for name in self.parties[:-1] for envelope in found[name]["envelopes"]]
-
     def _faults_of_tester(self, connection: sa.Connection, found: Mapping[str, Any]) -> list[str]:
         faults = []
         rows = [(row.owner, bytes(row.envelope)) for row in connection.execute(RELEASES.select())]
@@ -516,6 +518,30 @@ class TwoRoundSweep(PeerSweep):
 
     def wanted(self, name: str) -> dict[str, Any]:
         return Sweep.wanted(self, name)
+
+
+class SeveralSendersSweep(Sweep):
+    """A supervisor of three agents in one process, two of which send to the third, and of a tester."""
+
+    parties, data_set = tuple(two_round_world.SEVERAL), "people"
+
+    def make_study(self) -> Study:
+        return two_round_world.several_study()
+
+    def make_releases(self) -> dict[str, bytes]:
+        return {}
+
+    def make_parties(self, noise: SeededNoise) -> dict[str, Any]:
+        return {
+            name: self.make_party(two_round_world.make_several_agent, name, noise) for name in self.parties
+        }
+
+    def enrol(self, connection: sa.Connection) -> None:
+        enrol(connection, self.parties)
+
+    def received(self, found: Mapping[str, Any]) -> list[bytes]:
+        sent = {name: found[name]["envelopes"] for name in self.parties[:-1]}
+        return [encode_json({name: one.decode() for name, (one,) in sent.items()})]
 
 
 class MaskedSweep(Sweep):
@@ -667,14 +693,14 @@ def at_once(url: str, work: Callable[[sa.Connection], Any]) -> Any:
         engine.dispose()
 
 
-def another_database(url: str) -> str:
-    """Return the URL of a second database beside the one given; makes it where it is PostgreSQL's."""
+def another_database(url: str, party: str) -> str:
+    """Return the URL of another party's database beside the one given; makes it where it is PostgreSQL's."""
     if url.startswith("sqlite"):
-        return url.replace("party.sqlite3", "sender.sqlite3")
+        return url.replace("party.sqlite3", f"{party}.sqlite3")
     name = sa.make_url(url).database or ""
     with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}_sender".encode())
-    return url.replace(f"/{name}", f"/{name}_sender")
+        connection.execute(f"CREATE DATABASE {name}_{party}".encode())
+    return url.replace(f"/{name}", f"/{name}_{party}")
 
 
 def read_party(connection: sa.Connection) -> dict[str, Any]:
@@ -831,6 +857,7 @@ SWEEPS: dict[str, type[Sweep]] = {
     "agent": Sweep,
     "peer": PeerSweep,
     "two rounds": TwoRoundSweep,
+    "several senders": SeveralSendersSweep,
     "masked": MaskedSweep,
     "reuse": ReuseSweep,
     "curator": CuratorSweep,

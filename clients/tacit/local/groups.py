@@ -105,13 +105,14 @@ def group_comparison(
 def association(
     *samples: Any,
     epsilon: float,
-    delta: float,
+    delta: float = 0.0,
     bounds: Mapping[str, Any],
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
     alpha: float = 0.05,
     names: Sequence[str] | None = None,
     seed: int | None = None,
+    noise: Literal["auto", "gaussian", "laplace"] = "auto",
 ) -> AssociationResult:
     """Test privately whether columns go together within every owner, and estimate how strongly.
 
@@ -120,7 +121,7 @@ def association(
     Args:
         samples: pandas, Polars or Arrow tables, one for each owner.
         epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in (0, 1).
+        delta: budget that every owner spends, in [0, 1).
         bounds: what is publicly known: each column's (lower, upper) pair or levels, by name; levels count in
             the order given. Never taken from the data. Numbers outside count as the bound.
         columns: two to twenty columns, every pair of which is looked at; by default all of a table.
@@ -129,6 +130,9 @@ def association(
         alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
         names: the owners' names, by default sample-1, sample-2, ...
         seed: the study's seed. Never the noise: two calls differ.
+        noise: "gaussian", which needs a delta and tells of numbers' own correlation too; "laplace", pure
+            epsilon, of ranks alone, with less noise for few columns; or "auto", which chooses by the numbers
+            of units and columns, epsilon and delta.
 
     Returns:
         A frozen result that unpacks into ``statistic, pvalue``, with ``pairs``, ``effects``,
@@ -156,6 +160,7 @@ def association(
         samples,
         columns,
         {},
+        parameters={} if noise == "auto" else {"noise": noise},
         units=units,
         bounds=bounds,
         names=names,

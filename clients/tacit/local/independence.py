@@ -199,6 +199,7 @@ def mutual_independence(
         ArrayTable.of(Sample({group[0]: read.sample.columns[group[0]]}), study.domain_of(owner), units)
         for group, owner in zip(read.groups, study.owners, strict=True)
     ]
+    procedure = procedure_named(study.procedure)
     with by_argument_names():
-        found = run(procedure_named(study.procedure), study, tables, OpenDPNoise(), progress)
+        found = run(procedure, procedure.with_new_defaults(study), tables, OpenDPNoise(), progress)
     return of_type(MutualIndependenceResult, found)

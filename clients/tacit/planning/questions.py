@@ -181,9 +181,11 @@ class Asked:
         sample = None if self.public is None else read_samples([self.public], self.columns)[0]
         domain = self._domain(sample, parameters)
         held: list[tuple[str, ...] | None] = [None] * owners
-        if self.kind.apart:
+        if self.kind.owners == "three or more":
+            held = [(column.name,) for column in domain.columns]
+        elif self.kind.apart:
             held = list(_sides(domain, parameters.pop("groups", None), outcome=self.kind.outcome))
-        names = [f"owner-{number}" for number in range(1, owners + 1)]
+        names = [f"owner-{number}" for number in range(1, len(held) + 1)]
         if self.kind.outcome:
             parameters.setdefault("outcome", names[1])
         study = local_study(
@@ -208,7 +210,7 @@ class Asked:
         names, bounds = _column_names(sample, self.bounds, self.columns), self.bounds
         if bounds is None and self.kind.relates and sample is None:
             bounds = UNIT_INTERVAL
-            names = names or ["x1", "x2"]
+            names = names or ["x1", "x2", "x3"][: 3 if self.kind.owners == "three or more" else 2]
         if not names:
             raise InputError("name the columns: pass columns=[...], or bounds by name")
         domain = domain_of(bounds, names)

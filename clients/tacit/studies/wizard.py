@@ -76,7 +76,7 @@ def learn(found: dict[str, dict[str, KnownDataSet]], study: Study) -> None:
             data_set.columns[column.name] = column
 
 
-OWNERS_MIN = {"one": 1, "two": 2, "one or more": 1, "two or more": 2}
+OWNERS_MIN = {"one": 1, "two": 2, "one or more": 1, "two or more": 2, "three or more": 3}
 OWNERS_MAX = {"one": 1, "two": 2}
 
 Answer = TypeVar("Answer")
@@ -276,7 +276,7 @@ def _some_columns(
         if not names or len(set(names)) != len(names):
             raise InputError("write the name of every column once, with commas between them")
         if twice := [name for name in names if name in taken]:
-            raise InputError(f"{twice[0]} is the other owner's: each holds columns of its own")
+            raise InputError(f"{twice[0]} is another owner's: each holds columns of its own")
         return names
 
     names = _until(talk, question, read, ", ".join(known))
@@ -312,7 +312,7 @@ def _unit(talk: Talk, kind: Question, known: Known, owners: list[dict[str, Any]]
     earlier = known.of(owners[0]["name"], owners[0]["data_set"]).unit_column
     question = "Column that says whose row it is, where people have several rows (empty: a row is a person)"
     if kind.apart:
-        talk.say("Both owners must hold the same people: `tacit data align` finds out, without the tester.")
+        talk.say("All owners must hold the same people: `tacit data align` finds out, without the tester.")
         alignment = talk.ask("The digest that it printed (empty: the rows stand in the same order)")
         if alignment:
             column = _until(talk, "The id column", _field(StudyDraft, "unit_column", "its name"), earlier)

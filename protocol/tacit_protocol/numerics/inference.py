@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from scipy.optimize import brentq
 from scipy.special import chdtrc, ndtri
 
 Floats = npt.NDArray[np.float64]
@@ -264,6 +265,16 @@ def estimated(effects: Effects, level: float, kind: str, scale: float = 1.0) -> 
 
 PVALUE_MIN = float(np.finfo(np.float64).tiny)
 """p-values are never 0: the smallest normal float64 stands for anything below it."""
+
+
+def laplace_widening(level: float) -> float:
+    """Return by what to multiply a noise's variance for normal intervals to hold at a level, at least 1.
+
+    That of two independent Laplace numbers, |x| of whose sum exceeds q scales with probability
+    e^-q (1 + q/2): in every effect there are as many, and more make a sum more normal.
+    """
+    q = float(brentq(lambda x: math.exp(-x) * (1 + x / 2) - level, 0.0, 800.0))
+    return max(1.0, (q / 2 / float(-ndtri(level / 2))) ** 2)
 
 
 def holm(pvalues: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -65,7 +65,7 @@ Releases = Mapping[str, Release]
 """Releases by owner as a study reads them; empty where they are not at hand."""
 
 
-OwnersAsked = Literal["one", "two", "one or more", "two or more"]
+OwnersAsked = Literal["one", "two", "one or more", "two or more", "three or more"]
 
 Holder = Literal["agents", "curator"]
 """Who answers a study: an agent for every owner, or a curator who holds the data of all."""
@@ -80,7 +80,7 @@ class Question:
         signs: a regular expression of words that such questions use, in small letters; "" where none is sure.
         owners: how many owners are asked.
         rank: questions of a lower rank are looked for first in somebody's words: the more special ones.
-        apart: whether each of two owners holds columns of its own.
+        apart: whether each owner holds columns of its own; of three or more, one column.
         outcome: whether the second of them holds one, the outcome, and the parameter ``outcome`` names it.
         categories: whether every column must be categorical.
         pure: whether no delta is proposed, because none is needed.
@@ -556,9 +556,12 @@ def require_shared_columns(study: Study) -> None:
         raise StudyError("every owner holds all columns here; leave the owners' columns out")
 
 
-def common_fields(study: Study, units: Mapping[str, int]) -> dict[str, Any]:
-    """Return what every verdict on a study states alike: level, units by owner, and what each spent."""
-    budget = study.budget
+def common_fields(study: Study, units: Mapping[str, int], spent: Guarantee | None = None) -> dict[str, Any]:
+    """Return what every verdict on a study states alike: level, units by owner, and what each spent.
+
+    The study's budget unless owners ``spent`` another, as those who mask do.
+    """
+    budget = study.budget if spent is None else spent.budget
     return {"level": study.level, "units": units, "epsilon": budget.epsilon, "delta": budget.delta}
 
 

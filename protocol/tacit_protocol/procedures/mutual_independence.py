@@ -65,6 +65,7 @@ from tacit_protocol.procedures.base import (
     Procedure,
     Progress,
     PublicRuleError,
+    Question,
     ReleaseError,
     StudyError,
     common_fields,
@@ -83,6 +84,7 @@ from tacit_protocol.procedures.distance_correlation.answers import (
     ROWS_STREAM,
     SIGNAL_MIN,
     UNITS_MIN,
+    fitted_part,
 )
 from tacit_protocol.procedures.distance_correlation.release import (
     NULL_STREAM,
@@ -91,6 +93,7 @@ from tacit_protocol.procedures.distance_correlation.release import (
     require_same_units,
     side_of,
 )
+from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
@@ -137,11 +140,12 @@ class MutualIndependenceParameters(StrictModel):
             "number of units."
         ),
     )
-    cuts: Literal["private", "even"] = Field(
+    cuts: Literal["private", "fitted", "even"] = Field(
         "private",
         description=(
-            "Where a numeric column's cells end: at quantiles bought with a part of epsilon, or evenly "
-            "within its bounds."
+            "Where a numeric column's cells end: at quantiles bought with 15 % of epsilon, or with a part "
+            "that is smaller the more units there are (fitted, which new studies ask for); or evenly within "
+            "its bounds."
         ),
     )
     permutations: Annotated[int, Field(ge=99, le=9999)] = Field(
@@ -197,18 +201,22 @@ class MutualPlan:
             count = answered_categories(own) if self.answers_at(side) else own.categories
             return ColumnCells(own, 0, count, bought=False)
         count = self.parameters.categories or self._default(units)
-        return ColumnCells(own, 0, count, self.parameters.cuts == "private")
+        return ColumnCells(own, 0, count, self.parameters.cuts != "even")
 
     def _default(self, units: int) -> int:
         # What a pair of answers keeps: the weakest pair decides, which is of two that answer.
-        kept = retention(self._rest_micro(bought=True), CELLS_FIRST) ** 4
+        kept = retention(self._rest_micro(units, bought=True), CELLS_FIRST) ** 4
         return CELLS_FIRST if units * kept >= SIGNAL_MIN else 2
 
-    def _cuts_micro(self, *, bought: bool) -> int:
-        return max(1, int(self.study.budget.epsilon_micro * CUTS_PART)) if bought else 0
+    def _cuts_micro(self, units: int, *, bought: bool) -> int:
+        if not bought:
+            return 0
+        fitted = self.parameters.cuts == "fitted"
+        part = fitted_part(units, self.study.budget.epsilon) if fitted else CUTS_PART
+        return max(1, int(self.study.budget.epsilon_micro * part))
 
-    def _rest_micro(self, *, bought: bool) -> int:
-        return self.study.budget.epsilon_micro - self._cuts_micro(bought=bought)
+    def _rest_micro(self, units: int, *, bought: bool) -> int:
+        return self.study.budget.epsilon_micro - self._cuts_micro(units, bought=bought)
 
     def shape(self, units: int) -> tuple[int, ...]:
         """Return the joint table's shape, in ``order``."""
@@ -240,14 +248,14 @@ class MutualPlan:
         if cells.bought:
             if not isinstance(noise, ChoiceSource):
                 raise TypeError("this noise source draws numbers alone, and the study asks for a choice")
-            epsilon = self._cuts_micro(bought=True) / EPSILON_UNITS
+            epsilon = self._cuts_micro(units, bought=True) / EPSILON_UNITS
             cuts[name] = cells.draw_cuts(own.rows.numeric[:, 0], epsilon, noise)
         codes = cells.codes(own.rows.numeric, own.rows.categorical, cuts.get(name, cells.even_cuts()))
         if not self.answers_at(own.side):
             return self._table(own, codes, cuts, noise)
         if not isinstance(noise, UniformSource):
             raise TypeError("this noise source draws numbers alone, and the study asks for answers")
-        answers = randomise(codes, cells.cells, self._rest_micro(bought=cells.bought), noise)
+        answers = randomise(codes, cells.cells, self._rest_micro(units, bought=cells.bought), noise)
         return Release(units=units, guarantee=self.guarantee, answers={name: answers}, cuts=cuts)
 
     def _table(
@@ -279,7 +287,7 @@ class MutualPlan:
         """Return what the table's noise is made for: what is left beside the cuts."""
         bought = self.last is not None and self.cells(self.last, units).bought
         event = LaplaceEvent(
-            noise_multiplier=laplace_multiplier(self._rest_micro(bought=bought) / EPSILON_UNITS)
+            noise_multiplier=laplace_multiplier(self._rest_micro(units, bought=bought) / EPSILON_UNITS)
         )
         return Guarantee(budget=self.study.budget, events=(event,))
 
@@ -313,7 +321,7 @@ class MutualPlan:
             own = release.answers[name]
             if (own.codes, own.units) != (cells.cells, units) or own.values().max() >= cells.cells:
                 raise LayoutError("the answers have not the shape that the study fixes")
-            if own.retention != retention(self._rest_micro(bought=cells.bought), cells.cells):
+            if own.retention != retention(self._rest_micro(units, bought=cells.bought), cells.cells):
                 raise LayoutError("the answers are not randomised as the study fixes")
         except (StudyError, ValueError) as error:
             raise ReleaseError(str(error)) from None
@@ -360,7 +368,9 @@ class MutualPlan:
     def signal(self, units: int) -> float:
         """Return the noncentrality that two equal columns would have, about, of the weakest pair."""
         weakest = sorted(
-            retention(self._rest_micro(bought=cells.bought), cells.cells) if self.answers_at(side) else 1.0
+            retention(self._rest_micro(units, bought=cells.bought), cells.cells)
+            if self.answers_at(side)
+            else 1.0
             for side, cells in ((side, self.cells(side, units)) for side in self.order)
         )[:2]
         return units * math.prod(weakest) ** 2
@@ -447,7 +457,7 @@ def mutual_plan(study: Study) -> MutualPlan:
         last = len(names) - 1 if parameters.receiver is None else names.index(parameters.receiver)
     elif parameters.receiver is not None:
         raise StudyError("in one round nobody receives anything; leave receiver out")
-    most = QUANTILE_CELLS_MAX if parameters.cuts == "private" else EVEN_CELLS_MAX
+    most = EVEN_CELLS_MAX if parameters.cuts == "even" else QUANTILE_CELLS_MAX
     if parameters.categories is not None and parameters.categories > most:
         raise StudyError(f"parameter categories: at most {most} with {parameters.cuts} cuts")
     plan = MutualPlan(study, parameters, tuple(study.domain_of(owner) for owner in study.owners), last)
@@ -552,12 +562,33 @@ class MutualIndependence(Procedure):
 
     name: ClassVar[str] = "mutual_independence"
     title: ClassVar[str] = "Are columns that several owners hold independent of each other?"
+    plans_two_rounds: ClassVar[bool] = True
     families: ClassVar[frozenset[Family]] = frozenset(("pure",))
     Parameters: ClassVar[type[BaseModel]] = MutualIndependenceParameters
     Verdict: ClassVar[type[BaseVerdict]] = MutualIndependenceResult
     RelayedVerdict: ClassVar[type[BaseVerdict]] = MutualIndependenceResult
     released: ClassVar[str] = "one randomised answer of each unit, to which cell of its column it is in"
     cited: ClassVar[tuple[Work, ...]] = (TWO_PARTIES, DISTANCE)
+    question: ClassVar[Question | None] = Question(
+        "Do columns that three or more owners hold of the same people, one each, depend on each other?",
+        r"(three|four|five|six|several) (owners|parties|registries|sources|institutions)|mutual",
+        "three or more",
+        rank=4,
+        apart=True,
+        pure=True,
+        relates=True,
+    )
+    population: ClassVar[type[Population] | None] = Dependence
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {},
+        {"categories": 2},
+        {"categories": 3},
+        {"method": "one-round"},
+    )
+
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:
+        """Fit what buys the cuts to the number of units."""
+        return {} if "cuts" in study.parameters else {"cuts": "fitted"}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

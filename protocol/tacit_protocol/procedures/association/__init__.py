@@ -8,7 +8,7 @@ Derivations: docs/mathematics/association.md.
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel
@@ -16,22 +16,30 @@ from scipy.special import ndtri
 
 from tacit_protocol.domain import Table
 from tacit_protocol.messages.study import Owner, Release, Study
-from tacit_protocol.numerics.inference import Effects, holm
+from tacit_protocol.numerics.inference import Effects, holm, laplace_widening
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.association.release import (
     HISTOGRAMS,
-    PAIR_WEIGHTS,
-    RR,
     SCORES,
     AssociationParameters,
     Plan,
     Sums,
+    fitting_noise,
     plan_of,
 )
-from tacit_protocol.procedures.association.statistic import Block, block, correlation, estimated, independent
+from tacit_protocol.procedures.association.statistic import (
+    DRAWS_A_PAIR,
+    NULL_DRAWS,
+    Block,
+    block,
+    correlation,
+    estimated,
+    independent,
+    laplace_block,
+)
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
@@ -43,6 +51,7 @@ from tacit_protocol.procedures.base import (
     StudyError,
     common_fields,
     decided,
+    public_seed,
     require_shared_columns,
     reuse_warnings,
 )
@@ -59,6 +68,9 @@ from tacit_protocol.procedures.within_owners import (
 )
 from tacit_protocol.verdicts.base import BaseVerdict, Effect, compared_shown, effects_of, forest, number
 from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
+
+NULL_STREAM = 1
+"""Spawn key under the study's seed of the null of pairs in Laplace noise."""
 
 PEARSON, RANKS = "Pearson correlation", "rank correlation"
 
@@ -108,7 +120,7 @@ class AssociationResult(WithinOwnersVerdict):
         statistic: of the pair that goes together most surely.
         pvalue: the smallest of the pairs' p-values, adjusted for all of them (Holm).
         pairs: every pair's p-value.
-        effects: Pearson's and the rank correlation within owners, of every pair.
+        effects: Pearson's and the rank correlation within owners, of every pair; in pure epsilon the latter.
         effects_by_owner: the same of every owner.
         heterogeneity_pvalue: that owners have all these correlations in common: the smallest of the pairs',
             adjusted for their number; None of one owner.
@@ -152,7 +164,8 @@ class Association(Procedure):
 
     name: ClassVar[str] = "association"
     title: ClassVar[str] = "Do columns go together, within every owner?"
-    families: ClassVar[frozenset[Family]] = frozenset(("gaussian",))
+    families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+    divided_for: ClassVar[frozenset[Family] | None] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = AssociationParameters
     Verdict: ClassVar[type[BaseVerdict]] = AssociationResult
     released: ClassVar[str] = (
@@ -167,6 +180,15 @@ class Association(Procedure):
         relates=True,
     )
     population: ClassVar[type[Population] | None] = Dependence
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({}, {"noise": "laplace"})
+
+    def new_defaults(self, study: Study) -> Mapping[str, Any]:
+        """Return the noise of a study that has no delta: Laplace's."""
+        return {} if study.budget.delta_pico or "noise" in study.parameters else {"noise": "laplace"}
+
+    def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:
+        """Return the noise that suits these numbers of units, where the study leaves it."""
+        return {} if "noise" in study.parameters else fitting_noise(study, min(units.values()))
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -176,11 +198,11 @@ class Association(Procedure):
         plan_of(study)
 
     def cost(self, study: Study) -> Guarantee:
-        """Return what each owner spends: the study's whole budget, in one Gaussian release of two vectors."""
+        """Return what each owner spends: the whole budget, or epsilon alone, for both vectors."""
         return plan_of(study).guarantee
 
     def numbers_released(self, study: Study) -> int:
-        """Return how many noisy numbers one owner sends."""
+        """Return how many noisy numbers one owner sends; of few units in pure epsilon there are fewer."""
         return plan_of(study).numbers
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
@@ -188,14 +210,22 @@ class Association(Procedure):
         if not units:
             return ()
         advice = "ask for more units, a larger epsilon, or fewer columns"
-        noise = plan_of(study).deviation / float(PAIR_WEIGHTS[RR]) ** 0.5
+        plan = plan_of(study)
+        noise = {name: plan.rank_noise(count) for name, count in units.items()}
+        found = []
+        if not all(plan.adaptive(count) for count in units.values()):
+            found.append(
+                "so few units for this epsilon that columns are looked at by the middle of their bounds, and "
+                "no correlation is stated; where most values lie to one side of it little can be found"
+            )
         # Grades that are equal have a covariance of one third.
-        if sum(units.values()) / 3 < -float(ndtri(study.level / 2)) * noise * len(units) ** 0.5:
-            return (f"{HOPELESS}noise would hide even a rank correlation of 1; {advice}",)
-        drowned = [name for name, count in units.items() if count / 3 < 2 * noise]
-        if not drowned:
-            return ()
-        return (f"noise hides even a rank correlation of 1 at {', '.join(drowned)}; {advice}",)
+        together = sum(own**2 for own in noise.values()) ** 0.5
+        if sum(units.values()) / 3 < -float(ndtri(study.level / 2)) * together:
+            return (f"{HOPELESS}noise would hide even a rank correlation of 1; {advice}", *found)
+        drowned = [name for name, count in units.items() if count / 3 < 2 * noise[name]]
+        if drowned:
+            found.append(f"noise hides even a rank correlation of 1 at {', '.join(drowned)}; {advice}")
+        return tuple(found)
 
     def summarise(self, study: Study, table: Table) -> Sums:
         """Count the units by cell, exactly. The counts never leave the owner."""
@@ -230,6 +260,8 @@ class Association(Procedure):
         """
         if source.procedure != self.name:
             raise StudyError(f"{self.name} reads releases of {self.name}, no others")
+        if plan_of(source).pure != plan_of(study).pure:
+            raise StudyError("the reused release was made with another noise; use the same")
         if source.domain != study.domain:
             raise StudyError("the reused release was made for other columns, bounds or levels")
         if source.budget != study.budget:
@@ -241,7 +273,17 @@ class Association(Procedure):
     def asks(self, study: Study) -> tuple[str, ...]:
         """Say whose association is asked for."""
         names = joined([column.name for column in study.domain.columns], 6)
-        return (f"asks how {names} go together, within owners",)
+        asked = f"asks how {names} go together, within owners"
+        if not plan_of(study).pure:
+            return (asked,)
+        why = "there is no delta" if study.budget.delta_pico == 0 else "few numbers carry less noise so"
+        return asked, f"releases sums of ranks in Laplace noise of pure epsilon: {why}"
+
+    def what_is_released(self, study: Study) -> str:
+        """Say what an owner computes and releases, in the words of a paper's methods."""
+        if not plan_of(study).pure:
+            return self.released
+        return "histograms of its columns where it has units enough, and sums of ranks and their products"
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
@@ -268,19 +310,25 @@ class Association(Procedure):
         columns = [column.name for column in study.domain.columns]
         pairs = list(itertools.combinations(columns, 2))
         blocks = list(_blocks(plan, [releases[name] for name in names]))
-        tests = [independent(own) for own in blocks]
+        draws = max(NULL_DRAWS, DRAWS_A_PAIR * len(pairs))
+        tests = [
+            independent(own, public_seed(study, NULL_STREAM, place), draws)
+            for place, own in enumerate(blocks)
+        ]
         if progress is not None:
             progress(0.5, "estimating correlations")
         pvalues = np.array([test.pvalue for test in tests])
         adjusted = holm(pvalues)
         order = [int(place) for place in np.argsort(pvalues, kind="stable")]
+        if plan.pure:
+            blocks = [[own.widened(laplace_widening(study.level)) for own in pair] for pair in blocks]
         own = {place: _correlations(blocks[place], pooled=False) for place in order}
         same = {
             place: smallest([effects.heterogeneity() for effects in own[place].values()]) for place in order
         }
         units = {name: releases[name].units for name in names}
         return AssociationResult(
-            method=_method(len(names), len(pairs)),
+            method=_method(len(names), len(pairs), pure=plan.pure),
             **decided(study, tests[order[0]].statistic, float(adjusted[order[0]])),
             **common_fields(study, units),
             warnings=(*self.warnings(study, units), *reuse_warnings(study)),
@@ -315,17 +363,18 @@ class Association(Procedure):
 def _blocks(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Block]]:
     """Yield every pair's noisy numbers, owner by owner."""
     count = plan.columns
-    read = []
+    width, read = 2 if plan.pure else 4, []
     for release in releases:
         sums = release.vectors[SCORES].mean(1)
-        grades = plan.grades(release.vectors[HISTOGRAMS], release.units)
-        read.append((release, grades, sums[: 4 * count].reshape(count, -1), sums[4 * count :]))
+        grades = plan.grades(release.vectors.get(HISTOGRAMS), release.units)
+        own, products = sums[: width * count].reshape(count, -1), sums[width * count :]
+        read.append((release, grades, own, products.reshape(count * (count - 1) // 2, -1)))
     for place, (a, b) in enumerate(itertools.combinations(range(count), 2)):
         yield [
-            block(
+            (laplace_block if plan.pure else block)(
                 release.units,
                 columns[[a, b]],
-                products[place * len(PAIR_WEIGHTS) : (place + 1) * len(PAIR_WEIGHTS)],
+                products[place],
                 release.vectors[SCORES].scale,
                 (grades[a], grades[b]),
             )
@@ -334,8 +383,9 @@ def _blocks(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Block]]:
 
 
 def _correlations(blocks: Sequence[Block], *, pooled: bool) -> dict[str, Effects]:
-    """Return both correlations of a pair."""
-    return {kind: correlation(blocks, ranks=kind == RANKS, pooled=pooled) for kind in (PEARSON, RANKS)}
+    """Return both correlations of a pair; in pure epsilon that of ranks."""
+    kinds = (RANKS,) if blocks[0].pure else (PEARSON, RANKS)
+    return {kind: correlation(blocks, ranks=kind == RANKS, pooled=pooled) for kind in kinds}
 
 
 def _effect(
@@ -355,8 +405,9 @@ def _effect(
     )
 
 
-def _method(owners: int, pairs: int) -> str:
+def _method(owners: int, pairs: int, *, pure: bool) -> str:
+    of, noise = ("grades", "Laplace noise simulated") if pure else ("values and grades", "noise counted")
     return (
-        f"score tests of covariances of values and grades within {owners} owner{'' if owners == 1 else 's'}, "
-        f"noise counted, of {pairs} pair{'' if pairs == 1 else 's'} of columns, Holm's correction"
+        f"score tests of covariances of {of} within {owners} owner{'' if owners == 1 else 's'}, "
+        f"{noise}, of {pairs} pair{'' if pairs == 1 else 's'} of columns, Holm's correction"
     )

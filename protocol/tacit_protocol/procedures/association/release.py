@@ -16,23 +16,34 @@ alone.
 is largest at a corner, where k columns change their sign: 4 (k w_t + k (D - k) w_tt) at most; likewise of r.
 Every other coordinate moves by its range at most. A unit of several rows has averages, in the convex hull.
 The second vector depends on the first one's noise: Gaussian releases compose adaptively, mu^2 adding up
-(Dong, Roth and Su, 2022). docs/mathematics/association.md.
+(Dong, Roth and Su, 2022).
+
+**In pure epsilon** (``noise = "laplace"``) few sums leave: of every column c r and q/3, of every pair r r'
+and q q'/4, after histograms that take a part of epsilon; of few units by public grades, without q q'. Of two
+units let x = |r - r'|, for each column. Then |r^2 - r'^2| <= x (2 - x) and |r s - r' s'| <= x + y - x y, so
+that with m the sum of all x the movement of c r, r^2/2 and r s is at most (c + D) m - m^2/2 <= (c + D)^2/2 in
+L1, for D columns; q q' moves by 3/2 at most.
+docs/mathematics/association.md.
 """
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, Table
 from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramCells, nearest_counts
 from tacit_protocol.features.kernels import FloatMatrix, Rows
 from tacit_protocol.features.moments import FeatureSums, sum_features
 from tacit_protocol.messages.study import Release, Study
-from tacit_protocol.privacy.exact_sums import grid_bits, rounding_sensitivity
+from tacit_protocol.privacy.exact_sums import FEATURE_ERROR_STEPS, grid_bits, rounding_sensitivity
 from tacit_protocol.privacy.gaussian_mechanism import (
+    LayoutError,
     SensitivityError,
     SumPart,
     check_layout,
@@ -42,6 +53,14 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     require_fine_grids,
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee, NoisyVector
+from tacit_protocol.privacy.laplace_mechanism import (
+    check_laplace_sums,
+    choice_guarantee,
+    of_event,
+    release_laplace_sums,
+    shared_laplace_guarantee,
+    sums_scale,
+)
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
 from tacit_protocol.strict import StrictModel
@@ -77,8 +96,49 @@ WITHIN = 4
 """Points in an interval at which moments of grades are taken."""
 
 
+HISTOGRAM_PART = 0.25
+"""Part of epsilon that pays for histograms in Laplace noise."""
+
+ADAPTIVE_FROM = 200.0
+"""Units times epsilon, for each column, from which there are histograms in pure epsilon: from noisier ones no
+grades could be read that find as much as the middle of the bounds does."""
+
+CONVEX_WEIGHT = 1 / 3
+"""Weight in Laplace noise of q, where r r' has 1: r^2 has 1/2 then, the most that costs nothing."""
+
+
+@dataclass(frozen=True)
+class RankWeights:
+    """Weights in Laplace noise of ``rank``, r, and ``curve``, q q', where r r' has 1; of 0 there is none."""
+
+    rank: float
+    curve: float
+
+    def dimension(self, columns: int) -> int:
+        """Return how many scores so many columns have: two each, and one or two a pair."""
+        return 2 * columns + (1 + (self.curve > 0)) * (columns * (columns - 1) // 2)
+
+
+ADAPTED, PUBLIC = RankWeights(0.3, 0.25), RankWeights(0.7, 0.0)
+"""Of grades from a histogram, whose mean is near 0, and of public ones, whose mean may be far from it: its
+noise then counts in every covariance."""
+
+
 class AssociationParameters(StrictModel):
-    """An association has none: every pair of the study's columns is looked at."""
+    """What leaves with which noise; every pair of the study's columns is looked at.
+
+    Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
+    """
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"noise"})
+
+    noise: Literal["gaussian", "laplace"] = Field(
+        "gaussian",
+        description=(
+            "gaussian, of ten sums a pair and more, needs a delta; laplace, of sums of ranks alone, costs "
+            "epsilon alone, and states rank correlations."
+        ),
+    )
 
 
 @dataclass(frozen=True)
@@ -123,6 +183,15 @@ class Grades:
         return cls(True, ends, (low / 2, 1 - high / 2), float(shares @ t), shares, t, r)
 
     @classmethod
+    def public(cls, cells: HistogramCells) -> "Grades":
+        """Return grades that need no histogram: of a number on which side of its bounds' middle it is."""
+        if isinstance(cells.column, CategoricalColumn):
+            levels = len(cells.column.levels)
+            return cls._of_levels(levels, np.concatenate([np.ones(levels), [0.0, 0.0]]) / levels)
+        ends, none = np.repeat([0.0, 0.5, 1.0], [BINS // 2, 1, BINS // 2]), np.zeros(0)
+        return cls(True, ends, (0.0, 1.0), 0.0, none, none, none)
+
+    @classmethod
     def _of_levels(cls, levels: int, shares: Floats) -> "Grades":
         listed = (
             shares[:levels] / shares[:levels].sum() if shares[:levels].any() else np.full(levels, 1 / levels)
@@ -160,6 +229,57 @@ def squared_movement(columns: int) -> float:
         + columns * (COLUMN_WEIGHTS[T_SQUARED] + 1.5**2 * COLUMN_WEIGHTS[Q])
         + pairs * (4 * (PAIR_WEIGHTS[RQ] + PAIR_WEIGHTS[QR]) + 1.5**2 * PAIR_WEIGHTS[QQ] + PAIR_WEIGHTS[YY])
     )
+
+
+def absolute_movement(columns: int, weights: RankWeights) -> float:
+    """Bound the movement in L1 of the scores in Laplace noise of so many columns: see the module."""
+    pairs = columns * (columns - 1) // 2
+    return (weights.rank + columns) ** 2 / 2 + 1.5 * weights.curve * pairs
+
+
+class RankScores:
+    """The scores of units in Laplace noise, given every column's grades: weighted r and q, r r' and q q'."""
+
+    def __init__(
+        self, columns: Sequence[HistogramCells], grades: Sequence[Grades], weights: RankWeights
+    ) -> None:
+        self._columns, self._grades, self._weights = tuple(columns), tuple(grades), weights
+
+    @property
+    def dimension(self) -> int:
+        """Two coordinates a column, one or two a pair."""
+        return self._weights.dimension(len(self._columns))
+
+    @property
+    def norm(self) -> float:
+        """The root of all squared weights: every score lies in [-1, 1]."""
+        count = len(self._columns)
+        own = count * (self._weights.rank**2 + CONVEX_WEIGHT**2)
+        return float(np.sqrt(own + count * (count - 1) / 2 * (1 + self._weights.curve**2)))
+
+    @property
+    def diameter(self) -> float:
+        """In L2; noise is made for ``absolute_movement``, which is larger."""
+        return absolute_movement(len(self._columns), self._weights)
+
+    @property
+    def second_moment_diameter(self) -> float:
+        """The root of 2 times the squared norm; no second moment is released."""
+        return float(np.sqrt(2)) * self.norm**2
+
+    def __call__(self, rows: Rows) -> FloatMatrix:
+        """Return the scores, (rows, dimension): columns, then pairs."""
+        pairs = zip(self._columns, self._grades, strict=True)
+        ranks = [grades.at(rows, cells.place)[1] for cells, grades in pairs]
+        curves = [convex(r) for r in ranks]
+        own = []
+        for r, q in zip(ranks, curves, strict=True):
+            own += [self._weights.rank * r, CONVEX_WEIGHT * q]
+        for a, b in itertools.combinations(range(len(ranks)), 2):
+            own.append(ranks[a] * ranks[b])
+            if self._weights.curve:
+                own.append(self._weights.curve * curves[a] * curves[b])
+        return np.stack(own, axis=1)
 
 
 class Scores:
@@ -236,6 +356,8 @@ class Plan:
 
     domain: Domain
     guarantee: Guarantee
+    pure: bool = False
+    """Whether sums of ranks leave in Laplace noise."""
 
     @property
     def histograms(self) -> ColumnHistograms:
@@ -248,33 +370,59 @@ class Plan:
         return len(self.domain.columns)
 
     @property
-    def numbers(self) -> int:
-        """How many noisy numbers an owner sends."""
-        return self.histograms.size + dimension(self.columns)
+    def dimension(self) -> int:
+        """How many scores there are, at most."""
+        return ADAPTED.dimension(self.columns) if self.pure else dimension(self.columns)
 
     @property
-    def deviation(self) -> float:
-        """The noise's standard deviation on a score of weight 1, but for rounding."""
+    def numbers(self) -> int:
+        """How many noisy numbers an owner sends."""
+        return self.histograms.size + self.dimension
+
+    def rank_noise(self, units: int) -> float:
+        """Return the noise's standard deviation on a sum of r r' of so many units."""
+        if self.pure:
+            return math.sqrt(2) * sums_scale(self.parts(units)[-1], self.events(units)[-1])
         moved = 2 * self.columns * HISTOGRAM_WEIGHT + squared_movement(self.columns)
-        return float(np.sqrt(moved)) / mu_of(self.guarantee)
+        return math.sqrt(moved / PAIR_WEIGHTS[RR]) / mu_of(self.guarantee)
+
+    def adaptive(self, units: int) -> bool:
+        """Say whether histograms leave, from which grades are read: in pure epsilon of enough units alone."""
+        return not self.pure or units * self.guarantee.budget.epsilon >= ADAPTIVE_FROM * self.columns
+
+    def weights(self, units: int) -> RankWeights:
+        """Return the weights of scores in Laplace noise."""
+        return ADAPTED if self.adaptive(units) else PUBLIC
+
+    def events(self, units: int) -> tuple[Guarantee, ...]:
+        """Return what each vector in Laplace noise is made for: its part of epsilon."""
+        shares = (HISTOGRAM_PART, 1 - HISTOGRAM_PART) if self.adaptive(units) else (1.0,)
+        whole = shared_laplace_guarantee(self.guarantee.budget, shares)
+        return tuple(of_event(whole, place) for place in range(len(shares)))
 
     def parts(
         self, units: int, steps: Integers | None = None, scores: Integers | None = None
-    ) -> tuple[SumPart, SumPart]:
-        """Lay the release out: histograms, then scores; zeros stand for what is not given."""
-        bits, cells, count = grid_bits(units, products=False), self.histograms, dimension(self.columns)
+    ) -> tuple[SumPart, ...]:
+        """Lay the release out: histograms, where any leave, then scores; zeros where nothing is given."""
+        bits, cells, count = grid_bits(units, products=False), self.histograms, self.dimension
+        if self.pure:
+            count = self.weights(units).dimension(self.columns)
+        steps = np.zeros(cells.size, dtype=np.int64) if steps is None else steps
+        scores = np.zeros(count, dtype=np.int64) if scores is None else scores
+        if self.pure:
+            # Each of two neighbours lies a row's and its unit's half step, and a float's error, off.
+            rounding = 2 * (1 + FEATURE_ERROR_STEPS) * count * 2.0**-bits
+            moved = math.nextafter(absolute_movement(self.columns, self.weights(units)) + rounding, math.inf)
+            own = SumPart(SCORES, scores, -bits, moved, 1.0, l1=moved)
+            if not self.adaptive(units):
+                return (own,)
+            return SumPart(HISTOGRAMS, steps, -bits, cells.l2_sensitivity, 1.0, l1=2.0 * self.columns), own
         first, second = 2 * self.columns * HISTOGRAM_WEIGHT, squared_movement(self.columns)
         return (
-            SumPart(
-                HISTOGRAMS,
-                np.zeros(cells.size, dtype=np.int64) if steps is None else steps,
-                -bits,
-                cells.l2_sensitivity,
-                first / (first + second),
-            ),
+            SumPart(HISTOGRAMS, steps, -bits, cells.l2_sensitivity, first / (first + second)),
             SumPart(
                 SCORES,
-                np.zeros(count, dtype=np.int64) if scores is None else scores,
+                scores,
                 -bits,
                 float(np.sqrt(second)) + rounding_sensitivity(count, bits),
                 second / (first + second),
@@ -286,56 +434,100 @@ class Plan:
         bits = grid_bits(table.units, products=False)
         return Sums(table.units, bits, self.histograms.sum(table, bits), table)
 
-    def grades(self, noisy: NoisyVector, units: int) -> tuple[Grades, ...]:
-        """Return every column's grades from noisy histograms: the same for everyone."""
+    def grades(self, noisy: NoisyVector | None, units: int) -> tuple[Grades, ...]:
+        """Return every column's grades from noisy histograms, or public ones: the same for everyone."""
+        if noisy is None:
+            return tuple(Grades.public(cells) for cells in self.histograms.columns)
         total, noise = units << -noisy.exponent, float(np.ldexp(noisy.scale, -noisy.exponent))
+        noise *= math.sqrt(2) if self.pure else 1.0
         return tuple(
             Grades.of(cells, own, total, noise)
             for cells, own in zip(self.histograms.columns, self.histograms.split(noisy.values), strict=True)
         )
 
-    def scores(self, grades: Sequence[Grades]) -> Scores:
-        """Return the scores by these grades."""
-        return Scores(self.histograms.columns, grades)
+    def scores(self, grades: Sequence[Grades], units: int) -> Scores | RankScores:
+        """Return the scores of so many units by these grades."""
+        columns = self.histograms.columns
+        return RankScores(columns, grades, self.weights(units)) if self.pure else Scores(columns, grades)
 
     def adapt(self, sums: Sums, noise: NoiseSource) -> Sums:
         """Draw the histograms' noise, and sum the scores that follow from it."""
-        parts = self.parts(sums.units, sums.steps)
-        require_fine_grids(parts, self.guarantee)
-        noisy = release_sums(parts[:1], self.guarantee, noise)[HISTOGRAMS]
-        scores = self.scores(self.grades(noisy, sums.units))
+        noisy = self._histograms(sums, noise) if self.adaptive(sums.units) else None
+        scores = self.scores(self.grades(noisy, sums.units), sums.units)
         return replace(
             sums, noisy=noisy, scores=sum_features(scores, sums.table, products=False, bits=sums.bits)
         )
 
+    def _histograms(self, sums: Sums, noise: NoiseSource) -> NoisyVector:
+        parts = self.parts(sums.units, sums.steps)
+        if self.pure:
+            return release_laplace_sums(parts[0], self.events(sums.units)[0], noise)
+        require_fine_grids(parts, self.guarantee)
+        return release_sums(parts[:1], self.guarantee, noise)[HISTOGRAMS]
+
     def release(self, sums: Sums, noise: NoiseSource) -> Release:
         """Add the noise to all."""
-        if sums.noisy is None or sums.scores is None:
+        if sums.scores is None:
             sums = self.adapt(sums, noise)
-        if sums.noisy is None or sums.scores is None:
+        if sums.scores is None:
             raise TypeError("the histograms' noise comes before the scores'")
-        part = self.parts(sums.units, scores=sums.scores.total)[1:]
-        vectors = {HISTOGRAMS: sums.noisy, **release_sums(part, self.guarantee, noise)}
+        part = self.parts(sums.units, scores=sums.scores.total)[-1]
+        if self.pure:
+            own = {SCORES: release_laplace_sums(part, self.events(sums.units)[-1], noise)}
+        else:
+            own = release_sums((part,), self.guarantee, noise)
+        vectors = own if sums.noisy is None else {HISTOGRAMS: sums.noisy, **own}
         return Release(units=sums.units, guarantee=self.guarantee, vectors=vectors)
 
     def check(self, release: Release) -> None:
         """Raise ReleaseError or ValueError where a release has not the shape and noise that a study fixes."""
-        check_layout(release.vectors, release.guarantee, self.parts(release.units), self.guarantee)
+        parts = self.parts(release.units)
+        if not self.pure:
+            check_layout(release.vectors, release.guarantee, parts, self.guarantee)
+            return
+        if release.guarantee != self.guarantee or set(release.vectors) != {part.name for part in parts}:
+            raise LayoutError("the release has not the vectors and the guarantee that the study asks for")
+        for part, own in zip(parts, self.events(release.units), strict=True):
+            check_laplace_sums(release.vectors[part.name], own, part, own)
+
+
+GAUSSIAN_FROM, LAPLACE_TO, PUBLIC_TO = 0.5, 1.0, 0.7
+"""Gaussian noise is taken up to so many times sampling's standard deviation, on a sum of r r', and from where
+Laplace noise is so many times it, or less by public grades: its release tells of numbers' own correlation and
+of spreads too."""
+
+
+def fitting_noise(study: Study, units: int) -> dict[str, str]:
+    """Return the noise that suits a study of so many units an owner, as parameters: none where Gaussian.
+
+    From public numbers alone: units, budget and the number of columns.
+    """
+    few = {"noise": "laplace"}
+    if study.budget.delta_pico == 0:
+        return few
+    many, pure = (
+        plan_of(study.model_copy(update={"parameters": dict(study.parameters) | noise}))
+        for noise in ({"noise": "gaussian"}, few)
+    )
+    gaussian, most = many.rank_noise(units), LAPLACE_TO if pure.adaptive(units) else PUBLIC_TO
+    less = pure.rank_noise(units) < most * gaussian
+    return few if less and gaussian > GAUSSIAN_FROM * math.sqrt(units) / 3 else {}
 
 
 @planned_once
 def plan_of(study: Study) -> Plan:
     """Return what a study fixes; raises StudyError where it cannot be run as written."""
-    parse_parameters(AssociationParameters, study)
-    domain = study.domain
+    parameters, domain = parse_parameters(AssociationParameters, study), study.domain
     if not 2 <= len(domain.columns) <= COLUMNS_MAX:
         raise StudyError(f"an association is between two to {COLUMNS_MAX} columns")
     if any(not 2 <= len(column.levels) <= LEVELS_MAX for column in domain.categorical):
         raise StudyError(f"a categorical column needs two to {LEVELS_MAX} levels, in their order")
+    pure = parameters.noise == "laplace"
     try:
-        plan = Plan(domain, gaussian_guarantee(study.budget))
+        guarantee = choice_guarantee(study.budget) if pure else gaussian_guarantee(study.budget)
     except SensitivityError as error:
         raise StudyError(str(error)) from None
+    plan = Plan(domain, guarantee, pure)
     if plan.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns")
     return plan

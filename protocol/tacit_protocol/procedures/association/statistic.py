@@ -15,12 +15,15 @@ Correlations are roots of U(rho) = sum of w (C - rho B), B = (l V_a + V_b/l)/2 w
 of all owners' weighted sums of squares V: then sum w B is the root of their product. The interval is
 Fieller's. The sampling variance of U takes E a^2 b^2 from the release, the columns' kurtosis from the noisy
 histograms, and for E a^3 b and E a b^3 the regressions of a on b and b on a as straight lines.
+
+In Laplace noise (release.py) two parts are there, and the law of the smallest p-value over its weight is
+simulated: normal sampling, and the noise as it is. Noise variances are widened for intervals.
 docs/mathematics/association.md; levels and coverage: docs/benchmarks/association.md.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +31,11 @@ from scipy.special import chdtrc
 
 from tacit_protocol.numerics.inference import Effects, Estimated, Number, effects_of_numbers
 from tacit_protocol.procedures.association.release import (
+    ADAPTED,
     COLUMN_WEIGHTS,
+    CONVEX_WEIGHT,
     PAIR_WEIGHTS,
+    PUBLIC,
     QQ,
     QR,
     RQ,
@@ -56,6 +62,15 @@ KURTOSIS = (1.0, 30.0)
 RATIO_MAX = 30.0
 """Largest ratio of two columns' scaled spreads that is made use of."""
 
+LAPLACE_PARTS = ((0.85, RR, R, R), (0.15, QQ, Q, Q))
+"""The same in Laplace noise."""
+
+NULL_DRAWS = 9999
+"""Simulated null statistics of a pair in Laplace noise, at least."""
+
+DRAWS_A_PAIR = 400
+"""For every pair that a p-value is adjusted for, so that the least adjusted one is 1/400."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -67,6 +82,13 @@ class Block:
     column_noise: Floats
     product_noise: Floats
     grades: tuple[Grades, Grades]
+    pure: bool = False
+    """Whether the noise is Laplace's, and the numbers those of r, q, r r' and q q' alone."""
+
+    def widened(self, factor: float) -> "Block":
+        """Return the block with noise variances that are so many times larger."""
+        own, both = self.column_noise * factor, self.product_noise * factor
+        return replace(self, column_noise=own, product_noise=both)
 
 
 def block(
@@ -83,6 +105,26 @@ def block(
     )
 
 
+def laplace_block(
+    units: int,
+    columns: Floats,
+    products: Floats,
+    scale: float,
+    grades: tuple[Grades, Grades],
+) -> Block:
+    """Return a block of weighted noisy sums (2, 2), and (2,) or (1,), with Laplace noise of one scale.
+
+    Without a sum of q q' its noise is infinite.
+    """
+    weights = ADAPTED if len(products) > 1 else PUBLIC
+    by, of = np.array([weights.rank, CONVEX_WEIGHT]), np.array([1.0, weights.curve])[: len(products)]
+    own, both, own_noise = np.zeros((2, 4)), np.zeros(6), np.zeros(4)
+    noise = np.full(6, np.inf)
+    own[:, [R, Q]], both[[RR, QQ][: len(products)]] = columns / by, products / of
+    own_noise[[R, Q]], noise[[RR, QQ][: len(products)]] = 2 * (scale / by) ** 2, 2 * (scale / of) ** 2
+    return Block(units, own, both, own_noise, noise, grades, pure=True)
+
+
 @dataclass(frozen=True)
 class Tested:
     """A pair's ``statistic``, that of its surest part, and its p-value for all its parts."""
@@ -91,36 +133,99 @@ class Tested:
     pvalue: float
 
 
-def independent(blocks: Sequence[Block]) -> Tested:
-    """Test whether two columns go together within any owner."""
+def independent(
+    blocks: Sequence[Block], seed: np.random.SeedSequence | None = None, draws: int = NULL_DRAWS
+) -> Tested:
+    """Test whether two columns go together within any owner; in Laplace noise by so many draws."""
+    if blocks[0].pure:
+        return _simulated(blocks, np.random.default_rng(seed), draws)
     found = []
     for weight, product, first, second in PARTS:
-        statistic = _score(blocks, product, first, second)
+        statistic = _Score.of(blocks, product, first, second).statistic
         found.append((min(1.0, float(chdtrc(1, statistic)) / weight), -statistic))
     pvalue, negative = min(found)
     return Tested(-negative, pvalue)
 
 
-def _score(blocks: Sequence[Block], product: int, first: int, second: int) -> float:
-    """Return the squared sum of owners' covariances of two scores over its variance."""
-    units = np.array([float(own.units) for own in blocks])
-    a, b = (
-        np.array([own.columns[place, score] for own in blocks]) for place, score in ((0, first), (1, second))
-    )
-    noise_a, noise_b = (np.array([own.column_noise[score] for own in blocks]) for score in (first, second))
-    noise = np.array([own.product_noise[product] for own in blocks])
-    v, u = (
-        units * np.array([_unit_variance(own, place, score) for own in blocks]) + RARE_UNITS
-        for place, score in ((0, first), (1, second))
-    )
-    sampled = v * u / units
-    mean_a, mean_b = np.clip(a / units, -1.0, 1.0), np.clip(b / units, -1.0, 1.0)
-    away = np.array([own.products[product] for own in blocks]) - a * b / units
-    variance = sampled + noise + mean_a**2 * noise_b + mean_b**2 * noise_a + noise_a * noise_b / units**2
-    # One variance for all owners' weights: a weight that goes with its owner's noise would bias the score.
-    common = units * sampled.sum() / units.sum()
-    weights = common / (common + noise)
-    return float((weights @ away) ** 2 / (weights**2 @ variance))
+def _simulated(blocks: Sequence[Block], rng: np.random.Generator, draws: int) -> Tested:
+    """Compare with drawn covariances: normal sampling, and the noise as it is, with its products."""
+    smallest, of_null, surest = np.inf, np.full(draws, np.inf), 0.0
+    for weight, product, first, second in LAPLACE_PARTS:
+        if not all(np.isfinite(own.product_noise[product]) for own in blocks):
+            continue
+        score = _Score.of(blocks, product, first, second)
+        pvalue = float(chdtrc(1, score.statistic)) / weight
+        if pvalue < smallest:
+            smallest, surest = pvalue, score.statistic
+        simulated = chdtrc(1, score.of_null(rng, draws)) / weight
+        of_null = np.minimum(of_null, simulated)
+    return Tested(surest, float((1 + np.sum(of_null <= smallest)) / (draws + 1)))
+
+
+@dataclass(frozen=True)
+class _Score:
+    """Owners' covariances of two scores (k,), their weights, and what they vary by.
+
+    ``sampled`` is their sampling variance, ``noises`` (3, k) the noise variances of the product and of both
+    scores' sums, ``means`` (2, k).
+    """
+
+    units: Floats
+    away: Floats
+    weights: Floats
+    sampled: Floats
+    noises: Floats
+    means: Floats
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block], product: int, first: int, second: int) -> "_Score":
+        units = np.array([float(own.units) for own in blocks])
+        a, b = (
+            np.array([own.columns[place, score] for own in blocks])
+            for place, score in ((0, first), (1, second))
+        )
+        noise_a, noise_b = (
+            np.array([own.column_noise[score] for own in blocks]) for score in (first, second)
+        )
+        noise = np.array([own.product_noise[product] for own in blocks])
+        v, u = (
+            units * np.array([_unit_variance(own, place, score) for own in blocks]) + RARE_UNITS
+            for place, score in ((0, first), (1, second))
+        )
+        sampled = v * u / units
+        means = np.clip(np.stack([a / units, b / units]), -1.0, 1.0)
+        away = np.array([own.products[product] for own in blocks]) - a * b / units
+        # One variance for all owners: a weight that goes with its owner's noise would bias the score.
+        common = units * sampled.sum() / units.sum()
+        weights = common / (common + noise)
+        return cls(units, away, weights, sampled, np.stack([noise, noise_a, noise_b]), means)
+
+    @property
+    def _variance(self) -> float:
+        (noise, noise_a, noise_b), (mean_a, mean_b) = self.noises, self.means
+        variance = (
+            self.sampled
+            + noise
+            + mean_a**2 * noise_b
+            + mean_b**2 * noise_a
+            + noise_a * noise_b / self.units**2
+        )
+        return float(self.weights**2 @ variance)
+
+    @property
+    def statistic(self) -> float:
+        """The squared sum of the owners' covariances over its variance."""
+        return float((self.weights @ self.away) ** 2 / self._variance)
+
+    def of_null(self, rng: np.random.Generator, draws: int) -> Floats:
+        """Draw the statistic where columns are independent within owners, with Laplace noise, (draws,)."""
+        total = np.zeros(draws)
+        for place, weight in enumerate(self.weights):
+            product, a, b = (rng.laplace(0.0, math.sqrt(own / 2), draws) for own in self.noises[:, place])
+            mean_a, mean_b = self.means[:, place]
+            away = math.sqrt(self.sampled[place]) * rng.standard_normal(draws) + product
+            total += weight * (away - mean_a * b - mean_b * a - a * b / self.units[place])
+        return np.asarray(total**2 / self._variance)
 
 
 def _unit_variance(own: Block, place: int, score: int) -> float:
@@ -132,6 +237,10 @@ def _unit_variance(own: Block, place: int, score: int) -> float:
         q = convex(grades.r)
         found = float(grades.shares @ q**2) - float(grades.shares @ q) ** 2
         most = max((1 - mean) * (mean + 0.5), 0.0)
+        if own.pure:  # the release's own sums bound it, and are all there is where no histogram left
+            spread = math.sqrt(own.column_noise[Q]) / own.units
+            most = max((1 - mean + spread) * (mean + spread + 0.5), 0.0)
+            found = found + spread if len(grades.shares) else most
     else:
         paired = T_SQUARED if score == T else Q
         found = float(own.columns[place, paired]) / own.units
@@ -142,8 +251,13 @@ def _unit_variance(own: Block, place: int, score: int) -> float:
 
 
 def correlation(blocks: Sequence[Block], *, ranks: bool, pooled: bool = True) -> Effects:
-    """Return the correlation of t, or of grades; ``pooled`` takes one ratio of spreads for all owners."""
+    """Return the correlation of t, or of grades; ``pooled`` takes one ratio of spreads for all owners.
+
+    Of public grades it is no rank correlation, and nothing is stated.
+    """
     units = np.array([float(own.units) for own in blocks])
+    if not all(len(grades.shares) for own in blocks for grades in own.grades):
+        return Effects(0 * units, 0 * units, np.zeros((3, len(units))), np.ones(len(units)))
     score, product = (R, RR) if ranks else (T, TT)
     sums = np.stack([own.columns[:, score] for own in blocks], axis=1)
     noise = np.array([own.column_noise[score] for own in blocks])
@@ -199,6 +313,8 @@ def _sampling(blocks: Sequence[Block], rho: float, both: float, ranks: bool) -> 
         for place in (0, 1)
     )
     moments = 0.0
+    if blocks[0].pure:
+        moments += 4 / 9 * math.sqrt(sum(float(own.product_noise[QQ]) for own in blocks))
     for own in blocks:
         if ranks:
             q = own.columns[:, Q]

@@ -238,7 +238,12 @@ class DistanceCorrelation(Procedure):
         if other or not apart or study.curator is not None or study.reusing:
             return {}
         first, second = (study.domain_of(owner) for owner in study.owners)
-        return {"method": "two-round"} if suits_answers((first, second), study.budget) else {}
+        method = stated.get("method") or (
+            "two-round" if suits_answers((first, second), study.budget) else None
+        )
+        if method not in ANSWERS:
+            return {}
+        return {"method": method} | ({} if "cuts" in stated else {"cuts": "fitted"})
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

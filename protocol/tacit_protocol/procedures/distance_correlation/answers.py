@@ -77,7 +77,17 @@ CUTS_STREAM = 5
 """Spawn key of the column for whose cuts a unit counts, where it is counted in the tables of all."""
 
 CUTS_PART = 0.15
-"""Part of epsilon that buys a column's cuts."""
+"""Part of epsilon that buys a column's cuts; the most of it where the part is fitted."""
+
+CUTS_PART_LEAST, CUTS_SPENT = 0.03, 100.0
+"""The least part where it is fitted to the number of units; and the part times units and epsilon. Cuts lie as
+near to quantiles as this product is large, and what they leave keeps answers true."""
+
+
+def fitted_part(units: float, epsilon: float) -> float:
+    """Return the part of epsilon that buys cuts among so many units, from public numbers alone."""
+    return min(CUTS_PART, max(CUTS_PART_LEAST, CUTS_SPENT / (units * epsilon)))
+
 
 CELLS_FIRST, CELLS_SECOND = 3, 4
 """Cells of a numeric column whose answers are randomised, and of one that is counted."""
@@ -116,7 +126,7 @@ class AnswerParameters(Protocol):
         """Cells of a numeric column; None leaves it to public numbers."""
 
     @property
-    def cuts(self) -> Literal["private", "even"]:
+    def cuts(self) -> Literal["private", "fitted", "even"]:
         """How a numeric column's cells end."""
 
 
@@ -159,9 +169,10 @@ class AnswersPlan:
         """Return what an owner spends: all of epsilon; and delta where its counts have Gaussian noise."""
         if self.noise == "laplace" or self.answers_at(side):
             return choice_guarantee(self.study.budget)
-        bought = self._cuts_micro(bought=self._buys(side)) / EPSILON_UNITS
+        # A cost is known before any number of units: Gaussian noise goes with a part that is not fitted.
+        bought = self._cuts_micro(1, bought=self._buys(side)) / EPSILON_UNITS
         cuts = (ApproximateEvent(epsilon=bought),) if bought else ()
-        return Guarantee(budget=self.study.budget, events=(*self._table_guarantee.events, *cuts))
+        return Guarantee(budget=self.study.budget, events=(*self._table_guarantee(1).events, *cuts))
 
     @cached_property
     def names(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -200,7 +211,7 @@ class AnswersPlan:
         if isinstance(own, CategoricalColumn):
             count = answered_categories(own) if self.answers_at(side) else own.categories
             return ColumnCells(own, domain.categorical.index(own), count, bought=False)
-        bought = self.parameters.cuts == "private"
+        bought = self.parameters.cuts != "even"
         count = self.parameters.categories or self._default(side, units)
         return ColumnCells(own, domain.numeric.index(own), count, bought)
 
@@ -209,7 +220,7 @@ class AnswersPlan:
             self._left(units, CELLS_FIRST, CELLS_SECOND) < SIGNAL_MIN or not self._cuts_suit(side, units)
         ):
             return 2
-        whole = retention(self._rest_micro(bought=True), CELLS_FIRST) ** (4 if self.one_round else 2)
+        whole = retention(self._rest_micro(units, bought=True), CELLS_FIRST) ** (4 if self.one_round else 2)
         if not self.all_counted and units / len(self.pairs) * whole < SIGNAL_MIN:
             return 2
         return CELLS_FIRST if self.answers_at(side) else CELLS_SECOND
@@ -217,28 +228,33 @@ class AnswersPlan:
     def _left(self, units: int, first: int, second: int) -> float:
         """Return the noncentrality of equal columns beside those answers, about, with so many cells each."""
         counted = units / (max(self.decks) + 1)
-        noise = self._table_variance * first * second / counted
-        return counted * retention(self._rest_micro(bought=True), first) ** 2 / (1 + noise)
+        noise = self._table_variance(units) * first * second / counted
+        return counted * retention(self._rest_micro(units, bought=True), first) ** 2 / (1 + noise)
 
     def _cuts_suit(self, side: int, units: int) -> bool:
         """Say whether so many units are enough for all the cuts of one of an owner's columns."""
-        if self.parameters.cuts != "private":
+        if self.parameters.cuts == "even":
             return True
         counted = units / len(self.names[side])
         cells = CELLS_FIRST if self.answers_at(side) else CELLS_SECOND
         lists = math.comb(GRIDS[cells] - 1, cells - 1)
-        scale = 2 / (self._cuts_micro(bought=True) / EPSILON_UNITS)
+        scale = 2 / (self._cuts_micro(units, bought=True) / EPSILON_UNITS)
         return scale * math.log(lists) <= CUTS_EXCESS_MAX * counted
 
     def _buys(self, side: int) -> bool:
         """Say whether any of an owner's columns has cuts that are bought."""
-        return self.parameters.cuts == "private" and bool(self.domains[side].numeric)
+        return self.parameters.cuts != "even" and bool(self.domains[side].numeric)
 
-    def _cuts_micro(self, *, bought: bool) -> int:
-        return max(1, int(self.study.budget.epsilon_micro * CUTS_PART)) if bought else 0
+    def _cuts_micro(self, units: int, *, bought: bool) -> int:
+        if not bought:
+            return 0
+        fitted = self.parameters.cuts == "fitted"
+        each = units / len(self.pairs)
+        part = fitted_part(each, self.study.budget.epsilon) if fitted else CUTS_PART
+        return max(1, int(self.study.budget.epsilon_micro * part))
 
-    def _rest_micro(self, *, bought: bool) -> int:
-        return self.study.budget.epsilon_micro - self._cuts_micro(bought=bought)
+    def _rest_micro(self, units: int, *, bought: bool) -> int:
+        return self.study.budget.epsilon_micro - self._cuts_micro(units, bought=bought)
 
     def dealt(self, units: int) -> Integers:
         """Return which pair of columns, or column of the first owner's, each unit counts for, (n,)."""
@@ -290,7 +306,8 @@ class AnswersPlan:
             if not isinstance(noise, ChoiceSource):
                 raise TypeError("this noise source draws numbers alone, and the study asks for a choice")
             values = own.rows.numeric[columns == place, cells.place]
-            found[name] = cells.draw_cuts(values, self._cuts_micro(bought=True) / EPSILON_UNITS, noise)
+            epsilon = self._cuts_micro(len(dealt), bought=True) / EPSILON_UNITS
+            found[name] = cells.draw_cuts(values, epsilon, noise)
         return found
 
     def _codes(self, side: int, place: int, rows: UnitRows, cuts: Mapping[str, tuple[int, ...]]) -> Integers:
@@ -307,7 +324,8 @@ class AnswersPlan:
         for place, name in enumerate(self.names[own.side]):
             cells = self.cells(own.side, place, len(dealt))
             codes = self._codes(own.side, place, own.rows, cuts)[columns == place]
-            answers[name] = randomise(codes, cells.cells, self._rest_micro(bought=cells.bought), noise)
+            rest = self._rest_micro(len(dealt), bought=cells.bought)
+            answers[name] = randomise(codes, cells.cells, rest, noise)
         guarantee = self.guarantee_of(own.side)
         return Release(units=len(dealt), guarantee=guarantee, answers=answers, cuts=dict(cuts))
 
@@ -328,9 +346,9 @@ class AnswersPlan:
         bits = grid_bits(len(dealt), products=False)
         part = self._part(np.concatenate(counts).astype(np.int64) << bits, bits)
         if self.noise == "gaussian":
-            vector = release_sums((part,), self._table_guarantee, noise)[COUNTS]
+            vector = release_sums((part,), self._table_guarantee(len(dealt)), noise)[COUNTS]
         else:
-            vector = release_laplace_sums(part, self._table_guarantee, noise)
+            vector = release_laplace_sums(part, self._table_guarantee(len(dealt)), noise)
         guarantee = self.guarantee_of(own.side)
         return Release(units=len(dealt), guarantee=guarantee, vectors={COUNTS: vector}, cuts=dict(cuts))
 
@@ -342,27 +360,28 @@ class AnswersPlan:
         l2 = math.nextafter(math.sqrt(2.0 * self.tables_of_unit), math.inf)
         return SumPart(COUNTS, steps, -bits, l2, 1.0, l1=L1_SENSITIVITY * self.tables_of_unit)
 
-    @cached_property
-    def _table_guarantee(self) -> Guarantee:
-        """What the tables' noise is made for: the least that is left beside any column's cuts."""
-        left = self._rest_micro(bought=self._buys(1 - self.first))
+    def _table_guarantee(self, units: int) -> Guarantee:
+        """Return what the tables' noise is made for: the least that is left beside any column's cuts."""
+        left = self._rest_micro(units, bought=self._buys(1 - self.first))
         if self.noise == "gaussian":
             return gaussian_guarantee(self.study.budget.model_copy(update={"epsilon_micro": left}))
         event = LaplaceEvent(noise_multiplier=laplace_multiplier(left / EPSILON_UNITS))
         return Guarantee(budget=self.study.budget, events=(event,))
 
-    @cached_property
-    def _table_scale(self) -> float:
-        """Scale of the noise on a count: the Laplace distribution's, or a standard deviation."""
+    def _table_scale(self, units: int) -> float:
+        """Return the scale of the noise on a count: the Laplace distribution's, or a standard deviation."""
         part = self._part(np.zeros(1, dtype=np.int64), 0)
-        if self.noise == "gaussian":
-            return part.scale(mu_of(self._table_guarantee))
-        return sums_scale(part, self._table_guarantee)
+        if self.noise == "laplace":
+            return sums_scale(part, self._table_guarantee(units))
+        return self._gaussian_scale
 
-    @property
-    def _table_variance(self) -> float:
-        """Variance of the noise on a count."""
-        return self._table_scale**2 * (1 if self.noise == "gaussian" else 2)
+    @cached_property
+    def _gaussian_scale(self) -> float:
+        return self._part(np.zeros(1, dtype=np.int64), 0).scale(mu_of(self._table_guarantee(1)))
+
+    def _table_variance(self, units: int) -> float:
+        """Return the variance of the noise on a count."""
+        return self._table_scale(units) ** 2 * (1 if self.noise == "gaussian" else 2)
 
     def _shape(self, pair: int, units: int) -> tuple[int, int]:
         """Return the shape of a pair's table: who answers first has the rows."""
@@ -423,7 +442,8 @@ class AnswersPlan:
             fixed = (cells.cells, int(np.sum(columns == place)))
             if (own.codes, own.units) != fixed:
                 raise LayoutError(f"the answers of {name} have not the shape that the study fixes")
-            if own.retention != retention(self._rest_micro(bought=cells.bought), cells.cells):
+            rest = self._rest_micro(release.units, bought=cells.bought)
+            if own.retention != retention(rest, cells.cells):
                 raise LayoutError(f"the answers of {name} are not randomised as the study fixes")
             if own.values().max() >= cells.cells:
                 raise LayoutError(f"an answer of {name} is none of its cells")
@@ -436,7 +456,7 @@ class AnswersPlan:
         if self.noise == "gaussian":
             check_layout(release.vectors, release.guarantee, (part,), self.guarantee_of(side))
             return
-        own = self._table_guarantee
+        own = self._table_guarantee(release.units)
         check_laplace_sums(release.vectors[COUNTS], own, part, own)
 
     def check_answer(self, release: Release) -> None:
@@ -459,7 +479,7 @@ class AnswersPlan:
         dealt = self.dealt(units)
         answers = self._spread(own[self.first], dealt)
         other = self._spread(own[second], dealt, second) if self.one_round else None
-        noise = 0.0 if self.one_round else self._table_scale
+        noise = 0.0 if self.one_round else self._table_scale(units)
         sums = None if self.one_round else own[second].vectors[COUNTS].mean(1)
         found, done = [], 0
         for pair, places in enumerate(self.pairs):
@@ -506,7 +526,8 @@ class AnswersPlan:
         for side in (0, 1):
             widest = max(self.cells(side, j, units).cells for j in range(len(self.names[side])))
             if self.answers_at(side):
-                kept *= retention(self._rest_micro(bought=self.cells(side, 0, units).bought), widest)
+                bought = self.cells(side, 0, units).bought
+                kept *= retention(self._rest_micro(units, bought=bought), widest)
         return units / len(self.pairs) * kept**2
 
 
@@ -546,7 +567,7 @@ def answers_plan(study: Study, parameters: DistanceCorrelationParameters) -> Ans
 def require_small(plan: AnswersPlan) -> None:
     """Raise StudyError where cells are asked for that cuts, answers or tables cannot have."""
     parameters = plan.parameters
-    most = QUANTILE_CELLS_MAX if parameters.cuts == "private" else EVEN_CELLS_MAX
+    most = EVEN_CELLS_MAX if parameters.cuts == "even" else QUANTILE_CELLS_MAX
     if parameters.categories is not None and parameters.categories > most:
         raise StudyError(f"parameter categories: at most {most} with {parameters.cuts} cuts")
     for side in (0, 1):

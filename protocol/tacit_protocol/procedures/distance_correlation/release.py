@@ -105,11 +105,12 @@ class DistanceCorrelationParameters(StrictModel):
             "epsilon and the number of units where none is given."
         ),
     )
-    cuts: Literal["private", "even"] = Field(
+    cuts: Literal["private", "fitted", "even"] = Field(
         "private",
         description=(
-            "Where a numeric column's cells end: at quantiles bought with a part of epsilon, or evenly "
-            "within its bounds (two-round and one-round)."
+            "Where a numeric column's cells end: at quantiles bought with 15 % of epsilon, or with a part "
+            "that is smaller the more units there are (fitted, which new studies ask for); or evenly within "
+            "its bounds (two-round and one-round)."
         ),
     )
 

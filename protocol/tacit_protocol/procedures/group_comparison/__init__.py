@@ -21,7 +21,7 @@ from scipy.special import ndtri
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn, Table
 from tacit_protocol.features.moments import MEAN, FeatureSums
 from tacit_protocol.messages.study import Owner, Release, Study
-from tacit_protocol.numerics.inference import Effects, estimated, holm
+from tacit_protocol.numerics.inference import Effects, estimated, holm, laplace_widening
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SensitivityError
 from tacit_protocol.privacy.guarantee import Guarantee
@@ -43,11 +43,13 @@ from tacit_protocol.procedures.base import (
 )
 from tacit_protocol.procedures.group_comparison.release import (
     ANSWERED_SQUARE,
-    SOFT_CELLS,
+    FEW_CELLS,
     SQUARES,
+    GroupCells,
     GroupComparisonParameters,
     GroupFeatures,
     Plan,
+    fitting_cells,
     fitting_noise,
     plan_beside,
     plan_of,
@@ -62,7 +64,6 @@ from tacit_protocol.procedures.group_comparison.statistic import (
     compare,
     compare_answered,
     compare_cells,
-    laplace_widening,
     mean_difference,
     risk_effects,
     variance_ratio,
@@ -271,13 +272,23 @@ class GroupComparison(BesideAnswers):
     )
     population: ClassVar[type[Population] | None] = GroupShift
 
-    choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({}, {"noise": "laplace"})
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {},
+        {"noise": "laplace"},
+        {"noise": "laplace", "soft_cells": FEW_CELLS},
+    )
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
         """Return the noise of a study that has no delta: Laplace's."""
         if study.budget.delta_pico or "noise" in study.parameters or study.columns_apart:
             return {}
-        return {"noise": "laplace"}
+        units = [owner.units for owner in study.owners if owner.units is not None]
+        if len(units) < len(study.owners):
+            return {"noise": "laplace"}
+        try:
+            return fitting_cells(study, min(units))
+        except StudyError:  # whoever runs it is told why it cannot be run
+            return {"noise": "laplace"}
 
     def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:
         """Return the noise that suits these numbers of units, where the study leaves it."""
@@ -583,10 +594,10 @@ def _cells(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Cells]]:
         (own.units, own.vectors[MEAN].mean(1).reshape(plan.features.groups, -1), own.vectors[MEAN].scale)
         for own in releases
     ]
-    start = 0
+    start, each = 0, plan.features.cells if isinstance(plan.features, GroupCells) else 0
     for column in plan.outcomes:
         numeric = isinstance(column, NumericColumn)
-        stop = start + (len(column.levels) if isinstance(column, CategoricalColumn) else SOFT_CELLS)
+        stop = start + (len(column.levels) if isinstance(column, CategoricalColumn) else each)
         yield [Cells(units, cells[:, start:stop], scale, numeric) for units, cells, scale in read]
         start = stop
 

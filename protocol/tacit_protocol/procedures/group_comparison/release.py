@@ -16,7 +16,8 @@ a curvature bound covers the gaps; of indicators they are 2 and 1.
 degree 2 on either half of [-1, 1]: weights that are never negative and add up to 1. A unit adds them, and the
 indicators of categories, to its group's cells, so that replacing it, whatever the groups, moves every column
 by 2 in L1 at most, as a histogram; a unit of several rows has averages, in the hull. Sums of cells are exact:
-of t (-1, -1/2, 0, 0, 1/2, 1), of t^2 (1, 0, 0, 0, 0, 1), of the sign of t (-1, -1, -1, 1, 1, 1).
+of t (-1, -1/2, 0, 0, 1/2, 1), of t^2 (1, 0, 0, 0, 0, 1), of the sign of t (-1, -1, -1, 1, 1, 1). Where noise
+is nearly all there is, four cells, of degree 1, say as much with less of it, but for t^2 <= |t|.
 
 T1^2 = (1 + T2)/2 and T2^2 = (1 + T4)/2: variances of means and of squares come from the same sums.
 
@@ -29,7 +30,7 @@ docs/mathematics/group-comparison.md.
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -86,7 +87,7 @@ class GroupComparisonParameters(StrictModel):
     Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"noise"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"noise", "soft_cells"})
 
     group: ColumnName | None = Field(
         None, description="The categorical column of the groups; by default the first categorical one."
@@ -94,8 +95,11 @@ class GroupComparisonParameters(StrictModel):
     noise: Literal["gaussian", "laplace"] = Field(
         "gaussian",
         description=(
-            "gaussian, of four sums a number, needs a delta; laplace, of six soft cells, costs epsilon alone."
+            "gaussian, of four sums a number, needs a delta; laplace, of soft cells, costs epsilon alone."
         ),
+    )
+    soft_cells: Literal[4, 6] = Field(
+        6, description="Cells of a number in Laplace noise: six, or four where noise is nearly all there is."
     )
 
 
@@ -206,14 +210,33 @@ def soft_cells(t: Floats) -> Floats:
     return np.stack([*left, *(np.where(right, part, none) for part in (inner, both, outer))], axis=-1)
 
 
+FEW_CELLS = 4
+"""Of a number where noise is nearly all there is: two on either half of it."""
+
+
+def few_cells(t: Floats) -> Floats:
+    """Return the weights of numbers (...) in [-1, 1], (..., FEW_CELLS): never negative, 1 together."""
+    u = np.abs(t)
+    right, none = t >= 0, np.zeros_like(u)
+    left = [np.where(right, none, part) for part in (u, 1 - u)]
+    return np.stack([*left, *(np.where(right, part, none) for part in (1 - u, u))], axis=-1)
+
+
 class GroupCells:
     """Soft cells and indicators of units by group: see the module. Blocks are as in ``GroupFeatures``."""
 
-    def __init__(self, group: int, groups: int, numeric: int, outcomes: tuple[tuple[int, int], ...]) -> None:
-        """Take the places of columns, as ``GroupFeatures``."""
+    def __init__(
+        self,
+        group: int,
+        groups: int,
+        numeric: int,
+        outcomes: tuple[tuple[int, int], ...],
+        cells: int = SOFT_CELLS,
+    ) -> None:
+        """Take the places of columns, as ``GroupFeatures``, and how many cells a number has."""
         self._group, self._numeric, self._outcomes = group, numeric, outcomes
-        self.groups, self.columns = groups, numeric + len(outcomes)
-        self.width = SOFT_CELLS * numeric + sum(levels for _, levels in outcomes)
+        self.groups, self.columns, self.cells = groups, numeric + len(outcomes), cells
+        self.width = cells * numeric + sum(levels for _, levels in outcomes)
 
     @property
     def dimension(self) -> int:
@@ -244,9 +267,10 @@ class GroupCells:
         """Return the features, (rows, dimension): group after group, each numeric, categorical."""
         count = len(rows.numeric)
         own = np.zeros((count, self.width))
-        start = SOFT_CELLS * self._numeric
+        start = self.cells * self._numeric
         t = np.clip(2 * rows.numeric - 1, -1.0, 1.0)
-        own[:, :start] = soft_cells(t).reshape(count, -1)
+        weights = few_cells(t) if self.cells == FEW_CELLS else soft_cells(t)
+        own[:, :start] = weights.reshape(count, -1)
         for place, levels in self._outcomes:
             codes = rows.categorical[:, place]
             listed = np.flatnonzero(codes < levels)
@@ -318,8 +342,10 @@ class Plan:
         if isinstance(self.features, GroupFeatures):
             scale = noise_scales(parts, self.guarantee)[MEAN]
             return scale / min(self.features.indicator, float(self.features.scales[0]))
-        numeric = isinstance(self.outcomes[0], NumericColumn)
-        return float(np.sqrt(5.0 if numeric else 2.0)) * sums_scale(parts[0], self.guarantee)
+        squares = 1.0
+        if isinstance(self.outcomes[0], NumericColumn):
+            squares = 2.0 if self.features.cells == FEW_CELLS else 2.5
+        return float(np.sqrt(2 * squares)) * sums_scale(parts[0], self.guarantee)
 
 
 SAMPLING = 0.25
@@ -335,12 +361,26 @@ LAPLACE_TO = 1.35
 the middle of the bounds with less noise. In simulations both are level at five columns, at delta = 1e-5."""
 
 
-def fitting_noise(study: Study, units: int) -> dict[str, str]:
+FEW_CELLS_FROM = 0.5
+"""A number has few cells from where the noise's variance on a group's sum of the sign of t, in as many, is so
+many times its number of units: the variance that sampling makes at most."""
+
+
+def fitting_cells(study: Study, units: int) -> dict[str, Any]:
+    """Return Laplace noise with the cells that suit so many units an owner, as parameters."""
+    few = {"noise": "laplace", "soft_cells": FEW_CELLS}
+    plan = plan_of(study.model_copy(update={"parameters": dict(study.parameters) | few}))
+    variance = FEW_CELLS * 2 * sums_scale(plan.parts(units)[0], plan.guarantee) ** 2
+    noisy = variance > FEW_CELLS_FROM * units / plan.features.groups
+    return few if noisy and isinstance(plan.outcomes[0], NumericColumn) else {"noise": "laplace"}
+
+
+def fitting_noise(study: Study, units: int) -> dict[str, Any]:
     """Return the noise that suits a study of so many units an owner, as parameters: none where Gaussian.
 
     From public numbers alone: units, budget, groups, columns and their kinds.
     """
-    few = {"noise": "laplace"}
+    few = fitting_cells(study, units)
     if study.budget.delta_pico == 0:
         return few
     many, pure = (
@@ -370,12 +410,15 @@ def plan_of(study: Study) -> Plan:
     if any((len(group.levels) - 1) * (len(c.levels) - 1) > CONTRASTS_MAX for _, c in others):
         raise StudyError(f"at most {CONTRASTS_MAX} contrasts of groups and levels: use fewer levels")
     laplace = parameters.noise == "laplace"
-    features = (GroupCells if laplace else GroupFeatures)(
+    if not laplace and parameters.soft_cells != SOFT_CELLS:
+        raise StudyError("parameter soft_cells is of Laplace noise: leave it out")
+    places = (
         domain.categorical.index(group),
         len(group.levels),
         len(numeric),
         tuple((place, len(c.levels)) for place, c in others),
     )
+    features = GroupCells(*places, cells=parameters.soft_cells) if laplace else GroupFeatures(*places)
     if features.dimension > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or groups")
     try:
@@ -451,7 +494,7 @@ def plan_beside(study: Study) -> Beside | None:
     if not study.columns_apart:
         return None
     parameters = parse_parameters(GroupComparisonParameters, study)
-    if "noise" in study.parameters:
+    if {"noise", "soft_cells"} & set(study.parameters):
         raise StudyError("noise has no effect beside another owner's answers, which are pure: leave it out")
     sender, receiver, group, own = beside(study, parameters.group)
     levels = tuple(len(column.levels) for column in own.categorical)

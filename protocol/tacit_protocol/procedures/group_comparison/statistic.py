@@ -34,8 +34,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import brentq
-from scipy.special import chdtrc, ndtri
+from scipy.special import chdtrc
 
 from tacit_protocol.numerics.inference import Effects, Number, effects_of_numbers
 from tacit_protocol.privacy.randomised_response import unmixing
@@ -278,6 +277,12 @@ CELL_WEIGHTS = np.array([0.3, 0.6, 0.1])
 SQUARES_OF_CELLS = np.array([1.0, 0, 0, 0, 0, 1.0])
 """Of a number's cells: t^2."""
 
+FEW_CONTRASTS = np.array([[-1, 0, 0, 1], [-0.5, -1, 1, 0.5], [0.5, -0.5, -0.5, 0.5]])
+"""Of a number's four cells: t, its sign less t/2, |t| - 1/2."""
+
+SQUARES_OF_FEW = np.array([1.0, 0, 0, 1.0])
+"""Of a number's four cells: |t|, which t^2 does not exceed."""
+
 CELL_DRAWS = 9999
 """Simulated null statistics of a column: p-values down to 1e-4."""
 
@@ -297,7 +302,14 @@ class Cells:
     @property
     def contrasts(self) -> Floats:
         """What is compared, (r, K): rows that add up to 0."""
-        return CELL_CONTRASTS if self.numeric else contrasts(self.cells.shape[1])
+        if not self.numeric:
+            return contrasts(self.cells.shape[1])
+        return FEW_CONTRASTS if self.few else CELL_CONTRASTS
+
+    @property
+    def few(self) -> bool:
+        """Whether a number has four cells."""
+        return self.numeric and self.cells.shape[1] == len(SQUARES_OF_FEW)
 
     @property
     def sizes(self) -> Floats:
@@ -308,7 +320,8 @@ class Cells:
         """Return sums for estimates: of T1 and T2, or of levels; noise variances are ``widening`` larger."""
         rows = np.eye(self.cells.shape[1])
         if self.numeric:
-            rows = np.stack([CELL_CONTRASTS[0], 2 * SQUARES_OF_CELLS - 1])
+            squares = SQUARES_OF_FEW if self.few else SQUARES_OF_CELLS
+            rows = np.stack([self.contrasts[0], 2 * squares - 1])
         each = 2 * self.scale**2 * widening
         noise, width = each * (rows**2).sum(axis=1), self.cells.shape[1]
         return Block(self.units, self.sizes, self.cells @ rows.T, width * each, noise, self.numeric)
@@ -322,15 +335,19 @@ class Cells:
         if not self.numeric:
             shares = (shares + deviation) / (shares + deviation).sum()
             return np.asarray((rows * shares) @ rows.T - np.outer(rows @ shares, rows @ shares))
-        t, over, away = CELL_CONTRASTS @ shares
-        square, signed = float(SQUARES_OF_CELLS @ shares), float(shares[-1] - shares[0])
+        t, over, away = rows @ shares
         away += 0.5
-        square = min(max(square, t**2, away**2), away)
+        # Four cells do not tell t^2: as if every |t| were 0 or 1, which no variance exceeds.
+        part, square, signed = 0.5, away, t
+        if not self.few:
+            part, square, signed = 1.0, float(SQUARES_OF_CELLS @ shares), float(shares[-1] - shares[0])
+            square = min(max(square, t**2, away**2), away)
+        both, other = away - part * square - t * over, t - part * signed - over * away
         found = np.array(
             [
-                [square - t * t, away - square - t * over, signed - t * away],
-                [away - square - t * over, 1 - 2 * away + square - over**2, t - signed - over * away],
-                [signed - t * away, t - signed - over * away, square - away**2],
+                [square - t * t, both, signed - t * away],
+                [both, 1 - 2 * part * away + part**2 * square - over**2, other],
+                [signed - t * away, other, square - away**2],
             ]
         )
         values, vectors = np.linalg.eigh(found)
@@ -404,16 +421,6 @@ def _away_of_null(own: Cells, spread: Floats, draws: int, rng: np.random.Generat
     counted = (sizes + noise.sum(axis=-1))[..., None]
     both = counted.sum(axis=-2, keepdims=True) * sums - counted * sums.sum(axis=-2, keepdims=True)
     return np.asarray(both / own.units)
-
-
-def laplace_widening(level: float) -> float:
-    """Return by what to multiply a noise's variance for normal intervals to hold at a level, at least 1.
-
-    That of two independent Laplace numbers, |x| of whose sum exceeds q scales with probability
-    e^-q (1 + q/2): in every effect there are as many, and more make a sum more normal.
-    """
-    q = float(brentq(lambda x: math.exp(-x) * (1 + x / 2) - level, 0.0, 800.0))
-    return max(1.0, (q / 2 / float(-ndtri(level / 2))) ** 2)
 
 
 ANSWERED_WEIGHTS = (0.8, 0.2)

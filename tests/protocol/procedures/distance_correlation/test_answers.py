@@ -25,7 +25,7 @@ from tacit_protocol.privacy.accounting import charge
 from tacit_protocol.privacy.guarantee import ApproximateEvent, RandomisedAnswers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import NO_CELL, mixing, retention
-from tacit_protocol.procedures.base import StudyError, canonical
+from tacit_protocol.procedures.base import StudyError, canonical, parse_parameters
 from tacit_protocol.procedures.disclosure import Asked
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, answers
@@ -92,6 +92,7 @@ def test_new_studies_state_a_method_by_public_numbers_and_older_ones_keep_their_
 ) -> None:
     stated = PROCEDURE.with_new_defaults(study)
     assert stated.parameters.get("method", "sketch") == method
+    assert stated.parameters.get("cuts") == (None if method == "sketch" else "fitted")
     assert canonical(PROCEDURE, study).parameters["method"] == study.parameters.get("method", "sketch")
 
 
@@ -223,6 +224,19 @@ def test_either_owners_answers_in_one_round_do_not() -> None:
     assert 0.97 * EPSILON < largest(study, sent) <= EPSILON * (1 + 1e-9)
 
 
+def test_nor_do_releases_whose_cuts_take_a_part_that_fits_the_number_of_units(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The part is smaller the more units there are, as if these few were thousands."""
+    assert [answers.fitted_part(units, 1.0) for units in (20, 1000, 10**6)] == [0.15, 0.1, 0.03]
+    monkeypatch.setattr(answers, "CUTS_SPENT", 0.05 * UNITS * EPSILON)
+    study = study_of(TWO | {"cuts": "fitted"})
+    plan = answers.answers_plan(study, parse_parameters(PROCEDURE.Parameters, study))
+    assert plan._cuts_micro(UNITS, bought=True) == int(0.05 * EPSILON * 1_000_000)
+    assert 0.97 * EPSILON < largest(study, sent) <= EPSILON * (1 + 1e-9)
+    assert 0.97 * EPSILON < largest(study, answering(received_of(study, "drawn"))) <= EPSILON * (1 + 1e-9)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("categories", [3, 4])
 def test_nor_do_more_cells(categories: int) -> None:
@@ -270,7 +284,7 @@ def test_cuts_that_are_not_paid_for_are_caught(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(
         answers.AnswersPlan,
         "_rest_micro",
-        lambda plan, *, bought: plan.study.budget.epsilon_micro,
+        lambda plan, units, *, bought: plan.study.budget.epsilon_micro,
     )
     study = study_of(TWO)
     assert largest(study, sent) > 1.1 * EPSILON

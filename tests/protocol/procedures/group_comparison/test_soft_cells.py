@@ -12,23 +12,27 @@ import tacit.local
 from tacit.errors import InputError
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.inference import laplace_widening
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.group_comparison import GroupComparisonResult, statistic
 from tacit_protocol.procedures.group_comparison.release import (
+    FEW_CELLS,
     SOFT_CELLS,
     GroupCells,
+    few_cells,
     fitting_noise,
     plan_of,
     soft_cells,
 )
 from tacit_protocol.procedures.group_comparison.statistic import (
     CELL_CONTRASTS,
+    FEW_CONTRASTS,
     SQUARES_OF_CELLS,
+    SQUARES_OF_FEW,
     Cells,
     compare_cells,
-    laplace_widening,
 )
 
 PROCEDURE: Any = procedure_named("group_comparison")
@@ -84,6 +88,25 @@ def test_cells_tell_means_and_squares_exactly() -> None:
     np.testing.assert_allclose(CELL_CONTRASTS.sum(axis=1), 0)
 
 
+def test_four_cells_tell_means_exactly_and_bound_squares() -> None:
+    t = np.linspace(-1, 1, 101)
+    cells = few_cells(t)
+    assert cells.shape == (101, FEW_CELLS)
+    assert cells.min() >= 0
+    np.testing.assert_allclose(cells.sum(axis=1), 1)
+    np.testing.assert_allclose(cells @ FEW_CONTRASTS[0], t, atol=1e-12)
+    np.testing.assert_allclose(cells @ FEW_CONTRASTS[1], np.where(t >= 0, 1, -1) - t / 2, atol=1e-12)
+    np.testing.assert_allclose(cells @ FEW_CONTRASTS[2], np.abs(t) - 0.5, atol=1e-12)
+    assert np.all(cells @ SQUARES_OF_FEW >= t**2 - 1e-12)
+    np.testing.assert_allclose(FEW_CONTRASTS.sum(axis=1), 0)
+    # No variance of a contrast is larger than what these cells are taken to have.
+    for values in (t / 4, t**3, np.full(101, 0.5), np.where(t > 0.9, 1.0, -0.3)):
+        block = Cells(101, np.stack([few_cells(values).sum(axis=0)] * 2), 1e-9, numeric=True)
+        own = few_cells(values) @ FEW_CONTRASTS.T
+        assert np.all(np.diag(block.unit_covariance()) >= own.var(axis=0) - 1e-6)
+
+
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("units", "epsilon"), [(150, 0.3), (1500, 2.0)])
 def test_the_level_is_kept_where_owners_differ(units: int, epsilon: float) -> None:
     rng, runs, study = (
@@ -98,6 +121,7 @@ def test_the_level_is_kept_where_owners_differ(units: int, epsilon: float) -> No
     assert rejected <= stats.binom.isf(FALSE_ALARM, runs, 0.05)
 
 
+@pytest.mark.long
 def test_effects_are_found_and_covered() -> None:
     rng, runs = np.random.default_rng(32), 150
     covered, rejected = np.zeros(2), 0
@@ -142,14 +166,16 @@ def test_normal_intervals_are_widened_to_the_sum_of_two_laplace_numbers(level: f
     ("columns", "epsilon", "delta", "units", "chosen"),
     [
         (1, 1.0, 1e-5, 300, {"noise": "laplace"}),
-        (5, 1.0, 1e-5, 1000, {"noise": "laplace"}),
+        (1, 0.3, 0.0, 300, {"noise": "laplace", "soft_cells": 4}),
+        (5, 1.0, 1e-5, 1000, {"noise": "laplace", "soft_cells": 4}),
         (9, 1.0, 1e-5, 1000, {}),
         (1, 1.0, 1e-5, 100_000, {}),
-        (9, 1.0, 0.0, 1000, {"noise": "laplace"}),
+        (9, 1.0, 0.0, 1000, {"noise": "laplace", "soft_cells": 4}),
+        (9, 1.0, 0.0, 100_000, {"noise": "laplace"}),
     ],
 )
 def test_noise_is_chosen_from_public_numbers(
-    columns: int, epsilon: float, delta: float, units: int, chosen: dict[str, str]
+    columns: int, epsilon: float, delta: float, units: int, chosen: dict[str, Any]
 ) -> None:
     study = asked(*NUMBERS[:columns], epsilon=epsilon, delta=delta)
     assert fitting_noise(study, units) == chosen
