@@ -93,6 +93,10 @@ audit: $(DEVELOPMENT) ## the adversarial searches and attacks alone, slow ones i
 lock: ## resolve the newest versions afresh and write requirements/*.txt, with hashes
 	@.ci/lock "$$(.ci/find-python)"
 
+.PHONY: release
+release: $(DEVELOPMENT) ## the wheel, its bill of materials and its provenance, in dist; RELEASE_KEY_FILE=key.pem signs it
+	@.ci/release
+
 .PHONY: clean
 clean: ## remove the environment, caches and the demo's folder
 	rm -rf $(VENV) demo-federation build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -45,12 +45,13 @@ from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.permutation_test import permutation_decision, rank_max
 from tacit_protocol.procedures.joint_independence import BANDWIDTH_PER_COLUMN, JointIndependence
-from tacit_protocol.procedures.joint_independence.sensitivity import (
+from tacit_protocol.procedures.joint_independence.statistic import (
     evaluation_error,
+    factorise,
     observed_sensitivity,
     permuted_sensitivity,
+    permuted_statistics,
 )
-from tacit_protocol.procedures.joint_independence.statistic import factorise, permuted_statistics
 
 DELTA = 1e-6
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)

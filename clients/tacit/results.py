@@ -39,6 +39,7 @@ from tacit_protocol.procedures.identity import IdentityResult
 from tacit_protocol.procedures.joint_independence import JointIndependenceResult
 from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
 from tacit_protocol.procedures.kernel_two_sample.statistic import LocationComparison
+from tacit_protocol.procedures.masking import spent_budget
 from tacit_protocol.procedures.means.max_form import Comparison
 from tacit_protocol.procedures.mutual_independence import MutualIndependenceResult
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
@@ -310,9 +311,10 @@ def result_of(
     Raises:
         VerificationFailedError: the verdict is not what the study's procedure reports.
     """
-    agreed = {"level": study.level, "epsilon": study.budget.epsilon, "delta": study.budget.delta}
     procedure = PROCEDURES.get(study.procedure)
     try:
+        spent = study.budget if procedure is None else spent_budget(procedure, study)
+        agreed = {"level": study.level, "epsilon": spent.epsilon, "delta": spent.delta}
         if kind is None:
             kind = ProcedureResult if procedure is None else procedure.verdict_type(study)
         # Keys keep their order: a cell's labels stand in that of the columns.

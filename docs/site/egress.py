@@ -190,7 +190,7 @@ def elsewhere() -> Iterator[str]:
     yield "- A **Dask cluster** is the institution's own: its workers see rows, and never noise"
     yield "  ([decision 0019](../decisions/0019-workers-see-rows-never-noise.md))."
     yield "- The **ledger** and the data sources are databases and files of the owner's."
-    yield "- **Commands** of an owner send its key's enrolment to the tester, and `tacit curator upload` its rows to the"
+    yield "- **Commands** of an owner send its key's enrolment to the tester, and `tacit owner upload` its rows to the"
     yield "  curator that it chose."
     yield "- **Notices** go to the owner's own mailboxes and webhooks, if it sets any: the owner's name, a study's title or a data"
     yield "  set's name, and a link ([what they tell](../how-to/get-notices.md#what-it-tells-to-whoever-reads-the-mailbox))."

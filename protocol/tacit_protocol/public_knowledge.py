@@ -5,7 +5,7 @@ width. Where a column is something special, its owner knows better.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -127,6 +127,29 @@ def known_of(name: str) -> Known | None:
     )
 
 
+NO_NAMES = "the first line has numbers where names should be: add a line of names"
+
+OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+
+
+def header_fault(names: Sequence[str]) -> str | None:
+    """Say why a line of CSV can be no line of names, or None; it may be a person's, and is not repeated."""
+    if any(_is_number(name) for name in names):
+        return NO_NAMES
+    marks = [mark for mark in OTHER_SEPARATORS if len(names) == 1 and mark in names[0]]
+    return (
+        f"its values are separated by {OTHER_SEPARATORS[marks[0]]}: write it with commas" if marks else None
+    )
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 CAUTION = (
     "Bounds and levels are public. Take them from what can be: a coding manual, an instrument's range, "
     "common knowledge. NEVER look at the data for them: the largest value in your table is one person's "
@@ -144,17 +167,15 @@ class ColumnSchema:
     type: ColumnType
 
 
-def arrow_type(kind: Any) -> ColumnType:
-    """Return the kind of an Arrow type."""
-    from pyarrow import types  # noqa: PLC0415 (loads where a Parquet file is named)
-
-    if types.is_dictionary(kind):
-        return arrow_type(kind.value_type)
-    if types.is_boolean(kind):
-        return "yes or no"
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+def arrow_type(name: str) -> ColumnType:
+    """Return the kind of an Arrow type by its name: ``int64``, ``dictionary<values=string, ...>``."""
+    if name.startswith("dictionary<values="):
+        return arrow_type(name.removeprefix("dictionary<values=").partition(",")[0])
+    if re.fullmatch(r"u?int\d+|halffloat|float|double|decimal\d+\(.*", name):
         return "number"
-    return "text" if types.is_string(kind) or types.is_large_string(kind) else "other"
+    if name == "bool":
+        return "yes or no"
+    return "text" if name in {"string", "large_string"} else "other"
 
 
 _IDENTIFIERS = {

@@ -84,6 +84,7 @@ class Federation:
     curator: Path
     owner: Path
     agent: Path
+    tester_url: str
     services: list[ServiceProcess]
 
 
@@ -119,6 +120,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
         serving(curator, "curator"),
         init_owner(folder / "owner", "north", at_curator),
         agent,
+        urls["tester"],
         [],
     )
     files: dict[ServiceKind, Path] = {"tester": made.tester, "curator": made.curator}
@@ -164,7 +166,10 @@ def calls(at: Federation) -> dict[str, list[str]]:
     )
     released = [DIGEST, *party]
     (at.folder / "answer.dsse").write_bytes(declined())
+    url, key = at.tester_url, ["--key", str(at.party.parent / "party.pem")]
     return {
+        "conformance tester": [url, *key],
+        "conformance agent": [url, *key, "--name", "north"],
         "doctor": ["--config", str(at.party)],
         "party invite": ["--role", "analyst", "--name", "ann", *tester],
         "party enrol": ["--invitation", "x" * 20, *party],
@@ -176,6 +181,7 @@ def calls(at: Federation) -> dict[str, list[str]]:
         **people("tester", tester),
         **people("party", party),
         **people("curator", curator),
+        **people("owner", owner),
         "agent enrol": ["--invitation", "x" * 20, "--config", str(at.agent)],
         "study create": [str(draft), *party],
         "study list": party,
@@ -192,24 +198,26 @@ def calls(at: Federation) -> dict[str, list[str]]:
         "release sample": [*released, "--rows", "3", "--output", str(at.folder / "rows.csv")],
         "release export": [*released, "--output", str(at.folder / "points.csv")],
         "release compare": [DIGEST, "cd" * 32, *party],
-        "curator join": ["--invitation", "x" * 20, *curator],
         "curator invite": ["--name", "north", *curator],
         "curator invitations": curator,
         "curator revoke": ["--name", "nobody", *curator],
         "curator owners": curator,
         "curator status": curator,
-        "curator login": curator,
-        "curator enrol": ["--invitation", "x" * 20, *owner],
-        "curator register": ["--file", str(data_set), *owner],
-        "curator upload": [str(at.folder / "north.csv"), "--data-set", "heart", *owner],
-        "curator data-sets": owner,
-        "curator delete": ["--data-set", "heart", "--yes", *owner],
-        "curator studies": owner,
-        "curator study": [DIGEST, *owner],
-        "curator approve": [DIGEST, "--yes", *owner],
-        "curator decline": [DIGEST, *owner],
-        "curator ledger": owner,
-        "curator verify-ledger": owner,
+        "owner register": ["--file", str(data_set), *owner],
+        "owner upload": [str(at.folder / "north.csv"), "--data-set", "heart", *owner],
+        "owner approve": [DIGEST, "--yes", *owner],
+        "owner decline": [DIGEST, *owner],
+        **{
+            f"{noun} {verb}": [*words, *where]
+            for noun, where, data in (("curator", curator, "north/heart"), ("owner", owner, "heart"))
+            for verb, words in (
+                *((verb, list[str]()) for verb in ("login", "data-sets", "studies", "ledger")),
+                ("verify-ledger", []),
+                ("show", [DIGEST]),
+                ("delete", ["--data-set", data, "--yes"]),
+                ("enrol", ["--invitation", "x" * 20]),
+            )
+        },
     }
 
 
@@ -294,6 +302,8 @@ def test_with_the_authority_every_command_does(
         add(federation.owner, curator_ca_file="../services_ca")
     try:
         for name, arguments in calls(federation).items():
+            if way == "setting" and name.startswith("conformance"):
+                continue  # no file of the service's is at hand
             _, answer = say(*name.split(), *arguments, *told)
             assert not is_unreached(answer), (name, answer)
             assert answer.get("error") not in {"TransportError", "ConfigurationError", "UsageError"}, (

@@ -60,7 +60,7 @@ def release_exceeds(name: str, noise: NoiseSource, runs: int) -> bool:
     return exceeds(scored, runs=runs, pilot=runs // 4, delta=budget.delta, epsilon=budget.epsilon, mu=mu)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", MECHANISM_CASES)
 def test_no_attack_proves_more_than_a_mechanism_claims(name: str) -> None:
     assert not mechanism_exceeds(MECHANISM_CASES[name], OpenDPNoise(), MECHANISM_RUNS)

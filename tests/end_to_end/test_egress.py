@@ -19,7 +19,8 @@ import jwt
 import numpy as np
 import pytest
 from declared_egress import ROUTES, Fields, Service, declared, paths_in, verdicts_of
-from recording_proxy import Recorded, Recording, recording_proxy
+from recording_proxy import Recorded, Recording, behind_a_proxy
+from service_apps import misfits
 
 from tacit.client.agent import AgentClient, finding_result
 from tacit.client.data_set import DataSetDescription
@@ -29,7 +30,6 @@ from tacit.results import DistanceCorrelationResult
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import CuratedOwnerSetup, LocalFederation, OwnerSetup
 from tacit.setup.keys import load_key
-from tacit.setup.processes import free_ports
 from tacit.studies.draft import StudyDraft
 from tacit_protocol.messages.problems import MEDIA_TYPE
 from tacit_protocol.procedures.discovery import PROCEDURES
@@ -37,6 +37,7 @@ from tacit_protocol.signing import CLAIMS, RELEASE_TYPE, STUDY_TYPE, VERDICT_TYP
 
 pytestmark = pytest.mark.long
 
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 UNITS = 300
 COLUMN: dict[str, Any] = {"kind": "numeric", "name": "x", "lower": 0, "upper": 1}
 VERDICTS = [verdict for procedure in PROCEDURES.values() for verdict in verdicts_of(procedure)]
@@ -84,15 +85,6 @@ def curated(folder: Path) -> list[CuratedOwnerSetup]:
     }
     described = DataSetDescription.from_dict(fields)
     return [CuratedOwnerSetup(name, described, folder / f"{name}.csv") for name in ("east", "west")]
-
-
-def behind_a_proxy(stack: ExitStack, configuration: Path) -> Recording:
-    """Move a service to another port, and put a proxy on the one that everybody knows."""
-    text = configuration.read_text()
-    (found,) = re.findall(r"^port = (\d+)$", text, re.MULTILINE)
-    (moved,) = free_ports(1)
-    configuration.write_text(text.replace(f"port = {found}", f"port = {moved}"))
-    return stack.enter_context(recording_proxy(int(found), moved))
 
 
 def run_studies(federation: LocalFederation) -> None:
@@ -272,6 +264,17 @@ def problems_with(seen: Seen) -> Iterator[str]:
 
 def test_every_message_of_a_running_federation_is_in_the_table(seen: list[Seen]) -> None:
     assert sorted({problem for one in seen for problem in problems_with(one)}) == []
+
+
+def test_every_answer_of_a_running_federation_fits_the_published_document(seen: list[Seen]) -> None:
+    found = set()
+    for one in seen:
+        document = json.loads((REFERENCE / f"{one.service}.openapi.json").read_text("utf-8"))
+        exchange, kind = one.exchange, one.exchange.answer_headers.get("content-type", "")
+        path = urlsplit(exchange.path).path
+        if path.startswith("/v1/") and path != "/v1/openapi.json":
+            found |= set(misfits(document, exchange.method, path, exchange.status, kind, exchange.answer))
+    assert sorted(found) == []
 
 
 def test_agents_and_curator_ask_the_tester_nothing_but_what_the_table_says(seen: list[Seen]) -> None:

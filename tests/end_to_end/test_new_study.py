@@ -3,12 +3,18 @@
 import base64
 import json
 import re
+import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from browser import Visitor, hostile_site, visitor
 
@@ -17,6 +23,7 @@ from tacit.client.transcripts import result_in
 from tacit.command.app import run
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
+from tacit.setup.processes import free_ports
 from tacit_protocol.signing import PrivateKey
 
 pytestmark = pytest.mark.slow
@@ -433,3 +440,141 @@ def test_json_of_requests_is_what_the_command_would_send(federation: LocalFedera
     assert json.dumps(json.loads(body), sort_keys=True, separators=(",", ":")) == body
     with federation.analyst_client() as client:
         assert client.study(digest).title == "Spelling?"
+
+
+@dataclass
+class Effort:
+    """What people do: commands, fields, clicks, and pages that they see."""
+
+    commands: int = 0
+    fields: int = 0
+    clicks: int = 0
+    pages: int = 0
+
+    def run(self, *arguments: str) -> str:
+        self.commands += 1
+        out = StringIO()
+        with redirect_stdout(out):
+            assert run(list(arguments)) == 0, out.getvalue()
+        return out.getvalue()
+
+    def serve(self, *arguments: str) -> "subprocess.Popen[bytes]":
+        self.commands += 1
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        program = "import sys; from tacit.command.app import run; sys.exit(run(sys.argv[1:]))"
+        return subprocess.Popen([sys.executable, "-c", program, *arguments], **quiet)
+
+    def watch(self, person: Visitor) -> Any:
+        def count(frame: Any) -> None:
+            self.pages += frame == person.page.main_frame
+
+        person.page.on("framenavigated", count)
+        return person.page
+
+    def fill(self, field: Any, value: str) -> None:
+        self.fields += 1
+        field.fill(value)
+
+    def click(self, target: Any) -> None:
+        self.clicks += 1
+        target.click()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_from_an_empty_machine_to_a_verdict_of_two_owners_by_pages(
+    browser: Any, patients: Any, eventually: Callable[[Callable[[], Any]], Any], tmp_path: Path
+) -> None:
+    """Run with -s for the figures that docs/how-to/use-the-pages.md states; the counts are held to."""
+    effort, begun, processes = Effort(), time.monotonic(), []
+    ports = dict(zip(("tester", "north", "south"), free_ports(3), strict=True))
+    urls = {name: f"http://127.0.0.1:{port}" for name, port in ports.items()}
+    tester = tmp_path / "tester"
+    config = ["--config", str(tester / "tester.toml")]
+    out = effort.run("tester", "init", "--folder", str(tester), "--port", str(ports["tester"]))
+    key = re.search("[0-9a-f]{64}", out)
+    assert key is not None
+    files = dict(patients(tmp_path, {"north": 50.0, "south": 58.0}, UNITS, seed=7))
+
+    def is_up(name: str) -> bool:
+        with suppress(httpx.TransportError):
+            return httpx.get(f"{urls[name]}/healthz").status_code == 200
+        return False
+
+    def invited(role: str, name: str) -> str:
+        said = effort.run("party", "invite", "--role", role, "--name", name, *config)
+        return said.splitlines()[1].strip()
+
+    try:
+        processes.append(effort.serve("tester", "serve", *config))
+        eventually(lambda: is_up("tester"))
+        for name, source in files.items():
+            folder = tmp_path / f"{name}-data"
+            folder.mkdir()
+            shutil.copy(source, folder / "patients.csv")
+            made = ("--folder", str(tmp_path / name), "--name", name, "--port", str(ports[name]))
+            at = ("--tester-url", urls["tester"], "--tester-key", key[0])
+            effort.run("agent", "init", *made, *at, "--data-folder", str(folder), "--catalogue")
+            own = ["--config", str(tmp_path / name / "agent.toml")]
+            effort.run("agent", "enrol", "--invitation", invited("owner", name), *own)
+            processes.append(effort.serve("agent", "serve", *own))
+            eventually(lambda name=name: is_up(name))
+        invitation = invited("analyst", "ann")
+        services = time.monotonic() - begun
+        with ExitStack() as stack:
+            people = {name: stack.enter_context(visitor(browser)) for name in ("north", "south", "ann")}
+            pages = {name: effort.watch(person) for name, person in people.items()}
+            for name in ("north", "south"):
+                page = pages[name]
+                link = effort.run("agent", "login", "--config", str(tmp_path / name / "agent.toml"))
+                page.goto(next(word for word in link.split() if word.startswith("http")))
+                effort.click(page.get_by_role("button", name="Sign in"))
+                effort.click(page.get_by_role("link", name="Data sets"))
+                effort.click(page.get_by_role("link", name="Add a data set"))
+                effort.fields += 1
+                page.get_by_label("In the folders that agent.toml allows").select_option(index=1)
+                effort.click(page.get_by_role("button", name="Next: its columns"))
+                effort.fill(page.get_by_label("All ε that may ever be spent"), "6")
+                effort.fill(page.get_by_label("All δ that may ever be spent"), "1e-4")
+                effort.click(page.get_by_role("button", name="Add the data set"))
+                effort.click(page.get_by_role("link", name="Let studies use it"))
+                effort.click(page.get_by_role("button", name="Save"))
+                page.get_by_role("heading", name="Changes").wait_for()
+            page = pages["ann"]
+            page.goto(f"{urls['tester']}/key")
+            effort.fill(page.get_by_label("Your name"), "ann")
+            effort.fill(page.get_by_label("The invitation"), invitation)
+            effort.click(page.get_by_role("button", name="Make a key and enrol"))
+            effort.click(page.get_by_role("button", name="Sign in"))
+            page.get_by_role("button", name="Sign out").wait_for()
+
+            def is_offered() -> bool:
+                page.goto(f"{urls['tester']}/new")
+                return all(page.get_by_label(f"{name}/patients").count() for name in files)
+
+            eventually(is_offered)
+            effort.fill(page.get_by_label("What do you want to know?"), TITLE)
+            for name in files:
+                effort.click(page.get_by_label(f"{name}/patients"))
+            effort.click(page.get_by_role("button", name="Continue"))
+            effort.click(page.get_by_role("button", name="See what would leave"))
+            page.get_by_role("heading", name="Sign and send").wait_for()
+            effort.click(page.get_by_role("button", name="Sign and send", exact=True))
+            for name in files:
+                own = pages[name]
+                own.goto(f"{urls[name]}/")
+                own.get_by_role("link", name=TITLE).wait_for()
+                effort.click(own.get_by_role("link", name=TITLE))
+                effort.click(own.get_by_role("button", name="Approve and spend"))
+            page.get_by_role("heading", name="Verdict", exact=True).wait_for()
+            assert "differ" in page.locator("#live .lead").inner_text()
+            assert all(person.complaints == [] for person in people.values())
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait(60)
+    took = time.monotonic() - begun
+    sys.stdout.write(f"{effort}, {services:.0f} s until the services run, {took:.0f} s in all\n")
+    assert (effort.commands, effort.fields) == (13, 9)
+    assert effort.clicks <= 30

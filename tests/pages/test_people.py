@@ -307,7 +307,7 @@ def test_a_long_record_is_shown_in_parts_and_ends(
     assert window.ask("DELETE", "/v1/users/ann").status_code == 200
 
 
-HOSTILE = "<script>alert(1)</script>"
+SCRIPT = "<script>alert(1)</script>"
 
 
 def said(window: Window, name: str, role: str = "steward", email: str = "") -> dict[str, str]:
@@ -336,15 +336,15 @@ def test_an_admin_adds_changes_and_removes_people_on_the_page(tmp_path: Path) ->
     assert fault is None
     assert told[1:] == [("adm", f"user {what}", "bob") for what in ("added", "changed", "removed")]
     for name, role, email, words in (
-        (HOSTILE, "viewer", "", "a name has small letters"),
-        ("x", HOSTILE, "", "choose a role"),
-        ("x", "viewer", f"{HOSTILE}@x", "write an e-mail address"),
+        (SCRIPT, "viewer", "", "a name has small letters"),
+        ("x", SCRIPT, "", "choose a role"),
+        ("x", "viewer", f"{SCRIPT}@x", "write an e-mail address"),
         ("bob", "viewer", "", "names of people who were removed stay theirs"),
         ("key-holder", "viewer", "", "whoever holds the key"),
     ):
         answer = adm.post("/people", said(adm, name, role, email))
         assert (answer.status_code, words in unescape(answer.text)) == (422, True), name
-        assert HOSTILE not in answer.text
+        assert SCRIPT not in answer.text
     agent.agent.engine.dispose()
 
 

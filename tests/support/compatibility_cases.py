@@ -69,6 +69,7 @@ APART_THREE = {"north": ("age",), "south": ("score",), "west": ("ward",)}
 REPLICATES = {"replicates": 999}
 PERMUTATIONS = {"permutations": 199}
 COUNTED = ("ward", "sex")
+MASKED = {"noise": "gaussian", "aggregation": "masked", "colluders": 1}
 EQUAL = {"probabilities": [1 / 3, 1 / 3, 1 / 3], "unlisted": "last"}
 LOCATIONS = [[20.0, -1.0], [50.0, 0.0], [80.0, 1.0]]
 POINTS = [[age, ward] for age in (20.0, 50.0, 80.0) for ward in LETTERS]
@@ -262,6 +263,8 @@ CASES: dict[str, Case] = {
     "noisy_counts-gaussian-cuts": Case(
         "noisy_counts", {"noise": "gaussian", "cuts": {"age": [30.0, 60.0]}}, columns=("age", "sex")
     ),
+    "noisy_counts-masked": Case("noisy_counts", MASKED, THREE, COUNTED),
+    "independence_table-masked": Case("independence_table", MASKED | REPLICATES, THREE, COUNTED),
     "noisy_counts-rho": Case(
         "noisy_counts", {"noise": "gaussian", "rho": 0.05, "unlisted": "last"}, columns=COUNTED
     ),

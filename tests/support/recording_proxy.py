@@ -1,13 +1,17 @@
 """A proxy that stands before a service's port and keeps every request and answer whole."""
 
 import http.client
+import re
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 from served import listening
+
+from tacit.setup.processes import free_ports
 
 FORWARD_TIMEOUT_S = 120.0
 
@@ -30,6 +34,8 @@ class Recording:
     """What went through a proxy, in the order of its ends."""
 
     exchanges: list[Recorded] = field(default_factory=list)
+    change: Callable[[Recorded], bytes] = lambda exchange: exchange.answer
+    """What whoever asked is answered in the place of the service's answer."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def keep(self, exchange: Recorded) -> None:
@@ -67,17 +73,17 @@ def recording_proxy(port: int, upstream: int) -> Iterator[Recording]:
             finally:
                 connection.close()
             answer_headers = {name.lower(): value for name, value in answered.getheaders()}
-            recording.keep(
-                Recorded(
-                    self.command,
-                    self.path,
-                    {name.lower(): value for name, value in self.headers.items()},
-                    request,
-                    answered.status,
-                    answer_headers,
-                    answer,
-                )
+            exchange = Recorded(
+                self.command,
+                self.path,
+                {name.lower(): value for name, value in self.headers.items()},
+                request,
+                answered.status,
+                answer_headers,
+                answer,
             )
+            recording.keep(exchange)
+            answer = recording.change(exchange)
             self.send_response_only(answered.status)
             for name, value in answered.getheaders():
                 if name.lower() not in {"transfer-encoding", "content-length", "connection"}:
@@ -95,3 +101,12 @@ def recording_proxy(port: int, upstream: int) -> Iterator[Recording]:
 
     with listening(Handler, port):
         yield recording
+
+
+def behind_a_proxy(stack: ExitStack, configuration: Path) -> Recording:
+    """Move a service to another port, and put a proxy on the one that everybody knows."""
+    text = configuration.read_text()
+    (found,) = re.findall(r"^port = (\d+)$", text, re.MULTILINE)
+    (moved,) = free_ports(1)
+    configuration.write_text(text.replace(f"port = {found}", f"port = {moved}"))
+    return stack.enter_context(recording_proxy(int(found), moved))

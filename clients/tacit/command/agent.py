@@ -33,7 +33,7 @@ from tacit.errors import InputError
 
 app = typer.Typer(name="agent", help="Set up and run an owner's agent; decide.", no_args_is_help=True)
 
-WAITING = "waiting-for-approval"
+WAITING, HELD = "waiting-for-approval", "held"
 
 Digest = connect.Digest
 
@@ -44,12 +44,16 @@ def init(
     name: Annotated[str, typer.Option(help="The owner's name.")],
     tester_url: Annotated[str, typer.Option(help="The tester's URL.")],
     tester_key: Annotated[str, typer.Option(help="The tester's public key, learned from its operator.")],
-    data_set: Annotated[str, typer.Option(help="The data set's name.")],
+    data_set: Annotated[str | None, typer.Option(help="The data set's name.")] = None,
     source: Annotated[
-        str, typer.Option(help="A .csv or .parquet file, a folder of .parquet files, or a database URL.")
-    ],
-    epsilon: Annotated[float, typer.Option(help="Most epsilon ever spent on the data set.")],
-    delta: Annotated[float, typer.Option(help="Most delta ever spent on the data set.")],
+        str | None,
+        typer.Option(help="A .csv or .parquet file, a folder of .parquet files, or a database URL."),
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Most epsilon ever spent on the data set.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Most delta ever spent on the data set.")] = None,
+    data_folder: Annotated[
+        list[Path] | None, typer.Option(help="A folder of which data sets may be added on the page.")
+    ] = None,
     pure_share: Annotated[
         float | None,
         typer.Option(help="Part of epsilon for Laplace and other pure noise; else what may run decides."),
@@ -81,7 +85,15 @@ def init(
 
     if approval not in {"by-hand", "automatic"}:
         raise InputError("--approval must be by-hand or automatic")
-    path = source if "://" in source else str(Path(source).resolve())
+    described = None
+    if data_set is not None and source is not None and epsilon is not None and delta is not None:
+        path = source if "://" in source else str(Path(source).resolve())
+        described = DataSetSetup(data_set, path, epsilon, delta, unit_column, query, pure_share)
+    elif not data_folder or (data_set, source, epsilon, delta) != (None, None, None, None):
+        raise InputError(
+            "give --data-set, --source, --epsilon and --delta, or --data-folder alone: its files can then be "
+            "added as data sets on the page"
+        )
     policy = PolicySetup(
         approval=approval,
         epsilon_per_study_max=epsilon_per_study,
@@ -95,10 +107,11 @@ def init(
         folder,
         name,
         TesterAddress(tester_url.rstrip("/"), tester_key),
-        DataSetSetup(data_set, path, epsilon, delta, unit_column, query, pure_share),
+        described,
         policy,
         host=host,
         port=port,
+        data_folders=[str(one.resolve()) for one in data_folder or ()],
     )
     key = load_key(folder / "agent.pem").public_hex
     answer(
@@ -146,7 +159,8 @@ app.add_typer(connect.users_app("agent_door", AgentFile, AGENT_FILE))
 @app.command("status")
 def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show the data sets, what is left of their budgets, and the studies by state."""
-    from tacit.client.answers import Standing, parse_item
+    from tacit.client.http import parse_item
+    from tacit_protocol.messages.answers import Standing
 
     with connect.agent_client(config) as client:
         found = client.status()
@@ -180,9 +194,10 @@ def studies(
     config: AgentFile = AGENT_FILE,
     as_json: Json = False,
 ) -> None:
-    """List what is asked of this owner, and waits for a decision."""
+    """List what is asked of this owner, and waits for a decision, or for a look at its release."""
+    states = [state] if state else [None] if every else [WAITING, HELD]
     with connect.agent_client(config) as client:
-        studies = client.studies(state or (None if every else WAITING))
+        studies = [study for one in states for study in client.studies(one)]
     if as_json:
         print_json(studies)
         return
@@ -292,7 +307,7 @@ def send(digest: Digest, yes: Yes = False, config: AgentFile = AGENT_FILE, as_js
     with connect.agent_client(config) as client:
         whole = connect.whole_digest(digest, client)
         asked = client.study(whole)
-        if asked["state"] == "held":
+        if asked["state"] == HELD:
             if not as_json:
                 lines(*held_words(asked))
             agreed("Send these numbers? They cannot be called back.", yes, as_json)
@@ -356,7 +371,8 @@ FIELDS = (
 @ledger_app.command("show")
 def show(data_set: OneDataSet = None, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show what was spent, when, on which study, and what is left of each share."""
-    from tacit.client.answers import Standing, parse_item
+    from tacit.client.http import parse_item
+    from tacit_protocol.messages.answers import Standing
 
     with connect.agent_client(config) as client:
         entries = client.ledger(data_set)
@@ -451,7 +467,8 @@ def checked_hashes(hashes: list[str]) -> list[str]:
 
 def print_verification(report: Mapping[str, Any]) -> None:
     """Print what checking a ledger has found."""
-    from tacit.client.answers import Standing, parse_item
+    from tacit.client.http import parse_item
+    from tacit_protocol.messages.answers import Standing
 
     table(
         ("Head hash", "Data set", "Entries", "Epsilon left"),

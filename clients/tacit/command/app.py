@@ -56,12 +56,14 @@ NOUNS = {
     "tester": ("party", "tester_app"),
     "agent": ("agent", "app"),
     "curator": ("curator", "app"),
+    "owner": ("curator", "owner_app"),
     "party": ("party", "app"),
     "study": ("study", "app"),
     "data": ("agent", "data_app"),
     "ledger": ("agent", "ledger_app"),
     "plan": ("plan", "app"),
     "release": ("release", "app"),
+    "conformance": ("conformance", "app"),
 }
 """The module of every noun, and its commands there."""
 
@@ -142,14 +144,23 @@ def run(arguments: Sequence[str]) -> int:
     return ended if isinstance(ended, int) else DONE
 
 
-RENAMED = {"--alpha": "--level"}
-"""Options of earlier versions, and what they are called now."""
+RENAMED = {"--alpha": "--level", "join": "enrol", "study": "show"}
+"""Options of earlier versions, and verbs of `tacit curator`, and what they are called now."""
+
+OWNERS_VERBS = {"owner-init": "init", **{verb: verb for verb in ("register", "upload", "approve", "decline")}}
+"""Verbs that `tacit curator` had for owners, and what they are called under `tacit owner`."""
 
 
 def _renamed(arguments: Sequence[str]) -> list[str]:
-    """Return arguments with options by today's names."""
+    """Return arguments by today's names."""
     named = (argument.partition("=") for argument in arguments)
-    return [RENAMED.get(name, name) + equals + value for name, equals, value in named]
+    options = [(RENAMED.get(n, n) if n.startswith("--") else n) + equals + v for n, equals, v in named]
+    if options[:1] != ["curator"] or len(options) == 1:
+        return options
+    # Owners' commands at a curator had its operator's noun.
+    verb, asks_as_owner = options[1], any(one.partition("=")[0] == "--owner" for one in options)
+    noun = "owner" if asks_as_owner or verb in OWNERS_VERBS else "curator"
+    return [noun, OWNERS_VERBS.get(verb, RENAMED.get(verb, verb)), *options[2:]]
 
 
 def _ended(end: SystemExit | BrokenPipeError) -> int:

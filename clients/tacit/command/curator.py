@@ -1,4 +1,4 @@
-"""`tacit curator`: run a curator; for owners, hand data to one and decide on studies."""
+"""`tacit curator`, its operator's commands; `tacit owner`, those of owners who hand it data and decide."""
 
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
@@ -31,32 +31,19 @@ from tacit.command.output import (
 from tacit.errors import InputError
 
 if TYPE_CHECKING:
-    from tacit.client.answers import HeldDataSet
     from tacit.client.curator import CuratorClient
+    from tacit_protocol.messages.answers import HeldDataSet
 
 DataSet = Annotated[str, typer.Option(help="The data set's name.")]
-CuratorOrOwnerFile = Annotated[
-    Path,
-    typer.Option("--config", help="The curator's curator.toml, or your owner.toml where you are an owner."),
-]
-AsOperator = Annotated[
-    Path | None, typer.Option("--config", help="The curator's curator.toml, where its operator asks.")
-]
+
+owner_app = typer.Typer(
+    name="owner",
+    help="For an owner without an agent: hand data to a curator, and decide.",
+    no_args_is_help=True,
+)
 
 
-def add_data_commands(app: typer.Typer) -> None:
-    """Add these commands to `tacit curator`."""
-    app.command("owner-init")(owner_init)
-    for verb, command in (
-        ("enrol", enrol),
-        ("register", register),
-        ("upload", upload),
-        ("data-sets", data_sets),
-        ("delete", delete),
-    ):
-        app.command(verb)(connecting(command))
-
-
+@owner_app.command("init")
 def owner_init(
     *,
     name: Annotated[str, typer.Option(help="The owner's name.")],
@@ -76,25 +63,25 @@ def owner_init(
         {"owner": str(file), "name": name, "key": key},
         f"Wrote {file} and its key. Your public key: {key}",
         "Next: ask the curator's operator for an invitation, then",
-        f"  tacit curator enrol --owner {file} --invitation ...",
+        f"  tacit owner enrol --owner {file} --invitation ...",
     )
 
 
-def enrol(
+@owner_app.command("enrol")
+@connecting
+def owner_enrol(
     invitation: Annotated[str, typer.Option(help="The one-time invitation from the operator.")],
     owner: OwnerFile = OWNER_FILE,
-    config: AsOperator = None,
     as_json: Json = False,
 ) -> None:
-    """Enrol as an owner at the curator that owner.toml names; with --config, the curator at its tester."""
-    if config is not None:
-        join(invitation, config, as_json)
-        return
+    """Enrol as an owner at the curator that owner.toml names."""
     with connect.owner_client(owner) as client:
         enrolled = client.enrol(invitation)
     answer(as_json, enrolled.model_dump(), f"{enrolled.name} is enrolled at the curator.")
 
 
+@owner_app.command("register")
+@connecting
 def register(
     file: Annotated[Path, typer.Option(help="The data set's description, in TOML.")],
     owner: OwnerFile = OWNER_FILE,
@@ -112,10 +99,12 @@ def register(
     spend = f"epsilon {epsilon_text(held.epsilon_cap_micro)}, delta {delta_text(held.delta_cap_pico)}"
     lines(
         f"Registered {held.account}: {len(held.columns)} columns; studies may spend {spend} in all.",
-        *(() if held.ready else (f"Next: tacit curator upload FILE --data-set {held.name}",)),
+        *(() if held.ready else (f"Next: tacit owner upload FILE --data-set {held.name}",)),
     )
 
 
+@owner_app.command("upload")
+@connecting
 def upload(
     file: Annotated[Path, typer.Argument(help="The rows: a .csv or .parquet file.")],
     data_set: DataSet,
@@ -138,84 +127,11 @@ def upload(
     lines(f"{held.account} holds {file.name} now{counts}.")
 
 
-def data_sets(owner: OwnerFile = OWNER_FILE, config: AsOperator = None, as_json: Json = False) -> None:
-    """List your data sets at the curator, and what is left of their budgets."""
-    with client_of(owner, config) as client:
-        held = client.data_sets()
-    if as_json:
-        print_json([data_set.model_dump() for data_set in held])
-        return
-    print_data_sets(held)
-
-
-def delete(
-    data_set: DataSet,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    owner: OwnerFile = OWNER_FILE,
-    config: AsOperator = None,
-    as_json: Json = False,
-) -> None:
-    """Delete a data set's rows at the curator for good. What was spent on it stays in the ledger."""
-    from tacit_protocol.terminal import printable
-
-    asked = f"Delete the rows of {printable(data_set)} at the curator?"
-    if not yes and (as_json or not typer.confirm(asked)):
-        raise InputError("nothing was deleted: say --yes")
-    with client_of(owner, config) as client:
-        client.delete(data_set)
-    answer(
-        as_json, {"data_set": data_set, "deleted": True}, f"The curator has deleted the rows of {data_set}."
-    )
-
-
-def client_of(owner: Path, config: Path | None) -> "CuratorClient":
-    """Return the operator's client where a curator.toml is named, otherwise the owner's."""
-    return connect.owner_client(owner) if config is None else connect.operator_client(config)
-
-
 Digest = connect.Digest
 
 
-def add_decision_commands(app: typer.Typer) -> None:
-    """Add these commands to `tacit curator`."""
-    for verb, command in (
-        ("studies", studies),
-        ("study", study),
-        ("approve", approve),
-        ("decline", decline),
-        ("ledger", ledger),
-        ("verify-ledger", verify_ledger),
-    ):
-        app.command(verb)(connecting(command))
-
-
-def studies(
-    state: Annotated[str | None, typer.Option(help="Only studies in this state.")] = None,
-    owner: OwnerFile = OWNER_FILE,
-    config: AsOperator = None,
-    as_json: Json = False,
-) -> None:
-    """List what is asked of your data sets at the curator."""
-    with client_of(owner, config) as client:
-        listed = client.studies(state)
-    if as_json:
-        print_json(listed)
-        return
-    print_studies(listed)
-
-
-def study(
-    digest: Digest, owner: OwnerFile = OWNER_FILE, config: AsOperator = None, as_json: Json = False
-) -> None:
-    """Show a study: what it asks, in plain words, what it costs, and who has approved."""
-    with client_of(owner, config) as client:
-        found = client.study(connect.whole_digest(digest, client))
-    if as_json:
-        print_json(found)
-        return
-    print_study(found)
-
-
+@owner_app.command("approve")
+@connecting
 def approve(digest: Digest, yes: Yes = False, owner: OwnerFile = OWNER_FILE, as_json: Json = False) -> None:
     """Approve a study for your data sets. It runs, and spends, once every owner has approved."""
     with connect.owner_client(owner) as client:
@@ -228,6 +144,8 @@ def approve(digest: Digest, yes: Yes = False, owner: OwnerFile = OWNER_FILE, as_
     answer(as_json, decided, f"Approved {whole[:12]}.")
 
 
+@owner_app.command("decline")
+@connecting
 def decline(
     digest: Digest,
     reason: Annotated[str | None, typer.Option(help="A note for the curator's records; never sent.")] = None,
@@ -241,48 +159,137 @@ def decline(
     answer(as_json, decided, f"Declined {whole[:12]}. Nothing was spent.")
 
 
-def ledger(
-    data_set: Annotated[str | None, typer.Option(help="Only this data set.")] = None,
-    owner: OwnerFile = OWNER_FILE,
-    config: AsOperator = None,
-    as_json: Json = False,
-) -> None:
-    """Show what was spent of your accounts at the curator, when, on which study."""
-    from tacit.command.agent import print_entries
+def add_shared(app: typer.Typer, file: Any, default: Path, asking: str, whose: str) -> None:
+    """Add the commands that the operator and an owner have alike.
 
-    with client_of(owner, config) as client:
-        entries = client.ledger(data_set)
-    if as_json:
-        print_json(entries)
-        return
-    print_entries(entries)
+    Args:
+        app: whose commands.
+        file: the option that names the file which says who asks.
+        default: which file it is unless told.
+        asking: the function of tacit.command.connect that returns the curator's client for it.
+        whose: whose data sets, in words.
+    """
+
+    def connected(of: Path) -> "CuratorClient":
+        found: CuratorClient = getattr(connect, asking)(of)
+        return found
+
+    @app.command(
+        "data-sets", help=f"List {whose} data sets at the curator, and what is left of their budgets."
+    )
+    @connecting
+    def data_sets(of: file = default, as_json: Json = False) -> None:
+        with connected(of) as client:
+            held = client.data_sets()
+        if as_json:
+            print_json([data_set.model_dump() for data_set in held])
+            return
+        print_data_sets(held)
+
+    @app.command("delete")
+    @connecting
+    def delete(
+        data_set: DataSet,
+        yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+        of: file = default,
+        as_json: Json = False,
+    ) -> None:
+        """Delete a data set's rows at the curator for good. What was spent on it stays in the ledger."""
+        from tacit_protocol.terminal import printable
+
+        asked = f"Delete the rows of {printable(data_set)} at the curator?"
+        if not yes and (as_json or not typer.confirm(asked)):
+            raise InputError("nothing was deleted: say --yes")
+        with connected(of) as client:
+            client.delete(data_set)
+        deleted = f"The curator has deleted the rows of {data_set}."
+        answer(as_json, {"data_set": data_set, "deleted": True}, deleted)
+
+    @app.command("studies", help=f"List what is asked of {whose} data sets at the curator.")
+    @connecting
+    def studies(
+        state: Annotated[str | None, typer.Option(help="Only studies in this state.")] = None,
+        of: file = default,
+        as_json: Json = False,
+    ) -> None:
+        with connected(of) as client:
+            listed = client.studies(state)
+        if as_json:
+            print_json(listed)
+            return
+        print_studies(listed)
+
+    @app.command("show")
+    @connecting
+    def show(digest: Digest, of: file = default, as_json: Json = False) -> None:
+        """Show a study: what it asks, in plain words, what it costs, and who has approved."""
+        with connected(of) as client:
+            found = client.study(connect.whole_digest(digest, client))
+        if as_json:
+            print_json(found)
+            return
+        print_study(found)
+
+    @app.command(
+        "ledger", help=f"Show what was spent of {whose} accounts at the curator, when, on which study."
+    )
+    @connecting
+    def ledger(
+        data_set: Annotated[str | None, typer.Option(help="Only this data set.")] = None,
+        of: file = default,
+        as_json: Json = False,
+    ) -> None:
+        from tacit.command.agent import print_entries
+
+        with connected(of) as client:
+            entries = client.ledger(data_set)
+        if as_json:
+            print_json(entries)
+            return
+        print_entries(entries)
+
+    @app.command(
+        "verify-ledger", help=f"Have the curator check {whose} ledger. Exit code 1 where it is damaged."
+    )
+    @connecting
+    def verify_ledger(
+        kept: Annotated[
+            list[str] | None,
+            typer.Option(help="A head hash that was kept elsewhere: it must still be there."),
+        ] = None,
+        of: file = default,
+        as_json: Json = False,
+    ) -> None:
+        from tacit.command.agent import checked_hashes, print_verification
+
+        hashes = checked_hashes(kept or [])
+        with connected(of) as client:
+            report = client.verify_ledger(hashes)
+        if as_json:
+            print_json(report)
+        else:
+            print_verification(report)
+        if not report["ok"]:
+            raise typer.Exit(1)
 
 
-def verify_ledger(
-    kept: Annotated[
-        list[str] | None, typer.Option(help="A head hash that was kept elsewhere: it must still be there.")
-    ] = None,
-    owner: OwnerFile = OWNER_FILE,
-    config: AsOperator = None,
-    as_json: Json = False,
-) -> None:
-    """Have the curator check the ledger of your accounts. Exit code 1 where it is damaged."""
-    from tacit.command.agent import checked_hashes, print_verification
+add_shared(owner_app, OwnerFile, OWNER_FILE, "owner_client", "your")
 
-    hashes = checked_hashes(kept or [])
-    with client_of(owner, config) as client:
-        report = client.verify_ledger(hashes)
-    if as_json:
-        print_json(report)
-    else:
-        print_verification(report)
-    if not report["ok"]:
-        raise typer.Exit(1)
 
+@owner_app.command("login")
+@connecting
+def owner_login(owner: OwnerFile = OWNER_FILE, user: connect.ForUser = None, as_json: Json = False) -> None:
+    """Print a link that signs a browser in to your pages at the curator: once, within five minutes."""
+    from tacit.client.sign_in import curator_owner_door
+
+    connect.print_link(curator_owner_door, owner, user, as_json)
+
+
+owner_app.add_typer(connect.users_app("curator_owner_door", OwnerFile, OWNER_FILE))
 
 app = typer.Typer(
     name="curator",
-    help="Run a curator, or hand data to one and decide on studies.",
+    help="Run a curator, and see to it. Its owners have `tacit owner`.",
     no_args_is_help=True,
 )
 
@@ -324,7 +331,9 @@ def serve(config: CuratorFile = CURATOR_FILE) -> None:
     connect.become("curator", config)
 
 
-def join(
+@app.command("enrol")
+@connecting
+def enrol(
     invitation: Annotated[str, typer.Option(help="The invitation from the tester's operator.")],
     config: CuratorFile = CURATOR_FILE,
     as_json: Json = False,
@@ -335,9 +344,6 @@ def join(
     enrol_as("curator", config, invitation, as_json)
 
 
-app.command("join", hidden=True)(connecting(join))
-
-
 @app.command("invite")
 @connecting
 def invite(
@@ -346,6 +352,9 @@ def invite(
     as_json: Json = False,
 ) -> None:
     """Make a one-time invitation for an owner, on the curator's machine."""
+    from tacit.setup.configuration import require_name
+
+    require_name(name, "--name")
     with connect.operator_client(config) as client:
         invitation = client.invite(name)
     answer(
@@ -432,24 +441,15 @@ def status(config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
 
 @app.command("login")
 @connecting
-def login(
-    owner: Annotated[Path | None, typer.Option(help="Your owner.toml, where you are an owner.")] = None,
-    user: connect.ForUser = None,
-    config: CuratorFile = CURATOR_FILE,
-    as_json: Json = False,
-) -> None:
-    """Print a link that signs a browser in to the curator's pages, as its operator or an owner: once."""
-    from tacit.client.sign_in import curator_door, curator_owner_door
+def login(user: connect.ForUser = None, config: CuratorFile = CURATOR_FILE, as_json: Json = False) -> None:
+    """Print a link that signs a browser in to the curator's pages, as its operator: once."""
+    from tacit.client.sign_in import curator_door
 
-    if owner is None:
-        connect.print_link(curator_door, config, user, as_json)
-    else:
-        connect.print_link(curator_owner_door, owner, user, as_json)
+    connect.print_link(curator_door, config, user, as_json)
 
 
-app.add_typer(connect.users_app("curator_any_door", CuratorOrOwnerFile, CURATOR_FILE))
-add_data_commands(app)
-add_decision_commands(app)
+app.add_typer(connect.users_app("curator_any_door", CuratorFile, CURATOR_FILE))
+add_shared(app, CuratorFile, CURATOR_FILE, "operator_client", "all owners'")
 
 
 def print_data_sets(data_sets: "Iterable[HeldDataSet]") -> None:
@@ -492,8 +492,9 @@ def print_studies(studies: Iterable[Mapping[str, Any]]) -> None:
 
 def print_study(study: Mapping[str, Any]) -> None:
     """Print one study: what it asks in plain words, what remains, and who has said what."""
-    from tacit.client.answers import Standing, parse_item
+    from tacit.client.http import parse_item
     from tacit.command.study_view import asked_words
+    from tacit_protocol.messages.answers import Standing
 
     lines(*asked_words(study))
     for account in study.get("accounts") or ():

@@ -24,7 +24,7 @@ from tacit.command.output import (
 from tacit.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:
-    from tacit.client.answers import InvitationRecord, RevokedInvitations
+    from tacit_protocol.messages.answers import InvitationRecord, RevokedInvitations
 
 app = typer.Typer(name="party", help="Invite, enrol, list and revoke the parties.", no_args_is_help=True)
 
@@ -63,6 +63,9 @@ def invite(
     as_json: Json = False,
 ) -> None:
     """Make a one-time invitation, on the tester's machine."""
+    from tacit.setup.configuration import require_name
+
+    require_name(name, "--name")
     with connect.tester_client(config) as client:
         invitation = client.invite(checked_role(role), name)
     answer(

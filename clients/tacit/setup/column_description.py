@@ -13,7 +13,15 @@ from urllib.parse import unquote
 from tacit.atomic_write import reason_of
 from tacit.errors import InputError
 from tacit.setup.configuration import toml_value
-from tacit_protocol.public_knowledge import CAUTION, ColumnSchema, ColumnType, Proposal, arrow_type, proposal
+from tacit_protocol.public_knowledge import (
+    CAUTION,
+    ColumnSchema,
+    ColumnType,
+    Proposal,
+    arrow_type,
+    header_fault,
+    proposal,
+)
 
 HEADER_BYTES_MAX = 2**20
 """Longest header of a CSV file."""
@@ -80,18 +88,9 @@ def _header(path: Path) -> list[str]:
         raise InputError(f"cannot read {path}: {error.strerror or 'it is no gzip file'}") from error
     except (UnicodeDecodeError, csv.Error, EOFError) as error:
         raise InputError(f"the header of {path} is not CSV in UTF-8") from error
-    if any(_is_number(name) for name in names):
-        # They may be a person's: nothing of them is repeated.
-        raise InputError(f"the first line of {path} has numbers where names should be: add a line of names")
+    if fault := header_fault(names):
+        raise InputError(f"{path}: {fault}")
     return names
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _folder_columns(folder: Path) -> list[ColumnSchema]:
@@ -139,7 +138,7 @@ def _parquet_columns(path: Path) -> list[ColumnSchema]:
         ) from error
     except ArrowException as error:
         raise InputError(f"{path} is no Parquet file") from error
-    return [ColumnSchema(field.name, arrow_type(field.type)) for field in schema]
+    return [ColumnSchema(field.name, arrow_type(str(field.type))) for field in schema]
 
 
 def _missing(what: str, extra: str) -> InputError:

@@ -5,7 +5,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -137,30 +137,28 @@ def init_agent(
     folder: Path,
     name: str,
     tester: TesterAddress,
-    data_set: DataSetSetup,
+    data_set: DataSetSetup | None,
     policy: PolicySetup,
     *,
     host: str,
     port: int,
+    data_folders: Sequence[str] = (),
 ) -> Path:
-    """Write an agent's key, agent.toml and policy.toml; returns agent.toml's path."""
+    """Write an agent's key, agent.toml and policy.toml; returns agent.toml's path.
+
+    Without a data set, those in ``data_folders`` are added on the agent's page.
+    """
     require_name(name)
-    require_name(data_set.name, "a data set's name")
     require_address(tester.url, tester.key, "tester")
-    require_caps(data_set.epsilon, data_set.delta, "of the data set")
-    require_part(data_set.pure_share, "the pure share")
+    if data_set is not None:
+        require_name(data_set.name, "a data set's name")
+        require_caps(data_set.epsilon, data_set.delta, "of the data set")
+        require_part(data_set.pure_share, "the pure share")
     require_caps(policy.epsilon_per_study_max, policy.delta_per_study_max, "per study")
     make_folder(folder)
     create_key(folder / "agent.pem")
-    described = {
-        "name": data_set.name,
-        "source": data_set.source,
-        "query": data_set.query,
-        "unit_column": data_set.unit_column,
-        "epsilon": data_set.epsilon,
-        "delta": data_set.delta,
-        "pure_share": data_set.pure_share,
-    }
+    described = [] if data_set is None else [asdict(data_set)]
+    allowed = {} if data_set is None else {data_set.name: {"columns": list(policy.columns)}}
     write_toml(
         folder / "policy.toml",
         {
@@ -171,7 +169,7 @@ def init_agent(
             "procedures": list(policy.procedures),
             "analysts": list(policy.analysts),
             "catalogue": policy.catalogue,
-            "data_sets": {data_set.name: {"columns": list(policy.columns)}},
+            "data_sets": allowed,
         },
     )
     return write_toml(
@@ -186,7 +184,8 @@ def init_agent(
             "host": host,
             "port": port,
             "policy_file": "policy.toml",
-            "data_sets": [described],
+            "data_folders": list(data_folders) or None,
+            "data_sets": described,
         },
     )
 

@@ -60,7 +60,10 @@ _ALL = (
         "forbidden", "This party may not do that", 403, "Use the key of the party whose right it is."
     ),
     ProblemType(
-        "unknown-party", "The party is not known here", 403, "Enrol with an invitation from the tester first."
+        "unknown-party",
+        "The party is not known here",
+        403,
+        "Enrol with an invitation first. If you have, the key file is another than the one enrolled.",
     ),
     ProblemType(
         "key-revoked",

@@ -556,9 +556,12 @@ def require_shared_columns(study: Study) -> None:
         raise StudyError("every owner holds all columns here; leave the owners' columns out")
 
 
-def common_fields(study: Study, units: Mapping[str, int]) -> dict[str, Any]:
-    """Return what every verdict on a study states alike: level, units by owner, and what each spent."""
-    budget = study.budget
+def common_fields(study: Study, units: Mapping[str, int], spent: Guarantee | None = None) -> dict[str, Any]:
+    """Return what every verdict on a study states alike: level, units by owner, and what each spent.
+
+    The study's budget unless owners ``spent`` another, as those who mask do.
+    """
+    budget = study.budget if spent is None else spent.budget
     return {"level": study.level, "units": units, "epsilon": budget.epsilon, "delta": budget.delta}
 
 

@@ -144,6 +144,11 @@ def masking_of(procedure: Procedure | MasksSums, study: Study) -> Masking | None
     return procedure.masking(study) if isinstance(procedure, MasksSums) else None
 
 
+def is_masked(study: Study) -> bool:
+    """Whether a study says that its owners mask; whether it can be run so, :func:`masking_of` says."""
+    return bool(study.parameters.get("aggregation") == "masked")
+
+
 def claim_of(procedure: Procedure, study: Study, cost: Guarantee) -> Guarantee:
     """Return what a study's budget states: where releases are masked the claim, otherwise the cost.
 
@@ -153,6 +158,15 @@ def claim_of(procedure: Procedure, study: Study, cost: Guarantee) -> Guarantee:
     if isinstance(procedure, MasksSums) and procedure.masking(study) is not None:
         return procedure.claim(study)
     return cost
+
+
+def spent_budget(procedure: Procedure, study: Study) -> Budget:
+    """Return what every owner spends where all spend alike: the study's budget, or more where they mask.
+
+    Raises:
+        StudyError: the study cannot be run as written.
+    """
+    return study.budget if masking_of(procedure, study) is None else procedure.cost(study).budget
 
 
 def masking_in(study: Study, parameters: MaskedParameters) -> Masking | None:

@@ -55,7 +55,7 @@ from tacit_protocol.procedures.counts.base import (
     require_work,
 )
 from tacit_protocol.procedures.counts.release import grid_of
-from tacit_protocol.procedures.masking import MaskedParameters
+from tacit_protocol.procedures.masking import MaskedParameters, is_masked
 from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, Population
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
@@ -672,7 +672,7 @@ class Survival(CountTest):
     def asks(self, study: Study) -> tuple[str, ...]:
         """Say what is followed, and who is compared."""
         layout = Layout(study)
-        where = "" if self.masking(study) else " within owners"
+        where = "" if is_masked(study) else " within owners"
         compared = "" if layout.group is None else f", and compares {layout.group}{where}"
         return (f"follows {layout.time} until {layout.event}{compared}",)
 
@@ -684,7 +684,7 @@ class Survival(CountTest):
                 f"Intervals have confidence {1 - study.level:g}, and count the noise.",
                 tests=False,
             )
-        where = "among the units of all owners" if self.masking(study) else "within owners"
+        where = "among the units of all owners" if is_masked(study) else "within owners"
         said = either(
             study,
             verdict,

@@ -14,9 +14,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from tacit_protocol.messages.study import Release, Study
-from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, LaplaceEvent, MechanismEvent
+from tacit_protocol.privacy.guarantee import (
+    ApproximateEvent,
+    Budget,
+    GaussianEvent,
+    LaplaceEvent,
+    MechanismEvent,
+)
 from tacit_protocol.procedures.base import Fields, Procedure, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
+from tacit_protocol.procedures.masking import spent_budget
 from tacit_protocol.procedures.relay import cost_for
 from tacit_protocol.reporting.charts import (
     ESTIMATES,
@@ -123,12 +130,27 @@ def _mechanism_words(events: Sequence[MechanismEvent]) -> str:
     return " and ".join(parts)
 
 
+def _budget_of(study: Study) -> Budget:
+    """Return what every owner spends; the study's budget where the procedure is not known here."""
+    try:
+        return spent_budget(procedure_named(study.procedure), study)
+    except StudyError:
+        return study.budget
+
+
 def _guarantee(study: Study) -> str:
-    budget = study.budget
+    budget, spent = study.budget, _budget_of(study)
     unit = "one row" if study.unit_column is None else f"all rows of one value of {study.unit_column}"
     kind = f"ε = {budget.epsilon:g}" + (f", δ = {budget.delta:g}" if budget.delta else ", δ = 0 (pure)")
+    whose = "Each owner's release satisfies differential privacy with"
+    if spent != budget:
+        kind = (
+            f"{kind} towards the tester with up to {study.parameters['colluders']} of the owners, and with "
+            f"ε = {spent.epsilon:.4g} whoever colludes"
+        )
+        whose = "The sum of the owners' masked releases, which alone can be read, is private with"
     return (
-        f"Each owner's release satisfies differential privacy with {kind}; data sets are neighbours where "
+        f"{whose} {kind}; data sets are neighbours where "
         f"one privacy unit, {unit}, is replaced by any other, and the number of units is public."
         + (" Of each unit one row, drawn by lot, was used." if study.unit_rows == "one" else "")
     )
@@ -340,10 +362,10 @@ def _label(record: Mapping[str, Any]) -> str:
 
 def _spent(reported: Reported) -> _Table:
     study, units = reported.study, reported.verdict.get("units") or {}
-    told = reported.verdict.get("spent") or {}
+    told, each = reported.verdict.get("spent") or {}, _budget_of(study).epsilon
     rows = []
     for owner in study.owners[:OWNERS_MAX]:
-        epsilon = 0.0 if owner.reuses is not None else float(told.get(owner.name, study.budget.epsilon))
+        epsilon = 0.0 if owner.reuses is not None else float(told.get(owner.name, each))
         delta = study.budget.delta if epsilon else 0.0
         rows.append(
             (owner.name, owner.data_set, f"{units.get(owner.name, '–')}", f"{epsilon:g}", f"{delta:g}")

@@ -278,6 +278,11 @@ class Agent(Participant):
         return self.policy.approvals
 
     @property
+    def procedure_names(self) -> list[str]:
+        """The procedures that there are here."""
+        return list(self._procedures)
+
+    @property
     def key_holder(self) -> Person:
         """Whoever holds the agent's key."""
         return Person(self.key.public_hex)

@@ -171,6 +171,7 @@ def check(config: Path | None) -> dict[str, Any]:
     faults = [f"{item['name']}: {item['error']}" for item in report["data_sets"] if item["error"]]
     unknown = sorted(set(policy.data_sets) - {data_set.name for data_set in settings.data_sets})
     faults += [f"the policy names {name}, which is no data set of this agent" for name in unknown]
+    faults += policy.unknown_procedures(list(PROCEDURES))
     if report["compute"]["error"]:
         faults.append(f"compute: {report['compute']['error']}")
     report["ok"] = not faults

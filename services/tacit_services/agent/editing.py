@@ -86,7 +86,7 @@ class Preview:
     diff: list[str]
     effects: list[Effect]
     faults: list[str]
-    """Data sets that it names and that there are none of."""
+    """Data sets and procedures that it names and that there are none of."""
 
 
 class RecordedFile:
@@ -228,6 +228,7 @@ class PolicyEditor(RecordedFile):
             effects.append(Effect(row.digest, self._title(row), before, after))
         named = {data_set.name for data_set in agent.settings.data_sets}
         faults = [f"there is no data set {name}" for name in sorted(set(policy.data_sets) - named)]
+        faults += policy.unknown_procedures(agent.procedure_names)
         return Preview(diff_of(self.read().text, text), effects, faults)
 
     def change(self, text: str, seen: str, by: Person) -> None:

@@ -6,7 +6,7 @@ reach.
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, Self
 
@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from tacit_protocol.domain import Column, Domain, lies_within
 from tacit_protocol.messages.catalogue import ANY
-from tacit_protocol.messages.encoding import message_error
+from tacit_protocol.messages.faults import faults_of, nearest, written
 from tacit_protocol.messages.study import (
     RESPOND_AFTER_S,
     DataSetName,
@@ -104,6 +104,16 @@ class Rules(StrictModel):
         if self.maximum.delta_pico == 0:
             return frozenset(("pure",))
         return found or FAMILIES
+
+    def unknown_procedures(self, procedures: Collection[str]) -> list[str]:
+        """Say of each procedure that is listed and not there, which one was meant."""
+        named = {name.partition(":")[0] for name in self.procedures} - {ANY, *procedures}
+        said = []
+        for name in sorted(named):
+            near = nearest(name, list(procedures))
+            meant = f": did you mean {near}?" if near else ""
+            said.append(f"the policy lists {name}, which is no procedure here{meant}")
+        return said
 
     @property
     def maximum(self) -> Budget:
@@ -204,8 +214,9 @@ class Policy(Rules):
             # JSON knows lists where strict models want tuples.
             return cls.model_validate_json(json.dumps(values, default=str))
         except ValidationError as error:
-            fault = message_error(cls, error)
-            raise SettingsError(f"{fault.path}: {fault.reason}") from None
+            fault = faults_of(cls, error)[0]
+            where = f"{written(fault.place)}: " if fault.place else ""
+            raise SettingsError(f"{where}{fault.words}") from None
 
     @property
     def holds_releases(self) -> bool:

@@ -372,7 +372,7 @@ class AgentSettings(ParticipantSettings):
     database_url: str = "sqlite:///agent.sqlite3"
     port: Annotated[int, Field(ge=0, le=65535)] = PORT
     policy_file: Path
-    data_sets: Annotated[tuple[DataSetSettings, ...], Field(min_length=1)]
+    data_sets: tuple[DataSetSettings, ...] = ()
     connections: dict[PartyName, str] = Field(default_factory=dict)
     """Databases by name, SQLAlchemy URLs: data sets may name one, and queries of it be added on the page."""
     data_folders: tuple[Path, ...] = ()
@@ -402,11 +402,18 @@ class AgentSettings(ParticipantSettings):
             resolved["data_sets"] = [_connected(item, connections) for item in tables]
         return resolved
 
+    @model_validator(mode="after")
+    def _there_is_data(self) -> Self:
+        if not (self.data_sets or self.data_folders or self.connections):
+            raise ValueError("there are no data_sets, and no data_folders or connections to add any of")
+        return self
+
     @field_validator("data_sets")
     @classmethod
     def _names_are_distinct(cls, value: tuple[DataSetSettings, ...]) -> tuple[DataSetSettings, ...]:
-        if len({data_set.name for data_set in value}) != len(value):
-            raise ValueError("data sets must have distinct names")
+        names = [data_set.name for data_set in value]
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise ValueError(f"two data sets are called {twice}: give one another name")
         return value
 
     def with_data_set(self, added: DataSetSettings) -> Self:

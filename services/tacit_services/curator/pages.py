@@ -50,7 +50,7 @@ def add_curator_pages(
         "curator",
         curator.name,
         "tacit_services.curator",
-        "tacit curator login",
+        "tacit owner login, or tacit curator login",
         MENU,
         public_url,
         provider,

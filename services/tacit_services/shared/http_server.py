@@ -11,6 +11,7 @@ was sent over TLS. Of the connections that shake hands, the longest at it gives 
 """
 
 import asyncio
+import errno
 import resource
 import secrets
 import signal
@@ -620,6 +621,21 @@ def make_server(
     return Server(config, stopping, places)
 
 
+def require_port(host: str, port: int) -> None:
+    """Raise SettingsError where another process listens at the address already."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise SettingsError(
+                    f"port {port} of {host} is taken: this service, or another, listens there already; stop "
+                    "it, or set another port"
+                ) from None
+
+
 def serve(
     app: FastAPI,
     host: str,
@@ -637,6 +653,7 @@ def serve(
         SettingsError: the system does not allow so many connections.
     """
     make_room(connections_max)
+    require_port(host, port)
     # uvicorn raises the signal again once it has stopped; a service that was asked to stop exits with 0.
     for sig in (signal.SIGTERM, signal.SIGINT):
         signal.signal(sig, lambda *_: None)

@@ -17,6 +17,7 @@ from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError
 
 from tacit_protocol.addresses import is_loopback
+from tacit_protocol.messages.faults import faults_of, written
 from tacit_protocol.signing import PrivateKey, SignatureError
 
 CONFIG_VARIABLE = "TACIT_CONFIG"
@@ -75,7 +76,12 @@ class ServiceSettings(BaseSettings):
         try:
             return cls(**cls._resolved(values, directory))
         except ValidationError as error:
-            first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+            found = error.errors(include_url=False, include_context=False, include_input=False)
+            # What is misspelt explains what is missing.
+            if any(one["type"] == "extra_forbidden" for one in found):
+                fault = faults_of(cls, error)[0]
+                raise SettingsError(f"setting {written(fault.place)}: {fault.words}") from None
+            first = found[0]
             where = ".".join(str(part) for part in first["loc"])
             what = f"setting {where}" if where else "settings"
             raise SettingsError(f"{what}: {first['msg'].removeprefix('Value error, ')}") from None
@@ -176,8 +182,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text("utf-8"))
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
-        raise SettingsError(f"{path} is not TOML") from None
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from None
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path} is not TOML: it is not UTF-8") from None
 
 
 def read_private_key(path: Path) -> PrivateKey:

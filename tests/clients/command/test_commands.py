@@ -302,6 +302,7 @@ def test_every_init_checks_the_key_that_it_pins(tacit: Run, tmp_path: Path) -> N
     for noun, verb, other in (
         ("party", "init", "tester"),
         ("curator", "init", "tester"),
+        ("owner", "init", "curator"),
         ("curator", "owner-init", "curator"),
     ):
         address = (f"--{other}-url", "https://x.example", f"--{other}-key", "AB" * 32)
@@ -320,7 +321,13 @@ def test_the_version_is_an_option_too(tacit: Run) -> None:
 
 @pytest.mark.parametrize(
     ("group", "today", "before"),
-    [("agent", "studies", "inbox"), ("curator", "enrol", "join")],
+    [
+        ("agent", "studies", "inbox"),
+        ("curator", "enrol", "join"),
+        ("curator", "show", "study"),
+        ("curator", "invite", "owner-init"),
+        ("curator", "invite", "upload"),
+    ],
 )
 def test_earlier_words_work_and_are_not_listed(tacit: Run, group: str, today: str, before: str) -> None:
     code, out, _ = tacit(group, "--help")

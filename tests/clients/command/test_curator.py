@@ -59,17 +59,23 @@ def test_init_writes_secrets_that_only_their_owner_reads_and_never_overwrites(
         ("curator invite --name north", "secret"),
         ("curator owners", "00" * 32),
         ("curator status", "1 waiting-for-approval"),
-        ("curator enrol --invitation x", "north is enrolled"),
-        ("curator data-sets", "north/patients"),
+        ("owner enrol --invitation x", "north is enrolled"),
+        ("owner data-sets", "north/patients"),
         ("curator data-sets --config curator.toml", "north/patients"),
-        ("curator studies", "south"),
-        ("curator study abab", "alike"),
+        ("owner studies", "south"),
+        ("owner show abab", "alike"),
+        ("owner approve abab --yes", "Approved abab"),
+        ("owner decline abab --reason no", "Nothing was spent"),
+        ("owner ledger --data-set patients", "north/patients"),
+        ("owner verify-ledger", "The ledger is whole"),
+        ("owner delete --data-set patients --yes", "deleted the rows"),
+        ("curator delete --data-set north/patients --yes --config c.toml", "deleted the rows"),
+        # As they were called before each role had a noun.
+        ("curator enrol --invitation x --owner owner.toml", "north is enrolled"),
+        ("curator data-sets --owner=owner.toml", "north/patients"),
+        ("curator study abab --owner owner.toml", "alike"),
         ("curator approve abab --yes", "Approved abab"),
         ("curator decline abab --reason no", "Nothing was spent"),
-        ("curator ledger --data-set patients", "north/patients"),
-        ("curator verify-ledger", "The ledger is whole"),
-        ("curator delete --data-set patients --yes", "deleted the rows"),
-        ("curator delete --data-set north/patients --yes --config c.toml", "deleted the rows"),
     ],
 )
 def test_every_verb_speaks_to_people_and_to_programs(
@@ -116,14 +122,14 @@ def test_nothing_is_deleted_unless_said_so(
     tacit: Run, curator: Curator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("typer.confirm", lambda _: False)
-    assert tacit("curator", "delete", "--data-set", "patients")[0] == 2
-    assert tacit("curator", "delete", "--data-set", "patients", "--json")[0] == 2
+    assert tacit("owner", "delete", "--data-set", "patients")[0] == 2
+    assert tacit("owner", "delete", "--data-set", "patients", "--json")[0] == 2
     assert curator.asked == []
 
 
 def test_a_damaged_ledger_exits_with_1(tacit: Run, curator: Curator) -> None:
     curator.answers["GET /v1/ledger/verification"] = REPORT | {"ok": False, "faults": ["entry 1 was changed"]}
-    code, out, _ = tacit("curator", "verify-ledger")
+    code, out, _ = tacit("owner", "verify-ledger")
     assert code == 1
     assert "Damaged: entry 1 was changed" in out
-    assert tacit("curator", "verify-ledger", "--kept", "none")[0] == 2
+    assert tacit("owner", "verify-ledger", "--kept", "none")[0] == 2

@@ -18,7 +18,7 @@ OFFLINE = (
     "agent init",
     "party init",
     "curator init",
-    "curator owner-init",
+    "owner init",
     "plan two-sample",
 )
 """Commands that need nothing but this machine, in any folder."""

@@ -296,7 +296,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source.write_text(f'"{NAME.replace(chr(13) + chr(10), "")}",age\na,1\n', encoding="utf-8")
     at = ["--tester-url", "http://127.0.0.1:9", "--tester-key", key]
     agent = ["agent", "init", "--folder", str(folder / "agent"), "--name", "north", "--data-set", "patients"]
-    owner = ["curator", "owner-init", "--folder", str(folder / "owner"), "--name", "north"]
+    owner = ["owner", "init", "--folder", str(folder / "owner"), "--name", "north"]
     for arguments in (
         ["tester", "init", "--folder", str(folder / "tester")],
         ["party", "init", "--folder", str(folder / "party"), "--name", "ann", *at],
@@ -337,7 +337,10 @@ SHOWN: dict[str, list[str]] = {
     **dict.fromkeys(("party invitations", "tester login"), TESTER),
     **{
         f"{noun} users {verb}": [*words, *where]
-        for noun, where in (("party", PARTY), ("tester", TESTER), ("curator", CURATOR), ("agent", AGENT))
+        for noun, where in (
+            *(("party", PARTY), ("tester", TESTER), ("curator", CURATOR)),
+            *(("agent", AGENT), ("owner", OWNER)),
+        )
         for verb, words in (
             ("list", []),
             ("add", ["ann", "--role", "viewer"]),
@@ -345,13 +348,18 @@ SHOWN: dict[str, list[str]] = {
             ("record", []),
         )
     },
-    **dict.fromkeys(("curator invitations", "curator owners", "curator status", "curator login"), CURATOR),
-    **dict.fromkeys(
-        ("curator data-sets", "curator studies", "curator ledger", "curator verify-ledger"), OWNER
-    ),
+    **dict.fromkeys(("curator invitations", "curator owners", "curator status"), CURATOR),
+    **{
+        f"{noun} {verb}": [*words, *where]
+        for noun, where in (("curator", CURATOR), ("owner", OWNER))
+        for verb, words in (
+            *((verb, []) for verb in ("data-sets", "studies", "ledger", "verify-ledger", "login")),
+            *(("show", ["DIGEST"]), ("delete", ["--data-set", "patients", "--yes"]), ("enrol", INVITED)),
+        )
+    },
     **dict.fromkeys(("agent status", "agent login", "ledger show", "ledger verify", "data check"), AGENT),
-    **{key: ["DIGEST", *OWNER] for key in ("curator study", "curator decline")},
-    "curator approve": ["DIGEST", "--yes", *OWNER],
+    "owner decline": ["DIGEST", *OWNER],
+    "owner approve": ["DIGEST", "--yes", *OWNER],
     **{f"agent {verb}": ["DIGEST", "--yes", *AGENT] for verb in ("approve", "send")},
     **{f"agent {verb}": ["DIGEST", *AGENT] for verb in ("show", "reuses", "decline", "result")},
     "party invite": ["--role", "owner", *NAMED, *TESTER],
@@ -359,12 +367,9 @@ SHOWN: dict[str, list[str]] = {
     **{key: [*NAMED, *CURATOR] for key in ("curator invite", "curator revoke")},
     "party enrol": [*INVITED, *PARTY],
     "agent enrol": [*INVITED, *AGENT],
-    "curator join": [*INVITED, *CURATOR],
-    "curator enrol": [*INVITED, *OWNER],
     **{key: ["--all", *AGENT] for key in ("agent studies", "agent inbox")},
-    "curator register": ["--file", "data-set.toml", *OWNER],
-    "curator upload": ["rows.csv", "--data-set", "patients", *OWNER],
-    "curator delete": ["--data-set", "patients", "--yes", *OWNER],
+    "owner register": ["--file", "data-set.toml", *OWNER],
+    "owner upload": ["rows.csv", "--data-set", "patients", *OWNER],
     "ledger export": ["--output", "ledger.json", *AGENT],
     "doctor": ["--config", "party/party.toml"],
     "data describe": ["rows.csv"],
@@ -378,10 +383,12 @@ SHOWN: dict[str, list[str]] = {
 
 OWN = {
     # One's own files, keys and questions, and constants.
-    *("tester init", "agent init", "curator init", "curator owner-init", "party init", "agent certificate"),
+    *("tester init", "agent init", "curator init", "owner init", "party init", "agent certificate"),
     *(f"plan {verb}" for verb in ("power", "curve", "smallest", "choice", "locations")),
     *(f"plan {verb}" for verb in ("two-sample", "identity", "homogeneity", "independence")),
     *("demo", "study schema", "version"),
+    # Checks, in words of one's own: of what the other side says nothing is repeated.
+    *("conformance tester", "conformance agent"),
     # Become a service, which writes JSON lines; or run in the place of the command.
     *(
         "tester serve",
@@ -439,16 +446,24 @@ SAYS_NOTHING_FOREIGN = {
         "study report",
         "study adjust",
     ),
-    *("party revoke --invitation", "curator delete", "curator approve", "curator decline", "agent decline"),
+    *(
+        "party revoke --invitation",
+        "curator delete",
+        "owner delete",
+        "owner approve",
+        "owner decline",
+        "agent decline",
+    ),
     *(
         f"{noun} users {verb}"
-        for noun in ("party", "tester", "curator", "agent")
+        for noun in ("party", "tester", "curator", "agent", "owner")
         for verb in ("add", "remove")
     ),
-    *("agent approve", "agent reuses", "agent result", "ledger export", "data check"),
+    *("agent approve", "agent send", "agent reuses", "agent result", "ledger export", "data check"),
     *("release expect", "release compare"),
-    *("release sample", "release export", "doctor", "party invite", "curator invite", "curator register"),
-    *("tester login", "agent login", "curator login", "party login", "curator upload", "curator data-sets"),
+    *("release sample", "release export", "doctor", "party invite", "curator invite", "owner register"),
+    *("tester login", "agent login", "curator login", "party login", "owner login", "owner upload"),
+    *("curator data-sets", "owner data-sets"),
 }
 """Commands whose answer may be a digest, a figure or a refusal alone."""
 

@@ -2,7 +2,9 @@
 
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,8 +17,12 @@ from pyarrow import parquet
 from signed_study import signed_transcript
 
 from tacit.atomic_write import written_whole
+from tacit.command.app import run
 from tacit.errors import InputError
 from tacit.results import DatabaseResult
+from tacit_services.agent.check import check, text_of_report
+from tacit_services.shared.http_server import require_port
+from tacit_services.shared.settings import SettingsError
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -215,3 +221,140 @@ def test_output_that_cannot_be_written_is_told(arguments: tuple[str, ...]) -> No
     assert done.returncode == 1
     told = json.loads(done.stderr)["message"] if "--json" in arguments else done.stderr.strip()
     assert told == "cannot write standard output: No space left on device"
+
+
+# Typical mistakes, and what docs/mistakes.md says that each is told.
+
+MISTAKES = Path(__file__).resolve().parents[3] / "docs" / "mistakes.md"
+ROWS = "patient_id,age,sex\n" + "".join(f"p{i},{20 + i % 60},{'FM'[i % 2]}\n" for i in range(120))
+DRAFT = """title = "Same?"
+procedure = "kernel_two_sample"
+epsilon = 1.0
+delta = 1e-5
+columns = [{ kind = "numeric", name = "age", lower = 0, upper = 120 }]
+owners = [{ name = "north", data_set = "patients" }, { name = "south", data_set = "patients" }]
+"""
+
+Change = tuple[str, str]
+
+IN_DRAFT: dict[str, Change] = {
+    "a procedure mistyped in a draft": ("kernel_two_sample", "kernel_two_sampel"),
+    "bounds the wrong way round": ("lower = 0, upper = 120", "lower = 120, upper = 0"),
+    "NaN for a bound": ("lower = 0", "lower = nan"),
+    "a level of 5, meant as percent": ("epsilon", "level = 5\nepsilon"),
+    "another word for a column's kind": ('"numeric"', '"number"'),
+    "a quotation mark that does not close": ('"Same?"', '"Same?'),
+}
+IN_AGENT: dict[str, Change] = {
+    "the data set's file is not there": ("north.csv", "none.csv"),
+    "values separated by semicolons": ("north.csv", "semicolons.csv"),
+    "a file without a line of names": ("north.csv", "bare.csv"),
+    "a file that is no Parquet": ("north.csv", "not.parquet"),
+    "two data sets of one name": ("[[data_sets]]", "[[data_sets]]\n{AGAIN}\n[[data_sets]]"),
+    "a quotation mark missing in agent.toml": ('name = "north"', 'name = "north'),
+    "a column of units that is not there": ("[[data_sets]]", '[[data_sets]]\nunit_column = "patientid"'),
+    "a setting misspelt": ("policy_file", "polciy_file"),
+    "a negative budget": ("epsilon = 3.0", "epsilon = -3.0"),
+    "delta in percent": ("delta = 1e-05", "delta = 3"),
+    "a bound left blank": (
+        "[[data_sets]]",
+        '[[data_sets]]\ncolumns = [{ kind = "numeric", name = "age", lower = "", upper = 120 }]',
+    ),
+    "the key file is another file": ("agent.pem", "north.csv"),
+}
+IN_POLICY: dict[str, Change] = {
+    "a procedure mistyped in the policy": ("kernel_two_sample", "kernel_two_sampel"),
+    "a word for the approval that there is not": ("by-hand", "manual"),
+    "a policy for another data set": ("data_sets.patients", "data_sets.patient"),
+    "a policy of a column that is not there": ('"age"', '"agee"'),
+}
+BY_COMMAND: dict[str, tuple[str, ...]] = {
+    "a procedure mistyped in a command": ("plan", "power", "kernel_two_sampel", "--n", "300"),
+    "a party's name with capitals and spaces": ("party", "invite", "--role", "analyst", "--name", "Ann B"),
+    "a key that is there already": ("agent", "init"),
+}
+TAKEN = "a port that is taken"
+EVERY = [*IN_DRAFT, *IN_AGENT, *IN_POLICY, *BY_COMMAND, TAKEN]
+
+
+@pytest.fixture(scope="module")
+def agents_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An agent's files as init writes them, and data files that cannot be used."""
+    folder = tmp_path_factory.mktemp("mistakes")
+    source = folder / "north.csv"
+    source.write_text(ROWS)
+    assert run([*init_of(folder, source)]) == 0
+    (folder / "north" / "north.csv").write_text(ROWS)
+    for name, text in (
+        ("semicolons.csv", ROWS.replace(",", ";")),
+        ("bare.csv", ROWS.partition("\n")[2]),
+        ("not.parquet", ROWS),
+    ):
+        (folder / "north" / name).write_text(text)
+    return folder / "north"
+
+
+def init_of(folder: Path, source: Path) -> tuple[str, ...]:
+    tester = ("--tester-url", "http://127.0.0.1:9", "--tester-key", "ab" * 32)
+    data = ("--data-set", "patients", "--source", str(source), "--epsilon", "3", "--delta", "1e-5")
+    return (
+        "agent",
+        "init",
+        "--folder",
+        str(folder / "north"),
+        "--name",
+        "north",
+        *tester,
+        *data,
+        "--column",
+        "age",
+    )
+
+
+def changed(text: str, change: Change) -> str:
+    before, after = change
+    assert before in text
+    again = text.partition("[[data_sets]]")[2]
+    return text.replace(before, after.replace("{AGAIN}", again), 1)
+
+
+def told(mistake: str, agent: Path, tmp_path: Path, tacit: Run) -> str:
+    """Make a mistake; returns all that is said of it."""
+    if mistake == TAKEN:
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            with pytest.raises(SettingsError) as raised:
+                require_port("127.0.0.1", other.getsockname()[1])
+        return str(raised.value)
+    if mistake in IN_DRAFT:
+        (tmp_path / "draft.toml").write_text(changed(DRAFT, IN_DRAFT[mistake]))
+        _, out, err = tacit("study", "create", "draft.toml", "--dry-run")
+        return out + err
+    if mistake in BY_COMMAND:
+        given = BY_COMMAND[mistake]
+        _, out, err = tacit(*(init_of(agent.parent, agent / "north.csv") if given[-1] == "init" else given))
+        return out + err
+    shutil.copytree(agent, tmp_path / "north")
+    config, policy = tmp_path / "north" / "agent.toml", tmp_path / "north" / "policy.toml"
+    text = config.read_text().replace(str(agent.parent / "north.csv"), "north.csv")
+    config.write_text(changed(text, IN_AGENT[mistake]) if mistake in IN_AGENT else text)
+    if mistake in IN_POLICY:
+        policy.write_text(changed(policy.read_text(), IN_POLICY[mistake]))
+    report = check(config)
+    assert not report["ok"]
+    return text_of_report(report)
+
+
+@pytest.mark.parametrize("mistake", EVERY)
+def test_a_typical_mistake_is_told_as_the_page_says(
+    agents_folder: Path, tacit: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mistake: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    said = " ".join(told(mistake, agents_folder, tmp_path, tacit).split())
+    row = next(line for line in MISTAKES.read_text().splitlines() if line.startswith(f"| {mistake} |"))
+    wanted = row.split("|")[3].strip().strip("`").replace("\\|", "|")
+    for part in wanted.split("…"):
+        assert part.strip() in said, said
+    assert "Traceback" not in said

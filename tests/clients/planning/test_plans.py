@@ -375,6 +375,7 @@ def test_a_curve_goes_where_its_target_is_reached(powers: dict[float, float], ex
     assert next_place(simulated_at(falling, "error"), 0.2, (0.01, 20.0)) == expected
 
 
+@pytest.mark.long
 def test_a_curve_with_a_target_says_where_it_is_reached_and_how_often_it_was_simulated() -> None:
     asked: dict[str, Any] = {"procedure": "homogeneity", "cells": 6, "n": 4000, "runs": 12, "seed": 1}
     usual, adapted = plan_curve("epsilon", **asked), plan_curve("epsilon", target=0.8, **asked)

@@ -375,7 +375,8 @@ def test_every_kind_of_result_is_a_frame() -> None:
         frame, kind = found.to_pandas(), type(found)
         kinds.add(kind)
         assert len(frame) >= 1, file.stem
-        assert len(frame.columns) >= 2, file.stem
+        # Of masked counts there is one column, of all owners.
+        assert len(frame.columns) >= (1 if file.stem == "noisy_counts-masked" else 2), file.stem
         assert frame.columns.is_unique, file.stem
         assert "<" not in repr(frame.iloc[0].to_dict()), "values, not objects"
         if len(found.tabulated) == 0 and kind.to_pandas is BaseVerdict.to_pandas:

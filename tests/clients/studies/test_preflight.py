@@ -45,6 +45,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> float:
     return PATIENCE_S
 
 
+@pytest.mark.long
 def test_a_study_is_planned_in_a_process_of_its_own(patient: float) -> None:
     planned = plan_in_process(draft_of(3000), None, patient)
     assert planned.unplanned == ""

@@ -109,6 +109,7 @@ def test_what_cosines_leave_out_is_within_its_bound(columns: int, count: int, ke
     assert features.left_out / 5 < worst_trace(features, seed=kept) <= features.left_out
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("half_width", [None, 0.5, 0.2])
 def test_squared_distances_are_distances_within_the_range(half_width: float | None) -> None:
     """The part left out is at most 2/(pi^2 r) times 4."""

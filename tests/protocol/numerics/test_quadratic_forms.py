@@ -84,6 +84,7 @@ def test_one_weight_is_chi_square_far_into_both_tails(degrees: int) -> None:
     np.testing.assert_allclose(lower_tail, law.cdf(lower), rtol=1e-10)
 
 
+@pytest.mark.long
 @settings(max_examples=150, deadline=None)
 @given(WEIGHTS, SIGMAS, STANDARD)
 def test_even_degrees_agree_with_the_closed_form(weights: list[float], sigma: float, x: float) -> None:

@@ -56,6 +56,7 @@ def waits_of(scale: float, rng: np.random.Generator) -> Iterator[int]:
         yield from (int(v) - 1 for v in rng.geometric(-math.expm1(-1 / scale), 1024))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", BODIES)
 def test_the_sampler_has_the_law_of_the_norm(name: str) -> None:
     """On a coarse grid, where every point's probability is enumerated; chi-squared of the norms' counts."""

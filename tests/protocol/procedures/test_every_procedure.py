@@ -9,7 +9,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from types import CodeType, FrameType
@@ -31,6 +31,7 @@ from tacit_protocol.procedures.aggregated_test import VOTES
 from tacit_protocol.procedures.base import ReleaseError, StudyError, canonical, check_study, planned_once
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.procedures.joint_independence import REJECTING
+from tacit_protocol.procedures.masking import claim_of, masking_of, spent_budget, total_of
 from tacit_protocol.procedures.relay import check_own_release, combined, numbers_released_by, relay_of
 from tacit_protocol.verification import verify_transcript
 
@@ -101,11 +102,13 @@ def test_a_study_costs_its_budget_and_sends_as_many_numbers_as_it_says(form: str
     procedure = procedure_named(study.procedure)
     check_study(procedure, study)
     cost = procedure.cost(study)
-    assert cost.budget == study.budget
-    assert fits(cost.events, study.budget)
+    assert cost.budget == spent_budget(procedure, study)
+    assert fits(cost.events, cost.budget)
+    assert claim_of(procedure, study, cost).budget == study.budget
     for name, release in releases.items():
         check_own_release(procedure, study, name, release)
         sent = sum(len(vector.values) for vector in release.vectors.values())
+        sent += sum(vector.size for vector in release.masked.values())
         sent += (release.decision is not None) + (release.choice is not None)
         sent += sum(len(cuts) for cuts in release.cuts.values())
         sent += sum(own.units for own in release.answers.values())
@@ -117,16 +120,33 @@ def test_a_study_costs_its_budget_and_sends_as_many_numbers_as_it_says(form: str
         )
 
 
+def summed(releases: Mapping[str, Release]) -> Release:
+    """Return a release whose vectors are the sums of all."""
+    first = next(iter(releases.values()))
+    vectors = {
+        name: vector.model_copy(
+            update={"values": np.sum([own.vectors[name].values for own in releases.values()], axis=0)}
+        )
+        for name, vector in first.vectors.items()
+    }
+    return first.model_copy(update={"vectors": vectors})
+
+
 def misfits(form: str, shift: int = 0) -> set[str]:
     """Return the vectors of a form's releases that are not what its rows give, and noise of their scale.
 
     The mean on points that were drawn from noisy histograms is on other points without the noise, and cells
-    between private cuts are others; which blocks reject depends on the units' secret order.
+    between private cuts are others; which blocks reject depends on the units' secret order. Of masked ones
+    the sum is looked at.
     """
-    found = set()
+    found, (study, releases) = set(), played(form)
     rows = exact(form, shift=shift)
-    for sender, release in played(form)[1].items():
-        if answers_in_public(form, sender):
+    masking = masking_of(procedure_named(study.procedure), study)
+    if masking is not None:
+        releases = {"": total_of(masking, releases)}
+        rows = {"": summed(rows)}
+    for sender, release in releases.items():
+        if masking is None and answers_in_public(form, sender):
             continue
         for name, vector in release.vectors.items():
             drawn = name == "mean" and "histograms" in release.vectors

@@ -234,6 +234,7 @@ def test_a_pool_is_reduced_owner_by_owner(files: Path) -> None:
     assert np.array_equal(pooled[1], 2 * single.pairs)
 
 
+@pytest.mark.long
 def test_what_a_worker_cannot_read_is_an_error_that_quotes_nothing(
     files: Path, tmp_path: Path, processes: ProcessWorkers
 ) -> None:

@@ -149,6 +149,7 @@ def test_a_curator_answers_a_study_and_stops_with_status_zero(tmp_path: Path) ->
     assert CANARY not in log_text
 
 
+@pytest.mark.long
 def test_a_curator_without_its_storage_key_does_not_start(tmp_path: Path) -> None:
     config = write_settings(tmp_path, "http://127.0.0.1:1", "http://127.0.0.1:2")
     (tmp_path / "storage.key").write_text("not a key")

@@ -311,6 +311,7 @@ def file_size_limit(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("media_type", [CSV, PARQUET])
 def test_a_full_disk_is_said_and_leaves_nothing(lone_curator: CuratorWorld, media_type: str) -> None:
     world = lone_curator

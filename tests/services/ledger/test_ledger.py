@@ -210,6 +210,7 @@ def test_a_pure_study_is_paid_by_the_gaussian_share_once_the_pure_one_is_spent(e
     assert run_transaction(engine, verify, read_only=True) == 3
 
 
+@pytest.mark.long
 def test_an_account_without_a_pure_share_answers_many_small_pure_studies(sqlite: sa.Engine) -> None:
     """With mu squared adding up, more of them than their epsilons would allow."""
     open_account(sqlite, division=GAUSSIAN)

@@ -420,7 +420,7 @@ class CountTest(CountProcedure):
                 f"of {beside.column.name} itself",
                 *beside.caveats,
             )
-        return common_fields(study, units) | {
+        return common_fields(study, units, plan.guarantee if plan.masking is not None else None) | {
             "columns": grid.names,
             "shape": grid.shape,
             "counts": shown_counts(tables),
@@ -433,12 +433,12 @@ def masked_caveats(plan: CountPlan) -> tuple[str, ...]:
     if plan.masking is None:
         return ()
     owners, some = len(plan.masking.names), plan.masking.colluders
+    claimed, own = plan.claim.budget.epsilon, plan.guarantee.budget.epsilon
     return (
         f"the {owners} owners' tables were masked and only their sum was read: nothing is known of any one "
         "owner, and where owners differ that may make or hide what the sum shows",
-        f"epsilon and delta hold towards the tester with up to {some} of the owners; towards all others "
-        f"together it is epsilon {plan.guarantee.budget.epsilon:.4g}, and twice as much as stated of a "
-        "person whom two owners count",
+        f"epsilon {claimed:g} holds towards the tester with up to {some} of the owners; what each spent, "
+        f"epsilon {own:.4g}, holds whoever colludes, and of a person whom several owners count the sum of it",
     )
 
 

@@ -36,7 +36,7 @@ from tacit_protocol.procedures.counts.base import (
     written_counts,
 )
 from tacit_protocol.procedures.counts.release import CountParameters
-from tacit_protocol.procedures.masking import MaskedParameters
+from tacit_protocol.procedures.masking import MaskedParameters, is_masked
 from tacit_protocol.procedures.populations import Held, Measure, Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import CHI_SQUARED, BarsPanel, Meaning, Shown, Work, names_of
@@ -161,8 +161,7 @@ class NoisyCounts(CountProcedure):
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
-        masked = self.plan(study).masking is not None
-        released = "Masked tables, of which the sum is read," if masked else "Noisy tables"
+        released = "Masked tables, of which the sum is read," if is_masked(study) else "Noisy tables"
         return Meaning(
             f"{released} of {names_of(study)} were released.",
             "They test nothing by themselves. The noise of one count is within "
@@ -190,7 +189,7 @@ class NoisyCounts(CountProcedure):
         return NoisyCountsResult(
             method=f"noisy counts of {size} cells, {plan.noise.kind} noise",
             reject=False,
-            **common_fields(study, units),
+            **common_fields(study, units, plan.guarantee if plan.masking is not None else None),
             columns=plan.grid.names,
             shape=plan.grid.shape,
             counts={name: written_counts(table) for name, table in tables.items()},

@@ -73,16 +73,14 @@ from tacit_protocol.procedures.joint_independence.additive_noise import (
     GraphError,
     require_graph,
 )
-from tacit_protocol.procedures.joint_independence.sensitivity import (
+from tacit_protocol.procedures.joint_independence.statistic import (
     evaluation_error,
     observed_sensitivity,
     permuted_sensitivity,
-    statistic_max,
-)
-from tacit_protocol.procedures.joint_independence.statistic import (
     permuted_statistics,
     squared_statistic,
     squared_statistics,
+    statistic_max,
     units_max,
 )
 from tacit_protocol.procedures.populations import Dependence, Population

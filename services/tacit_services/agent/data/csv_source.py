@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from tacit_protocol.public_knowledge import ColumnSchema
+from tacit_protocol.public_knowledge import ColumnSchema, header_fault
 from tacit_services.agent.data.source import Columns, DataError, FileState, file_state
 
 BLOCK_BYTES = 2 * 1024 * 1024
@@ -35,11 +35,6 @@ MISSING = ("", "NA")
 """How a CSV file spells a missing value."""
 
 NO_HEADER = "the CSV file is missing or its header line cannot be read"
-NO_NAMES = "the first line of the CSV file has numbers where names should be: add a line of names"
-OTHER_SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
-COMMAS = (
-    "separate the values of the CSV file, by its header: write it with commas (and with points in numbers)"
-)
 NOT_READ = "the CSV file cannot be read"
 BROKEN_ROWS = "the CSV file cannot be read: every row needs as many values as the header, in UTF-8"
 
@@ -87,10 +82,8 @@ class CsvSource:
         A line that is no header may hold a person's values: nothing of it is repeated.
         """
         names = self.column_names()
-        if any(_is_number(name) for name in names):
-            raise DataError(NO_NAMES)
-        if len(names) == 1 and (mark := next((mark for mark in OTHER_SEPARATORS if mark in names[0]), None)):
-            raise DataError(f"{OTHER_SEPARATORS[mark]} {COMMAS}")
+        if fault := header_fault(names):
+            raise DataError(f"the CSV file: {fault}")
         return [ColumnSchema(name, "unknown") for name in names]
 
     def fingerprint(self) -> FileState:
@@ -127,14 +120,6 @@ class CsvSource:
         except (OSError, EOFError, zlib.error, pa.ArrowException):
             # Arrow's own message may quote the row it stumbled on.
             raise DataError(NOT_READ) from None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def header_names(line: bytes) -> tuple[str, ...]:

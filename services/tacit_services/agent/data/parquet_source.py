@@ -96,7 +96,7 @@ class ParquetSource:
 
     def schema(self) -> list[ColumnSchema]:
         """Return the columns' names and types, from the footer."""
-        return [ColumnSchema(field.name, arrow_type(field.type)) for field in self.footer()[1]]
+        return [ColumnSchema(field.name, arrow_type(str(field.type))) for field in self.footer()[1]]
 
     def fingerprint(self) -> Hashable:
         """Return the file's size and modification time."""

@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from tacit_protocol.public_knowledge import ColumnSchema
+from tacit_protocol.public_knowledge import ColumnSchema, header_fault
 
 READ_BYTES = 64 * 2**20
 """What a source may hold while it is read, besides the rows handed out, unless told otherwise."""
@@ -131,7 +131,8 @@ def require_columns(source: Source, names: Sequence[str]) -> None:
     for name in names:
         count = present.count(name)
         if count == 0:
-            raise DataError(f"the data set has no column {name!r}")
+            fault = header_fault(present)
+            raise DataError(f"the data set has no column {name!r}" + (f"; {fault}" if fault else ""))
         if count > 1:
             raise DataError(f"the data set has more than one column {name!r}")
 

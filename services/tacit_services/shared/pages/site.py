@@ -17,10 +17,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from tacit_protocol.messages.answers import LinkAnswer
 from tacit_protocol.messages.study import PartyName
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.database import DatabaseError
-from tacit_services.shared.http_app import body_schema, json_body, json_response
+from tacit_services.shared.http_app import answer_schema, body_schema, json_body, json_response
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.formatting import FILTERS
 from tacit_services.shared.pages.openid import FLOW_LIFE_S, Flow, OpenId
@@ -144,10 +145,9 @@ CHANGES_SHOWN = 200
 def _fault_of(error: ValidationError) -> str:
     """Say what is wrong with what was said of a person; nothing of it is repeated."""
     place = error.errors(include_url=False, include_input=False)[0]["loc"]
-    return {
-        ("role",): "choose a role",
-        ("email",): "write an e-mail address, or leave it empty",
-    }.get(place, "a name has small letters, digits, '.', '_' and '-', at most 63")
+    words = {"role": "choose a role", "email": "write an e-mail address, or leave it empty"}
+    name = "a name has small letters, digits, '.', '_' and '-', at most 63"
+    return words.get(str(place[0]), name) if place else name
 
 
 class Empty(StrictModel):
@@ -301,7 +301,12 @@ class Site:
 
         app.include_router(self.sessions.people.router(may_sign_in))
 
-        @app.post("/v1/sign-in-links", status_code=201, openapi_extra=body_schema(LinkRequest))
+        @app.post(
+            "/v1/sign-in-links",
+            status_code=201,
+            openapi_extra=body_schema(LinkRequest),
+            **answer_schema(LinkAnswer),
+        )
         def make_sign_in_link(
             key: Annotated[str, Depends(may_sign_in)],
             body: Annotated[LinkRequest, Depends(json_body(LinkRequest))],
@@ -336,7 +341,8 @@ class Site:
         self._add_openid()
 
     def _add_people(self) -> None:
-        people, Someone = self.sessions.people, Annotated[SignedIn, Depends(self.signed_in)]
+        people = self.sessions.people
+        Someone = Annotated[SignedIn, Depends(self.signed_in)]
         Said = Annotated[Mapping[str, str], Depends(self.form("name", "role", "email", least="admin"))]
         Name = Annotated[Mapping[str, str], Depends(self.form("name", least="admin"))]
 

@@ -53,6 +53,7 @@ def answered(rng: np.random.Generator, cells: np.ndarray, n: int, epsilon: float
     return counts + rng.laplace(0, 2 / epsilon, cells.shape), kept
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("kind", SCORES)
 @pytest.mark.parametrize("epsilon", [1.0, 3.0])
 def test_intervals_of_effects_cover_in_the_smallest_of_three_groups(kind: str, epsilon: float) -> None:
@@ -111,6 +112,7 @@ def times(ratio: float, share: float) -> np.ndarray:
     return np.array(laws) * np.array([1 - share, share])[:, None, None]
 
 
+@pytest.mark.long
 def test_hazard_ratios_and_curves_of_groups_are_covered() -> None:
     """200 studies: under 174 covered has probability below 1e-4 at 95 %."""
     rng, edges = np.random.default_rng(3), np.arange(5.0)

@@ -94,6 +94,7 @@ def test_the_level_is_kept_where_an_unstratified_test_always_rejects() -> None:
     assert compare([table(rng, away, 2.0)]).pvalue < 1e-6
 
 
+@pytest.mark.long
 def test_the_level_is_kept_where_sizes_are_mostly_noise() -> None:
     """500 studies of small owners with uneven groups: more than 44 rejections have probability below 1e-4.
 

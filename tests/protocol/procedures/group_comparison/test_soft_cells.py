@@ -106,6 +106,7 @@ def test_four_cells_tell_means_exactly_and_bound_squares() -> None:
         assert np.all(np.diag(block.unit_covariance()) >= own.var(axis=0) - 1e-6)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("units", "epsilon"), [(150, 0.3), (1500, 2.0)])
 def test_the_level_is_kept_where_owners_differ(units: int, epsilon: float) -> None:
     rng, runs, study = (
@@ -120,6 +121,7 @@ def test_the_level_is_kept_where_owners_differ(units: int, epsilon: float) -> No
     assert rejected <= stats.binom.isf(FALSE_ALARM, runs, 0.05)
 
 
+@pytest.mark.long
 def test_effects_are_found_and_covered() -> None:
     rng, runs = np.random.default_rng(32), 150
     covered, rejected = np.zeros(2), 0

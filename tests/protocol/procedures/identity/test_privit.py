@@ -162,6 +162,7 @@ def test_a_constant_that_is_too_small_is_caught(monkeypatch: pytest.MonkeyPatch)
     assert _largest_loss(found) > found.proved_epsilon
 
 
+@pytest.mark.long
 def test_the_acceptance_is_the_frequency_of_decisions() -> None:
     """1500 real decisions against the exact probability: a deviation of 6 standard errors, 1e-8."""
     found, noise = PrivitInstance(np.array([0.5, 0.5]), 200.0, 4.0, 0.6), OpenDPNoise()

@@ -16,11 +16,12 @@ from tacit_protocol.procedures.joint_independence.laplacian import (
     bins_for,
     roundings,
 )
-from tacit_protocol.procedures.joint_independence.sensitivity import FACTOR_ERROR, evaluation_error
 from tacit_protocol.procedures.joint_independence.statistic import (
+    FACTOR_ERROR,
     LaplacianStatistic,
     Permutations,
     draw_permutations,
+    evaluation_error,
     permuted_statistics,
     units_max,
 )

@@ -17,12 +17,12 @@ from scipy.optimize import minimize
 
 from tacit_protocol.features.kernels import LinearKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
-from tacit_protocol.procedures.joint_independence.sensitivity import (
+from tacit_protocol.procedures.joint_independence.statistic import (
     observed_sensitivity,
     permuted_sensitivity,
+    permuted_statistics,
     statistic_max,
 )
-from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics
 
 Floats = np.typing.NDArray[np.float64]
 Integers = np.typing.NDArray[np.int64]

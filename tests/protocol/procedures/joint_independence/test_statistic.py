@@ -10,11 +10,12 @@ import pytest
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
 from tacit_protocol.procedures.joint_independence import statistic
-from tacit_protocol.procedures.joint_independence.sensitivity import SUMMATION_ROUNDINGS, evaluation_error
 from tacit_protocol.procedures.joint_independence.statistic import (
+    SUMMATION_ROUNDINGS,
     PairStatistic,
     TensorStatistic,
     draw_permutations,
+    evaluation_error,
     permuted_statistics,
 )
 

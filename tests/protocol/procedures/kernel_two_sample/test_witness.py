@@ -77,6 +77,7 @@ def test_one_population_is_named_no_more_often_than_the_level(n: tuple[int, int]
     assert false_names(300, n, epsilon) <= 38
 
 
+@pytest.mark.long
 def test_standard_errors_that_forget_the_noise_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = witnesses.witness_at_locations
 

@@ -342,6 +342,7 @@ def test_one_round_finds_them_too_and_a_verdict_is_the_same_for_everyone() -> No
     assert verdicts[0].reject
 
 
+@pytest.mark.long
 def test_the_share_of_false_discoveries_and_each_pairs_level_are_kept() -> None:
     """150 studies of six columns that share a factor, none of which depends on the outcome.
 

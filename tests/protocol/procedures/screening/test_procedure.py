@@ -130,6 +130,7 @@ def many_runs() -> tuple[tuple[ScreeningVerdict, float, float], ...]:
     return tuple(found)
 
 
+@pytest.mark.long
 def test_estimates_are_unbiased_and_intervals_cover() -> None:
     """300 runs: means within 6 standard errors; at 95 %, 263 or fewer intervals have probability 5e-7."""
     truth, _ = truths()

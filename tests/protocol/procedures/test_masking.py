@@ -1,0 +1,284 @@
+"""Masks by their definition, guarantees by the noise, and how near a sum of discrete Gaussians is to one."""
+
+import base64
+import hashlib
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from masked_world import MASKED, NoNoise, exact_total, key_message, masked_study
+
+import tacit.local
+from tacit.errors import StudyRefusedError
+from tacit.in_process.runner import CountedTable, run
+from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
+from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.privacy.gaussian_mechanism import mu_of
+from tacit_protocol.privacy.guarantee import Budget, MaskedVector
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import PublicRuleError, StudyError, canonical, check_study, require_units
+from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
+from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.procedures.masking import (
+    as_layout,
+    masked,
+    masking_of,
+    masks_of,
+    read_roster,
+    roster_of,
+    total_of,
+    units_max,
+)
+from tacit_protocol.signing import SignatureError, mask_public_hex, pair_stream
+from tacit_protocol.strict import ReleaseError
+
+STUDY = "5" * 64
+
+
+def secret_of(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
+
+
+KEYS = {name: mask_public_hex(secret_of(name)) for name in MASKED}
+ROSTER = roster_of(
+    STUDY, KEYS, {name: hashlib.sha256(key.encode()).hexdigest() for name, key in KEYS.items()}
+)
+
+
+def test_masks_are_what_the_page_says() -> None:
+    found = masks_of(ROSTER, "north", secret_of("north"), "counts", 3)
+    total = 0
+    for other in MASKED:
+        if other == "north":
+            continue
+        own = X25519PrivateKey.from_private_bytes(secret_of("north"))
+        shared = own.exchange(X25519PublicKey.from_public_bytes(bytes.fromhex(KEYS[other])))
+        info = (
+            f'{{"format":"tacit/mask/1","pair":["{min(other, "north")}","{max(other, "north")}"],'
+            f'"roster":"{ROSTER.digest}","study":"{STUDY}","vector":"counts"}}'
+        )
+        key = HKDF(algorithm=SHA256(), length=32, salt=None, info=info.encode()).derive(shared)
+        stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(24))
+        words = [int.from_bytes(stream[start : start + 8], "little") for start in (0, 8, 16)]
+        sign = 1 if other > "north" else -1
+        total = [(a + sign * b) % 2**64 for a, b in zip(total or [0] * 3, words, strict=True)]
+    assert found.tolist() == total
+
+
+@pytest.mark.parametrize("changed", ["study", "roster", "vector"])
+def test_another_study_roster_or_vector_has_other_masks(changed: str) -> None:
+    roster, vector = ROSTER, "counts"
+    if changed == "study":
+        roster = type(ROSTER)("6" * 64, KEYS, ROSTER.digest)
+    if changed == "roster":
+        roster = type(ROSTER)(STUDY, KEYS, "7" * 64)
+    if changed == "vector":
+        vector = "means"
+    one = masks_of(ROSTER, "north", secret_of("north"), "counts", 4)
+    other = masks_of(roster, "north", secret_of("north"), vector, 4)
+    assert not np.any(one == other)
+
+
+def test_a_key_of_another_owner_or_of_low_order_makes_no_mask() -> None:
+    with pytest.raises(ReleaseError, match="another key"):
+        masks_of(ROSTER, "north", secret_of("south"), "counts", 1)
+    for low in (
+        "0" * 64,
+        "01" + "0" * 62,
+        "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+    ):
+        with pytest.raises(SignatureError):
+            pair_stream(secret_of("north"), low, b"", 8)
+
+
+def test_a_roster_needs_one_signed_key_of_each_owner() -> None:
+    study = masked_study()
+    shown = {name: key_message(STUDY, name, KEYS[name]) for name in MASKED}
+    assert read_roster(study, STUDY, shown).keys == KEYS
+    for wrong in (
+        {name: shown[name] for name in MASKED[1:]},
+        shown | {"west": key_message(STUDY, "west", KEYS["east"])},
+        shown | {"west": key_message(STUDY, "west", KEYS["west"], signer="east")},
+        shown | {"west": shown["east"]},
+        shown | {"west": key_message("0" * 64, "west", KEYS["west"])},
+    ):
+        with pytest.raises(ValueError, match=r"key|signature"):
+            read_roster(study, STUDY, wrong)
+
+
+def releases_of(study: Study, noise: Any) -> dict[str, Release]:
+    counts = exact_total(("east",))
+    table = CountedTable(study.domain, np.array(counts), np.arange(2))
+    made = NoisyCounts().privatise(study, NoisyCounts().summarise(study, table), noise)
+    return {owner.name: masked(made, ROSTER, owner.name, secret_of(owner.name)) for owner in study.owners}
+
+
+def test_the_sum_of_all_is_exact_and_has_the_noise_of_all() -> None:
+    study = masked_study()
+    masking, releases = masking_of(NoisyCounts(), study), releases_of(study, NoNoise())
+    assert masking is not None
+    total = total_of(masking, releases)
+    assert total.vectors["counts"].mean(1)[:2].tolist() == (5 * exact_total(("east",))).tolist()
+    own = releases["east"].masked["counts"].scale
+    assert total.vectors["counts"].scale == pytest.approx(own * math.sqrt(5), rel=1e-12)
+    claimed = mu_of(NoisyCounts().claim(study))
+    assert total.vectors["counts"].scale == pytest.approx(math.sqrt(2) / claimed, rel=1e-9)
+    for name in MASKED:
+        with pytest.raises(ReleaseError, match="every owner"):
+            total_of(masking, {n: r for n, r in releases.items() if n != name})
+    with pytest.raises(ReleaseError, match="not masked"):
+        as_layout(as_layout(releases["east"]))
+
+
+def test_the_variance_of_each_owners_noise_is_that_of_its_share() -> None:
+    study = masked_study(colluders=2)
+    claim, own = NoisyCounts().claim(study), NoisyCounts().cost(study)
+    assert mu_of(own) == pytest.approx(mu_of(claim) * math.sqrt(3), rel=1e-9)
+    assert mu_of(own) <= mu_of(claim) * math.sqrt(3), "rounded up, for those who draw together"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"colluders": None}, "needs colluders"),
+        ({"colluders": 5}, "at least one owner"),
+        ({"noise": "laplace"}, "Gaussian"),
+        ({"aggregation": "separate"}, "leave it out"),
+    ],
+)
+def test_studies_that_cannot_be_masked_are_refused_with_what_to_do(changes: Any, words: str) -> None:
+    with pytest.raises(StudyError, match=words):
+        check_study(NoisyCounts(), masked_study(parameters=changes))
+
+
+def test_one_owner_or_a_budget_beyond_any_is_refused() -> None:
+    with pytest.raises(StudyError, match="between 2"):
+        check_study(NoisyCounts(), masked_study(MASKED[:1]))
+    with pytest.raises(StudyError, match="smaller epsilon"):
+        check_study(NoisyCounts(), masked_study(budget=Budget.of("90", "1e-6")))
+
+
+def test_more_units_than_add_up_below_the_modulus_are_refused_by_a_public_rule() -> None:
+    study, most = masked_study(), units_max(5, 20)
+    require_units(NoisyCounts(), study, {"east": most})
+    assert 5 * most << 20 <= 2**62
+    with pytest.raises(PublicRuleError) as refused:
+        require_units(NoisyCounts(), study, {"east": most + 1})
+    assert refused.value.rule == "too-many-units"
+
+
+def test_studies_without_masks_keep_their_bytes() -> None:
+    plain = masked_study(parameters={"noise": "laplace"}).model_copy(update={"parameters": {}})
+    for name in ("noisy_counts", "survival", "independence_table"):
+        parameters = PROCEDURES[name].Parameters
+        assert {"aggregation", "colluders"} <= parameters.added_fields
+    assert b"aggregation" not in encode(canonical(NoisyCounts(), plain))
+
+
+def test_masked_numbers_have_one_spelling() -> None:
+    vector = MaskedVector.of(np.arange(2, dtype=np.uint64), -20, 1.0)
+    assert decode(MaskedVector, encode(vector)).steps().tolist() == [0, 1]
+    fields = vector.model_dump()
+    for packed in (fields["packed"][:-1], fields["packed"] + "AAAA", fields["packed"].replace("=", "")):
+        with pytest.raises(MessageError):
+            decode(MaskedVector, encode_json(fields | {"packed": packed}))
+    short = base64.b64encode(bytes(8)).decode()
+    with pytest.raises(MessageError):
+        decode(MaskedVector, encode_json(fields | {"packed": short}))
+
+
+def test_in_one_process_only_the_sum_is_told() -> None:
+    samples = [["a", "b", "a"] * 20, ["b"] * 30, ["a"] * 10]
+    result = tacit.local.noisy_counts(
+        *samples,
+        epsilon=1,
+        delta=1e-5,
+        noise="gaussian",
+        aggregation="masked",
+        colluders=1,
+        bounds=["a", "b"],
+    )
+    assert set(result.tables.counts) == {"all owners together"}
+    assert list(result.units.values()) == [60, 30, 10]
+    assert result.epsilon > 1, "what every owner spent holds whoever colludes"
+    assert any("only their sum" in warning for warning in result.warnings)
+    assert all(
+        isinstance(release.masked, dict) and not release.vectors
+        for release in result.source.releases.values()
+    )
+    with pytest.raises(StudyRefusedError, match="colluders"):
+        tacit.local.noisy_counts(
+            *samples, epsilon=1, delta=1e-5, noise="gaussian", aggregation="masked", bounds=["a", "b"]
+        )
+
+
+def test_survival_and_independence_read_the_sum_and_say_nothing_of_owners() -> None:
+    import pandas as pd  # noqa: PLC0415
+
+    rng = np.random.default_rng(3)
+    samples = [
+        pd.DataFrame(
+            {
+                "time": rng.exponential(3, 300).clip(0, 9.9),
+                "event": rng.choice(["yes", "no"], 300),
+                "arm": rng.choice(["a", "b"], 300),
+            }
+        )
+        for _ in range(3)
+    ]
+    result = tacit.local.survival(
+        *samples,
+        time="time",
+        event="event",
+        intervals=[0, 2, 4, 10],
+        group="arm",
+        bounds={"event": ["no", "yes"], "arm": ["a", "b"]},
+        epsilon=2,
+        delta=1e-5,
+        noise="gaussian",
+        aggregation="masked",
+        colluders=0,
+        n_replicates=999,
+    )
+    assert result.effects_by_owner == ()
+    study = masked_study(
+        procedure="independence_table",
+        parameters={"replicates": 999},
+        domain=result.source.study.domain.model_copy(
+            update={"columns": result.source.study.domain.categorical}
+        ),
+    )
+    tables = [
+        CountedTable(study.domain, rng.multinomial(400, [0.25] * 4).astype(np.int64), np.array([0, 1, 4, 5]))
+        for _ in MASKED
+    ]
+    found = run(PROCEDURES["independence_table"], study, tables, OpenDPNoise())
+    assert set(found.counts) == {"all owners together"}
+    assert found.within_owners == ()
+    assert PROCEDURES["independence_table"].new_defaults(study) == {}
+
+
+def test_a_sum_of_discrete_gaussians_is_within_its_bound_of_one_and_the_bound_is_near() -> None:
+    """At parts of .8 to 1.2 steps, where the difference can be seen; a bound a tenth as large fails."""
+    reach = np.arange(-60, 61)
+    for deviation, parts in [(0.8, 2), (0.8, 5), (1.0, 3), (1.2, 2)]:
+        one = np.exp(-(reach**2) / (2 * deviation**2))
+        one /= one.sum()
+        total = one
+        for _ in range(parts - 1):
+            total = np.convolve(total, one, mode="same")
+        wide = np.exp(-(reach**2) / (2 * parts * deviation**2))
+        wide /= wide.sum()
+        near = np.abs(reach) < 6 * deviation * math.sqrt(parts)
+        away = float(np.abs(np.log(total[near] / wide[near])).max())
+        bound = 5 * (parts - 1) * math.exp(-(math.pi**2) * deviation**2)
+        theirs = 10 * sum(math.exp(-2 * math.pi**2 * deviation**2 * j / (j + 1)) for j in range(1, parts))
+        assert away <= bound <= theirs * parts
+        if parts == 2:
+            assert away > bound / 10
