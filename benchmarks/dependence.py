@@ -647,8 +647,6 @@ JOINT = (
     ("four with a common cause", 2000, 1.0),
     ("four with a common cause", 1000, 2.0),
     ("chain of 5", 1000, 1.0),
-    ("chain of 5", 1000, 2.0),
-    ("chain of 6", 1000, 2.0),
 )
 JOINT_WAYS: dict[str, dict[str, Any]] = {
     "default": {},
