@@ -32,7 +32,9 @@ from tacit_protocol.signing import (
     sign_envelope,
 )
 from tacit_protocol.verification import VerificationError, verify_transcript
+from tacit_services.agent import views
 from tacit_services.agent.schema import MASK_SECRETS, OUTBOX, RECEIVED
+from tacit_services.agent.studies import study_of_row
 from tacit_services.ledger.entries import RESERVATIONS
 from tacit_services.tester.tables import MASK_KEYS, RELEASES
 
@@ -387,6 +389,36 @@ def test_the_policy_caps_what_holds_whoever_colludes(make_world: MakeWorld) -> N
     row = world.state(study)
     assert (row.state, row.problem) == ("refused", "policy-refused")
     assert world.rows("north", MASK_SECRETS) == []
+
+
+@pytest.mark.long
+def test_a_steward_reads_towards_whom_the_sum_protects_and_no_key_is_drawn_before(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(by_hand="north")
+    study = world.ask(masked_study(colluders=2))
+    world.show_keys()
+    row = world.state(study)
+    shown = views.detail(world.agents["north"], study_of_row(row), "north")
+    assert (row.state, world.rows("north", MASK_SECRETS)) == ("waiting-for-approval", [])
+    words = shown["plain_words"]
+    for told in (
+        "towards the tester and everyone who reads the verdict epsilon 0.38",
+        "towards the tester together with 2 other owners, as the study reckons epsilon 0.5",
+        "towards the tester together with all other owners epsilon 0.9014",
+        "It spends epsilon 0.901408",
+    ):
+        assert told in words
+    assert "masks" in shown["what_leaves"]
+    assert shown["epsilon_micro"] == 901_408
+    world.agents["north"].approve(study)
+    assert len(world.rows("north", MASK_SECRETS)) == 1
+    world.finish()
+    assert verify_transcript(world.transcript(study)).verdict.outcome == "completed"
+    second = world.ask(masked_study(title="declined"))
+    world.show_keys()
+    world.agents["north"].decline(second, None)
+    assert world.rows("north", MASK_SECRETS) == world.rows("north", RESERVATIONS) == []
 
 
 @pytest.mark.long
