@@ -279,6 +279,41 @@ def test_a_second_key_and_a_second_answer_are_refused(world: MaskedWorld) -> Non
 
 
 @pytest.mark.long
+def test_an_owner_whose_database_was_put_back_shows_no_second_key_and_ends_the_study(
+    world: MaskedWorld,
+) -> None:
+    """The copy is from before the approval: the owner draws again, and the tester holds the first key."""
+    copy = (world.folder / "west.sqlite3").read_bytes()
+    study = world.ask()
+    world.show_keys()
+    world.engines["west"].dispose()
+    for end in ("-wal", "-shm"):
+        (world.folder / f"west.sqlite3{end}").unlink(missing_ok=True)
+    (world.folder / "west.sqlite3").write_bytes(copy)
+    world.restart_agent("west")
+    world.show_keys("west")
+    row = world.state(study, "west")
+    assert (row.state, row.problem) == ("refused", "conflicting-upload")
+    assert world.spent("west") == [] == world.rows("west", MASK_SECRETS)
+    world.agents["west"].deliver()
+    world.answer()
+    assert verify_transcript(world.transcript(study)).verdict.outcome == "incomplete"
+    assert world.spent() == []
+
+
+@pytest.mark.long
+def test_a_masked_release_is_not_read_again(world: MaskedWorld) -> None:
+    study = world.ask()
+    world.finish()
+    owners = tuple(owner.model_copy(update={"reuses": study}) for owner in masked_study().owners)
+    again = masked_study().model_copy(update={"owners": owners})
+    for parameters in ({}, {"noise": "gaussian"}, dict(again.parameters)):
+        name, envelope = sealed(again.model_copy(update={"parameters": parameters}))
+        answer = world.call("PUT", f"/v1/studies/{name}", "ada", envelope)
+        assert problem(answer) in {"study-refused", "reuse-refused"}
+
+
+@pytest.mark.long
 def test_a_key_is_shown_to_the_studys_owners_alone(world: MaskedWorld) -> None:
     study = world.ask(masked_study(MASKED[:4]))
     path = f"/v1/studies/{study}/mask-keys"
