@@ -172,7 +172,7 @@ def blocks_of(
             kind = "laplace" if pure else "gaussian"
             vector = NoisyVector(values=steps, exponent=-20, noise=kind, scale=scales[HISTOGRAMS])
         grades = plan.grades(vector, n)
-        sums = plan.scores(grades)(rows).sum(axis=0)
+        sums = plan.scores(grades, n)(rows).sum(axis=0)
         sums += draw(0, scales[SCORES], len(sums))
         own, both = (grades[0], grades[1]), 4 if pure else 8
         made = laplace_block if pure else block

@@ -45,7 +45,7 @@ approval = "by-hand"
 epsilon_per_study_max = 1.0
 delta_per_study_max = 1e-5
 units_min = 100
-procedures = ["kernel_two_sample"]
+procedures = ["*"]
 analysts = ["*"]
 
 [data_sets.heart]

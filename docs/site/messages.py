@@ -1,6 +1,7 @@
-"""Write docs/reference/messages.schema.json and test-vectors.json: what others need to speak as Tacit does.
+"""Write what others need to speak as Tacit does: messages.schema.json, test-vectors.json, *.openapi.json.
 
-``python docs/site/messages.py`` writes both; a test compares. Keys of the vectors are public on purpose.
+``python docs/site/messages.py`` writes them to docs/reference; a test compares. The vectors' keys are public
+on purpose.
 """
 
 import base64
@@ -9,13 +10,15 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel
 
+from tacit.command.conformance import spoiled
 from tacit_protocol.messages.catalogue import CatalogueMessage
-from tacit_protocol.messages.encoding import digest, encode, encode_json
+from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import (
     AcceptanceMessage,
     CancellationMessage,
@@ -48,8 +51,13 @@ from tacit_protocol.signing import (
 from tacit_protocol.strict import StrictModel
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from service_apps import SERVICES, document_of  # noqa: E402
+
 SCHEMA = ROOT / "docs" / "reference" / "messages.schema.json"
 VECTORS = ROOT / "docs" / "reference" / "test-vectors.json"
+OPENAPI = {name: ROOT / "docs" / "reference" / f"{name}.openapi.json" for name in SERVICES}
 PLAYED = ROOT / "tests" / "compatibility" / "fixtures" / "noisy_counts-laplace.json"
 
 MESSAGES: dict[str, type[StrictModel]] = {
@@ -149,30 +157,6 @@ def messages() -> Iterator[tuple[str, str, bytes]]:
     )
 
 
-def refused(kind: str, signer: str, payload: bytes) -> Iterator[tuple[str, str, bytes]]:
-    """Yield what receivers refuse of a message: why, at what ("envelope", "message"), and the bytes."""
-    key, envelope = key_of(signer), json.loads(sign_envelope(payload, kind, key_of(signer)))
-
-    def changed(**fields: Any) -> bytes:
-        return encode_json(envelope | fields)
-
-    other = base64.b64encode(payload.replace(b"tacit/", b"tacit_", 1)).decode()
-    yield "the payload is not what was signed", "envelope", changed(payload=other)
-    yield "another type is written on it", "envelope", changed(payloadType=RECEIPT_TYPE)
-    yield "two signatures", "envelope", changed(signatures=envelope["signatures"] * 2)
-    yield "a field that no envelope has", "envelope", changed(note="x")
-    yield "base64 without its end", "envelope", changed(payload=envelope["payload"].rstrip("=")[:-1])
-    yield "another spelling of the envelope", "envelope", json.dumps(envelope).encode()
-    yield "signed by nobody of the study", "envelope", sign_envelope(payload, kind, key_of("a stranger"))
-    for why, bytes_ in (
-        ("a field that no such message has", payload[:-1] + b',"zzz":1}'),
-        ("a field twice", payload[:-1] + b',"level":0.05}'),
-        ("no object", b"[]"),
-        ("not UTF-8", payload[:-1] + b',"zzz":"\xff"}'),
-    ):
-        yield why, "message", sign_envelope(bytes_, kind, key)
-
-
 def vectors_text() -> str:
     """Return the vectors: keys, messages with their exact bytes, and what is refused of the study."""
     made = list(messages())
@@ -196,7 +180,9 @@ def vectors_text() -> str:
             "refused_as": stage,
             "envelope_base64": base64.b64encode(envelope).decode(),
         }
-        for why, stage, envelope in refused(kind, signer, payload)
+        for why, stage, envelope in spoiled(
+            kind, payload, key_of(signer), key_of("a stranger"), b'"level":0.05'
+        )
     ]
     whole = {
         "keys": {
@@ -209,7 +195,15 @@ def vectors_text() -> str:
     return json.dumps(whole, indent=1, ensure_ascii=False) + "\n"
 
 
+def openapi_text(service: str) -> str:
+    """Return a service's OpenAPI document, as it serves it at /v1/openapi.json."""
+    with TemporaryDirectory() as folder:
+        return json.dumps(document_of(service, Path(folder) / service), indent=1, sort_keys=True) + "\n"
+
+
 if __name__ == "__main__":
+    for service, path in OPENAPI.items():
+        path.write_text(openapi_text(service), "utf-8")
     SCHEMA.write_text(schema_text(), "utf-8")
     VECTORS.write_text(vectors_text(), "utf-8")
-    sys.stdout.write(f"Wrote {SCHEMA.relative_to(ROOT)} and {VECTORS.relative_to(ROOT)}.\n")
+    sys.stdout.write(f"Wrote {SCHEMA.parent.relative_to(ROOT)}/*.json.\n")

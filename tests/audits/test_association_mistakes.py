@@ -63,7 +63,7 @@ PURE = ("pure, two numbers", "pure, two numbers, few units")
 
 @pytest.mark.parametrize("name", PURE)
 def test_a_movement_in_l1_a_tenth_too_small_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(release, "absolute_movement", lambda columns: 0.9 * absolute_movement(columns))
+    monkeypatch.setattr(release, "absolute_movement", lambda *given: 0.9 * absolute_movement(*given))
     assert is_caught(name)
 
 
@@ -78,7 +78,7 @@ def test_squares_that_weigh_more_than_costs_nothing_are_caught(
 
 def test_products_that_are_forgotten_in_l1_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: every column's own movement, and none of the pair's."""
-    monkeypatch.setattr(release, "absolute_movement", lambda columns: 2 * columns * release.RANK_WEIGHT)
+    monkeypatch.setattr(release, "absolute_movement", lambda columns, weights: 2 * columns * weights.rank)
     assert is_caught(PURE[0])
 
 
@@ -95,25 +95,26 @@ def test_histograms_and_sums_of_ranks_that_both_take_all_of_epsilon_are_caught(
     assert not is_caught(PURE[1])
 
 
+@pytest.mark.parametrize("weights", [release.ADAPTED, release.PUBLIC])
 @pytest.mark.parametrize("columns", [2, 3, 6])
-def test_the_movement_in_l1_is_a_bound_and_is_come_near(columns: int) -> None:
+def test_the_movement_in_l1_is_a_bound_and_is_come_near(columns: int, weights: release.RankWeights) -> None:
     """The largest of a search over both units' grades, by the scores' own weights."""
     rng = np.random.default_rng(1)
-    ends = np.linspace(-1, 1, 17)
-    r = rng.choice(ends, (200_000, 2, columns))
+    r = rng.choice(np.linspace(-1, 1, 17), (200_000, 2, columns))
     r[::2, 0] = 1.0
-    r[::2, 1] = rng.choice(ends, (100_000, 1))  # all columns alike, where the bound is reached
+    r[::2, 1] = rng.choice(np.linspace(-1, 1, 81), (100_000, 1))  # all alike, where the bound is reached
     q = (3 * r * r - 1) / 2
-    moved = release.RANK_WEIGHT * np.abs(r[:, 0] - r[:, 1]).sum(axis=-1)
+    moved = weights.rank * np.abs(r[:, 0] - r[:, 1]).sum(axis=-1)
     moved += release.CONVEX_WEIGHT * np.abs(q[:, 0] - q[:, 1]).sum(axis=-1)
     curves = np.zeros(len(moved))
     for a, b in combinations(range(columns), 2):
         products, both = r[..., a] * r[..., b], q[..., a] * q[..., b]
         moved += np.abs(products[:, 0] - products[:, 1])
-        curves += release.CURVE_WEIGHT * np.abs(both[:, 0] - both[:, 1])
-    own = (release.RANK_WEIGHT + columns) ** 2 / 2
-    assert 0.99 * own <= moved.max() <= own
-    assert 0.85 * absolute_movement(columns) <= (moved + curves).max() <= absolute_movement(columns)
+        curves += weights.curve * np.abs(both[:, 0] - both[:, 1])
+    own = (weights.rank + columns) ** 2 / 2
+    assert 0.999 * own <= moved.max() <= own + 1e-9
+    bound = absolute_movement(columns, weights)
+    assert 0.85 * bound <= (moved + curves).max() <= bound + 1e-9
 
 
 def test_the_squared_movement_is_a_bound_and_two_columns_come_near_it() -> None:

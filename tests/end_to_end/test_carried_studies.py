@@ -28,6 +28,7 @@ from tacit.setup.configuration import (
 )
 from tacit.setup.keys import load_key
 from tacit.setup.processes import ServiceProcess, free_ports, service_command, service_environment, stop_all
+from tacit_protocol.signing import STUDY_TYPE, PrivateKey, payload_of, sign_envelope
 
 pytestmark = pytest.mark.long
 
@@ -171,7 +172,15 @@ def test_what_policy_refuses_is_declined_and_what_is_no_study_is_nothing(world: 
     forged = world.folder / "forged"
     changed = json.loads(study.read_bytes())
     changed["payload"] = changed["payload"][:-8] + "AAAAAAA="
-    for content in (b"", b"{}", b"\0" * 100, study.read_bytes()[:-20], json.dumps(changed).encode()):
+    resigned = sign_envelope(payload_of(study.read_bytes()), STUDY_TYPE, PrivateKey.generate())
+    for content in (
+        resigned,
+        b"",
+        b"{}",
+        b"\0" * 100,
+        study.read_bytes()[:-20],
+        json.dumps(changed).encode(),
+    ):
         forged.write_bytes(content)
         code, told = world.answer("north", forged, world.folder / "none")
         assert (code, "no signed study" in told) == (1, True), told

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 from declared_egress import ROUTES, Fields, Service, declared, paths_in, verdicts_of
 from recording_proxy import Recorded, Recording, behind_a_proxy
+from service_apps import misfits
 
 from tacit.client.agent import AgentClient, finding_result
 from tacit.client.data_set import DataSetDescription
@@ -36,6 +37,7 @@ from tacit_protocol.signing import CLAIMS, RELEASE_TYPE, STUDY_TYPE, VERDICT_TYP
 
 pytestmark = pytest.mark.long
 
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 UNITS = 300
 COLUMN: dict[str, Any] = {"kind": "numeric", "name": "x", "lower": 0, "upper": 1}
 VERDICTS = [verdict for procedure in PROCEDURES.values() for verdict in verdicts_of(procedure)]
@@ -262,6 +264,17 @@ def problems_with(seen: Seen) -> Iterator[str]:
 
 def test_every_message_of_a_running_federation_is_in_the_table(seen: list[Seen]) -> None:
     assert sorted({problem for one in seen for problem in problems_with(one)}) == []
+
+
+def test_every_answer_of_a_running_federation_fits_the_published_document(seen: list[Seen]) -> None:
+    found = set()
+    for one in seen:
+        document = json.loads((REFERENCE / f"{one.service}.openapi.json").read_text("utf-8"))
+        exchange, kind = one.exchange, one.exchange.answer_headers.get("content-type", "")
+        path = urlsplit(exchange.path).path
+        if path.startswith("/v1/") and path != "/v1/openapi.json":
+            found |= set(misfits(document, exchange.method, path, exchange.status, kind, exchange.answer))
+    assert sorted(found) == []
 
 
 def test_agents_and_curator_ask_the_tester_nothing_but_what_the_table_says(seen: list[Seen]) -> None:

@@ -357,7 +357,7 @@ def test_an_admin_adds_a_file_and_studies_use_it_without_a_restart(adding: Addin
     file = str(adding.folder / "Ward A.csv")
     assert adding.offered() == [file, f"{adding.folder / 'years'}/"]
     page = adding.choose(file=file)
-    fields = adding.fields(page, epsilon="1.5", delta="1e-6")
+    fields = adding.fields(page, epsilon="1.5", delta="1e-6", about="<img src=x onerror=alert(1)>")
     assert CANARY not in page.text
     assert "no value" in page.text
     assert "&lt;b&gt;ward&lt;/b&gt;" in page.text
@@ -377,6 +377,7 @@ def test_an_admin_adds_a_file_and_studies_use_it_without_a_restart(adding: Addin
     assert adding.add(fields).status_code == 303
     shown = adding.officer.get("/data-sets").text
     assert "ward-a" in shown
+    assert "<img src=x" not in preview.text + shown
     assert "by <bdi>adm</bdi>" in shown
     assert "the policy does not name this data set" in shown
     # An officer lets studies use it, with the lines that the page proposes.
@@ -427,7 +428,8 @@ QUERIES = (
     "ATTACH DATABASE '/etc/passwd' AS other",
     "ANALYZE",
     "SELECT * FROM nothing",
-    "SELECT 1 --",
+    "</textarea><script>alert(1)</script>",
+    "SELECT '</textarea><script>alert(1)</script>' FROM nothing",
     "",
     "SELECT " + "1," * 6000 + "1",
 )
@@ -438,6 +440,7 @@ def test_what_is_not_one_query_is_refused(adding: Adding, query: str) -> None:
     answer = adding.choose(connection="warehouse", query=query)
     assert answer.status_code == 422
     assert "Nothing was changed" in answer.text
+    assert "<script>alert" not in answer.text
     with closing(sqlite3.connect(adding.folder.parent / "warehouse.sqlite3")) as database:
         assert database.execute("SELECT count(*) FROM stays").fetchone() == (1,)
 

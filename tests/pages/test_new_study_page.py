@@ -247,6 +247,28 @@ def test_owners_of_different_columns_hold_those_that_were_chosen_for_each(asking
     ]
 
 
+def test_three_owners_are_asked_for_one_column_each_and_two_are_too_few(asking: Asking) -> None:
+    title = "Do columns of three registries depend on each other?"
+    few = form_of(asking.window.post("/new", asking.question(title) | {"step": "columns"}).text)
+    assert few["procedure"] == "mutual_independence"
+    asked = asking.question(title, ("north", "south", "west"))
+    number = next(n.removeprefix("owner-") for n, text in asked.items() if text == "west")
+    asked |= {f"data_set-{number}": "school", "step": "columns"}
+    fields = form_of(asking.window.post("/new", asked).text)
+    rows = {(fields.get(f"of-{i}"), fields[f"column-{i}"]): i for i in range(30) if f"column-{i}" in fields}
+    fields = {n: text for n, text in fields.items() if not n.startswith("use-")}
+    fields |= {f"use-{rows['north', 'age']}": "yes", f"use-{rows['south', 'sex']}": "yes"}
+    blank = rows["west", ""]
+    fields |= {f"use-{blank}": "yes", f"column-{blank}": "grade", f"bounds-{blank}": "0 to 15"}
+    study, _ = asking.study(asking.review(fields).text)
+    assert [owner.columns for owner in study.owners] == [("age",), ("sex",), ("grade",)]
+    assert study.budget.delta_pico == 0
+    two = {(few.get(f"of-{i}"), few[f"column-{i}"]): i for i in range(30) if f"column-{i}" in few}
+    few = {n: text for n, text in few.items() if not n.startswith("use-")}
+    few |= {f"use-{two['north', 'age']}": "yes", f"use-{two['south', 'sex']}": "yes"}
+    assert "of two ask distance_correlation" in unescape(asking.review(few).text)
+
+
 def test_an_owner_that_publishes_nothing_is_asked_by_the_names_that_are_written(asking: Asking) -> None:
     asked = asking.question(owners=("north", "west"))
     number = next(n.removeprefix("owner-") for n, text in asked.items() if text == "west")

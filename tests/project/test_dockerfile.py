@@ -382,3 +382,11 @@ def test_the_balancer_waits_longer_than_any_poll_and_asks_who_is_ready() -> None
 def test_the_examples_hold_no_key() -> None:
     for name in ("agent.toml", "curator.toml"):
         assert set(tomllib.loads((SETTINGS / name).read_text())["tester_key"]) == {"0"}
+
+
+def test_the_example_policies_run_every_procedure(tmp_path: Path) -> None:
+    script = [sys.executable, str(ROOT / "deploy" / "make_federation.py"), str(tmp_path / "made")]
+    subprocess.run(script, check=True, capture_output=True, timeout=300)
+    policies = [Policy.load(path) for path in (tmp_path / "made").glob("*/settings/policy.toml")]
+    assert [policy.procedures for policy in policies] == [("*",)] * 3
+    assert {policy.approval for policy in policies} == {"by-hand"}

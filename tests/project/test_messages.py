@@ -38,6 +38,19 @@ def test_schema_and_vectors_are_those_of_the_code() -> None:
     )
 
 
+@pytest.mark.parametrize("service", PUBLISHED.OPENAPI)
+def test_the_openapi_document_of_a_service_is_the_published_one(service: str) -> None:
+    written = PUBLISHED.OPENAPI[service].read_text("utf-8")
+    assert written == PUBLISHED.openapi_text(service), "run: python docs/site/messages.py"
+    document = json.loads(written)
+    # Nothing is left to be guessed: every answer and body has a schema, every closed request its token.
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            bodies = [*operation["responses"].values(), operation.get("requestBody", {})]
+            assert all(one["schema"] for body in bodies for one in body.get("content", {}).values()), path
+            assert path == "/v1/identity" or operation["security"] == [{"party": []}], path
+
+
 def against(name: str) -> Draft202012Validator:
     return Draft202012Validator({"$ref": f"#/$defs/{name}", "$defs": SCHEMA["$defs"]})
 

@@ -8,21 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from tacit.client.answers import (
-    EnrolledOwner,
-    HeldDataSet,
-    Invitation,
-    parse,
-    parse_item,
-)
 from tacit.client.data_set import DataSetDescription, OnBytes, upload_of
-from tacit.client.http import HttpRequest, segment
+from tacit.client.http import HttpRequest, parse, parse_item, segment
 from tacit.client.operation import AsyncDriver, Driver, Operation, ask, ask_object, call, object_of, pages
 from tacit.client.tester import ServiceCalls, resolve_key, study_path, token_source
 from tacit.client.transport import AsyncHttpTransport, AsyncTransport, HttpTransport, Transport, way
 from tacit.errors import InputError, ResponseError, VerificationFailedError
 from tacit.setup.configuration import read_own_curator, read_owner
 from tacit_protocol.addresses import Proxy
+from tacit_protocol.messages.answers import EnrolledOwner, HeldDataSet, Invitation
 from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.signing import PrivateKey
 

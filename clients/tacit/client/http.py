@@ -3,10 +3,14 @@
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
+from pydantic import ValidationError
+
 from tacit.errors import ProblemError, ResponseError
+from tacit_protocol.messages.answers import ServiceAnswer
+from tacit_protocol.messages.encoding import MessageError, encode_json
 from tacit_protocol.messages.problems import MEDIA_TYPE, URN_PREFIX
 
 MESSAGE_SIZE_MAX = 1 << 20
@@ -102,3 +106,25 @@ def _fields(response: HttpResponse) -> dict[str, Any]:
     if not response.headers.get("content-type", "").startswith(MEDIA_TYPE):
         return {}
     return json_object(response)
+
+
+Answer = TypeVar("Answer", bound=ServiceAnswer)
+
+
+def parse(model: type[Answer], answer: HttpResponse) -> Answer:
+    """Read an answer; raises ResponseError where it is not what the model says."""
+    return parse_item(model, json_object(answer))
+
+
+def parse_item(model: type[Answer], item: Any) -> Answer:
+    """Read one item of a list; raises ResponseError where it is not what the model says."""
+    try:
+        return model.model_validate_json(encode_json(item))
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in fault["loc"])
+        raise ResponseError(f"the service's answer has no valid {place or 'content'}") from error
+    except MessageError as error:
+        raise ResponseError(
+            "the service's answer holds a number that is not finite, or half a character"
+        ) from error

@@ -10,17 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tacit.client.answers import (
-    EnrolledParty,
-    Identity,
-    Invitation,
-    InvitationRecord,
-    RevokedInvitations,
-    StudySummary,
-    parse,
-    parse_item,
-)
-from tacit.client.http import HttpRequest, check, problem_slug, segment
+from tacit.client.http import HttpRequest, check, parse, parse_item, problem_slug, segment
 from tacit.client.operation import AsyncDriver, Driver, Operation, Pause, ask, call, object_of, pages
 from tacit.client.transport import AsyncHttpTransport, AsyncTransport, HttpTransport, TokenSource, Transport
 from tacit.errors import (
@@ -34,6 +24,14 @@ from tacit.errors import (
 )
 from tacit.setup.keys import load_key
 from tacit_protocol.addresses import Proxy
+from tacit_protocol.messages.answers import (
+    EnrolledParty,
+    Identity,
+    Invitation,
+    InvitationRecord,
+    RevokedInvitations,
+    StudySummary,
+)
 from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
 from tacit_protocol.messages.encoding import digest as digest_of

@@ -220,7 +220,7 @@ def require_private(url: httpx.URL | str, insecure_plain_http: bool) -> httpx.UR
     """
     try:
         parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError) as error:
+    except (httpx.InvalidURL, TypeError, UnicodeError) as error:
         raise InputError("this is no URL of a service: write it like https://tester.example") from error
     host = parsed.raw_host.decode("ascii")
     if parsed.scheme not in {"http", "https"} or not host or parsed.userinfo:

@@ -159,7 +159,8 @@ app.add_typer(connect.users_app("agent_door", AgentFile, AGENT_FILE))
 @app.command("status")
 def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show the data sets, what is left of their budgets, and the studies by state."""
-    from tacit.client.answers import Standing, parse_item
+    from tacit.client.http import parse_item
+    from tacit_protocol.messages.answers import Standing
 
     with connect.agent_client(config) as client:
         found = client.status()
@@ -370,7 +371,8 @@ FIELDS = (
 @ledger_app.command("show")
 def show(data_set: OneDataSet = None, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show what was spent, when, on which study, and what is left of each share."""
-    from tacit.client.answers import Standing, parse_item
+    from tacit.client.http import parse_item
+    from tacit_protocol.messages.answers import Standing
 
     with connect.agent_client(config) as client:
         entries = client.ledger(data_set)
@@ -465,7 +467,8 @@ def checked_hashes(hashes: list[str]) -> list[str]:
 
 def print_verification(report: Mapping[str, Any]) -> None:
     """Print what checking a ledger has found."""
-    from tacit.client.answers import Standing, parse_item
+    from tacit.client.http import parse_item
+    from tacit_protocol.messages.answers import Standing
 
     table(
         ("Head hash", "Data set", "Entries", "Epsilon left"),

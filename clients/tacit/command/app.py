@@ -63,6 +63,7 @@ NOUNS = {
     "ledger": ("agent", "ledger_app"),
     "plan": ("plan", "app"),
     "release": ("release", "app"),
+    "conformance": ("conformance", "app"),
 }
 """The module of every noun, and its commands there."""
 

@@ -265,7 +265,8 @@ def users_app(door: str, file: Any, default: Path) -> typer.Typer:
     @connecting
     def list_users(config: file = default, as_json: Json = False) -> None:
         """List the people, those who were removed among them."""
-        from tacit.client.answers import User, parse_item
+        from tacit.client.http import parse_item
+        from tacit_protocol.messages.answers import User
 
         found = [parse_item(User, item) for item in ask(config, "GET", "/v1/users").get("items", ())]
         if as_json:
@@ -316,7 +317,8 @@ def users_app(door: str, file: Any, default: Path) -> typer.Typer:
     @connecting
     def record(config: file = default, as_json: Json = False) -> None:
         """Show who changed people or an agent's policy, oldest first. Exit code 1 where it is damaged."""
-        from tacit.client.answers import ChangeRecord, parse_item
+        from tacit.client.http import parse_item
+        from tacit_protocol.messages.answers import ChangeRecord
 
         found = parse_item(ChangeRecord, ask(config, "GET", "/v1/record"))
         last = found.next

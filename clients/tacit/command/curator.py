@@ -31,8 +31,8 @@ from tacit.command.output import (
 from tacit.errors import InputError
 
 if TYPE_CHECKING:
-    from tacit.client.answers import HeldDataSet
     from tacit.client.curator import CuratorClient
+    from tacit_protocol.messages.answers import HeldDataSet
 
 DataSet = Annotated[str, typer.Option(help="The data set's name.")]
 
@@ -492,8 +492,9 @@ def print_studies(studies: Iterable[Mapping[str, Any]]) -> None:
 
 def print_study(study: Mapping[str, Any]) -> None:
     """Print one study: what it asks in plain words, what remains, and who has said what."""
-    from tacit.client.answers import Standing, parse_item
+    from tacit.client.http import parse_item
     from tacit.command.study_view import asked_words
+    from tacit_protocol.messages.answers import Standing
 
     lines(*asked_words(study))
     for account in study.get("accounts") or ():

@@ -24,7 +24,7 @@ from tacit.command.output import (
 from tacit.errors import ConfigurationError, InputError
 
 if TYPE_CHECKING:
-    from tacit.client.answers import InvitationRecord, RevokedInvitations
+    from tacit_protocol.messages.answers import InvitationRecord, RevokedInvitations
 
 app = typer.Typer(name="party", help="Invite, enrol, list and revoke the parties.", no_args_is_help=True)
 

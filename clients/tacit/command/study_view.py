@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
 
-from tacit.client.answers import OwnerState, StudySummary
 from tacit.command.output import delta_text, epsilon_text, keys, lines, table, time_text
 from tacit.errors import InputError
 from tacit.results import Result, StudyVerdict, decides_only, study_verdict
 from tacit_protocol.domain import Column, NumericColumn
+from tacit_protocol.messages.answers import OwnerState, StudySummary
 from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.study import PUBLIC_RULES, PublicRule, Study
 from tacit_protocol.preparation import PreparedStudy

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
-from tacit.client.answers import Standing, parse_item
 from tacit.client.data_set import DataSetDescription
+from tacit.client.http import parse_item
 from tacit.client.tester import Client
 from tacit.demo.hospitals import ATTRIBUTION_FILE, COLUMNS, DATA_SET, HOSPITALS, Narrator, copy_demo_file
 from tacit.errors import ServiceError, VerdictTimeoutError
@@ -36,6 +36,7 @@ from tacit.setup.federation import CURATOR, CuratedOwnerSetup, LocalCurator, Loc
 from tacit.setup.keys import create_unit_key
 from tacit.setup.processes import run_align
 from tacit.studies.draft import StudyDraft
+from tacit_protocol.messages.answers import Standing
 from tacit_protocol.preparation import PreparedStudy
 
 DELTA = 1e-5

@@ -12,12 +12,13 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tacit.client.answers import Standing, StudySummary, parse_item
+from tacit.client.http import parse_item
 from tacit.client.tester import Client
 from tacit.results import StudyVerdict
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.studies.draft import StudyDraft
+from tacit_protocol.messages.answers import Standing, StudySummary
 from tacit_protocol.preparation import PreparedStudy
 
 if TYPE_CHECKING:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tacit.client.answers import EnrolledParty, Standing, parse_item
-from tacit.client.http import HttpRequest, HttpResponse
+from tacit.client.http import HttpRequest, HttpResponse, parse_item
 from tacit.client.tester import Client, token_source
 from tacit.client.transport import HttpTransport, TokenSource, Transport, way
 from tacit.errors import (
@@ -30,6 +29,7 @@ from tacit.setup.configuration import read_toml, route_of, text_field
 from tacit.setup.keys import load_key, readable_by_others
 from tacit.setup.processes import ServiceKind, service_command
 from tacit_protocol.addresses import DIRECT, Route
+from tacit_protocol.messages.answers import EnrolledParty, Standing
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 
 State = Literal["ok", "warning", "failed", "skipped"]

@@ -14,6 +14,16 @@ from fastapi import Depends, FastAPI, Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 
+from tacit_protocol.messages.answers import (
+    AgentStatus,
+    AskedStudy,
+    AskedStudyInFull,
+    FoundHere,
+    LaterStudies,
+    LedgerEntries,
+    LedgerVerification,
+    Page,
+)
 from tacit_protocol.messages.study import Digest
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.masking import masking_of
@@ -41,6 +51,7 @@ from tacit_services.shared.database import check_database, create_engine, read_f
 from tacit_services.shared.http_app import (
     BearerToken,
     DigestPath,
+    answer_schema,
     body_schema,
     create_app,
     json_body,
@@ -113,12 +124,12 @@ def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
 
 
 def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
-    @app.get("/v1/status", dependencies=owner)
+    @app.get("/v1/status", dependencies=owner, **answer_schema(AgentStatus))
     def show_status() -> Response:
         """Show who the agent is, what its accounts hold, and how many studies are in each state."""
         return json_response(views.status(agent))
 
-    @app.get("/v1/studies", dependencies=owner)
+    @app.get("/v1/studies", dependencies=owner, **answer_schema(Page[AskedStudy]))
     def list_studies(
         state: State | None = None, cursor: Annotated[Digest | None, Query()] = None
     ) -> Response:
@@ -127,13 +138,13 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
         following = rows[-1].digest if len(rows) == PAGE_SIZE else None
         return json_response({"items": [views.summary(agent, row) for row in rows], "next": following})
 
-    @app.get("/v1/studies/{digest}", dependencies=owner)
+    @app.get("/v1/studies/{digest}", dependencies=owner, **answer_schema(AskedStudyInFull))
     def show_study(digest: DigestPath) -> Response:
         """Show one study: what it asks, what would leave, what it costs, and its verdict if known."""
         row = require_row(agent, digest)
         return json_response(views.detail(agent, row, agent.name) | {"held": agent.held_view(row)})
 
-    @app.get("/v1/studies/{digest}/reuses", dependencies=owner)
+    @app.get("/v1/studies/{digest}/reuses", dependencies=owner, **answer_schema(LaterStudies))
     def show_reuses(digest: DigestPath) -> Response:
         """Show which later studies read this owner's release again, as the tester says."""
         require_row(agent, digest)
@@ -143,7 +154,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
             later = None
         return json_response({"digest": digest, "reused_by": later})
 
-    @app.get("/v1/studies/{digest}/finding", dependencies=owner)
+    @app.get("/v1/studies/{digest}/finding", dependencies=owner, **answer_schema(FoundHere))
     def show_finding(digest: DigestPath) -> Response:
         """Show what was found with another owner's release: exact in this owner's data, it stays here."""
         row = require_row(agent, digest)
@@ -152,13 +163,13 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
             raise ProblemError("not-found", detail="nothing was found by this agent in that study")
         return json_response(views.finding(agent, row, bytes(found.finding), int(found.found_at)))
 
-    @app.get("/v1/ledger", dependencies=owner)
+    @app.get("/v1/ledger", dependencies=owner, **answer_schema(LedgerEntries))
     def show_ledger(data_set: str | None = None) -> Response:
         """Show the ledger's entries, oldest first."""
         entries = read_from(agent.engine, export, data_set)
         return json_response({"entries": entries, "next": None})
 
-    @app.get("/v1/ledger/verification", dependencies=owner)
+    @app.get("/v1/ledger/verification", dependencies=owner, **answer_schema(LedgerVerification))
     def verify_ledger(kept: HashList | None = None) -> Response:
         """Check the whole ledger, and that each of the kept hashes (comma between) is still an entry's."""
         hashes = kept.split(",") if kept else []
@@ -167,17 +178,32 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
 
 
 def _add_deciding(app: FastAPI, agent: Agent, runtime: Runtime, owner: list[Any]) -> None:
-    @app.post("/v1/studies/{digest}/approval", dependencies=owner, openapi_extra=body_schema(Empty))
+    @app.post(
+        "/v1/studies/{digest}/approval",
+        dependencies=owner,
+        openapi_extra=body_schema(Empty),
+        **answer_schema(AskedStudy),
+    )
     def approve(digest: DigestPath, body: Annotated[Empty, Depends(json_body(Empty))]) -> Response:  # noqa: ARG001
         """Let a study run: its budget is spent and its release sent."""
         return answer(digest, lambda: agent.approve(digest))
 
-    @app.post("/v1/studies/{digest}/sending", dependencies=owner, openapi_extra=body_schema(Empty))
+    @app.post(
+        "/v1/studies/{digest}/sending",
+        dependencies=owner,
+        openapi_extra=body_schema(Empty),
+        **answer_schema(AskedStudy),
+    )
     def send(digest: DigestPath, body: Annotated[Empty, Depends(json_body(Empty))]) -> Response:  # noqa: ARG001
         """Send a release that is held: the owner has looked at it."""
         return answer(digest, lambda: agent.send(digest))
 
-    @app.post("/v1/studies/{digest}/decline", dependencies=owner, openapi_extra=body_schema(Decline))
+    @app.post(
+        "/v1/studies/{digest}/decline",
+        dependencies=owner,
+        openapi_extra=body_schema(Decline),
+        **answer_schema(AskedStudy),
+    )
     def decline(digest: DigestPath, body: Annotated[Decline, Depends(json_body(Decline))]) -> Response:
         """Decline a study; the tester is told only that it was declined."""
         return answer(digest, lambda: agent.decline(digest, body.reason))

@@ -400,6 +400,7 @@ class _PendingError(TesterUnavailableError):
     """What was asked for is not there yet."""
 
 
+NO_STUDY = "this is no signed study: bring what `tacit study envelope` wrote"
 OTHER_STUDY = "the tester is not asked while a study is answered that was brought"
 
 
@@ -411,10 +412,13 @@ class CarriedStudy(TesterClient):
 
     def __init__(self, envelope: bytes):
         try:
-            payload = open_envelope(envelope, STUDY_TYPE, peek_key_id(envelope))
+            key = peek_key_id(envelope)
+            payload = open_envelope(envelope, STUDY_TYPE, key)
             study = read_study(payload)
         except (EnvelopeError, MessageError):
-            raise SettingsError("this is no signed study: bring what `tacit study envelope` wrote") from None
+            raise SettingsError(NO_STUDY) from None
+        if study.analyst.key != key:  # or whoever brings it could have another's study declined
+            raise SettingsError(NO_STUDY)
         self.item = InboxItem(digest=digest(payload), deadline=study.deadline)
         self.study, self.answer = study, b""
         self._envelope = envelope

@@ -19,6 +19,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from tacit_protocol.messages.answers import (
+    AskedStudy,
+    AskedStudyInFull,
+    EnrolledOwner,
+    HeldDataSet,
+    Identity,
+    LedgerEntries,
+    LedgerVerification,
+    Page,
+)
 from tacit_protocol.messages.study import DataSetName, Digest, PartyName, PublicKeyHex
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent import views as agent_views
@@ -38,6 +48,7 @@ from tacit_services.shared.http_app import (
     DRAINED_BYTES_MAX,
     BearerToken,
     DigestPath,
+    answer_schema,
     body_schema,
     json_body,
     json_response,
@@ -148,6 +159,7 @@ class CuratorContext:
             service=Member(self.identity.name, self.identity.key, "curator"),
             parties="owners",
             fields=("name", "key"),
+            member=EnrolledOwner,
             invitation=InvitationRequest,
             enrolment=EnrolmentRequest,
             operator=self.access.operator,
@@ -194,7 +206,7 @@ class OwnerRoutes:
     def _add_enrolment(self, router: APIRouter) -> None:
         curator = self._curator
 
-        @router.get("/identity")
+        @router.get("/identity", **answer_schema(Identity))
         def identity() -> Response:
             """Show who the curator is: its name, its key, and whom tokens must be for."""
             return json_response(asdict(curator.identity))
@@ -204,7 +216,7 @@ class OwnerRoutes:
     def _add_reading(self, router: APIRouter) -> None:
         curator, access = self._curator, self._access
 
-        @router.get("/data-sets")
+        @router.get("/data-sets", **answer_schema(Page[HeldDataSet]))
         def data_sets(
             caller: Annotated[Caller, Depends(access.caller)],
             owner: Annotated[PartyName | None, Query()] = None,
@@ -219,7 +231,7 @@ class OwnerRoutes:
 
             return json_response({"items": read_from(curator.engine, read), "next": None})
 
-        @router.get("/data-sets/{owner}/{name}")
+        @router.get("/data-sets/{owner}/{name}", **answer_schema(HeldDataSet))
         def data_set(
             owner: OwnerPath, name: NamePath, caller: Annotated[Caller, Depends(access.caller)]
         ) -> Response:
@@ -236,7 +248,12 @@ class OwnerRoutes:
     def _add_writing(self, router: APIRouter) -> None:
         curator, access = self._curator, self._access
 
-        @router.put("/data-sets/{owner}/{name}", status_code=201, openapi_extra=body_schema(Registration))
+        @router.put(
+            "/data-sets/{owner}/{name}",
+            status_code=201,
+            openapi_extra=body_schema(Registration),
+            **answer_schema(HeldDataSet, repeatable=True),
+        )
         def register(
             owner: OwnerPath,
             name: NamePath,
@@ -254,7 +271,12 @@ class OwnerRoutes:
             is_new, shown = run_transaction(curator.engine, write)
             return json_response(shown, 201 if is_new else 200)
 
-        @router.put("/data-sets/{owner}/{name}/rows", status_code=201, openapi_extra=ROWS_SCHEMA)
+        @router.put(
+            "/data-sets/{owner}/{name}/rows",
+            status_code=201,
+            openapi_extra=ROWS_SCHEMA,
+            **answer_schema(HeldDataSet, repeatable=True),
+        )
         async def upload(
             request: Request,
             owner: OwnerPath,
@@ -393,7 +415,7 @@ def add_study_routes(app: FastAPI, curator: Curator, access: Access, ring: Calla
 
 
 def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
-    @app.get("/v1/studies")
+    @app.get("/v1/studies", **answer_schema(Page[AskedStudy]))
     def list_studies(
         caller: Annotated[Caller, Depends(access.caller)],
         state: State | None = None,
@@ -409,7 +431,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
 
         return json_response(read_from(curator.engine, read))
 
-    @app.get("/v1/studies/{digest}")
+    @app.get("/v1/studies/{digest}", **answer_schema(AskedStudyInFull))
     def show_study(digest: DigestPath, caller: Annotated[Caller, Depends(access.caller)]) -> Response:
         """Show one study: what it asks, what would leave, what it costs, who has approved, its verdict."""
 
@@ -421,7 +443,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
 
 
 def _add_deciding(app: FastAPI, curator: Curator, access: Access, ring: Callable[[], None]) -> None:
-    @app.post("/v1/studies/{digest}/approval", openapi_extra=body_schema(Empty))
+    @app.post("/v1/studies/{digest}/approval", openapi_extra=body_schema(Empty), **answer_schema(AskedStudy))
     def approve(
         digest: DigestPath,
         owner: Annotated[str, Depends(access.owner)],
@@ -431,7 +453,7 @@ def _add_deciding(app: FastAPI, curator: Curator, access: Access, ring: Callable
         """Approve a study for the caller's own data; it runs once every owner has."""
         return answer(digest, owner, lambda: curator.approve(digest, owner, Person(caller.key)))
 
-    @app.post("/v1/studies/{digest}/decline", openapi_extra=body_schema(Decline))
+    @app.post("/v1/studies/{digest}/decline", openapi_extra=body_schema(Decline), **answer_schema(AskedStudy))
     def decline(
         digest: DigestPath,
         owner: Annotated[str, Depends(access.owner)],
@@ -467,7 +489,7 @@ def decide(
 
 
 def _add_ledger(app: FastAPI, curator: Curator, access: Access) -> None:
-    @app.get("/v1/ledger")
+    @app.get("/v1/ledger", **answer_schema(LedgerEntries))
     def show_ledger(
         caller: Annotated[Caller, Depends(access.caller)], data_set: DataSetQuery = None
     ) -> Response:
@@ -484,7 +506,7 @@ def _add_ledger(app: FastAPI, curator: Curator, access: Access) -> None:
 
         return json_response(read_from(curator.engine, read))
 
-    @app.get("/v1/ledger/verification")
+    @app.get("/v1/ledger/verification", **answer_schema(LedgerVerification))
     def verify_ledger(
         caller: Annotated[Caller, Depends(access.caller)], kept: HashList | None = None
     ) -> Response:

@@ -8,11 +8,13 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from ipaddress import ip_address
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 import structlog
 from fastapi import FastAPI, Path, Request
 from fastapi.openapi.constants import REF_PREFIX
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
 from prometheus_client import CollectorRegistry, Counter, disable_created_metrics, generate_latest
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -21,10 +23,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tacit_protocol.messages.answers import Problem
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, Model, decode, encode_json
 from tacit_protocol.messages.problems import MEDIA_TYPE
 from tacit_protocol.messages.study import Digest
-from tacit_protocol.signing import TokenError, verify_token
+from tacit_protocol.signing import Envelope, TokenError, verify_token
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.problem_responses import (
     ProblemError,
@@ -262,6 +265,22 @@ READY_RETRY_S = 2
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 
+class _DescribedApp(FastAPI):
+    """An app whose OpenAPI document also has the components that bodies and problems name."""
+
+    def openapi(self) -> dict[str, Any]:
+        """Return the document, made once."""
+        if self.openapi_schema is None:
+            document = super().openapi()
+            known = document.setdefault("components", {}).setdefault("schemas", {})
+            known |= _components(Problem)
+            for operations in document["paths"].values():
+                for operation in operations.values():
+                    known |= operation.pop(COMPONENTS, {})
+        found: dict[str, Any] = self.openapi_schema or {}
+        return found
+
+
 def create_app(
     *,
     title: str,
@@ -287,7 +306,7 @@ def create_app(
         body_timeout_s: how long a request's body is waited for.
         streamed: requests with limits of their own, whose handler reads the body as a stream.
     """
-    app = FastAPI(
+    app = _DescribedApp(
         title=title,
         version=version,
         openapi_url="/v1/openapi.json",
@@ -295,7 +314,12 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        responses={"default": {"description": "A problem (RFC 9457)", "content": {MEDIA_TYPE: {}}}},
+        responses={
+            "default": {
+                "description": "A problem (RFC 9457)",
+                "content": {MEDIA_TYPE: {"schema": {"$ref": f"{REF_PREFIX}Problem"}}},
+            }
+        },
     )
     metrics = Metrics(metrics_prefix, gauges)
     install_problem_handlers(app)
@@ -370,8 +394,14 @@ def _is_address(host: str) -> bool:
     return True
 
 
-class BearerToken:
+class BearerToken(SecurityBase):
     """A dependency: the public key that signed the request's token. Whose key it is, the service decides."""
+
+    scheme_name = "party"
+    model = HTTPBearer(
+        bearerFormat="JWT",
+        description="Signed with the caller's own key (EdDSA), for this service's audience, for a minute.",
+    )
 
     def __init__(self, audience: str, clock: Clock) -> None:
         self._audience = audience
@@ -406,12 +436,55 @@ def json_body(model: type[Model]) -> Callable[[Request], Awaitable[Model]]:
     return read
 
 
-def body_schema(model: type[BaseModel] | None = None) -> dict[str, Any]:
+COMPONENTS = "x-components"
+"""Where a route's own description keeps the schemas that its bodies name, until the document is made."""
+
+
+def _components(model: type[BaseModel]) -> dict[str, Any]:
+    """Return the schemas of a model and of those inside, by name."""
+    own = model.model_json_schema(ref_template=REF_PREFIX + "{model}")
+    inner: dict[str, Any] = own.pop("$defs", {})
+    return inner | {model.__name__: own}
+
+
+def body_schema(model: type[BaseModel]) -> dict[str, Any]:
     """Describe a body that is read by :func:`json_bytes` or :func:`json_body`, for ``openapi_extra``."""
-    schema = (
-        {"type": "object"} if model is None else model.model_json_schema(ref_template=REF_PREFIX + "{model}")
-    )
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    return _described({"$ref": REF_PREFIX + model.__name__}, model)
+
+
+def envelope_schema(*payload_types: str, package: type[BaseModel] | None = None) -> dict[str, Any]:
+    """Describe a body that is an envelope with one of these messages, or a package in its place.
+
+    What the payload holds is in docs/reference/messages.schema.json, by its type.
+    """
+    envelope = {
+        "allOf": [
+            {"$ref": REF_PREFIX + Envelope.__name__},
+            {"type": "object", "properties": {"payloadType": {"enum": list(payload_types)}}},
+        ]
+    }
+    if package is None:
+        return _described(envelope, Envelope)
+    return _described({"anyOf": [envelope, {"$ref": REF_PREFIX + package.__name__}]}, Envelope, package)
+
+
+def _described(schema: dict[str, Any], *models: type[BaseModel]) -> dict[str, Any]:
+    known = {name: found for model in models for name, found in _components(model).items()}
+    body = {"required": True, "content": {"application/json": {"schema": schema}}}
+    return {"requestBody": body, COMPONENTS: known}
+
+
+class Answered(TypedDict):
+    """What a route's decorator is told of its answers."""
+
+    response_model: Any
+    responses: dict[int | str, dict[str, Any]]
+
+
+def answer_schema(model: Any, *, repeatable: bool = False) -> Answered:
+    """Describe a route's answer; of an upload that may be ``repeatable``, 200 for the same bytes again."""
+    again = {"model": model, "description": "It was stored before: nothing has changed"}
+    return Answered(response_model=model, responses={200: again} if repeatable else {})
 
 
 def json_response(content: Any, status: int = 200) -> Response:

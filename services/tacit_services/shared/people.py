@@ -19,12 +19,13 @@ from pydantic import Field
 from sqlalchemy.engine import Connection, Engine
 from starlette.responses import Response
 
+from tacit_protocol.messages.answers import ChangeRecord, NamedUser, Page, User
 from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.messages.study import PartyName
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import read_from, run_transaction
-from tacit_services.shared.http_app import body_schema, json_body, json_response
+from tacit_services.shared.http_app import answer_schema, body_schema, json_body, json_response
 from tacit_services.shared.problem_responses import ProblemError
 
 Role = Literal["viewer", "steward", "officer", "admin"]
@@ -331,12 +332,17 @@ class People:
         Named = Annotated[PartyName, Path()]
         Key = Annotated[str, Depends(signer)]
 
-        @router.get("/users")
+        @router.get("/users", **answer_schema(Page[User]))
         def list_users(key: Key) -> Response:
             """List the caller's own people, by name; those removed, too."""
             return json_response({"items": self.listed(key), "next": None})
 
-        @router.put("/users/{name}", status_code=201, openapi_extra=body_schema(UserRequest))
+        @router.put(
+            "/users/{name}",
+            status_code=201,
+            openapi_extra=body_schema(UserRequest),
+            **answer_schema(NamedUser, repeatable=True),
+        )
         def put_user(
             key: Key, name: Named, said: Annotated[UserRequest, Depends(json_body(UserRequest))]
         ) -> Response:
@@ -344,13 +350,13 @@ class People:
             is_new = self.put(Person(key), name, said)
             return json_response({"name": name, **said.model_dump()}, 201 if is_new else 200)
 
-        @router.delete("/users/{name}")
+        @router.delete("/users/{name}", **answer_schema(NamedUser))
         def remove_user(key: Key, name: Named) -> Response:
             """Remove a person: its browsers are signed out, and its name is never another's."""
             self.remove(Person(key), name)
             return json_response({"name": name})
 
-        @router.get("/record")
+        @router.get("/record", **answer_schema(ChangeRecord))
         def show_record(key: Key, after: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
             """Show what the caller's people changed, oldest first, and whether the chain is whole."""
             entries, fault = read_from(self.engine, recorded, self.tables, key)

@@ -16,11 +16,18 @@ from fastapi import APIRouter, Depends, Path, Query
 from sqlalchemy.engine import Connection, Engine
 from starlette.responses import Response
 
+from tacit_protocol.messages.answers import (
+    Invitation,
+    InvitationRecord,
+    Page,
+    RevokedInvitations,
+    ServiceAnswer,
+)
 from tacit_protocol.messages.study import Digest, PartyName
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import Result, read_from, run_transaction
-from tacit_services.shared.http_app import BearerToken, body_schema, json_body, json_response
+from tacit_services.shared.http_app import BearerToken, answer_schema, body_schema, json_body, json_response
 from tacit_services.shared.pages.sessions import SignInTables
 from tacit_services.shared.problem_responses import ProblemError
 
@@ -236,6 +243,8 @@ class Enrolment:
     """What the operator says of whom it invites: ``name`` and ``role``."""
     enrolment: type[StrictModel]
     """What an invited party answers: ``invitation``, ``name``, ``key`` and ``role``."""
+    member: type[ServiceAnswer]
+    """How a party that has enrolled is told."""
     operator: Callable[..., Any]
     """A dependency that lets the operator alone pass."""
     reader: Callable[..., Any]
@@ -256,6 +265,7 @@ class Enrolment:
             status_code=201,
             dependencies=operator,
             openapi_extra=body_schema(self.invitation),
+            **answer_schema(Invitation),
         )
         def create_invitation(request: Annotated[Any, Depends(invited)]) -> Response:
             """Invite a party (the operator). The invitation works once, for a week."""
@@ -264,20 +274,25 @@ class Enrolment:
             made = self._write(lambda c, now: self.roster.invite(c, request.name, request.role, now))
             return json_response(made, 201)
 
-        @router.get("/invitations", dependencies=operator)
+        @router.get("/invitations", dependencies=operator, **answer_schema(Page[InvitationRecord]))
         def invitations(cursor: Annotated[Digest | None, Query()] = None) -> Response:
             """List all invitations ever made, and what became of each (the operator)."""
             now = int(self.clock())
             return json_response(read_from(self.engine, self.roster.invited, cursor, PAGE_SIZE, now))
 
-        @router.delete("/invitations/{name}", dependencies=operator)
+        @router.delete("/invitations/{name}", dependencies=operator, **answer_schema(RevokedInvitations))
         def revoke_invitation(name: Named) -> Response:
             """Revoke the invitations of that name that were not used yet (the operator)."""
             revoked = self._write(lambda c, now: self.roster.revoke_invitations(c, name, now))
             log.info("invitations_revoked", party=name, revoked=revoked)
             return json_response({"name": name, "revoked": revoked})
 
-        @router.put(f"/{self.parties}/{{name}}/revocation", status_code=201, dependencies=operator)
+        @router.put(
+            f"/{self.parties}/{{name}}/revocation",
+            status_code=201,
+            dependencies=operator,
+            **answer_schema(self.member, repeatable=True),
+        )
         def revoke_key(name: Named) -> Response:
             """Revoke a party's key (the operator): nothing that it signs is taken from then on."""
             party, is_new = self._write(lambda c, now: self._revoke(c, name, now))
@@ -285,7 +300,12 @@ class Enrolment:
             log.info("key_revoked", party=name, revoked_at=party.revoked_at)
             return json_response(self._shown(party, "revoked_at"), 201 if is_new else 200)
 
-        @router.post("/enrolments", status_code=201, openapi_extra=body_schema(self.enrolment))
+        @router.post(
+            "/enrolments",
+            status_code=201,
+            openapi_extra=body_schema(self.enrolment),
+            **answer_schema(self.member, repeatable=True),
+        )
         def create_enrolment(
             key: Annotated[str, Depends(self.signer)], answer: Annotated[Any, Depends(enrolled)]
         ) -> Response:
@@ -298,7 +318,9 @@ class Enrolment:
             is_new = self._write(lambda c, now: self.roster.enrol(c, answer.invitation, party, now))
             return json_response(self._shown(party), 201 if is_new else 200)
 
-        @router.get(f"/{self.parties}", dependencies=[Depends(self.reader)])
+        listed = answer_schema(Page[self.member])  # type: ignore[name-defined]
+
+        @router.get(f"/{self.parties}", dependencies=[Depends(self.reader)], **listed)
         def parties(cursor: Annotated[PartyName | None, Query()] = None) -> Response:
             """List one page of the parties, by name."""
             return json_response(read_from(self.engine, self.page, cursor))

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal
+from typing import Annotated, Literal
 
-from fastapi import Request
+from fastapi import Depends, Request
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.study import PartyName, PublicKeyHex
@@ -73,8 +73,7 @@ class Access:
     def require(self, *roles: str) -> Callable[..., Awaitable[str]]:
         """Make a dependency that returns the caller's key, which must be of one of these roles."""
 
-        async def check(request: Request) -> str:
-            key = await self.signer(request)
+        async def check(request: Request, key: Annotated[str, Depends(self.signer)]) -> str:
             role = self._roles.get(key)
             if role is None:
                 role = await asyncio.get_running_loop().run_in_executor(self._reader, self.role, key)

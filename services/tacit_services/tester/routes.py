@@ -19,11 +19,38 @@ from fastapi import APIRouter, Depends, Path, Query, Request
 from sqlalchemy.engine import Connection, Engine
 from starlette.responses import Response
 
-from tacit_protocol.messages.study import PartyName
+from tacit_protocol.messages.answers import (
+    EnrolledParty,
+    Inbox,
+    Page,
+    Published,
+    PublishedEntry,
+    Stored,
+    StudySummary,
+)
+from tacit_protocol.messages.answers import Identity as ServiceIdentity
+from tacit_protocol.messages.study import PartyName, SealedPackage, Transcript
+from tacit_protocol.signing import (
+    ACCEPTANCE_TYPE,
+    CANCELLATION_TYPE,
+    CATALOGUE_TYPE,
+    DECLINE_TYPE,
+    MASK_KEY_TYPE,
+    RECEIPT_TYPE,
+    RELEASE_TYPE,
+    STUDY_TYPE,
+    Envelope,
+)
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import read_from
 from tacit_services.shared.failpoints import TesterStep, reached
-from tacit_services.shared.http_app import DigestPath, body_schema, json_bytes, json_response
+from tacit_services.shared.http_app import (
+    DigestPath,
+    answer_schema,
+    envelope_schema,
+    json_bytes,
+    json_response,
+)
 from tacit_services.shared.http_server import Stopping, when_gone
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Enrolment, Member
@@ -155,6 +182,8 @@ Owner = Annotated[PartyName, Path()]
 Wait = Annotated[float, Query(ge=0, le=WAIT_S_MAX, allow_inf_nan=False)]
 Body = Annotated[bytes, Depends(json_bytes)]
 
+STORED = answer_schema(Stored, repeatable=True)
+
 
 log = structlog.get_logger()
 
@@ -210,14 +239,19 @@ def make_router(tester: Tester) -> APIRouter:
 def _add_catalogue(router: APIRouter, tester: Tester) -> None:
     reader = tester.access.require(*EVERYONE)
 
-    @router.put("/catalogue/{owner}", status_code=201, openapi_extra=body_schema())
+    @router.put(
+        "/catalogue/{owner}",
+        status_code=201,
+        openapi_extra=envelope_schema(CATALOGUE_TYPE),
+        **answer_schema(Published, repeatable=True),
+    )
     def publish(
         owner: Owner, key: Annotated[str, Depends(tester.access.require("owner"))], envelope: Body
     ) -> Response:
         is_new = take_entry(tester.engine, tester.identity.key, owner, envelope, key)
         return json_response({"owner": owner}, 201 if is_new else 200)
 
-    @router.get("/catalogue")
+    @router.get("/catalogue", **answer_schema(Page[PublishedEntry]))
     def catalogue(
         _: Annotated[str, Depends(reader)], cursor: Annotated[PartyName | None, Query()] = None
     ) -> Response:
@@ -225,13 +259,13 @@ def _add_catalogue(router: APIRouter, tester: Tester) -> None:
         names = [{"owner": entry.owner, "version": entry.version} for entry in shown]
         return json_response({"items": names, "next": following})
 
-    @router.get("/catalogue/{owner}")
+    @router.get("/catalogue/{owner}", **answer_schema(Envelope))
     def catalogue_entry(owner: Owner, _: Annotated[str, Depends(reader)]) -> Response:
         return json_response(entry_of(tester.engine, owner))
 
 
 def _add_parties(router: APIRouter, tester: Tester) -> None:
-    @router.get("/identity")
+    @router.get("/identity", **answer_schema(ServiceIdentity))
     def identity() -> Response:
         return json_response(
             {
@@ -254,6 +288,7 @@ def _add_parties(router: APIRouter, tester: Tester) -> None:
         service=Member(tester.identity.name, tester.identity.key, "tester"),
         parties="parties",
         fields=("name", "key", "role"),
+        member=EnrolledParty,
         invitation=InvitationRequest,
         enrolment=EnrolmentRequest,
         operator=tester.access.require("tester"),
@@ -267,7 +302,7 @@ def _add_parties(router: APIRouter, tester: Tester) -> None:
 def _add_studies(router: APIRouter, tester: Tester) -> None:
     reader = tester.access.require(*EVERYONE)
 
-    @router.put("/studies/{digest}", status_code=201, openapi_extra=body_schema())
+    @router.put("/studies/{digest}", status_code=201, openapi_extra=envelope_schema(STUDY_TYPE), **STORED)
     async def create_study(
         request: Request,
         digest: DigestPath,
@@ -280,7 +315,7 @@ def _add_studies(router: APIRouter, tester: Tester) -> None:
 
         return await tester.checks.run(key, len(envelope), create, partial(when_gone, request.scope))
 
-    @router.get("/studies")
+    @router.get("/studies", **answer_schema(Page[StudySummary]))
     def studies(
         _: Annotated[str, Depends(reader)],
         cursor: Annotated[int | None, Query(ge=1, le=2**53)] = None,
@@ -288,17 +323,17 @@ def _add_studies(router: APIRouter, tester: Tester) -> None:
     ) -> Response:
         return json_response(tester.studies.listing(cursor, Chosen(state)))
 
-    @router.get("/studies/{digest}")
+    @router.get("/studies/{digest}", **answer_schema(StudySummary))
     def study(digest: DigestPath, _: Annotated[str, Depends(reader)]) -> Response:
         return json_response(tester.studies.summary(digest))
 
-    @router.get("/studies/{digest}/envelope")
+    @router.get("/studies/{digest}/envelope", **answer_schema(Envelope))
     def study_envelope(digest: DigestPath, _: Annotated[str, Depends(reader)]) -> Response:
         return json_response(tester.studies.envelope(digest))
 
 
 def _add_inbox(router: APIRouter, tester: Tester) -> None:
-    @router.get("/inbox")
+    @router.get("/inbox", **answer_schema(Inbox))
     async def inbox(
         request: Request,
         key: Annotated[str, Depends(tester.access.require("owner", "curator"))],
@@ -312,19 +347,29 @@ def _add_answers(router: APIRouter, tester: Tester) -> None:
     # What is taken is signed by its sender: the analyst of a study may carry it.
     sender_key = tester.access.require("owner", "curator", "analyst")
 
-    @router.put("/studies/{digest}/releases/{owner}", status_code=201, openapi_extra=body_schema())
+    @router.put(
+        "/studies/{digest}/releases/{owner}",
+        status_code=201,
+        openapi_extra=envelope_schema(RELEASE_TYPE, RECEIPT_TYPE, package=SealedPackage),
+        **STORED,
+    )
     def upload_release(
         digest: DigestPath, owner: Owner, key: Annotated[str, Depends(sender_key)], envelope: Body
     ) -> Response:
         return tester.taken(tester.answers.take_release(digest, owner, envelope, key), digest)
 
-    @router.get("/studies/{digest}/sealed/{owner}")
+    @router.get("/studies/{digest}/sealed/{owner}", **answer_schema(Envelope | SealedPackage))
     def sealed_release(
         digest: DigestPath, owner: Owner, key: Annotated[str, Depends(tester.access.require("owner"))]
     ) -> Response:
         return json_response(release_for(tester.engine, tester.studies, digest, owner, key))
 
-    @router.put("/studies/{digest}/acceptances/{owner}", status_code=201, openapi_extra=body_schema())
+    @router.put(
+        "/studies/{digest}/acceptances/{owner}",
+        status_code=201,
+        openapi_extra=envelope_schema(ACCEPTANCE_TYPE),
+        **STORED,
+    )
     def accept(
         digest: DigestPath,
         owner: Owner,
@@ -333,13 +378,18 @@ def _add_answers(router: APIRouter, tester: Tester) -> None:
     ) -> Response:
         return tester.taken(tester.answers.take_acceptance(digest, owner, envelope, key), digest)
 
-    @router.get("/studies/{digest}/acceptances/{owner}")
+    @router.get("/studies/{digest}/acceptances/{owner}", **answer_schema(Envelope))
     def acceptance(
         digest: DigestPath, owner: Owner, key: Annotated[str, Depends(tester.access.require("owner"))]
     ) -> Response:
         return json_response(acceptance_for(tester.engine, tester.studies, digest, owner, key))
 
-    @router.put("/studies/{digest}/mask-keys/{owner}", status_code=201, openapi_extra=body_schema())
+    @router.put(
+        "/studies/{digest}/mask-keys/{owner}",
+        status_code=201,
+        openapi_extra=envelope_schema(MASK_KEY_TYPE),
+        **STORED,
+    )
     def mask_key(
         digest: DigestPath,
         owner: Owner,
@@ -348,19 +398,29 @@ def _add_answers(router: APIRouter, tester: Tester) -> None:
     ) -> Response:
         return tester.taken(tester.answers.take_mask_key(digest, owner, envelope, key), digest)
 
-    @router.get("/studies/{digest}/mask-keys")
+    @router.get("/studies/{digest}/mask-keys", **answer_schema(dict[str, str]))
     def mask_keys(
         digest: DigestPath, key: Annotated[str, Depends(tester.access.require("owner"))]
     ) -> Response:
         return json_response(mask_keys_for(tester.engine, tester.studies, digest, key))
 
-    @router.put("/studies/{digest}/declines/{owner}", status_code=201, openapi_extra=body_schema())
+    @router.put(
+        "/studies/{digest}/declines/{owner}",
+        status_code=201,
+        openapi_extra=envelope_schema(DECLINE_TYPE),
+        **STORED,
+    )
     def decline(
         digest: DigestPath, owner: Owner, key: Annotated[str, Depends(sender_key)], envelope: Body
     ) -> Response:
         return tester.taken(tester.answers.take_decline(digest, owner, envelope, key), digest)
 
-    @router.put("/studies/{digest}/cancellation", status_code=201, openapi_extra=body_schema())
+    @router.put(
+        "/studies/{digest}/cancellation",
+        status_code=201,
+        openapi_extra=envelope_schema(CANCELLATION_TYPE),
+        **STORED,
+    )
     def cancel(
         digest: DigestPath, key: Annotated[str, Depends(tester.access.require("analyst"))], envelope: Body
     ) -> Response:
@@ -370,7 +430,7 @@ def _add_answers(router: APIRouter, tester: Tester) -> None:
 def _add_verdicts(router: APIRouter, tester: Tester) -> None:
     reader = tester.access.require(*EVERYONE)
 
-    @router.get("/studies/{digest}/verdict")
+    @router.get("/studies/{digest}/verdict", **answer_schema(Envelope))
     async def verdict(
         digest: DigestPath,
         _: Annotated[str, Depends(reader)],
@@ -381,7 +441,7 @@ def _add_verdicts(router: APIRouter, tester: Tester) -> None:
 
         return _verdict_response(await poll(look, wait_s, tester.bell, tester.stopping))
 
-    @router.get("/studies/{digest}/transcript")
+    @router.get("/studies/{digest}/transcript", **answer_schema(Transcript))
     def transcript(digest: DigestPath, _: Annotated[str, Depends(reader)]) -> Response:
         return _verdict_response(read_from(tester.engine, transcript_of, digest))
 

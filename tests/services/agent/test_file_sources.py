@@ -57,6 +57,8 @@ def changed(path: Path, part: str, before: bytes, after: bytes) -> None:
     """Replace bytes in a part of a workbook, as no spreadsheet would write them."""
     with zipfile.ZipFile(path) as archive:
         parts = {name: archive.read(name) for name in archive.namelist()}
+    # openpyxl writes by lxml where that is installed.
+    parts[part] = parts[part].replace(b"<v></v>", b"<v />").replace(b"<v/>", b"<v />")
     assert before in parts[part]
     parts[part] = parts[part].replace(before, after)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -187,6 +189,7 @@ def written(path: Path) -> Source:
     return open_source(path.name, None, path.parent)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("suffix", [".sav", ".zsav", ".dta", ".xpt"])
 def test_a_statistics_file_reads_as_any_other_source(tmp_path: Path, suffix: str) -> None:
     source = written(tmp_path / f"t{suffix}")
@@ -208,6 +211,7 @@ def test_a_statistics_file_reads_as_any_other_source(tmp_path: Path, suffix: str
     assert (table.rows, table.units) == (4, 4)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("suffix", [".sav", ".dta"])
 def test_labels_are_categories_where_the_owner_says_so(tmp_path: Path, suffix: str) -> None:
     written(tmp_path / f"t{suffix}")
@@ -227,6 +231,7 @@ def test_pieces_of_a_file_hold_every_row_once(tmp_path: Path) -> None:
     assert source.rows() == rows
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("values", [[1e300, -1e300, 5e11, 3.0], [math.nan, 253402300800.0, -6e10, 0.0]])
 @pytest.mark.parametrize("form", ["DATE11", "DATETIME20"])
 def test_days_beyond_all_calendars_are_missing(tmp_path: Path, form: str, values: list[float]) -> None:
@@ -238,6 +243,7 @@ def test_days_beyond_all_calendars_are_missing(tmp_path: Path, form: str, values
     assert found[3].startswith("1582-10-14")
 
 
+@pytest.mark.long
 def test_it_reads_where_pandas_is_not_installed(tmp_path: Path) -> None:
     written(tmp_path / "t.sav")
     workbook(tmp_path / "t.xlsx", [["x"], [1]])

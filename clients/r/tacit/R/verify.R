@@ -101,15 +101,7 @@ tacit_verify <- function(transcript, tester_key = NULL, cancellation = NULL) {
   })
   digests <- verify_reused(whole, study)
   digests[names(answers)] <- lapply(answers, function(answer) answer$digest)
-  for (name in names(answers)) {
-    received <- answers[[name]]$received
-    sent <- digests[setdiff(names(digests), name)]
-    # Of one sender the digest of what it signed; of several, the digest of all of them by name.
-    sent <- if (length(sent) == 1) sent[[1]] else digest_of(charToRaw(write_any(sent)))
-    if (!is.null(received) && !identical(received, sent)) {
-      wrong("release", "it answers to another release than the one that is there", name)
-    }
-  }
+  verify_received(answers, digests, verify_mask_keys(whole, senders, opened$digest))
   verdict <- verdict_of(study, opened$digest, whole$verdict)
   verify_roster(study, senders, verdict, digests)
   declined <- verify_declines(whole, senders, opened$digest, verdict)
@@ -129,6 +121,36 @@ tacit_verify <- function(transcript, tester_key = NULL, cancellation = NULL) {
     ),
     class = "tacit_verified"
   )
+}
+
+# The digest of all keys of a study with masks; NULL of a study without.
+verify_mask_keys <- function(whole, senders, study_digest) {
+  given <- whole$mask_keys
+  if (!length(given)) {
+    return(NULL)
+  }
+  strangers <- setdiff(names(given), names(senders))
+  if (length(strangers)) wrong("mask key", "the study asks this party for none", strangers[1])
+  digests <- lapply(stats::setNames(nm = names(given)), function(name) {
+    open_own(given[[name]], "mask key", "mask-key", "MaskKeyMessage", senders[[name]], study_digest, name)$digest
+  })
+  if (!same_names(names(given), names(senders))) {
+    return("") # of keys that are not all there, no release can be made
+  }
+  digest_of(charToRaw(write_any(list(format = "tacit/mask-roster/1", keys = digests, study = study_digest))))
+}
+
+# What an owner's answer says that it was computed with: the keys for masks, or what was sent in round one.
+verify_received <- function(answers, digests, mask_keys) {
+  for (name in names(answers)) {
+    received <- answers[[name]]$received
+    sent <- digests[setdiff(names(digests), name)]
+    # Of one sender the digest of what it signed; of several, the digest of all of them by name.
+    sent <- mask_keys %||% if (length(sent) == 1) sent[[1]] else digest_of(charToRaw(write_any(sent)))
+    if ((!is.null(received) || !is.null(mask_keys)) && !identical(received, sent)) {
+      wrong("release", "it answers to another release, or other keys, than are there", name)
+    }
+  }
 }
 
 verify_reused <- function(whole, study) {

@@ -273,7 +273,17 @@ class Association(Procedure):
     def asks(self, study: Study) -> tuple[str, ...]:
         """Say whose association is asked for."""
         names = joined([column.name for column in study.domain.columns], 6)
-        return (f"asks how {names} go together, within owners",)
+        asked = f"asks how {names} go together, within owners"
+        if not plan_of(study).pure:
+            return (asked,)
+        why = "there is no delta" if study.budget.delta_pico == 0 else "few numbers carry less noise so"
+        return asked, f"releases sums of ranks in Laplace noise of pure epsilon: {why}"
+
+    def what_is_released(self, study: Study) -> str:
+        """Say what an owner computes and releases, in the words of a paper's methods."""
+        if not plan_of(study).pure:
+            return self.released
+        return "histograms of its columns where it has units enough, and sums of ranks and their products"
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""

@@ -19,10 +19,10 @@ The second vector depends on the first one's noise: Gaussian releases compose ad
 (Dong, Roth and Su, 2022).
 
 **In pure epsilon** (``noise = "laplace"``) few sums leave: of every column c r and q/3, of every pair r r'
-and q q'/4, after histograms that take a part of epsilon. Of two units let x = |r - r'|, for each column.
-Then |r^2 - r'^2| <= x (2 - x) and |r s - r' s'| <= x + y - x y, so that with m the sum of all x the movement
-of c r, r^2/2 and r s is at most (c + D) m - m^2/2 <= (c + D)^2/2 in L1, for D columns; q q' moves by 3/2 at
-most.
+and q q'/4, after histograms that take a part of epsilon; of few units by public grades, without q q'. Of two
+units let x = |r - r'|, for each column. Then |r^2 - r'^2| <= x (2 - x) and |r s - r' s'| <= x + y - x y, so
+that with m the sum of all x the movement of c r, r^2/2 and r s is at most (c + D) m - m^2/2 <= (c + D)^2/2 in
+L1, for D columns; q q' moves by 3/2 at most.
 docs/mathematics/association.md.
 """
 
@@ -103,9 +103,25 @@ ADAPTIVE_FROM = 200.0
 """Units times epsilon, for each column, from which there are histograms in pure epsilon: from noisier ones no
 grades could be read that find as much as the middle of the bounds does."""
 
-RANK_WEIGHT, CONVEX_WEIGHT, CURVE_WEIGHT = 0.3, 1 / 3, 0.25
-"""Weights in Laplace noise of r, of q and of q q', where r r' has 1: with the second r^2 has 1/2, the most
-that costs nothing."""
+CONVEX_WEIGHT = 1 / 3
+"""Weight in Laplace noise of q, where r r' has 1: r^2 has 1/2 then, the most that costs nothing."""
+
+
+@dataclass(frozen=True)
+class RankWeights:
+    """Weights in Laplace noise of ``rank``, r, and ``curve``, q q', where r r' has 1; of 0 there is none."""
+
+    rank: float
+    curve: float
+
+    def dimension(self, columns: int) -> int:
+        """Return how many scores so many columns have: two each, and one or two a pair."""
+        return 2 * columns + (1 + (self.curve > 0)) * (columns * (columns - 1) // 2)
+
+
+ADAPTED, PUBLIC = RankWeights(0.3, 0.25), RankWeights(0.7, 0.0)
+"""Of grades from a histogram, whose mean is near 0, and of public ones, whose mean may be far from it: its
+noise then counts in every covariance."""
 
 
 class AssociationParameters(StrictModel):
@@ -215,34 +231,36 @@ def squared_movement(columns: int) -> float:
     )
 
 
-def absolute_movement(columns: int) -> float:
+def absolute_movement(columns: int, weights: RankWeights) -> float:
     """Bound the movement in L1 of the scores in Laplace noise of so many columns: see the module."""
     pairs = columns * (columns - 1) // 2
-    return (RANK_WEIGHT + columns) ** 2 / 2 + 1.5 * CURVE_WEIGHT * pairs
+    return (weights.rank + columns) ** 2 / 2 + 1.5 * weights.curve * pairs
 
 
 class RankScores:
     """The scores of units in Laplace noise, given every column's grades: weighted r and q, r r' and q q'."""
 
-    def __init__(self, columns: Sequence[HistogramCells], grades: Sequence[Grades]) -> None:
-        self._columns, self._grades = tuple(columns), tuple(grades)
+    def __init__(
+        self, columns: Sequence[HistogramCells], grades: Sequence[Grades], weights: RankWeights
+    ) -> None:
+        self._columns, self._grades, self._weights = tuple(columns), tuple(grades), weights
 
     @property
     def dimension(self) -> int:
-        """Two coordinates a column, two a pair."""
-        return len(self._columns) * (len(self._columns) + 1)
+        """Two coordinates a column, one or two a pair."""
+        return self._weights.dimension(len(self._columns))
 
     @property
     def norm(self) -> float:
         """The root of all squared weights: every score lies in [-1, 1]."""
-        pairs = self.dimension // 2 - len(self._columns)
-        own = len(self._columns) * (RANK_WEIGHT**2 + CONVEX_WEIGHT**2) + pairs * (1 + CURVE_WEIGHT**2)
-        return float(np.sqrt(own))
+        count = len(self._columns)
+        own = count * (self._weights.rank**2 + CONVEX_WEIGHT**2)
+        return float(np.sqrt(own + count * (count - 1) / 2 * (1 + self._weights.curve**2)))
 
     @property
     def diameter(self) -> float:
         """In L2; noise is made for ``absolute_movement``, which is larger."""
-        return absolute_movement(len(self._columns))
+        return absolute_movement(len(self._columns), self._weights)
 
     @property
     def second_moment_diameter(self) -> float:
@@ -256,9 +274,11 @@ class RankScores:
         curves = [convex(r) for r in ranks]
         own = []
         for r, q in zip(ranks, curves, strict=True):
-            own += [RANK_WEIGHT * r, CONVEX_WEIGHT * q]
+            own += [self._weights.rank * r, CONVEX_WEIGHT * q]
         for a, b in itertools.combinations(range(len(ranks)), 2):
-            own += [ranks[a] * ranks[b], CURVE_WEIGHT * curves[a] * curves[b]]
+            own.append(ranks[a] * ranks[b])
+            if self._weights.curve:
+                own.append(self._weights.curve * curves[a] * curves[b])
         return np.stack(own, axis=1)
 
 
@@ -351,8 +371,8 @@ class Plan:
 
     @property
     def dimension(self) -> int:
-        """How many scores there are."""
-        return self.columns * (self.columns + 1) if self.pure else dimension(self.columns)
+        """How many scores there are, at most."""
+        return ADAPTED.dimension(self.columns) if self.pure else dimension(self.columns)
 
     @property
     def numbers(self) -> int:
@@ -370,6 +390,10 @@ class Plan:
         """Say whether histograms leave, from which grades are read: in pure epsilon of enough units alone."""
         return not self.pure or units * self.guarantee.budget.epsilon >= ADAPTIVE_FROM * self.columns
 
+    def weights(self, units: int) -> RankWeights:
+        """Return the weights of scores in Laplace noise."""
+        return ADAPTED if self.adaptive(units) else PUBLIC
+
     def events(self, units: int) -> tuple[Guarantee, ...]:
         """Return what each vector in Laplace noise is made for: its part of epsilon."""
         shares = (HISTOGRAM_PART, 1 - HISTOGRAM_PART) if self.adaptive(units) else (1.0,)
@@ -381,12 +405,14 @@ class Plan:
     ) -> tuple[SumPart, ...]:
         """Lay the release out: histograms, where any leave, then scores; zeros where nothing is given."""
         bits, cells, count = grid_bits(units, products=False), self.histograms, self.dimension
+        if self.pure:
+            count = self.weights(units).dimension(self.columns)
         steps = np.zeros(cells.size, dtype=np.int64) if steps is None else steps
         scores = np.zeros(count, dtype=np.int64) if scores is None else scores
         if self.pure:
             # Each of two neighbours lies a row's and its unit's half step, and a float's error, off.
             rounding = 2 * (1 + FEATURE_ERROR_STEPS) * count * 2.0**-bits
-            moved = math.nextafter(absolute_movement(self.columns) + rounding, math.inf)
+            moved = math.nextafter(absolute_movement(self.columns, self.weights(units)) + rounding, math.inf)
             own = SumPart(SCORES, scores, -bits, moved, 1.0, l1=moved)
             if not self.adaptive(units):
                 return (own,)
@@ -419,14 +445,15 @@ class Plan:
             for cells, own in zip(self.histograms.columns, self.histograms.split(noisy.values), strict=True)
         )
 
-    def scores(self, grades: Sequence[Grades]) -> Scores | RankScores:
-        """Return the scores by these grades."""
-        return (RankScores if self.pure else Scores)(self.histograms.columns, grades)
+    def scores(self, grades: Sequence[Grades], units: int) -> Scores | RankScores:
+        """Return the scores of so many units by these grades."""
+        columns = self.histograms.columns
+        return RankScores(columns, grades, self.weights(units)) if self.pure else Scores(columns, grades)
 
     def adapt(self, sums: Sums, noise: NoiseSource) -> Sums:
         """Draw the histograms' noise, and sum the scores that follow from it."""
         noisy = self._histograms(sums, noise) if self.adaptive(sums.units) else None
-        scores = self.scores(self.grades(noisy, sums.units))
+        scores = self.scores(self.grades(noisy, sums.units), sums.units)
         return replace(
             sums, noisy=noisy, scores=sum_features(scores, sums.table, products=False, bits=sums.bits)
         )
@@ -464,9 +491,10 @@ class Plan:
             check_laplace_sums(release.vectors[part.name], own, part, own)
 
 
-GAUSSIAN_FROM, LAPLACE_TO = 0.5, 1.0
+GAUSSIAN_FROM, LAPLACE_TO, PUBLIC_TO = 0.5, 1.0, 0.7
 """Gaussian noise is taken up to so many times sampling's standard deviation, on a sum of r r', and from where
-Laplace noise is so many times it: its release tells of numbers' own correlation and of spreads too."""
+Laplace noise is so many times it, or less by public grades: its release tells of numbers' own correlation and
+of spreads too."""
 
 
 def fitting_noise(study: Study, units: int) -> dict[str, str]:
@@ -478,10 +506,12 @@ def fitting_noise(study: Study, units: int) -> dict[str, str]:
     if study.budget.delta_pico == 0:
         return few
     many, pure = (
-        plan_of(study.model_copy(update={"parameters": dict(study.parameters) | noise})).rank_noise(units)
+        plan_of(study.model_copy(update={"parameters": dict(study.parameters) | noise}))
         for noise in ({"noise": "gaussian"}, few)
     )
-    return few if pure < LAPLACE_TO * many and many > GAUSSIAN_FROM * math.sqrt(units) / 3 else {}
+    gaussian, most = many.rank_noise(units), LAPLACE_TO if pure.adaptive(units) else PUBLIC_TO
+    less = pure.rank_noise(units) < most * gaussian
+    return few if less and gaussian > GAUSSIAN_FROM * math.sqrt(units) / 3 else {}
 
 
 @planned_once

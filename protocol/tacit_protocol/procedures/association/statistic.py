@@ -31,13 +31,13 @@ from scipy.special import chdtrc
 
 from tacit_protocol.numerics.inference import Effects, Estimated, Number, effects_of_numbers
 from tacit_protocol.procedures.association.release import (
+    ADAPTED,
     COLUMN_WEIGHTS,
     CONVEX_WEIGHT,
-    CURVE_WEIGHT,
     PAIR_WEIGHTS,
+    PUBLIC,
     QQ,
     QR,
-    RANK_WEIGHT,
     RQ,
     RR,
     T_SQUARED,
@@ -106,17 +106,22 @@ def block(
 
 
 def laplace_block(
-    units: int, columns: Floats, products: Floats, scale: float, grades: tuple[Grades, Grades]
+    units: int,
+    columns: Floats,
+    products: Floats,
+    scale: float,
+    grades: tuple[Grades, Grades],
 ) -> Block:
-    """Return a block of weighted noisy sums (2, 2) and (2,), with Laplace noise of that scale on each."""
-    weights = np.array([RANK_WEIGHT, CONVEX_WEIGHT])
-    own, both = np.zeros((2, 4)), np.zeros(6)
-    own[:, [R, Q]], both[[RR, QQ]] = columns / weights, products / [1.0, CURVE_WEIGHT]
-    own_noise, noise = np.zeros(4), np.zeros(6)
-    own_noise[[R, Q]], noise[[RR, QQ]] = (
-        2 * (scale / weights) ** 2,
-        2 * scale**2 / np.array([1.0, CURVE_WEIGHT]) ** 2,
-    )
+    """Return a block of weighted noisy sums (2, 2), and (2,) or (1,), with Laplace noise of one scale.
+
+    Without a sum of q q' its noise is infinite.
+    """
+    weights = ADAPTED if len(products) > 1 else PUBLIC
+    by, of = np.array([weights.rank, CONVEX_WEIGHT]), np.array([1.0, weights.curve])[: len(products)]
+    own, both, own_noise = np.zeros((2, 4)), np.zeros(6), np.zeros(4)
+    noise = np.full(6, np.inf)
+    own[:, [R, Q]], both[[RR, QQ][: len(products)]] = columns / by, products / of
+    own_noise[[R, Q]], noise[[RR, QQ][: len(products)]] = 2 * (scale / by) ** 2, 2 * (scale / of) ** 2
     return Block(units, own, both, own_noise, noise, grades, pure=True)
 
 
@@ -146,6 +151,8 @@ def _simulated(blocks: Sequence[Block], rng: np.random.Generator, draws: int) ->
     """Compare with drawn covariances: normal sampling, and the noise as it is, with its products."""
     smallest, of_null, surest = np.inf, np.full(draws, np.inf), 0.0
     for weight, product, first, second in LAPLACE_PARTS:
+        if not all(np.isfinite(own.product_noise[product]) for own in blocks):
+            continue
         score = _Score.of(blocks, product, first, second)
         pvalue = float(chdtrc(1, score.statistic)) / weight
         if pvalue < smallest:

@@ -17,10 +17,11 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
+from tacit_protocol.messages.answers import LinkAnswer
 from tacit_protocol.messages.study import PartyName
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.database import DatabaseError
-from tacit_services.shared.http_app import body_schema, json_body, json_response
+from tacit_services.shared.http_app import answer_schema, body_schema, json_body, json_response
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.formatting import FILTERS
 from tacit_services.shared.pages.openid import FLOW_LIFE_S, Flow, OpenId
@@ -300,7 +301,12 @@ class Site:
 
         app.include_router(self.sessions.people.router(may_sign_in))
 
-        @app.post("/v1/sign-in-links", status_code=201, openapi_extra=body_schema(LinkRequest))
+        @app.post(
+            "/v1/sign-in-links",
+            status_code=201,
+            openapi_extra=body_schema(LinkRequest),
+            **answer_schema(LinkAnswer),
+        )
         def make_sign_in_link(
             key: Annotated[str, Depends(may_sign_in)],
             body: Annotated[LinkRequest, Depends(json_body(LinkRequest))],

@@ -156,6 +156,13 @@ def test_the_noise_is_chosen_by_public_numbers(
     assert PROCEDURE.new_defaults(study) == ({} if delta else {"noise": "laplace"})
 
 
+def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:
+    study = made_study("association", Domain(columns=(X, Y)), {"noise": "laplace"}, owners=1, delta=0.0)
+    assert PROCEDURE.cost(study).budget.delta_pico == 0
+    assert "there is no delta" in " ".join(PROCEDURE.asks(study))
+    assert "ranks" in PROCEDURE.what_is_released(study)
+
+
 def test_a_release_in_another_noise_is_not_read_again() -> None:
     source = made_study("association", Domain(columns=(X, Y)), owners=1, delta=1e-5)
     other = source.model_copy(update={"parameters": {"noise": "laplace"}})

@@ -1,12 +1,9 @@
-"""What a tester or a curator answers: checked, since answers are trusted with nothing."""
+"""What services answer: described in their OpenAPI documents, checked by clients, which trust no answer."""
 
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from tacit.client.http import HttpResponse, json_object
-from tacit.errors import ResponseError
-from tacit_protocol.messages.encoding import MessageError, encode_json
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 
 
@@ -214,23 +211,160 @@ class StudySummary(ServiceAnswer):
         return self.state in {"collecting", "computing"}
 
 
-Answer = TypeVar("Answer", bound=ServiceAnswer)
+Item = TypeVar("Item")
 
 
-def parse(model: type[Answer], answer: HttpResponse) -> Answer:
-    """Read an answer; raises ResponseError where it is not what the model says."""
-    return parse_item(model, json_object(answer))
+class Page(ServiceAnswer, Generic[Item]):
+    """One page of a list; ``next`` is the ``cursor`` of the following one."""
+
+    items: tuple[Item, ...]
+    next: str | None = None
 
 
-def parse_item(model: type[Answer], item: Any) -> Answer:
-    """Read one item of a list; raises ResponseError where it is not what the model says."""
-    try:
-        return model.model_validate_json(encode_json(item))
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in fault["loc"])
-        raise ResponseError(f"the service's answer has no valid {place or 'content'}") from error
-    except MessageError as error:
-        raise ResponseError(
-            "the service's answer holds a number that is not finite, or half a character"
-        ) from error
+class Stored(ServiceAnswer):
+    """What was uploaded is stored, now or before: the study's digest."""
+
+    study: str
+
+
+class Published(ServiceAnswer):
+    """What an owner publishes is stored."""
+
+    owner: str
+
+
+class PublishedEntry(Published):
+    """An owner that publishes its data sets, and since when (Unix seconds)."""
+
+    version: int
+
+
+class WaitingStudy(ServiceAnswer):
+    """A study that waits for the caller's answer until its deadline (Unix seconds)."""
+
+    digest: str
+    deadline: int
+
+
+class Inbox(ServiceAnswer):
+    """The studies that wait for the caller."""
+
+    items: tuple[WaitingStudy, ...]
+
+
+class LinkAnswer(ServiceAnswer):
+    """A one-time link to the pages, below the service's own address, until a time (Unix seconds)."""
+
+    path: str
+    expires_at: int
+
+
+class NamedUser(ServiceAnswer):
+    """A person that was added, changed or removed; role and address where they were said."""
+
+    name: str
+    role: str | None = None
+    email: str | None = None
+
+
+class Problem(ServiceAnswer):
+    """A refusal (RFC 9457); docs/reference/problems.md has every type."""
+
+    type: str = Field(pattern="^urn:tacit:problem:[a-z-]+$")
+    title: str
+    status: int = Field(ge=400, le=599)
+    advice: str
+    detail: str | None = None
+    path: str | None = None
+    retry_after_s: int | None = None
+    instance: str | None = None
+
+
+class AskedStudy(ServiceAnswer):
+    """A study as an agent or a curator lists it; what cannot be known of one that cannot be read is None.
+
+    ``owners`` says at a curator who has decided how.
+    """
+
+    digest: str
+    title: str | None
+    procedure: str | None
+    state: str
+    data_set: str | None
+    epsilon_micro: int | None
+    delta_pico: int | None
+    numbers_released: int | None
+    what_leaves: str | None
+    deadline: int
+    received_at: int
+    changed_at: int
+    analyst: dict[str, str] | None
+    problem: str | None
+    reason: str | None
+    owners: tuple[dict[str, Any], ...] = ()
+
+
+class AskedStudyInFull(AskedStudy):
+    """Everything about one study, for whoever decides on it; ``accounts`` at a curator alone.
+
+    ``held`` is a release that an agent holds until its owner has looked at it.
+    """
+
+    plain_words: str | None
+    warnings: tuple[str, ...]
+    stated_purpose: tuple[tuple[str, str], ...]
+    study: dict[str, Any] | None
+    verdict: dict[str, Any] | None
+    approvals_needed: int | None
+    decisions: tuple[dict[str, Any], ...]
+    accounts: tuple[dict[str, Any], ...] = ()
+    held: dict[str, Any] | None = None
+
+
+class LaterStudies(ServiceAnswer):
+    """Which later studies read a release again; None where the tester does not answer."""
+
+    digest: str
+    reused_by: tuple[str, ...] | None
+
+
+class FoundHere(ServiceAnswer):
+    """What was found with another owner's release, exact in this owner's data."""
+
+    digest: str
+    study: dict[str, Any] | None
+    finding: dict[str, Any]
+    found_at: int
+
+
+class LedgerEntries(ServiceAnswer):
+    """A ledger's entries, oldest first; ``next`` is always None."""
+
+    entries: tuple[dict[str, Any], ...]
+    next: None = None
+
+
+class LedgerVerification(ServiceAnswer):
+    """Whether a ledger is whole, each account's head hash, and what is wrong."""
+
+    ok: bool
+    accounts: tuple[dict[str, Any], ...]
+    faults: tuple[str, ...]
+
+
+class AgentDataSet(Standing):
+    """A data set of an agent, and what is left of its budget."""
+
+    name: str
+    units: int | None
+
+
+class AgentStatus(ServiceAnswer):
+    """Who an agent is, what its accounts hold, and how many studies are in each state."""
+
+    party: dict[str, str]
+    sealing: dict[str, str]
+    tester: dict[str, str]
+    last_poll_at: int | None
+    data_sets: tuple[AgentDataSet, ...]
+    studies: dict[str, int]

@@ -1,14 +1,17 @@
-"""Keys of studies whose releases are masked."""
+"""People of the parties, and whose a link or a session is; keys of studies whose releases are masked."""
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0012"
-down_revision = "0011"
+from tacit_services.shared.people import create_people
+
+revision = "0011"
+down_revision = "0009"
 
 
 def upgrade() -> None:
-    """Create the table."""
+    """Create the tables: whoever was signed in is the holder of the key."""
+    create_people("")
     op.create_table(
         "mask_keys",
         sa.Column("study", sa.String(64), sa.ForeignKey("studies.digest"), primary_key=True),
