@@ -32,7 +32,9 @@ from tacit_protocol.signing import (
     sign_envelope,
 )
 from tacit_protocol.verification import VerificationError, verify_transcript
+from tacit_services.agent import views
 from tacit_services.agent.schema import MASK_SECRETS, OUTBOX, RECEIVED
+from tacit_services.agent.studies import study_of_row
 from tacit_services.ledger.entries import RESERVATIONS
 from tacit_services.tester.tables import MASK_KEYS, RELEASES
 
@@ -277,6 +279,41 @@ def test_a_second_key_and_a_second_answer_are_refused(world: MaskedWorld) -> Non
 
 
 @pytest.mark.long
+def test_an_owner_whose_database_was_put_back_shows_no_second_key_and_ends_the_study(
+    world: MaskedWorld,
+) -> None:
+    """The copy is from before the approval: the owner draws again, and the tester holds the first key."""
+    copy = (world.folder / "west.sqlite3").read_bytes()
+    study = world.ask()
+    world.show_keys()
+    world.engines["west"].dispose()
+    for end in ("-wal", "-shm"):
+        (world.folder / f"west.sqlite3{end}").unlink(missing_ok=True)
+    (world.folder / "west.sqlite3").write_bytes(copy)
+    world.restart_agent("west")
+    world.show_keys("west")
+    row = world.state(study, "west")
+    assert (row.state, row.problem) == ("refused", "conflicting-upload")
+    assert world.spent("west") == [] == world.rows("west", MASK_SECRETS)
+    world.agents["west"].deliver()
+    world.answer()
+    assert verify_transcript(world.transcript(study)).verdict.outcome == "incomplete"
+    assert world.spent() == []
+
+
+@pytest.mark.long
+def test_a_masked_release_is_not_read_again(world: MaskedWorld) -> None:
+    study = world.ask()
+    world.finish()
+    owners = tuple(owner.model_copy(update={"reuses": study}) for owner in masked_study().owners)
+    again = masked_study().model_copy(update={"owners": owners})
+    for parameters in ({}, {"noise": "gaussian"}, dict(again.parameters)):
+        name, envelope = sealed(again.model_copy(update={"parameters": parameters}))
+        answer = world.call("PUT", f"/v1/studies/{name}", "ada", envelope)
+        assert problem(answer) in {"study-refused", "reuse-refused"}
+
+
+@pytest.mark.long
 def test_a_key_is_shown_to_the_studys_owners_alone(world: MaskedWorld) -> None:
     study = world.ask(masked_study(MASKED[:4]))
     path = f"/v1/studies/{study}/mask-keys"
@@ -387,6 +424,36 @@ def test_the_policy_caps_what_holds_whoever_colludes(make_world: MakeWorld) -> N
     row = world.state(study)
     assert (row.state, row.problem) == ("refused", "policy-refused")
     assert world.rows("north", MASK_SECRETS) == []
+
+
+@pytest.mark.long
+def test_a_steward_reads_towards_whom_the_sum_protects_and_no_key_is_drawn_before(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(by_hand="north")
+    study = world.ask(masked_study(colluders=2))
+    world.show_keys()
+    row = world.state(study)
+    shown = views.detail(world.agents["north"], study_of_row(row), "north")
+    assert (row.state, world.rows("north", MASK_SECRETS)) == ("waiting-for-approval", [])
+    words = shown["plain_words"]
+    for told in (
+        "towards the tester and everyone who reads the verdict epsilon 0.38",
+        "towards the tester together with 2 other owners, as the study reckons epsilon 0.5",
+        "towards the tester together with all other owners epsilon 0.9014",
+        "It spends epsilon 0.901408",
+    ):
+        assert told in words
+    assert "masks" in shown["what_leaves"]
+    assert shown["epsilon_micro"] == 901_408
+    world.agents["north"].approve(study)
+    assert len(world.rows("north", MASK_SECRETS)) == 1
+    world.finish()
+    assert verify_transcript(world.transcript(study)).verdict.outcome == "completed"
+    second = world.ask(masked_study(title="declined"))
+    world.show_keys()
+    world.agents["north"].decline(second, None)
+    assert world.rows("north", MASK_SECRETS) == world.rows("north", RESERVATIONS) == []
 
 
 @pytest.mark.long

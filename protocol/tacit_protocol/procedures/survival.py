@@ -674,7 +674,7 @@ class Survival(CountTest):
         layout = Layout(study)
         where = "" if is_masked(study) else " within owners"
         compared = "" if layout.group is None else f", and compares {layout.group}{where}"
-        return (f"follows {layout.time} until {layout.event}{compared}",)
+        return (f"follows {layout.time} until {layout.event}{compared}", *super().asks(study))
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""

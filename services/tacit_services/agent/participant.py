@@ -401,6 +401,9 @@ class Participant:
         except TesterRefusedError as error:
             log.warning("not_taken", study=row.study, kind=row.kind, problem=error.slug)
             self._close(row, error.slug)
+            if row.kind == "mask-key":  # without it no masks cancel: nobody need spend on this study
+                reason = "the tester did not take this owner's key for the study's masks"
+                self._end(row.study, State.REFUSED, error.slug, reason)
             return
         except TesterUnavailableError:
             study = read_from(self.engine, study_row, row.study)

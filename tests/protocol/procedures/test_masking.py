@@ -181,6 +181,24 @@ def test_studies_without_masks_keep_their_bytes() -> None:
     assert b"aggregation" not in encode(canonical(NoisyCounts(), plain))
 
 
+def test_whoever_asks_and_plans_is_told_what_is_read_and_what_it_costs() -> None:
+    (told,) = NoisyCounts().asks(masked_study())
+    assert "no owner's own" in told
+    assert "epsilon 1.187" in told
+    plan = tacit.local.plan_error(
+        [200, 300, 500],
+        procedure="noisy_counts",
+        cells=3,
+        epsilon=0.5,
+        noise="gaussian",
+        aggregation="masked",
+        colluders=0,
+        runs=3,
+        seed=1,
+    )
+    assert 0 < plan.error < 0.2
+
+
 def test_masked_numbers_have_one_spelling() -> None:
     vector = MaskedVector.of(np.arange(2, dtype=np.uint64), -20, 1.0)
     assert decode(MaskedVector, encode(vector)).steps().tolist() == [0, 1]

@@ -301,6 +301,16 @@ class CountProcedure(BesideAnswers):
         """Return the guarantee of masked tables that the study states."""
         return self.plan(study).claim
 
+    def asks(self, study: Study) -> tuple[str, ...]:
+        """Say of masked tables what is read, and what it costs."""
+        plan = self.plan(study)
+        if plan.masking is None:
+            return ()
+        return (
+            f"reads the sum of {len(plan.masking.names)} owners' masked tables and no owner's own; each "
+            f"account pays epsilon {plan.guarantee.budget.epsilon:.4g}, which holds whoever colludes",
+        )
+
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where these numbers of units, by owner, do not suit the study."""
         super().check_units(study, units)
