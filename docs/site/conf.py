@@ -18,6 +18,8 @@ from members import local_functions, local_plans
 from navigation import Entry, navigation, toctrees
 from options import options_text
 
+from tacit_protocol.verdicts.base import BaseVerdict
+
 ROOT = Path(__file__).resolve().parents[2]
 INDEX = ROOT / "docs" / "index.md"
 REFERENCE = ROOT / "docs" / "reference" / "README.md"
@@ -119,12 +121,14 @@ def shorten_signature(
     _app: Sphinx,
     _kind: str,
     _name: str,
-    _object: object,
+    documented: object,
     _options: object,
     signature: str | None,
     result: str,
 ) -> tuple[str | None, str]:
-    """Write NumPy's types by the names that the source has, not by what they stand for."""
+    """Write NumPy's types by the names that the source has, and no signature of results: nobody calls them."""
+    if isinstance(documented, type) and issubclass(documented, BaseVerdict):
+        return "", result
     return ARRAYS.sub("ArrayLike", signature) if signature else signature, result
 
 
