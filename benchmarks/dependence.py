@@ -647,8 +647,6 @@ JOINT = (
     ("four with a common cause", 2000, 1.0),
     ("four with a common cause", 1000, 2.0),
     ("chain of 5", 1000, 1.0),
-    ("chain of 5", 1000, 2.0),
-    ("chain of 6", 1000, 2.0),
 )
 JOINT_WAYS: dict[str, dict[str, Any]] = {
     "default": {},
@@ -745,9 +743,10 @@ def joint_parts(counts: Counts) -> dict[str, str]:
             asked_of = question(f"any pair, {method}", epsilon, LEVEL)
             row |= {f"any pair, {method}": counts.shown(cell, asked_of)}
         row |= {"runs": runs}
+    levels = {head: row for head, row in levels.items() if row["runs"] != "0"}
     return {
         "power": table(power, "columns, units, ε"),
-        "level": level_statement(counts) + table(levels, "columns, owners, units, ε"),
+        "level": level_statement(counts) + table(levels, "columns, owners, units, ε") if levels else "",
     }
 
 

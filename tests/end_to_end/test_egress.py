@@ -97,6 +97,7 @@ def run_studies(federation: LocalFederation) -> None:
     both = [COLUMN, COLUMN | {"name": "y"}]
     peer = partial(dict, method="pnc", mode="peer", receiver="south")
     me = {"features": "me", "n_features": 4}
+    masked = {"noise": "gaussian", "aggregation": "masked", "colluders": 0}
     choices = {"method": "exponential", "bandwidth": 0.2, "candidates": [[[0.1]], [[0.5]], [[0.9]]]}
     asked: dict[str, tuple[str, dict[str, Any]]] = {
         "Gaussian vectors": ("kernel_two_sample", {"columns": [COLUMN], "owners": owners, "parameters": me}),
@@ -122,6 +123,10 @@ def run_studies(federation: LocalFederation) -> None:
         "answers in two rounds": (
             "distance_correlation",
             {"columns": both, "owners": [owners[0] | {"columns": ["x"]}, owners[1] | {"columns": ["y"]}]},
+        ),
+        "a masked sum": (
+            "noisy_counts",
+            {"columns": [GROUP], "owners": owners, "epsilon": 0.5, "parameters": masked},
         ),
         "a cancellation": ("noisy_counts", {"columns": [GROUP], "owners": owners, "respond_after_s": 600}),
     }
@@ -315,7 +320,7 @@ def test_something_of_every_kind_was_seen(seen: list[Seen]) -> None:
             kinds.add(envelope["payloadType"])
             if envelope["payloadType"] == RELEASE_TYPE:
                 releases.append(json.loads(base64.b64decode(envelope["payload"]))["release"])
-    types = {"release", "sealed-release", "receipt", "acceptance", "decline", "catalogue"}
+    types = {"release", "sealed-release", "receipt", "acceptance", "decline", "catalogue", "mask-key"}
     assert kinds == {f"application/vnd.tacit.{name}.v1+json" for name in types}
     assert {vector["noise"] for one in releases for vector in one["vectors"].values()} == {
         "gaussian",

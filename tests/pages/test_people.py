@@ -428,6 +428,7 @@ def test_a_release_is_looked_at_and_then_sent_as_it_was(tmp_path: Path, database
     digest = made(agent, title="<script>alert(1)</script>?")
     assert agent.row(digest).state.value == "held"
     assert (len(agent.debits()), agent.tester.received) == (1, [])
+    assert [(row.digest, owner) for row, owner in agent.agent.waiting_for(None)] == [(digest, "north")]
     shown = window.ask("GET", f"/v1/studies/{digest}").json()["held"]["release"]["vectors"]["sum"]
     ann, vic = window_of(agent).sign_in("ann"), window_of(agent).sign_in("vic")
     page = ann.get(f"/studies/{digest}").text
@@ -502,6 +503,7 @@ def test_when_a_release_is_looked_at_and_answered_follows_from_the_schedule(tmp_
     }
     page = window.get(f"/studies/{first}").text
     assert "It may be looked at from" in page
+    assert agent.agent.waiting_for(None) == []  # nobody is told before it may be looked at
     assert "Send the release" not in page
     # Blind, it goes as if it had been decided at that moment.
     assert press(window, first, "sending") == 303

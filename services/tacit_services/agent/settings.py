@@ -190,15 +190,9 @@ class SourceSettings(BaseModel):
         ranges = None
         if self.partition_column is not None:
             ranges = Ranges(self.partition_column, self.partition_bounds)
-        query = self.query
-        if self.query_file is not None:
-            try:
-                query = (self.folder / self.query_file).read_text("utf-8-sig")
-            except (OSError, UnicodeDecodeError):
-                raise DataError("query_file is missing or may not be read, or is not UTF-8") from None
         return open_source(
             self.source,
-            None if query is None else filled_in(query, self.concepts),
+            self.asked_query(),
             self.folder,
             ranges,
             quoted_line_breaks=self.quoted_line_breaks,
@@ -206,10 +200,27 @@ class SourceSettings(BaseModel):
             value_labels=self.value_labels,
         )
 
+    def asked_query(self) -> str | None:
+        """Return the query, from its file where it stands in one, with its sets of concepts; None of a file.
+
+        Raises:
+            DataError: the file cannot be read, or the sets are not those that the query names.
+        """
+        if self.query_file is None:
+            return None if self.query is None else filled_in(self.query, self.concepts)
+        try:
+            return filled_in((self.folder / self.query_file).read_text("utf-8-sig"), self.concepts)
+        except (OSError, UnicodeDecodeError):
+            raise DataError("query_file is missing or may not be read, or is not UTF-8") from None
+
     def is_same_place(self, source: str, query: str | None) -> bool:
         """Say whether these are the rows that a file, or a query of a database, has, as far as names tell."""
         if is_database(source) or is_database(self.source):
-            return (self.source, (self.query or "").split()) == (source, (query or "").split())
+            try:
+                own = self.asked_query()
+            except DataError:
+                own = self.query
+            return (self.source, (own or "").split()) == (source, (query or "").split())
         return (self.folder / self.source).resolve() == Path(source).resolve()
 
     def open_schema(self) -> list[ColumnSchema]:

@@ -180,7 +180,7 @@ def pairs_of_columns(seed: int, alpha: float) -> Any:
     pd = pytest.importorskip("pandas")
     owners = [pd.DataFrame(noise(seed + 50 * place).T, columns=["x", "y"]) for place in range(2)]
     bounds = {"x": (0, 1), "y": (0, 1)}
-    return association(*owners, bounds=bounds, alpha=alpha, seed=seed, **SPEND)
+    return association(*owners, bounds=bounds, alpha=alpha, seed=seed, noise="gaussian", **SPEND)
 
 
 CASES: dict[str, tuple[str, Callable[[int, float], Any]]] = {

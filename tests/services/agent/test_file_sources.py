@@ -222,13 +222,29 @@ def test_labels_are_categories_where_the_owner_says_so(tmp_path: Path, suffix: s
 
 def test_pieces_of_a_file_hold_every_row_once(tmp_path: Path) -> None:
     rows = 5000
-    pyreadstat.write_sav(pd.DataFrame({"x": range(rows), "s": "abc"}), str(tmp_path / "t.sav"))
-    source = open_source("t.sav", None, tmp_path)
-    for bytes_max in (10**5, 10**9):
-        assert isinstance(source, file_source.StatisticsSource)
-        piece = source.reading_within(bytes_max)
-        assert numbers_of(piece, "x", 700) == list(range(rows))
-    assert source.rows() == rows
+    frame = pd.DataFrame({"x": range(rows), "s": "abc"})
+    pyreadstat.write_sav(frame, str(tmp_path / "t.sav"))
+    pyreadstat.write_dta(frame, str(tmp_path / "t.dta"))
+    pyreadstat.write_xport(frame, str(tmp_path / "t.xpt"))
+    for name in ("t.sav", "t.dta", "t.xpt"):
+        source = open_source(name, None, tmp_path)
+        for bytes_max in (132 * 1000, 132 * 2500, 132 * 5000, 10**5, 10**9):
+            assert isinstance(source, file_source.StatisticsSource)
+            piece = source.reading_within(bytes_max)
+            assert numbers_of(piece, "x", 700) == list(range(rows))
+        assert source.rows() == (None if name == "t.xpt" else rows)
+
+
+@pytest.mark.parametrize("last", ["c", ""])
+def test_what_the_last_row_holds_changes_no_number_of_rows(tmp_path: Path, last: str) -> None:
+    """In version 5 of SAS's transport files an empty last row of texts is as if it were not there."""
+    frame = pd.DataFrame({"s": ["a", "b", last], "x": [1.0, 2.0, math.nan]})
+    for version, columns in ((5, ["s", "x"]), (8, ["s"]), (8, ["s", "x"])):
+        pyreadstat.write_xport(frame[columns], str(tmp_path / "t.xpt"), file_format_version=version)
+        assert texts_of(open_source("t.xpt", None, tmp_path), "s") == ["a", "b", last or None]
+    pyreadstat.write_xport(frame[["s"]], str(tmp_path / "t.xpt"), file_format_version=5)
+    with pytest.raises(DataError, match="version 5"):
+        open_source("t.xpt", None, tmp_path).column_names()
 
 
 @pytest.mark.sweep(1)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 HIDDEN = {
-    *("typer", "rich", "pygments", "narwhals", "tomlkit", "markdown_it", "shellingham"),
+    *("typer", "rich", "pygments", "narwhals", "markdown_it", "shellingham"),
     *("pandas", "polars", "matplotlib", "sklearn", "distributed", "dask"),
     *("duckdb", "pymysql", "openpyxl", "pyreadstat", "pyodbc", "oracledb", "lxml"),
 }

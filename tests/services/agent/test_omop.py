@@ -257,3 +257,19 @@ def test_only_sets_of_whole_numbers_come_into_a_query(fields: dict[str, Any]) ->
     written = {"source": "sqlite:///a", "query_file": "omop.sql", "concepts": {"a": [1]}}
     with pytest.raises(ValueError, match=r"concepts|said twice"):
         SourceSettings.model_validate(written | fields)
+
+
+def test_the_query_of_a_file_is_known_as_the_same_place(tmp_path: Path) -> None:
+    """So that nobody gives the same people a second account by writing the query out."""
+    (tmp_path / "omop.sql").write_text("SELECT x\n FROM t WHERE c IN (:a)")
+    fields = {
+        "source": "sqlite:///a",
+        "query_file": "omop.sql",
+        "concepts": {"a": [1, 2]},
+        "folder": tmp_path,
+    }
+    settings = SourceSettings.model_validate(fields)
+    assert settings.is_same_place("sqlite:///a", "SELECT x FROM t WHERE c IN (1, 2)")
+    assert not settings.is_same_place("sqlite:///a", "SELECT x FROM t WHERE c IN (1)")
+    (tmp_path / "omop.sql").unlink()
+    assert not settings.is_same_place("sqlite:///a", "SELECT x FROM t")

@@ -120,9 +120,8 @@ class DistanceCorrelationResult(PvalueVerdict):
     """Whether the owners' columns depend on each other, and how strongly.
 
     Distances are over a public diameter. Intervals cover, with probability 1 - alpha in large samples, the
-    values of the frequencies kept and the
-    directions drawn: neither what ``truncation`` bounds nor another draw. For ``pnc`` estimates are of the
-        noisy projections, and have no interval.
+    values of the frequencies kept and the directions drawn: neither what ``truncation`` bounds nor another
+    draw. For ``pnc`` estimates are of the noisy projections, and have no interval.
 
     Attributes:
         statistic: the test statistic, from private releases alone.
@@ -132,7 +131,7 @@ class DistanceCorrelationResult(PvalueVerdict):
             unbiased for the sketch, up to ``truncation``, and may be negative.
         covariance_interval: contains the one, and covers what both estimate; None for pnc.
         distance_correlation: its root over both distance deviations, in [0, 1]; None where a column hardly
-        varies.
+            varies.
         interval: covers the distance correlation, or None.
         truncation: the most that ``distance_covariance_sqr``, and its interval, leave out; or None.
         attenuation: what part of a squared correlation the noise has left, for pnc alone.

@@ -218,6 +218,12 @@ def _cut(value: object) -> object:
     return value[:LONG_CHARACTERS] if isinstance(value, str) else value
 
 
+WITHOUT_AN_END = (
+    "a SAS transport file of version 5 with columns of text alone does not tell empty rows at its end from "
+    "none: save it in version 8, or add a column of numbers"
+)
+"""A row would be there or not for what it holds."""
+
 READERS = {
     ".sav": "read_sav",
     ".zsav": "read_sav",
@@ -287,8 +293,16 @@ class StatisticsSource:
     def _metadata(self) -> Any:
         state = file_state(self._path)
         if self._described is None or self._described[0] != state:
-            self._described = state, self._read(metadataonly=True)[1]
+            described = self._read(metadataonly=True)[1]
+            kinds = set(described.readstat_variable_types.values())
+            if self._path.suffix == ".xpt" and kinds == {"string"} and not self._is_of_version_8():
+                raise DataError(WITHOUT_AN_END)
+            self._described = state, described
         return self._described[1]
+
+    def _is_of_version_8(self) -> bool:
+        with self._path.open("rb") as file:
+            return b"LIBV8" in file.read(80)
 
     def _read(self, **options: Any) -> tuple[Mapping[str, Sequence[Any]], Any]:
         try:
