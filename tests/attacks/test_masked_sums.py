@@ -399,6 +399,7 @@ def test_an_owner_who_declines_ends_the_study_and_nobody_else_spends(world: Mask
         assert world.spent(name) == world.rows(name, RESERVATIONS) == world.rows(name, MASK_SECRETS) == []
 
 
+@pytest.mark.long
 def test_an_owner_who_falls_silent_after_the_keys_leaves_nothing_to_read(make_world: MakeWorld) -> None:
     world = make_world(noise=NoNoise())
     study = world.ask()

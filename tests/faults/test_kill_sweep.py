@@ -227,7 +227,7 @@ KINDS = {
         },
         planted={
             "secret-in-memory": (MaskStep.KEPT, NO_VERDICT),
-            "key-shown-outside": (MaskStep.KEY_DRAWN, NO_VERDICT),
+            "key-shown-outside": (MaskStep.KEY_DRAWN, NOT_DELIVERED),
         },
     ),
     "reuse": Kind(

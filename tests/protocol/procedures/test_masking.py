@@ -236,6 +236,7 @@ def test_in_one_process_only_the_sum_is_told() -> None:
         )
 
 
+@pytest.mark.long
 def test_survival_and_independence_read_the_sum_and_say_nothing_of_owners() -> None:
     import pandas as pd  # noqa: PLC0415
 
