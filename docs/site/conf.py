@@ -126,7 +126,7 @@ def shorten_signature(
     signature: str | None,
     result: str,
 ) -> tuple[str | None, str]:
-    """Write NumPy's types by the names that the source has, and no signature of results: nobody calls them."""
+    """Write NumPy's types by the names that the source has, and no signature of results."""
     if isinstance(documented, type) and issubclass(documented, BaseVerdict):
         return "", result
     return ARRAYS.sub("ArrayLike", signature) if signature else signature, result
