@@ -16,7 +16,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel
 
-from tacit.command.conformance import spoiled
+from tacit.client.conformance import spoiled
 from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import (

@@ -11,8 +11,8 @@ import served
 from service_apps import misfits
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tacit.command import conformance
-from tacit.command.conformance import Finding, Service, TesterKit
+from tacit.client import conformance
+from tacit.client.conformance import Finding, Service, TesterKit
 from tacit.setup.configuration import DataSetSetup, PolicySetup, init_tester
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.setup.keys import load_key

@@ -4,18 +4,19 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import typer
 
 from tacit.command import connect
 from tacit.command.connect import connecting
 from tacit.command.output import Json, foreign, print_json, table
-from tacit.errors import InputError, TacitError
+from tacit.errors import ConfigurationError, InputError, TacitError
 from tacit_protocol.terminal import printable_lines
 
 CANDIDATES = ("agent.toml", "tester.toml", "curator.toml", "party.toml", "owner.toml")
@@ -30,13 +31,7 @@ def doctor(
     """Check clock, key file, tester, database and data. Exit code 1 where something is wrong."""
     from tacit.setup.doctor import examine
 
-    findings = list(examine(config or _found_here(), ca_file=connect.told_ca_file()))
-    if as_json:
-        print_json([{"name": f.name, "state": f.state, "text": f.text} for f in findings])
-    else:
-        table(("Check", "State", ""), [(f.name, f.state, f.text) for f in findings])
-    if any(finding.state == "failed" for finding in findings):
-        raise typer.Exit(1)
+    _told(list(examine(config or _found_here(), ca_file=connect.told_ca_file())), as_json)
 
 
 def _found_here() -> Path:
@@ -45,6 +40,87 @@ def _found_here() -> Path:
         if Path(name).is_file():
             return Path(name)
     raise InputError(f"there is no {', '.join(CANDIDATES)} here: name one with --config")
+
+
+class _Check(Protocol):
+    """What was looked at, and what was found: ``failed`` where something is wrong."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+
+
+def _told(checks: Sequence[_Check], as_json: bool) -> None:
+    if as_json:
+        print_json([{"name": one.name, "state": one.state, "text": one.text} for one in checks])
+    else:
+        table(("Check", "State", ""), [(one.name, one.state, one.text) for one in checks])
+    if any(one.state == "failed" for one in checks):
+        raise typer.Exit(1)
+
+
+conformance_app = typer.Typer(
+    name="conformance",
+    help="Check another implementation against the published contract.",
+    no_args_is_help=True,
+)
+Url = Annotated[str, typer.Argument(help="Where the service is.")]
+Audience = Annotated[str | None, typer.Option(help="What it calls itself in tokens; by default its URL.")]
+
+
+@conformance_app.command("tester")
+@connecting
+def check_tester(
+    url: Url,
+    *,
+    key: Annotated[Path, typer.Option(help="The key file of the tester's operator, who invites.")],
+    audience: Audience = None,
+    as_json: Json = False,
+) -> None:
+    """Check a tester, which keeps the kit's parties and studies. Exit code 1 where a check fails."""
+    from tacit.client.conformance import Service, TesterKit
+    from tacit.setup.keys import load_key
+
+    with Service(url, audience, connect.told_ca_file()) as service:
+        service.send("GET", "/healthz")  # where nothing answers, there is nothing to check
+        findings = TesterKit(service, load_key(key)).run()
+    _told(findings, as_json)
+
+
+@conformance_app.command("agent")
+@connecting
+def check_agent(
+    url: Url,
+    *,
+    key: Annotated[Path, typer.Option(help="The owner's key file.")],
+    name: Annotated[str, typer.Option(help="The owner's name at its tester.")],
+    study: Annotated[
+        Path | None,
+        typer.Option(help="A signed study that asks this owner, as `tacit study envelope` writes it."),
+    ] = None,
+    answer: Annotated[
+        str | None,
+        typer.Option(help="A command that answers it, with {study} and {output} in the files' places."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check an agent's interface, and how it answers a carried study. Exit code 1 where a check fails."""
+    from tacit.client.conformance import Service, agent_findings
+    from tacit.setup.keys import load_key
+
+    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,62}", name):
+        raise InputError("--name is the owner's name, as its tester lists it")
+    try:
+        content = None if study is None else study.read_bytes()
+    except OSError as error:
+        raise ConfigurationError(f"cannot read {study}: {error.strerror}") from error
+    with Service(url, f"agent:{name}", connect.told_ca_file()) as service:
+        service.send("GET", "/healthz")
+        findings = agent_findings(service, load_key(key), name, content, answer)
+    _told(findings, as_json)
 
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
@@ -63,7 +139,7 @@ NOUNS = {
     "ledger": ("agent", "ledger_app"),
     "plan": ("plan", "app"),
     "release": ("release", "app"),
-    "conformance": ("conformance", "app"),
+    "conformance": ("app", "conformance_app"),
 }
 """The module of every noun, and its commands there."""
 

@@ -5,11 +5,8 @@ studies of made-up rows. A check that is broken is named, with what was expected
 says is printed.
 """
 
-# ruff: noqa: PLC0415 (statistics load when a command runs, so that --help is quick)
-
 import base64
 import json
-import re
 import secrets
 import shlex
 import subprocess
@@ -19,14 +16,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from typing import Any, Self
 
-import typer
+import numpy as np
 
-from tacit.command import connect
-from tacit.command.connect import connecting
-from tacit.command.output import Json, print_json, table
-from tacit.errors import ConfigurationError, InputError, TacitError
+from tacit.client.http import HttpRequest, HttpResponse, Upload, json_object, parse
+from tacit.client.operation import PAGES_MAX
+from tacit.client.transport import HttpTransport, require_private, way
+from tacit.errors import TacitError
+from tacit.in_process.samples import ArrayTable, Sample
+from tacit.studies.draft import EnrolledKeys, StudyDraft, prepare
+from tacit_protocol.addresses import DIRECT
 from tacit_protocol.messages.answers import Identity, StudySummary
 from tacit_protocol.messages.encoding import MessageError, decode, digest, encode, encode_json
 from tacit_protocol.messages.problems import MEDIA_TYPE, PROBLEMS, URN_PREFIX
@@ -34,11 +34,16 @@ from tacit_protocol.messages.study import (
     TRANSCRIPT_BYTES_MAX,
     CancellationMessage,
     DeclineMessage,
+    Party,
     ReleaseMessage,
     Study,
     VerdictMessage,
     read_study,
 )
+from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.base import ReleaseError
+from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.relay import check_answer, read_answer, relay_of
 from tacit_protocol.signing import (
     CANCELLATION_TYPE,
     DECLINE_TYPE,
@@ -54,15 +59,7 @@ from tacit_protocol.signing import (
     peek_key_id,
     sign_envelope,
 )
-
-if TYPE_CHECKING:
-    from tacit.client.http import HttpResponse, Upload
-
-app = typer.Typer(
-    name="conformance",
-    help="Check another implementation against the published contract.",
-    no_args_is_help=True,
-)
+from tacit_protocol.verification import VerificationError, verify_transcript
 
 UNITS = 200
 """Made-up rows of each owner of the kit."""
@@ -194,16 +191,14 @@ class Checks:
 class Service:
     """Requests to the service that is checked, by any key or none. Use it as a context manager."""
 
-    def __init__(self, url: str, audience: str | None) -> None:
-        from tacit.client.transport import HttpTransport, require_private, way
-        from tacit_protocol.addresses import DIRECT
+    def __init__(self, url: str, audience: str | None, ca_file: Path | None = None) -> None:
 
         require_private(url, insecure_plain_http=False)
         self.url = url.rstrip("/")
         self.audience = audience or self.url
         self.now = time.time
         self._token: Callable[[], str] = str
-        route = way(DIRECT.trusting(connect.told_ca_file()), self.url)
+        route = way(DIRECT.trusting(ca_file), self.url)
         self._transport = HttpTransport(self.url, self._issued, **route)
 
     def _issued(self) -> str:
@@ -227,8 +222,6 @@ class Service:
         size_bytes_max: int = 2**20,
     ) -> "HttpResponse":
         """Send one request; raises TransportError where nothing comes back."""
-        from tacit.client.http import HttpRequest
-
         if token is not None:
             self._token = lambda: token
         elif key is not None:
@@ -246,8 +239,6 @@ class Service:
 
     def object(self, *asked: Any, **options: Any) -> dict[str, Any]:
         """Send one request that must be answered by a JSON object."""
-        from tacit.client.http import json_object
-
         return json_object(self.ok(*asked, **options))
 
 
@@ -335,8 +326,6 @@ class TesterKit:
 
     def _bodies(self) -> None:
         """Check bodies that are no message."""
-        from tacit.client.http import Upload
-
         post = partial(self.service.send, "POST", "/v1/invitations", self.operator)
         good = encode_json({"role": "owner", "name": "kit-never"})
         for why, slug, body in (
@@ -355,7 +344,6 @@ class TesterKit:
             self.checks.refuses(f"errors: a body of {why}", slug, partial(post, body))
 
     def _identity(self) -> None:
-        from tacit.client.http import parse
 
         found = parse(Identity, self.service.ok("GET", "/v1/identity"))
         require(found.key == self.operator.public_hex, "its key is another than that of --key")
@@ -383,7 +371,6 @@ class TesterKit:
         require(any(held.items() <= one.items() for one in listed), "the list of parties lacks who enrolled")
 
     def _listed(self, path: str) -> list[dict[str, Any]]:
-        from tacit.client.operation import PAGES_MAX
 
         items: list[dict[str, Any]] = []
         cursor: dict[str, str] = {}
@@ -406,9 +393,6 @@ class TesterKit:
 
     def _study(self) -> Study:
         """Return a new study between the kit's parties, in its canonical form."""
-        from tacit.studies.draft import EnrolledKeys, StudyDraft, prepare
-        from tacit_protocol.messages.study import Party
-
         keys = {self.names[who]: self.keys[who].public_hex for who in ("north", "south")}
         draft = StudyDraft.from_dict(
             {
@@ -476,7 +460,6 @@ class TesterKit:
         require(answer.body == sign_envelope(payload, STUDY_TYPE, self.keys["ann"]), "it answers other bytes")
 
     def _state(self, name: str, state: str) -> None:
-        from tacit.client.http import parse
 
         found = parse(StudySummary, self.service.ok("GET", f"/v1/studies/{name}", self.keys["bob"]))
         require(found.state == state, f"its state is not {state}")
@@ -498,12 +481,6 @@ class TesterKit:
 
     def _release(self, study: Study, name: str, who: str) -> bytes:
         """Return a release of made-up rows, as an agent makes it."""
-        import numpy as np
-
-        from tacit.in_process.samples import ArrayTable, Sample
-        from tacit_protocol.privacy.noise import OpenDPNoise
-        from tacit_protocol.procedures.discovery import procedure_named
-
         rows = ArrayTable.of(Sample({"sex": np.array(["f", "m"] * (UNITS // 2))}), study.domain)
         procedure = procedure_named(study.procedure)
         released = procedure.privatise(study, procedure.summarise(study, rows), OpenDPNoise())
@@ -579,7 +556,6 @@ class TesterKit:
         require(found.outcome == outcome, f"its outcome is not {outcome}")
 
     def _transcript(self, name: str) -> None:
-        from tacit_protocol.verification import VerificationError, verify_transcript
 
         path = f"/v1/studies/{name}/transcript"
         answer = self.service.ok("GET", path, self.keys["bob"], size_bytes_max=TRANSCRIPT_BYTES_MAX)
@@ -724,10 +700,6 @@ def _answer_checks(checks: Checks, key: PrivateKey, name: str, study: bytes, com
 
 def _require_answer(study: Study, name: str, owner: str, key: str, answer: bytes) -> None:
     """Require an owner's signed answer: a decline, or one that the procedure takes."""
-    from tacit_protocol.procedures.base import ReleaseError
-    from tacit_protocol.procedures.discovery import procedure_named
-    from tacit_protocol.procedures.relay import check_answer, read_answer, relay_of
-
     if b'"payloadType":"%b"' % DECLINE_TYPE.encode() in answer:
         declined = decode(DeclineMessage, open_envelope(answer, DECLINE_TYPE, key))
         require((declined.study, declined.party) == (name, owner), "it declines another study")
@@ -742,65 +714,3 @@ def _require_answer(study: Study, name: str, owner: str, key: str, answer: bytes
 
 
 # The commands.
-
-Url = Annotated[str, typer.Argument(help="Where the service is.")]
-Audience = Annotated[str | None, typer.Option(help="What it calls itself in tokens; by default its URL.")]
-
-
-def _told(findings: Sequence[Finding], as_json: bool) -> None:
-    if as_json:
-        print_json([{"name": f.name, "state": f.state, "text": f.text} for f in findings])
-    else:
-        table(("Check", "State", ""), [(f.name, f.state, f.text) for f in findings])
-    if any(finding.state == "failed" for finding in findings):
-        raise typer.Exit(1)
-
-
-@app.command("tester")
-@connecting
-def check_tester(
-    url: Url,
-    *,
-    key: Annotated[Path, typer.Option(help="The key file of the tester's operator, who invites.")],
-    audience: Audience = None,
-    as_json: Json = False,
-) -> None:
-    """Check a tester, which keeps the kit's parties and studies. Exit code 1 where a check fails."""
-    from tacit.setup.keys import load_key
-
-    with Service(url, audience) as service:
-        service.send("GET", "/healthz")  # where nothing answers, there is nothing to check
-        findings = TesterKit(service, load_key(key)).run()
-    _told(findings, as_json)
-
-
-@app.command("agent")
-@connecting
-def check_agent(
-    url: Url,
-    *,
-    key: Annotated[Path, typer.Option(help="The owner's key file.")],
-    name: Annotated[str, typer.Option(help="The owner's name at its tester.")],
-    study: Annotated[
-        Path | None,
-        typer.Option(help="A signed study that asks this owner, as `tacit study envelope` writes it."),
-    ] = None,
-    answer: Annotated[
-        str | None,
-        typer.Option(help="A command that answers it, with {study} and {output} in the files' places."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Check an agent's interface, and how it answers a carried study. Exit code 1 where a check fails."""
-    from tacit.setup.keys import load_key
-
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,62}", name):
-        raise InputError("--name is the owner's name, as its tester lists it")
-    try:
-        content = None if study is None else study.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {study}: {error.strerror}") from error
-    with Service(url, f"agent:{name}") as service:
-        service.send("GET", "/healthz")
-        findings = agent_findings(service, load_key(key), name, content, answer)
-    _told(findings, as_json)
