@@ -209,6 +209,7 @@ def fuzz(service: Service, examples: int) -> int:
     return len(sent)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", ["tester", "agent", "curator"])
 def test_requests_made_from_the_openapi_document_get_problems_that_echo_nothing(

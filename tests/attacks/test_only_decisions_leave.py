@@ -251,7 +251,7 @@ def p_value(noise: RecordingNoise) -> float:
     return (1 + sum(value >= noise.out[0] for value in noise.out[1:])) / (PERMUTATIONS + 1)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("case", CASES)
 def test_only_the_decision_leaves(tmp_path: Path, case: str) -> None:
     seen = play(tmp_path, case)

@@ -78,7 +78,7 @@ def test_a_laplace_mechanism_with_noise_too_narrow_is_flagged() -> None:
     assert mechanism_exceeds(MECHANISM_CASES["laplace, epsilon 2"], planted, PLANTED_RUNS)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", BLACK_BOX)
 def test_no_attack_proves_more_than_a_release_claims(name: str) -> None:
     assert not release_exceeds(name, OpenDPNoise(), RELEASE_RUNS)

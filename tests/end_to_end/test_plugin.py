@@ -107,6 +107,7 @@ def test_the_pages_own_test_passes(page: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("plugged")
 def test_an_installed_procedure_is_planned_asked_verified_reported_and_shown(
     page: Path, tmp_path: Path, start_federation: Start, monkeypatch: pytest.MonkeyPatch
@@ -174,6 +175,7 @@ MODULES = {
 }
 
 
+@pytest.mark.long
 def test_what_cannot_be_used_is_left_out_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

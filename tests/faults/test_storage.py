@@ -393,6 +393,7 @@ def test_a_database_that_restarts_in_mid_transaction_loses_nothing(
     tester.engine.dispose()
 
 
+@pytest.mark.long
 def test_a_ledgers_database_that_restarts_in_mid_debit_has_spent_nothing(postgres_url: str) -> None:
     engine = a_ledger(postgres_url, 2)
 

@@ -703,6 +703,7 @@ def test_an_agent_killed_while_a_data_set_is_added_has_it_or_not_and_may_add_it_
             assert second.wait(60) == 0
 
 
+@pytest.mark.long
 def test_a_change_is_published_without_a_restart(tmp_path: Path) -> None:
     tester, world, port = CatalogueTester(), World(tmp_path), free_port()
     with tester.serving() as url:
@@ -817,6 +818,7 @@ def test_two_people_approve_and_an_officer_changes_the_policy_in_a_browser(tmp_p
 # One steward's day in a real browser: a data set, the policy, two people, a look, the ledger.
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_data_set_is_added_allowed_asked_approved_by_two_looked_at_and_in_the_ledger(
     tmp_path: Path,

@@ -349,6 +349,7 @@ def test_a_plan_fills_the_form_in(asking: Asking) -> None:
     assert (study.procedure, study.level, study.domain) == ("noisy_counts", 0.01, Domain(columns=(SEX,)))
 
 
+@pytest.mark.long
 def test_hostile_words_are_escaped_in_every_field(asking: Asking) -> None:
     names = (
         *new_study.PLAIN,
@@ -422,6 +423,7 @@ def test_a_forged_or_foreign_study_of_the_page_is_not_taken(asking: Asking) -> N
     assert federation.get(stored).status_code == 404
 
 
+@pytest.mark.long
 def test_planning_a_study_says_what_it_could_find(asking: Asking) -> None:
     fields = asking.columns(procedure="noisy_counts") | {"step": "plan", "epsilon": "0.5", "delta": "0"}
     page = unescape(asking.window.post("/new", fields).text)

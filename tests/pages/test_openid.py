@@ -307,6 +307,7 @@ def provider_process(*users: dict[str, Any]) -> Iterator[str]:
         process.wait(60)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_person_signs_in_at_a_real_provider_and_a_stranger_does_not(tmp_path: Path) -> None:
     ann = {"sub": "subject-1", "email": "ann@north.example", "email_verified": True}

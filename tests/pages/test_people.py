@@ -639,6 +639,7 @@ def test_each_party_of_a_tester_has_its_own_people(federation: Federation, parti
     assert signed_in.get("/").status_code == 401
 
 
+@pytest.mark.long
 def test_two_people_of_an_owner_approve_at_a_curator(tmp_path: Path) -> None:
     with curator_federation(tmp_path) as curated:
         two = registration("by-hand")

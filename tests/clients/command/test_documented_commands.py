@@ -73,6 +73,7 @@ def test_documented_commands_that_need_no_service_run(
         assert (tmp_path / file).is_file()
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("page", [ROOT / "docs" / "reference" / "sdk.md", *TUTORIALS], ids=lambda p: p.stem)
 def test_documented_snippets_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

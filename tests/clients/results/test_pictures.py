@@ -185,6 +185,7 @@ def test_where_the_noise_of_a_sum_is_unknown_no_sum_is_drawn(many: Result, count
             assert all(bar.upper == pytest.approx(bar.value + half) for bar in panel.bars)
 
 
+@pytest.mark.long
 def test_results_draw_and_report_them(counts: Result, database: Result, many: Result) -> None:
     for result in (counts, database, many):
         figure = figure_of(result.panels())

@@ -260,6 +260,7 @@ def test_an_agents_budget_bounds_and_policy_are_looked_at_here_alone(
     assert not {"300", "X", "121"} & set(bounds.replace(",", " ").split())
 
 
+@pytest.mark.long
 def test_a_blank_bound_a_cluster_away_and_an_unreadable_policy_are_found(agent_file: Path) -> None:
     tester = enrolled(agent_file, "north", "owner")
     whole = agent_file.read_text()

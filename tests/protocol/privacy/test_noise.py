@@ -325,6 +325,7 @@ def test_probabilities_are_rounded_to_the_grid() -> None:
             coin_steps(wrong)
 
 
+@pytest.mark.long
 def test_real_coins_have_their_probability() -> None:
     """1000 coins: 6 standard errors, a false alarm of 2e-9 each."""
     noise = OpenDPNoise()

@@ -465,6 +465,7 @@ def require_first_rows(folder: Path) -> None:
     world.close()
 
 
+@pytest.mark.long
 def test_a_connection_that_breaks_leaves_what_was_held(tmp_path: Path, prepared: CuratorWorld) -> None:
     with CuratorProcess(tmp_path, prepared) as curator:
         curator.begin(10 * len(HALF), HALF).close()

@@ -357,6 +357,7 @@ def test_nothing_is_made_for_a_connection_before_it_needs_it(certificate: Path) 
             assert server.places.taken == 41
 
 
+@pytest.mark.long
 def test_the_oldest_handshake_gives_way_where_there_are_as_many_as_may_be(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -380,6 +381,7 @@ def test_the_oldest_handshake_gives_way_where_there_are_as_many_as_may_be(
         assert _answer(caller).startswith(b"HTTP/1.1 200"), "who has shaken hands stays"
 
 
+@pytest.mark.long
 def test_a_lost_connection_is_not_held_until_an_idle_one_would_be_closed(certificate: Path) -> None:
     """Nor does a kept one hold its last request."""
     tls = tls_context(certificate, certificate.with_suffix(".key"))

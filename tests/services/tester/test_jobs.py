@@ -465,6 +465,7 @@ key_file = "tester.pem"
 """
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("written", "said"),
     [

@@ -146,6 +146,7 @@ def test_estimates_are_unbiased_and_intervals_cover() -> None:
         assert covered > 263
 
 
+@pytest.mark.long
 def test_covariances_within_one_owner_are_unbiased_too() -> None:
     """The noises of two columns are independent, those of a column and itself are not, which shows."""
     truth = truths()[1]
