@@ -22,7 +22,7 @@ TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
 PORTS = ("8400", "8711", "8712", "8720")
 COMMAND = (sys.executable, "-c", "from tacit.command import main; main()")
 
-INBOXES = {"agent": ["agent", "inbox", "--all"], "curator": ["curator", "studies"]}
+INBOXES = {"agent": ["agent", "inbox", "--all"], "owner": ["owner", "studies"]}
 """How a service is asked which studies have come to it."""
 
 PEOPLE = "age,smoker\n" + "".join(f"{18 + i % 73},{'yes' if i % 73 < 30 else 'no'}\n" for i in range(2000))

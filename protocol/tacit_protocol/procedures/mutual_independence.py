@@ -527,8 +527,8 @@ class MutualIndependenceResult(PvalueVerdict):
         statistic: of the step with the smallest p-value, from private releases alone.
         pvalue: that p-value times the number of steps, at most 1.
         steps: each column beside all before it.
-        pairs: every two columns, in the order of their p-values. Dependence of three columns of which no two
-            depend is in none of them, and in the joint test.
+        pairs: every two columns, in the order of their p-values, the stronger first where these are equal.
+            Dependence of three columns of which no two depend is in none of them, and in the joint test.
         aligned: whether owners checked, before they spent anything, that all hold the same units.
     """
 
@@ -740,7 +740,7 @@ class MutualIndependence(Procedure):
             **decided(study, surest.statistic, min(1.0, surest.pvalue * len(steps))),
             **common_fields(study, units),
             steps=tuple(steps),
-            pairs=tuple(sorted(found, key=lambda pair: pair.pvalue)),
+            pairs=tuple(sorted(found, key=lambda pair: (pair.pvalue, -(pair.cramers_v or 0)))),
             aligned=study.alignment is not None,
             warnings=(
                 *self.warnings(study, units),

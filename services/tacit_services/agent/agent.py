@@ -63,6 +63,7 @@ class Agent(Participant):
         )
         super().__init__(Identity(settings.name, key, settings.tester_key), intake, dependencies)
         self.settings, self.policy, self._procedures = settings, policy, procedures
+        self._version_offered = 0
 
     def _unit_key(self, study: Study, owner: Owner) -> UnitKey | None:
         return read_from(self.engine, unit_key_of, study, owner)
@@ -134,11 +135,13 @@ class Agent(Participant):
     def publish(self) -> bool:
         """Hand the catalogue to the tester; returns whether it was taken, or a later one is there."""
         try:
-            envelope = sign_envelope(encode(self.catalogue()), CATALOGUE_TYPE, self.key)
-        except (
-            ValueError,
-            EnvelopeError,
-        ):  # more than a catalogue holds; the agent answers studies all the same
+            entry = self.catalogue()
+            # Of two that are changed within a second the second is the later one.
+            self._version_offered = max(entry.version, self._version_offered + 1)
+            entry = entry.model_copy(update={"version": self._version_offered})
+            envelope = sign_envelope(encode(entry), CATALOGUE_TYPE, self.key)
+        except (ValueError, EnvelopeError):
+            # More than a catalogue holds; the agent answers studies all the same.
             log.warning("catalogue_too_large")
             return True
         try:
@@ -147,9 +150,8 @@ class Agent(Participant):
             return False
         except TesterRefusedError as error:
             log.info("catalogue_not_taken", problem=error.slug)
-            return (
-                error.slug == "conflicting-upload"
-            )  # anything else may change, as an enrolment that is to come
+            # Anything else may change, as an enrolment that is to come.
+            return error.slug == "conflicting-upload"
         return True
 
     def approve(self, digest: str, by: Person | None = None) -> None:

@@ -19,7 +19,14 @@ from tacit_protocol.messages.study import DeclineMessage, Owner, Party, ReleaseM
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.kernel_two_sample import release as kernel_release
-from tacit_protocol.signing import DECLINE_TYPE, RELEASE_TYPE, STUDY_TYPE, open_envelope, sign_envelope
+from tacit_protocol.signing import (
+    CATALOGUE_TYPE,
+    DECLINE_TYPE,
+    RELEASE_TYPE,
+    STUDY_TYPE,
+    open_envelope,
+    sign_envelope,
+)
 from tacit_services.agent.agent import AlreadyDecidedError
 from tacit_services.agent.data import reader as reader_module
 from tacit_services.agent.policy import Policy
@@ -481,3 +488,17 @@ def test_what_is_published_is_settings_and_policy_and_no_row(make: MakeAgent) ->
     for said, refused in (({}, 1), ({"purpose": "to plan"}, 0)):
         study = setup.world.study(**said)
         assert len(entry.refusals(study, study.owners[0])) == refused
+
+
+def test_of_two_catalogues_within_a_second_the_second_is_the_later(
+    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup, sent = make(policy="catalogue = true"), list[bytes]()
+    monkeypatch.setattr(setup.agent._client, "put_catalogue", lambda _, envelope: sent.append(envelope))
+    assert setup.agent.publish()
+    assert setup.agent.publish()
+    first, second = (
+        decode(CatalogueMessage, open_envelope(envelope, CATALOGUE_TYPE, setup.agent.key.public_hex))
+        for envelope in sent
+    )
+    assert second.version == first.version + 1
