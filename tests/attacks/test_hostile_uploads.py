@@ -199,6 +199,7 @@ def decoded_here(
         thread.join()
 
 
+@pytest.mark.long
 @settings(
     max_examples=choose(150, 3000), deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
 )

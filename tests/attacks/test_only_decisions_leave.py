@@ -306,6 +306,7 @@ def test_an_error_that_quotes_a_statistic_declines_without_it(tmp_path: Path) ->
     assert seen.leaks() == set()
 
 
+@pytest.mark.long
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("plant", "leaks"),

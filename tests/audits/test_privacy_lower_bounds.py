@@ -72,6 +72,7 @@ def test_a_gaussian_mechanism_with_noise_five_percent_too_narrow_is_flagged() ->
     assert mechanism_exceeds(case, TooNarrow(OpenDPNoise(), 0.95), PLANTED_RUNS)
 
 
+@pytest.mark.long
 def test_a_laplace_mechanism_with_noise_too_narrow_is_flagged() -> None:
     """Five percent by the 200 000 runs of ``make audit``, ten by those of the other tiers."""
     planted = TooNarrow(OpenDPNoise(), 0.95 if LONG else 0.9)

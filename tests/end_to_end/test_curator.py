@@ -105,6 +105,7 @@ def test_four_hospitals_pooled_two_by_two(curator: LocalCurator, analyst: Client
 
 # The observed statistic lies 45 noise scales above every one of 499 permuted ones: the chance that noise
 # makes up for that is below 1e-11.
+@pytest.mark.long
 def test_a_permutation_test_of_two_hospitals_leaves_a_decision_alone(
     curator: LocalCurator, analyst: Client, eventually: Any
 ) -> None:

@@ -515,6 +515,7 @@ def test_nor_on_a_terminal_where_colours_are_drawn(
 # What runs in the place of the command, as a process of its own.
 
 
+@pytest.mark.long
 def test_an_archive_with_hostile_file_names_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -73,6 +73,7 @@ def test_the_unbiased_estimate_is_unbiased() -> None:
     assert abs(values.mean() - 0.25) < 6 * values.std() / math.sqrt(4000)
 
 
+@pytest.mark.long
 def test_projections_average_to_the_distance_covariance_of_vectors() -> None:
     """Over 400 directions on the circle, evenly spread: exact to the rule's error, 1e-4."""
     rng = np.random.default_rng(1)

@@ -97,6 +97,7 @@ def test_even_degrees_agree_with_the_closed_form(weights: list[float], sigma: fl
     assert abs(p - max(exact, TINY)) <= 1e-10 * max(exact, TINY)
 
 
+@pytest.mark.long
 @settings(max_examples=60, deadline=None)
 @given(WEIGHTS, SIGMAS, st.floats(min_value=-100.0, max_value=-1e-4).map(lambda e: 10.0**e))
 def test_quantiles_invert_survival(weights: list[float], sigma: float, p: float) -> None:

@@ -87,6 +87,7 @@ def test_a_radius_that_forgets_the_cubes_size_is_seen() -> None:
     assert abs(zeros - len(drawn) / mass) > 8 * math.sqrt(len(drawn) / mass)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", BODIES)
 def test_noise_of_opendp_has_the_moments_of_the_law(name: str) -> None:
     body, source = BODIES[name], OpenDPNoise()

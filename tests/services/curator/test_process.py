@@ -104,6 +104,7 @@ def running(folder: Path, url: str, tester_url: str) -> Iterator[Running]:
             process.kill()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_curator_answers_a_study_and_stops_with_status_zero(tmp_path: Path) -> None:
     tester, url = FakeTester(), f"http://127.0.0.1:{free_ports(1)[0]}"

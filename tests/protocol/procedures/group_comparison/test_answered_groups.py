@@ -62,6 +62,7 @@ def numbers(rng: np.random.Generator, n: int, share: float, effect: float) -> tu
     return group, np.clip((rng.standard_normal(n) + effect * group) / 4, -1, 1)
 
 
+@pytest.mark.long
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize(("n", "epsilon"), [(2000, 1.0), (100, 0.3)])
 def test_the_level_is_kept(n: int, epsilon: float) -> None:

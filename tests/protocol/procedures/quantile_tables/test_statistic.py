@@ -123,6 +123,7 @@ def test_owners_add_up() -> None:
 COVERAGE_RUNS = 1500
 
 
+@pytest.mark.long
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("owners", [1, 2])
 def test_intervals_cover(owners: int) -> None:

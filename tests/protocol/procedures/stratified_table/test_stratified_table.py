@@ -65,6 +65,7 @@ def test_the_level_is_kept_where_an_unstratified_test_always_rejects() -> None:
     assert unstratified == 10
 
 
+@pytest.mark.long
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize("kind", sorted(SCORES))
 @pytest.mark.parametrize(("risks", "scale"), [((0.3, 0.3), 2.0), ((0.1, 0.4), 2.0), ((0.05, 0.05), 0.5)])
