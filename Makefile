@@ -14,10 +14,8 @@ PIP := $(BIN)/python -m pip
 export PIP_ROOT_USER_ACTION := ignore
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# Several processes share the tests: most of them wait for a database, a socket or another process. Long ones
-# compute and kill, and have fewer beside them.
+# Three processes share the tests: most of them wait for a database, a socket or another process.
 WORKERS := -n 3 --dist worksteal
-test: WORKERS := -n 4 --dist worksteal
 # None of them computes with threads of its own, which would only wait for the others'.
 test test-all audit: export OPENBLAS_NUM_THREADS := 1
 

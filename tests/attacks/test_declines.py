@@ -113,6 +113,7 @@ def read_all(content: bytes) -> list[list[bytes | None]]:
     return rows
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("block_bytes", [1, 3, 2**21])
 def test_whatever_bytes_a_line_holds_it_is_one_row_that_reads_as_it_would_alone(
     monkeypatch: pytest.MonkeyPatch, block_bytes: int
@@ -154,6 +155,7 @@ def test_a_folder_named_in_no_utf8_is_a_value_like_any_other(tmp_path: Path) -> 
     assert codes == [F, OTHER]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("odd", [b"7,7,7,7\n", b'"7\n', b"\xff,\n", b"\n"])
 def test_an_agent_answers_alike_whatever_a_row_holds(make_agent: MakeAgent, odd: bytes) -> None:
     """A release in the place of a release, at the same turn of the agent's work."""

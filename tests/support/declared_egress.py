@@ -209,7 +209,7 @@ _HEALTH: dict[str, Exchange] = {
 _CARRIER = "the sender, or the analyst who carries"
 _EVERYONE = "every enrolled party"
 
-_CATALOGUE = "tacit_services.tester.catalogue:entries"
+_CATALOGUE = "tacit_services.tester.parties:entries"
 
 TESTER: Mapping[str, Exchange] = _HEALTH | {
     "GET /v1/identity": Exchange(

@@ -43,8 +43,7 @@ from tacit_services.shared.pages.formatting import epsilon as epsilon_words
 from tacit_services.shared.pages.formatting import label, short
 from tacit_services.shared.pages.site import SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.catalogue import entries, entries_of
-from tacit_services.tester.parties import ROSTER
+from tacit_services.tester.parties import ROSTER, entries, entries_of
 from tacit_services.tester.routes import Tester
 
 PARTIES_MAX = 1000

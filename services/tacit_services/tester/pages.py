@@ -63,9 +63,8 @@ from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester.catalogue import entries
 from tacit_services.tester.new_study import add_new_studies
-from tacit_services.tester.parties import EVERYONE, ROSTER
+from tacit_services.tester.parties import EVERYONE, ROSTER, entries
 from tacit_services.tester.reuse import received
 from tacit_services.tester.routes import VERDICT_RETRY_S, Tester
 from tacit_services.tester.studies import Chosen, State, transcript_of, verdict_of

@@ -55,9 +55,17 @@ from tacit_services.shared.http_server import Stopping, when_gone
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Enrolment, Member
 from tacit_services.tester.answers import Answers, Taken, acceptance_for, mask_keys_for, release_for
-from tacit_services.tester.catalogue import entries, entry_of, take_entry
 from tacit_services.tester.inboxes import WAIT_S_MAX, Bell, Inboxes, Watch, poll
-from tacit_services.tester.parties import EVERYONE, ROSTER, Access, EnrolmentRequest, InvitationRequest
+from tacit_services.tester.parties import (
+    EVERYONE,
+    ROSTER,
+    Access,
+    EnrolmentRequest,
+    InvitationRequest,
+    entries,
+    entry_of,
+    take_entry,
+)
 from tacit_services.tester.studies import Chosen, Identity, State, Studies, transcript_of, verdict_of
 from tacit_services.tester.study_completion import Signer, end_all_of
 from tacit_services.tester.tables import SIGN_IN

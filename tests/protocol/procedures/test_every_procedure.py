@@ -39,6 +39,10 @@ FORMS = sorted(CASES)
 FIRST = sorted({case.procedure: name for name, case in reversed(CASES.items())}.values())
 """One form of each procedure."""
 
+of_every_form = pytest.mark.parametrize(
+    "form", [pytest.param(form, marks=() if form in FIRST else pytest.mark.long) for form in FORMS]
+)
+
 
 SKETCHED = {"distance_correlation", "screening"}
 """Procedures whose releases grow with the units, up to what they say."""
@@ -96,7 +100,7 @@ def answers_in_public(form: str, name: str) -> bool:
     return bool(played(form)[1][name].answers)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@of_every_form
 def test_a_study_costs_its_budget_and_sends_as_many_numbers_as_it_says(form: str) -> None:
     study, releases = played(form)
     procedure = procedure_named(study.procedure)
@@ -167,7 +171,7 @@ def misfits(form: str, shift: int = 0) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("form", FORMS)
+@of_every_form
 def test_a_release_is_what_its_rows_give_and_noise_of_the_stated_scale(form: str) -> None:
     """Of the stored releases, whose noise is the same at every run: nothing here fails by chance."""
     assert misfits(form) == set()
@@ -240,7 +244,7 @@ def tampered(procedure: str, release: Release) -> Iterator[tuple[str, dict[str, 
         yield "no cuts", {"cuts": {}}
 
 
-@pytest.mark.parametrize("form", FORMS)
+@of_every_form
 def test_a_tampered_release_is_refused(form: str) -> None:
     study, releases = played(form)
     procedure, taken = procedure_named(study.procedure), []
@@ -257,7 +261,7 @@ def test_a_tampered_release_is_refused(form: str) -> None:
     assert taken == []
 
 
-@pytest.mark.parametrize("form", FORMS)
+@of_every_form
 def test_a_release_of_another_form_or_budget_is_refused(form: str) -> None:
     study, releases = played(form)
     procedure, (sender, release) = procedure_named(study.procedure), next(iter(releases.items()))
@@ -276,7 +280,7 @@ def test_a_release_of_another_form_or_budget_is_refused(form: str) -> None:
 
 
 @pytest.mark.sweep(12)
-@pytest.mark.parametrize("form", FORMS)
+@of_every_form
 def test_progress_rises_and_the_order_of_owners_changes_no_verdict(form: str) -> None:
     study, releases = played(form)
     seen: list[float] = []
@@ -289,7 +293,7 @@ def test_progress_rises_and_the_order_of_owners_changes_no_verdict(form: str) ->
 
 
 @pytest.mark.sweep(20)
-@pytest.mark.parametrize("form", FORMS)
+@of_every_form
 def test_a_verdict_rejects_where_its_pvalue_is_at_most_the_level(form: str) -> None:
     study, releases = played(form)
     procedure = procedure_named(study.procedure)
@@ -319,7 +323,7 @@ def test_units_of_several_rows_count_once(form: str) -> None:
             )
 
 
-@pytest.mark.parametrize("form", FORMS)
+@of_every_form
 def test_a_summary_does_not_show_what_it_holds(form: str) -> None:
     """What a process may print or log of a summary is the same whatever rows it holds."""
     study, _ = played(form)
@@ -329,7 +333,7 @@ def test_a_summary_does_not_show_what_it_holds(form: str) -> None:
         assert one == two
 
 
-@pytest.mark.parametrize("form", FORMS)
+@of_every_form
 def test_few_units_are_warned_of_before_anything_is_spent_and_many_are_not(form: str) -> None:
     study, _ = played(form)
     procedure = procedure_named(study.procedure)
@@ -341,7 +345,7 @@ def test_few_units_are_warned_of_before_anything_is_spent_and_many_are_not(form:
     assert [words for words in warned if "stratified_table asks" not in words] == []
 
 
-@pytest.mark.parametrize("form", FORMS)
+@of_every_form
 def test_gaussian_noise_needs_a_delta(form: str) -> None:
     study, _ = played(form)
     procedure = procedure_named(study.procedure)
@@ -354,7 +358,7 @@ def test_gaussian_noise_needs_a_delta(form: str) -> None:
         procedure.check(pure)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@of_every_form
 def test_wrong_parameters_are_refused_without_quoting_them(form: str) -> None:
     study, _ = played(form)
     procedure = procedure_named(study.procedure)

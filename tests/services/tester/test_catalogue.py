@@ -82,7 +82,7 @@ def test_what_a_revoked_key_published_is_shown_no_more(federation: Federation) -
 def test_more_owners_than_a_page_holds_are_listed_in_pages(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tacit_services.tester.catalogue.PAGE_SIZE", 1)
+    monkeypatch.setattr("tacit_services.tester.parties.ENTRIES_PER_PAGE", 1)
     for owner, key in federation.parties.owners.items():
         federation.put(f"/v1/catalogue/{owner}", key, signed(entry(federation, owner), key))
     seen, query = [], ""
