@@ -24,7 +24,7 @@ from tacit_protocol.messages.study import Owner, Party, Release, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release
-from tacit_protocol.procedures.masking import masked, masking_of, roster_of
+from tacit_protocol.procedures.masking import MasksSums, masked, roster_of
 from tacit_protocol.procedures.relay import Relay, RelayedProcedure, check_own_release, combined
 from tacit_protocol.signing import draw_mask_secret, mask_public_hex
 
@@ -117,7 +117,7 @@ def run(
             releases = {
                 sender: _release(procedure, study, table, noise, order) for sender, table in held.items()
             }
-            if masking_of(procedure, study) is not None:
+            if isinstance(procedure, MasksSums) and procedure.masking(study) is not None:
                 releases = in_masks(procedure, study, releases)
             verdict = procedure.assemble(study, releases, progress)
         else:
