@@ -1,8 +1,8 @@
 """One small plan in a process of its own: `python -m tacit.planning.bounded`, JSON in and JSON out.
 
-The tester's page starts it. It draws synthetic rows alone, opens no file and no connection, takes few units,
-columns and points, and stops by itself: first at a soft limit, with what it has simulated by then, then at
-the limits that it sets the operating system to keep.
+The tester starts it, for its pages and its API. It draws synthetic rows alone, opens no file and no
+connection, takes few units, columns and points, and stops by itself: first at a soft limit, with what it has
+simulated by then, then at the limits that it sets the operating system to keep.
 """
 
 import json
@@ -25,6 +25,7 @@ from tacit.planning.search import TARGET
 from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
 from tacit.studies.draft import draft_of, parse_column
 from tacit_protocol.domain import LEVELS_MAX
+from tacit_protocol.messages.encoding import MessageError
 from tacit_protocol.messages.study import Study, read_study
 from tacit_protocol.procedures.counts.base import Cells
 from tacit_protocol.procedures.discovery import PROCEDURES
@@ -273,7 +274,7 @@ def main() -> int:
         if len(sent) > INPUT_BYTES_MAX:
             raise InputError("the form is too long")
         answer: dict[str, Any] = {"plan": plan(json.loads(sent), time_is_up())}
-    except (InputError, StudyRefusedError) as error:
+    except (InputError, StudyRefusedError, MessageError) as error:
         answer = {"refused": str(error)}
     except MemoryError:
         answer = {"refused": "this takes too much memory here: ask for fewer units or cells"}
