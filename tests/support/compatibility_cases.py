@@ -412,6 +412,12 @@ CASES: dict[str, Case] = {
     "embedding_release-uniform": Case(
         "embedding_release", {"n_points": 40, "placement": "uniform"}, ONE, ("age", "ward")
     ),
+    "embedding_release-masked": Case(
+        "embedding_release",
+        {"n_points": 40, "placement": "uniform", "aggregation": "masked", "colluders": 1},
+        THREE,
+        ("age", "ward"),
+    ),
     "embedding_release-points": Case("embedding_release", {"points": POINTS}, ONE, ("age", "ward")),
     "embedding_release-random-features": Case(
         "embedding_release", {"method": "random-features", "n_frequencies": 40}, ONE, NUMBERS
