@@ -284,8 +284,9 @@ class _SumOfSquares:
         variances = units + noise
         (kept, smooth), several = self._weights(sides + 1)
         # The last side's contrasts stand first here, without the constant one.
-        kept, smooth, several = (np.moveaxis(own, -1, 0)[1:] for own in (kept, smooth, several))
-        own = np.where(several, np.sqrt(kept * units / variances) * smooth * products**2 / variances, 0.0)
+        kept, smooth = (np.moveaxis(own, -1, 0)[1:] for own in (kept, smooth))
+        own = np.sqrt(kept * units / variances) * smooth * products**2 / variances
+        own = np.where(np.moveaxis(several, -1, 0)[1:], own, 0.0)
         return np.asarray(found.sum(axis=1) + own.reshape(len(answered), -1).sum(axis=1))
 
     def _transformed(self, counts: Floats) -> Floats:

@@ -143,7 +143,7 @@ def dealt_units(units: int, epsilon: float, cuts: int) -> int:
     answers nothing is 1/n of it: sampling and noise have r^2 = 1/(4 m) + 8/(m epsilon)^2, and the square and
     cube roots are near the best m of both. docs/mathematics/randomised-columns.md.
     """
-    best = math.sqrt(units) + 2.5 * (units / epsilon**2) ** (1 / 3)
+    best = math.sqrt(units) + 2.5 * math.cbrt(units / epsilon**2)
     return math.ceil(min(units * DEALT_PART_MAX, max(best, cuts * DEALT_SPENT / epsilon)))
 
 
