@@ -275,9 +275,11 @@ reach <- function(...) {
   })
 }
 told <- list(
-  password = reach(tester_proxy_credentials_file = "../wrong"), # before there is a tunnel that curl uses again
+  password = reach(tester_proxy_credentials_file = "../wrong"), # before curl has a tunnel to use again
   ready = reach(),
-  signed = tryCatch(is.null(tacit_studies(tacit_sign_in(asked[1]))), tacit_problem = function(error) error$type),
+  signed = tryCatch(
+    is.null(tacit_studies(tacit_sign_in(asked[1]))), tacit_problem = function(error) error$type
+  ),
   nobody = reach(tester_proxy = "http://127.0.0.1:9"),
   socks = reach(tester_proxy = "socks5://127.0.0.1:1080"),
   in_url = reach(tester_proxy = "http://me:secret@127.0.0.1:9"),
