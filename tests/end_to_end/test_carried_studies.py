@@ -341,3 +341,62 @@ def test_a_job_of_nvidia_flare_carries_a_study_to_two_sites(world: World, say: S
     bad = [python, "-c", BAD_TASKS_OF_FLARE]
     done = subprocess.run(bad, capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.split() == ["BAD_TASK_DATA", "BAD_TASK_DATA", "TASK_UNKNOWN"]
+
+
+BY_DATASHIELD = """
+asked <- commandArgs(TRUE)
+text <- tacit_text(readBin(asked[1], raw(), file.size(asked[1])))
+# Both parsers of DataSHIELD servers (Opal's and Armadillo's grammar, and DSLite's) take such a text.
+stopifnot(grepl("^[0-9A-Za-z_.+$;:,-]+$", text))
+declared <- read.dcf(system.file("DATASHIELD", package = "tacit"))
+stopifnot(identical(declared[1, "AggregateMethods"], c(AggregateMethods = "tacitAnswerDS")))
+aggregate <- function(call) eval(parse(text = paste0("tacit::", deparse1(call))))
+if (asked[3] == "DSLite") {
+  library(DSLite)
+  server <- newDSLiteServer(config = defaultDSConfiguration(include = "tacit"))
+  stopifnot(server$strict())
+  builder <- newDSLoginBuilder()
+  builder$append(server = "site", url = "server", driver = "DSLiteDriver")
+  sites <- datashield.login(builder$build())
+  aggregate <- function(call) datashield.aggregate(sites, call)$site
+  other <- tryCatch(datashield.aggregate(sites, quote(system("id"))), error = function(error) "refused")
+  stopifnot(identical(other, "refused"))
+}
+for (wrong in list("not base64!", 7)) {
+  refused <- tryCatch(aggregate(call("tacitAnswerDS", wrong)), error = function(error) "refused")
+  stopifnot(identical(refused, "refused"))
+}
+found <- aggregate(call("tacitAnswerDS", text, as.numeric(asked[4])))
+if (!is.null(found$answer)) writeBin(found$answer, asked[2])
+cat("STATE", found$state)
+"""
+
+
+@pytest.mark.parametrize("by", ["R", "DSLite"])
+def test_a_datashield_server_carries_a_study(
+    world: World, say: Say, rscript: Callable[..., str], by: str
+) -> None:
+    """Without DataSHIELD's packages a plain R evaluates the call; TACIT_DATASHIELD_LIBRARY names those."""
+    library = os.environ.get("TACIT_DATASHIELD_LIBRARY")
+    if by == "DSLite" and library is None:
+        pytest.skip("TACIT_DATASHIELD_LIBRARY names no R library with DSI and DSLite")
+    digest, study = create(world, say)
+    answer = world.folder / "answer"
+
+    def task(name: str, wait_s: str, **changes: str) -> str:
+        environment = {
+            "TACIT_COMMAND": str(Path(sys.executable).with_name("tacit")),
+            "TACIT_AGENT_CONFIG": str(world.files[name]),
+            "R_LIBS_USER": library or "",
+        }
+        said = rscript(BY_DATASHIELD, str(study), str(answer), by, wait_s, **environment | changes)
+        assert not any(word in said for word in LOGGED)
+        return said.rsplit(maxsplit=1)[-1]
+
+    assert task("south", "3") == "not-yet"
+    assert task("north", "200", TACIT_AGENT_CONFIG=str(world.folder / "nowhere.toml")) == "failed"
+    assert not answer.exists()
+    assert task("north", "200", TACIT_AGENT_LOG=str(world.folder / "agent.log")) == "answered"
+    assert "study_taken_in" in (world.folder / "agent.log").read_text()
+    assert world.spent("north") == [digest]
+    assert say("study", "deliver", str(answer), "--party", str(world.files["ann"]))[0] == 0
