@@ -117,7 +117,7 @@ proxy_options <- function(url, proxy, credentials) {
     fail("input", paste0("tester_proxy_credentials_file: ", credentials, " must hold one line, user:password"))
   }
   # libcurl reads both as a URL spells them, and would answer whatever way of signing in the proxy proposes.
-  spelt <- function(text) paste0("%", charToRaw(enc2utf8(text)), collapse = "")
+  spelt <- function(text) paste0(rep("%", nchar(text, "bytes")), charToRaw(text), collapse = "")
   both <- paste0(spelt(sub(":.*$", "", line)), ":", spelt(sub("^[^:]*:", "", line)))
   c(options, proxyuserpwd = both, proxyauth = PROXY_BASIC)
 }
