@@ -275,8 +275,7 @@ reach <- function(...) {
   })
 }
 told <- list(
-  # before there is a tunnel that curl uses again
-  password = reach(tester_proxy_credentials_file = "../wrong"),
+  password = reach(tester_proxy_credentials_file = "../wrong"), # before curl has a tunnel to use again
   ready = reach(),
   signed = tryCatch(
     is.null(tacit_studies(tacit_sign_in(asked[1]))), tacit_problem = function(error) error$type

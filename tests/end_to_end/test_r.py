@@ -156,8 +156,8 @@ study <- tacit_study(
 print(study)
 plan <- tacit_plan(session, study, effect = 0.5)
 print(plan)
-stopifnot(nrow(tidy(plan)) >= 5, 4 %in% tidy(plan)$epsilon)
-stopifnot(plan$measure == "power", plan$units == c(1000, 1000))
+stopifnot(nrow(tidy(plan)) >= 5, 4 %in% tidy(plan)$epsilon, plan$measure == "power")
+stopifnot(plan$units == c(1000, 1000))
 stopifnot(with(tidy(plan), all(conf.low <= estimate & estimate <= conf.high)), is.null(plan$fewer))
 without <- tacit_study(session, "x", epsilon = 1, delta = 1e-5, columns = tacit_numeric("age", 0, 120),
   owners = list(tacit_owner("north", "patients"), tacit_owner("south", "patients", units = 1000)))

@@ -62,8 +62,8 @@ class Reader:
             (self.folder / (named[1] if named else "study.toml")).write_text(text)
         elif language in self.programs:
             self.printed += (said := self.programs[language](text))
-            if digests := re.findall(r"^Digest: ([0-9a-f]{64})\b", said, re.M):
-                self.words["DIGEST"] = digests[-1]
+            if digest := re.search(r"^Digest: ([0-9a-f]{64})\b", said, re.MULTILINE):
+                self.words["DIGEST"] = digest[1]
         elif language in {"python", "python client"}:
             script = [sys.executable, "-c", text]
             done = subprocess.run(script, cwd=self.folder, capture_output=True, text=True, check=False)

@@ -25,7 +25,6 @@ from tacit.planning.search import TARGET
 from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
 from tacit.studies.draft import draft_of, parse_column
 from tacit_protocol.domain import LEVELS_MAX
-from tacit_protocol.messages.encoding import MessageError
 from tacit_protocol.messages.study import Study, read_study
 from tacit_protocol.procedures.counts.base import Cells
 from tacit_protocol.procedures.discovery import PROCEDURES
@@ -274,7 +273,7 @@ def main() -> int:
         if len(sent) > INPUT_BYTES_MAX:
             raise InputError("the form is too long")
         answer: dict[str, Any] = {"plan": plan(json.loads(sent), time_is_up())}
-    except (InputError, StudyRefusedError, MessageError) as error:
+    except (InputError, StudyRefusedError) as error:
         answer = {"refused": str(error)}
     except MemoryError:
         answer = {"refused": "this takes too much memory here: ask for fewer units or cells"}

@@ -24,6 +24,7 @@ from typing import Annotated, Any, TypeVar
 import structlog
 from fastapi import APIRouter, Depends, Path, Query, Request
 from sqlalchemy.engine import Connection, Engine
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from tacit_protocol.messages.answers import (
@@ -37,7 +38,7 @@ from tacit_protocol.messages.answers import (
     StudySummary,
 )
 from tacit_protocol.messages.answers import Identity as ServiceIdentity
-from tacit_protocol.messages.study import PartyName, SealedPackage, Study, Transcript
+from tacit_protocol.messages.study import PartyName, SealedPackage, Study, Transcript, read_study
 from tacit_protocol.signing import (
     ACCEPTANCE_TYPE,
     CANCELLATION_TYPE,
@@ -466,10 +467,8 @@ def _add_plans(router: APIRouter, tester: Tester) -> None:
         study: Body,
         effect: Annotated[float | None, Query(allow_inf_nan=False)] = None,
     ) -> Response:
-        try:
-            fields = {"study": study.decode(), "effect": "" if effect is None else repr(effect)}
-        except UnicodeDecodeError:
-            raise ProblemError("malformed-message") from None
+        await run_in_threadpool(read_study, study)  # no process for what is no study
+        fields = {"study": study.decode(), "effect": "" if effect is None else repr(effect)}
         found = await tester.planner.plan(key, fields, partial(when_gone, request.scope))
         return json_response({"plan": found.get("plan"), "refused": found.get("refused")})
 

@@ -117,7 +117,7 @@ proxy_options <- function(url, proxy, credentials) {
     fail("input", paste0("tester_proxy_credentials_file: ", credentials, " must hold one line, user:password"))
   }
   # libcurl reads both as a URL spells them, and would answer whatever way of signing in the proxy proposes.
-  spelt <- function(text) paste0("%", charToRaw(enc2utf8(text)), collapse = "")
+  spelt <- function(text) paste0(rep("%", nchar(text, "bytes")), charToRaw(text), collapse = "")
   both <- paste0(spelt(sub(":.*$", "", line)), ":", spelt(sub("^[^:]*:", "", line)))
   c(options, proxyuserpwd = both, proxyauth = PROXY_BASIC)
 }
@@ -450,4 +450,46 @@ tacit_deliver <- function(session, answer) {
   )
   ask(session, "PUT", study_path(told[1], told[2], segment(told[3])), body = bytes)
   invisible(told[1])
+}
+
+# What a DataSHIELD parser lets through as a text: letters, digits, "_" and "-".
+tacit_text <- function(bytes) base64url(bytes)
+
+AGENT_NOT_YET <- 3L
+AGENT_MARGIN_S <- 300
+
+# Of a DataSHIELD server (inst/DATASHIELD): bring a study to the owner's agent beside it, and return its answer. Which
+# agent, its operator says in the server's environment; nothing that it logs is returned.
+tacitAnswerDS <- function(study, timeout_s = 600) {
+  if (!is.character(study) || length(study) != 1 || is.na(study) || !grepl("^[A-Za-z0-9_-]+$", study)) {
+    stop("study: one text, as tacit_text() writes it", call. = FALSE)
+  }
+  if (!is.numeric(timeout_s) || length(timeout_s) != 1 || !is.finite(timeout_s) || timeout_s < 0) {
+    stop("timeout_s: one number of seconds", call. = FALSE)
+  }
+  configuration <- Sys.getenv("TACIT_AGENT_CONFIG")
+  if (!nzchar(configuration)) stop("the server's operator has named no agent (TACIT_AGENT_CONFIG)", call. = FALSE)
+  folder <- tempfile("tacit")
+  dir.create(folder, mode = "0700")
+  on.exit(unlink(folder, recursive = TRUE))
+  asked <- file.path(folder, "study.dsse")
+  answered <- file.path(folder, "answer.dsse")
+  padded <- paste0(chartr("-_", "+/", study), strrep("=", -nchar(study) %% 4))
+  writeBin(openssl::base64_decode(padded), asked)
+  log <- file.path(folder, "log")
+  told <- c(
+    "agent", "answer", asked, "--output", answered, "--config", configuration,
+    "--timeout-s", format(as.numeric(timeout_s), scientific = FALSE)
+  )
+  # R's own path of libraries would have another Python load those that it was not built for.
+  status <- suppressWarnings(system2(
+    Sys.getenv("TACIT_COMMAND", "tacit"), shQuote(told), stdout = log, stderr = log,
+    env = "LD_LIBRARY_PATH=", timeout = timeout_s + AGENT_MARGIN_S
+  ))
+  kept <- Sys.getenv("TACIT_AGENT_LOG")
+  if (nzchar(kept)) file.append(kept, log)
+  if (identical(status, 0L) && file.exists(answered)) {
+    return(list(state = "answered", answer = readBin(answered, raw(), file.size(answered))))
+  }
+  list(state = if (identical(status, AGENT_NOT_YET)) "not-yet" else "failed", answer = NULL)
 }
