@@ -346,12 +346,20 @@ MULTISETS = release_study(NUMBERS, EXPONENTIAL | {"candidate_rows": 3})
 TWO_NARROW = UNIFORM | NARROW | {"n_points": 2}
 HISTOGRAMS_MIXED = release_study(MIXED, {"n_points": 20, "n_bins": 7, "kernel": "laplacian"}, 0.5)
 ONE_LEVEL = Domain(columns=CATEGORIES.columns[:1])
+MASKED = study(
+    "embedding_release",
+    NUMBERS,
+    UNIFORM | NARROW | {"n_points": 6, "aggregation": "masked", "colluders": 0},
+    owners=TWO_OWNERS,
+)
+"""One owner's share of the noise, which all others know to be all that hides it."""
 
 EMBEDDING_RELEASE = {
     "subspace, narrow": placed(release_study(NUMBERS, UNIFORM | NARROW | {"n_points": 6}), reached=0.999),
     "subspace, mixed": placed(release_study(MIXED, UNIFORM | {"n_points": 15, "kernel": "laplacian"}, 0.5)),
     "subspace, around the middle": placed(release_study(NUMBERS, {"n_points": 30, "placement": "middle"})),
     "subspace, Laplace": placed(SUBSPACE_LAPLACE),
+    "subspace, masked": placed(MASKED, reached=0.999),
     "random features": placed(release_study(NUMBERS, FOURIER | {"n_frequencies": 20}), reached=0.9),
     "random features, mixed": placed(FOURIER_MIXED),
     "random features, Laplace": placed(release_study(ONE_NUMBER, FOURIER | {"n_frequencies": 4}, 1.0, 0)),

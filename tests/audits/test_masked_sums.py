@@ -103,7 +103,7 @@ def attacked(colluders: int, colluding: int) -> tuple[Colluding, Guarantee]:
     plan = NoisyCounts().plan(study)
     assert plan.masking is not None
     return Colluding(study, MASKED[-colluding:] if colluding else ()), plan.masking.towards(
-        plan.claim, colluding
+        NoisyCounts().claim(study), colluding
     )
 
 
@@ -155,7 +155,7 @@ def test_the_account_pays_for_what_holds_whoever_colludes() -> None:
         study = masked_study(MASKED[:owners], colluders=colluders)
         plan = NoisyCounts().plan(study)
         assert plan.masking is not None
-        own, claim = NoisyCounts().cost(study), plan.claim
+        own, claim = NoisyCounts().cost(study), NoisyCounts().claim(study)
         for colluding in range(owners):
             towards = plan.masking.towards(claim, colluding)
             assert own.budget.epsilon_micro >= towards.budget.epsilon_micro

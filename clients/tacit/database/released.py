@@ -458,7 +458,7 @@ def _database_of(study: Study, verdict: "EmbeddingReleaseVerdict", name: str) ->
         "embedding": np.array(verdict.embedding[name], dtype=np.float64),
         "noise": verdict.noise[name] if chosen is None else error,
         "noise_error": error,
-        "units": verdict.units[name],
+        "units": verdict.units_of(name),
         "epsilon": verdict.epsilon,
         "delta": verdict.delta,
         "method": verdict.method,

@@ -9,7 +9,7 @@ transcript sees it. What is claimed towards whom, and the proofs: docs/mathemati
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal, Protocol, runtime_checkable
 
@@ -29,13 +29,19 @@ from tacit_protocol.privacy.guarantee import (
     MaskedVector,
     NoisyVector,
 )
-from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.base import Procedure, PublicRuleError
 from tacit_protocol.signing import MASK_KEY_TYPE, mask_public_hex, open_envelope, pair_stream
 from tacit_protocol.strict import ReleaseError, StrictModel, StudyError
 
 Words = npt.NDArray[np.uint64]
 
 Aggregation = Literal["separate", "masked"]
+
+TOGETHER = "all owners together"
+"""Whose numbers are that were added up before anybody read them."""
+
+MASKED_BITS = 20
+"""Numbers that are masked lie on one public grid, of 2^-20, whoever sends them."""
 
 MASKED_OWNERS_MAX = 100
 """Most owners of a study with masks: each makes a mask with every other, and all must answer."""
@@ -121,6 +127,39 @@ class Masking:
         )
 
 
+@dataclass(frozen=True)
+class SharedNoise:
+    """One noise that owners who mask share: what the study claims of it, and what is each owner's own."""
+
+    masking: Masking
+    claim: Guarantee
+    own: Guarantee
+    """What each owner's share of the noise guarantees whoever colludes, and each account pays."""
+
+    def asked(self, what: str) -> str:
+        """Say to whoever plans what is gained and what is hidden; ``what`` is masked: "tables"."""
+        owners, some = len(self.masking.names), self.masking.colluders
+        variance = f"{owners / self.masking.honest:.3g}".removesuffix(".0")
+        return (
+            f"reads the sum of {owners} owners' masked {what} and no owner's own: {variance} times the "
+            f"variance of a trusted curator's noise, where separate {what} have {owners} times; epsilon "
+            f"{self.claim.budget.epsilon:.4g} holds towards the tester with up to {some} of the owners, "
+            f"each account pays epsilon {self.own.budget.epsilon:.4g}, which holds whoever colludes; "
+            "whether owners differ is hidden"
+        )
+
+    def caveats(self, what: str) -> tuple[str, ...]:
+        """Say in a verdict what its masks hide, and towards whom it protects how well."""
+        owners, some = len(self.masking.names), self.masking.colluders
+        return (
+            f"the {owners} owners' {what} were masked and only their sum was read: nothing is known of any "
+            "one owner, and where owners differ that may make or hide what the sum shows",
+            f"epsilon {self.claim.budget.epsilon:g} holds towards the tester with up to {some} of the "
+            f"owners; what each spent, epsilon {self.own.budget.epsilon:.4g}, holds whoever colludes, and "
+            "of a person whom several owners count the sum of it",
+        )
+
+
 @runtime_checkable
 class MasksSums(Protocol):
     """A procedure whose owners' releases may be masked, so that it reads their sum alone."""
@@ -133,6 +172,41 @@ class MasksSums(Protocol):
 
         ``cost`` is each owner's own, which holds whoever colludes.
         """
+
+
+class SumsOfOwners:
+    """What a procedure says and refuses where its owners mask; ``shared_noise`` is its own."""
+
+    masked_numbers: ClassVar[str] = "sums"
+    """What is masked, in the plural: "tables"."""
+
+    def shared_noise(self, study: Study) -> SharedNoise | None:
+        """Return the noise that owners share; None where every owner's release is read by itself."""
+        raise NotImplementedError
+
+    def masking(self, study: Study) -> Masking | None:
+        """Return who masks in a study; None where every owner's release is read by itself."""
+        shared = self.shared_noise(study)
+        return None if shared is None else shared.masking
+
+    def claim(self, study: Study) -> Guarantee:
+        """Return the guarantee towards the tester with the colluding owners that the study names."""
+        shared = self.shared_noise(study)
+        if shared is None:
+            raise TypeError("nobody masks in this study")
+        return shared.claim
+
+    def asked_of_masks(self, study: Study) -> tuple[str, ...]:
+        """Say to whoever plans what masks gain, hide and cost; nothing where nobody masks."""
+        shared = self.shared_noise(study)
+        return () if shared is None else (shared.asked(self.masked_numbers),)
+
+    def require_room(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where masked sums of so many units might not be told from their wrapping."""
+        masking = self.masking(study)
+        most = None if masking is None else units_max(len(masking.names), MASKED_BITS)
+        if most is not None and max(units.values(), default=0) > most:
+            raise PublicRuleError("too-many-units", "so many units do not add up below 2^64 steps")
 
 
 def masking_of(procedure: Procedure | MasksSums, study: Study) -> Masking | None:
@@ -167,6 +241,28 @@ def spent_budget(procedure: Procedure, study: Study) -> Budget:
         StudyError: the study cannot be run as written.
     """
     return study.budget if masking_of(procedure, study) is None else procedure.cost(study).budget
+
+
+def shared_noise_in(
+    study: Study, parameters: MaskedParameters, noise: str, claim: Callable[[], Guarantee]
+) -> SharedNoise | None:
+    """Return the noise that guarantees ``claim`` as owners share it; None where each is read by itself.
+
+    ``noise`` is the kind that the study asks for.
+
+    Raises:
+        StudyError: the study asks for masks that cannot be made, or for no Gaussian noise.
+    """
+    masking = masking_in(study, parameters)
+    if masking is None:
+        return None
+    if noise != "gaussian":
+        raise StudyError(
+            'shares of noise add up where it is Gaussian: with aggregation masked give noise "gaussian" and '
+            "a delta above 0"
+        )
+    claimed = claim()
+    return SharedNoise(masking, claimed, masking.own_guarantee(claimed))
 
 
 def masking_in(study: Study, parameters: MaskedParameters) -> Masking | None:

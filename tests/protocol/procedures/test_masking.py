@@ -17,6 +17,8 @@ from masked_world import MASKED, NoNoise, exact_total, key_message, masked_study
 import tacit.local
 from tacit.errors import StudyRefusedError
 from tacit.in_process.runner import CountedTable, run
+from tacit.in_process.samples import ArrayTable, Sample
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.gaussian_mechanism import mu_of
@@ -25,6 +27,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import PublicRuleError, StudyError, canonical, check_study, require_units
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of
 from tacit_protocol.procedures.masking import (
     as_layout,
     masked,
@@ -175,7 +178,7 @@ def test_more_units_than_add_up_below_the_modulus_are_refused_by_a_public_rule()
 
 def test_studies_without_masks_keep_their_bytes() -> None:
     plain = masked_study(parameters={"noise": "laplace"}).model_copy(update={"parameters": {}})
-    for name in ("noisy_counts", "survival", "independence_table"):
+    for name in ("noisy_counts", "survival", "independence_table", "embedding_release"):
         parameters = PROCEDURES[name].Parameters
         assert {"aggregation", "colluders"} <= parameters.added_fields
     assert b"aggregation" not in encode(canonical(NoisyCounts(), plain))
@@ -197,6 +200,84 @@ def test_whoever_asks_and_plans_is_told_what_is_read_and_what_it_costs() -> None
         seed=1,
     )
     assert 0 < plan.error < 0.2
+
+
+POOLED: dict[str, Any] = {"placement": "uniform", "n_points": 8}
+FREQUENCIES: dict[str, Any] = {"method": "random-features", "n_frequencies": 4}
+
+
+def embedding_study(parameters: Any, colluders: int = 1) -> Study:
+    """Return a study of three owners' masked mean embedding of a number and a category."""
+    age, sick = NumericColumn(name="age", lower=0, upper=100), CategoricalColumn(name="s", levels=("n", "y"))
+    return masked_study(
+        MASKED[:3],
+        colluders,
+        {"noise": None, "kernel": "gaussian"} | parameters,
+        procedure="embedding_release",
+        domain=Domain(columns=(age, sick)),
+        budget=Budget.of("2", "1e-5"),
+    )
+
+
+def people(rows: int, rng: np.random.Generator) -> ArrayTable:
+    sample = Sample({"age": rng.normal(50, 20, rows), "s": rng.choice(["n", "y"], rows)})
+    return ArrayTable.of(sample, embedding_study(POOLED).domain, None)
+
+
+@pytest.mark.parametrize("parameters", [POOLED, FREQUENCIES])
+def test_a_masked_embedding_is_that_of_all_units_with_the_noise_of_all(parameters: Any) -> None:
+    study, rng = embedding_study(parameters), np.random.default_rng(1)
+    tables = [people(rows, rng) for rows in (200, 50, 120)]
+    exact = run(PROCEDURES["embedding_release"], study, tables, NoNoise())
+    (found,) = exact.embedding.values()
+    features = features_of(study)
+    mean = np.concatenate([features(next(iter(table.chunks()))) for table in tables]).mean(axis=0)
+    assert np.abs(np.array(found) - mean).max() < 1e-6
+    assert exact.units == dict(zip(MASKED, (200, 50, 120), strict=False))
+    assert list(exact.embedding) == ["all owners together"]
+    claimed = mu_of(EmbeddingRelease().claim(study))
+    noise = features.diameter / claimed * math.sqrt(3 / 2) / 370
+    assert exact.noise["all owners together"] == pytest.approx(noise, rel=1e-4)
+    result = run(PROCEDURES["embedding_release"], study, tables, OpenDPNoise())
+    assert any("only their sum" in warning for warning in result.warnings)
+    assert 0 < result.epsilon - 2 < 1, "each spends what holds whoever colludes"
+    (database,) = result.databases.values()
+    assert database.units == 370
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"placement": "histograms", "n_points": None}, "all owners have in common"),
+        ({"method": "exponential", "candidate_rows": 2, "n_points": 4}, "all owners have in common"),
+        ({"noise": "laplace"}, "Gaussian"),
+        ({"colluders": None}, "needs colluders"),
+    ],
+)
+def test_embeddings_that_cannot_be_masked_are_refused(changes: Any, words: str) -> None:
+    with pytest.raises(StudyError, match=words):
+        check_study(EmbeddingRelease(), embedding_study(POOLED | changes))
+
+
+@pytest.mark.long
+def test_a_masked_embedding_is_planned_with_the_noise_of_its_sum() -> None:
+    found = {}
+    for colluders in (0, 2):
+        found[colluders] = tacit.local.plan_error(
+            [300, 300, 300],
+            procedure="embedding_release",
+            columns=["age", "s"],
+            bounds={"age": (0, 100), "s": ["n", "y"]},
+            epsilon=1,
+            delta=1e-5,
+            placement="uniform",
+            n_points=20,
+            aggregation="masked",
+            colluders=colluders,
+            runs=20,
+            seed=1,
+        ).error
+    assert found[0] < found[2]
 
 
 def test_masked_numbers_have_one_spelling() -> None:

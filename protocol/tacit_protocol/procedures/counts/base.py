@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from tacit_protocol.domain import Domain, EncodedChunk, Table, encode
-from tacit_protocol.features.cell_counts import COUNT_BITS, CellCounts, CellGrid, count_cells
+from tacit_protocol.features.cell_counts import CellCounts, CellGrid, count_cells
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import (
     CellNoise,
@@ -34,7 +34,6 @@ from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
     Progress,
-    PublicRuleError,
     Releases,
     StudyError,
     common_fields,
@@ -43,7 +42,6 @@ from tacit_protocol.procedures.base import (
     reuse_warnings,
 )
 from tacit_protocol.procedures.counts.release import (
-    TOGETHER,
     CountParameters,
     CountPlan,
     count_plan,
@@ -52,7 +50,7 @@ from tacit_protocol.procedures.counts.release import (
     grid_of,
     plan_beside,
 )
-from tacit_protocol.procedures.masking import Masking, units_max
+from tacit_protocol.procedures.masking import TOGETHER, SharedNoise, SumsOfOwners
 from tacit_protocol.procedures.populations import Columns, EffectError, Held, Population, rows_of
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
@@ -225,10 +223,11 @@ class CountTestParameters(CountParameters):
     )
 
 
-class CountProcedure(BesideAnswers):
+class CountProcedure(SumsOfOwners, BesideAnswers):
     """Every owner releases one table of noisy counts; what is made of the tables is each procedure's own."""
 
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
+    masked_numbers: ClassVar[str] = "tables"
 
     Parameters: ClassVar[type[BaseModel]] = CountParameters
     released: ClassVar[str] = "the number of units in each public cell"
@@ -293,30 +292,18 @@ class CountProcedure(BesideAnswers):
             return beside.costs[beside.sender.name]
         return self.plan(study).guarantee
 
-    def masking(self, study: Study) -> Masking | None:
-        """Return who masks in a study; None where every owner's table is read by itself."""
-        return None if self.beside(study) is not None else self.plan(study).masking
-
-    def claim(self, study: Study) -> Guarantee:
-        """Return the guarantee of masked tables that the study states."""
-        return self.plan(study).claim
+    def shared_noise(self, study: Study) -> SharedNoise | None:
+        """Return the noise of masked tables; None where every owner's table is read by itself."""
+        return None if self.beside(study) is not None else self.plan(study).shared
 
     def asks(self, study: Study) -> tuple[str, ...]:
-        """Say of masked tables what is read, and what it costs."""
-        plan = self.plan(study)
-        if plan.masking is None:
-            return ()
-        return (
-            f"reads the sum of {len(plan.masking.names)} owners' masked tables and no owner's own; each "
-            f"account pays epsilon {plan.guarantee.budget.epsilon:.4g}, which holds whoever colludes",
-        )
+        """Say of masked tables what is gained and hidden, and what it costs."""
+        return self.asked_of_masks(study)
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where these numbers of units, by owner, do not suit the study."""
         super().check_units(study, units)
-        masking = self.masking(study)
-        if masking is not None and max(units.values(), default=0) > units_max(len(masking.names), COUNT_BITS):
-            raise PublicRuleError("too-many-units", "so many units do not add up below 2^64 steps")
+        self.require_room(study, units)
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends: one a cell; of answers, at most."""
@@ -440,16 +427,7 @@ class CountTest(CountProcedure):
 
 def masked_caveats(plan: CountPlan) -> tuple[str, ...]:
     """Say in a verdict on masked tables what they hide."""
-    if plan.masking is None:
-        return ()
-    owners, some = len(plan.masking.names), plan.masking.colluders
-    claimed, own = plan.claim.budget.epsilon, plan.guarantee.budget.epsilon
-    return (
-        f"the {owners} owners' tables were masked and only their sum was read: nothing is known of any one "
-        "owner, and where owners differ that may make or hide what the sum shows",
-        f"epsilon {claimed:g} holds towards the tester with up to {some} of the owners; what each spent, "
-        f"epsilon {own:.4g}, holds whoever colludes, and of a person whom several owners count the sum of it",
-    )
+    return () if plan.shared is None else plan.shared.caveats("tables")
 
 
 def noise_warnings(plan: CountPlan, units: Mapping[str, int]) -> tuple[str, ...]:

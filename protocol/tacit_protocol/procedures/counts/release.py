@@ -11,6 +11,7 @@ gaussian_mechanism.py.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
@@ -49,13 +50,17 @@ from tacit_protocol.privacy.noise import (
 )
 from tacit_protocol.procedures.answered_column import Beside, beside
 from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, planned_once
-from tacit_protocol.procedures.masking import MaskedParameters, Masking, masking_in, total_of
+from tacit_protocol.procedures.masking import (
+    TOGETHER,
+    MaskedParameters,
+    Masking,
+    SharedNoise,
+    shared_noise_in,
+    total_of,
+)
 from tacit_protocol.strict import StrictModel
 
 Integers = npt.NDArray[np.int64]
-
-TOGETHER = "all owners together"
-"""Whose a table is that was added up before anybody read it."""
 
 COUNTS = "counts"
 """Name of the vector in a release."""
@@ -197,19 +202,17 @@ class CountParameters(CellParameters):
 class CountPlan:
     """What a study fixes before any data: the cells and the guarantee.
 
-    Where owners mask, ``guarantee`` is one owner's own, by which it draws its share of the noise, and
-    ``claim`` what the study states.
+    Where owners mask, ``guarantee`` is one owner's own, by which it draws its share of the noise ``shared``.
     """
 
     grid: CellGrid
     guarantee: Guarantee
-    masking: Masking | None = None
-    claimed: Guarantee | None = None
+    shared: SharedNoise | None = None
 
     @property
-    def claim(self) -> Guarantee:
-        """The guarantee that the study's budget states."""
-        return self.guarantee if self.claimed is None else self.claimed
+    def masking(self) -> Masking | None:
+        """Who masks; None where every owner's table is read by itself."""
+        return None if self.shared is None else self.shared.masking
 
     @property
     def noise(self) -> CellNoise:
@@ -297,19 +300,14 @@ def count_plan(study: Study, parameters: CountParameters) -> CountPlan:
     """
     if parameters.rho is not None and parameters.noise != "gaussian":
         raise StudyError("parameter rho has no effect with Laplace noise; leave it out")
-    masking = masking_in(study, parameters) if isinstance(parameters, MaskedParameters) else None
-    if masking is not None and parameters.noise != "gaussian":
-        raise StudyError(
-            'shares of noise add up where it is Gaussian: with aggregation masked give noise "gaussian" and '
-            "a delta above 0"
-        )
+    if isinstance(parameters, MaskedParameters):
+        claim = partial(gaussian_count_guarantee, study.budget, parameters.rho)
+        if (shared := shared_noise_in(study, parameters, parameters.noise, claim)) is not None:
+            return CountPlan(grid_of(study, parameters), shared.own, shared)
     grid = grid_of(study, parameters)
     if parameters.noise == "laplace":
         return CountPlan(grid, laplace_count_guarantee(study.budget))
-    claim = gaussian_count_guarantee(study.budget, parameters.rho)
-    if masking is None:
-        return CountPlan(grid, claim)
-    return CountPlan(grid, masking.own_guarantee(claim), masking, claim)
+    return CountPlan(grid, gaussian_count_guarantee(study.budget, parameters.rho))
 
 
 def grid_of(study: Study, parameters: CellParameters) -> CellGrid:

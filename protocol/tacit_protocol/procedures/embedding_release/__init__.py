@@ -59,6 +59,7 @@ from tacit_protocol.procedures.embedding_release.verdict import (
     database_panels,
     databases_of,
 )
+from tacit_protocol.procedures.masking import TOGETHER, SharedNoise, SumsOfOwners, is_masked, total_of
 from tacit_protocol.procedures.populations import Columns, Held, Population, Records
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import DATABASE, OWNERS_NAMED_MAX, BarsPanel, Meaning, Work, joined
@@ -86,7 +87,7 @@ class DatabaseRecords(Records):
         variation distance of its levels' shares.
         """
         rows = [part for part in held if isinstance(part, Mapping)]
-        if self.study.curator is not None:
+        if self.study.curator is not None or is_masked(self.study):
             rows = [{name: np.concatenate([part[name] for part in rows]) for name in rows[0]}]
         errors = [
             self._errors(database, part)
@@ -111,7 +112,7 @@ class DatabaseRecords(Records):
         return errors
 
 
-class EmbeddingRelease(Procedure):
+class EmbeddingRelease(SumsOfOwners, Procedure):
     """See the module. Registered as ``embedding_release``."""
 
     name: ClassVar[str] = "embedding_release"
@@ -137,7 +138,7 @@ class EmbeddingRelease(Procedure):
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
         """Return the fine ridge, but where a two-sample test or an earlier release has the coarse one."""
         given = study.parameters
-        shared = study.reusing or given.get("placement") == "middle"
+        shared = study.reusing or (given.get("placement") == "middle" and not is_masked(study))
         return {} if shared or given.get("method", "subspace") != "subspace" else {"ridge": "fine"}
 
     def check(self, study: Study) -> None:
@@ -154,6 +155,19 @@ class EmbeddingRelease(Procedure):
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, in one release."""
         return _mechanism(study).guarantee
+
+    def shared_noise(self, study: Study) -> SharedNoise | None:
+        """Return the noise that owners who mask share; None where every database is read by itself."""
+        found = _mechanism(study)
+        return found.plan.shared if isinstance(found, NoisyMean) else None
+
+    def asks(self, study: Study) -> tuple[str, ...]:
+        """Say of masked sums what is gained and hidden, and what it costs."""
+        return self.asked_of_masks(study)
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where masked sums of so many units have no room."""
+        self.require_room(study, units)
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one sender sends: one a coordinate; a choice counts as one."""
@@ -174,6 +188,10 @@ class EmbeddingRelease(Procedure):
                 return ()
             units = {study.curator.name: units.get(study.curator.name) or sum(units.values())}
         mechanism = _mechanism(study)
+        if is_masked(study):
+            if any(owner.name not in units for owner in study.owners):
+                return ()
+            units = {TOGETHER: sum(units.values())}
         drowned = [name for name, count in units.items() if _error(mechanism, count, study.level) >= 1]
         if not drowned:
             return ()
@@ -253,9 +271,11 @@ class EmbeddingRelease(Procedure):
         senders = (
             [study.curator.name] if study.curator is not None else [owner.name for owner in study.owners]
         )
-        databases = "A private database" if len(senders) == 1 else "Private databases"
+        one = len(senders) == 1 or is_masked(study)
+        databases = "A private database" if one else "Private databases"
+        together = " together" if is_masked(study) else ""
         return Meaning(
-            f"{databases} of {joined(senders, OWNERS_NAMED_MAX)} {'was' if len(senders) == 1 else 'were'} "
+            f"{databases} of {joined(senders, OWNERS_NAMED_MAX)}{together} {'was' if one else 'were'} "
             "released.",
             "A database tests nothing by itself; questions asked of it cost no privacy, and its answers have "
             "errors that it states.",
@@ -280,11 +300,15 @@ class EmbeddingRelease(Procedure):
         names = [study.curator.name] if study.curator is not None else [owner.name for owner in study.owners]
         made = {name: releases[name] for name in names}
         units = {name: release.units for name, release in made.items()}
+        shared = self.shared_noise(study)
+        caveats = () if shared is None else shared.caveats(self.masked_numbers)
+        if shared is not None:
+            made = {TOGETHER: total_of(shared.masking, made)}
         return EmbeddingReleaseVerdict(
             reject=False,
-            **common_fields(study, units),
+            **common_fields(study, units, None if shared is None else shared.own),
             columns=tuple(column.name for column in study.domain.columns),
-            warnings=self.warnings(study, units) + reuse_warnings(study),
+            warnings=self.warnings(study, units) + caveats + reuse_warnings(study),
             **databases_of(study, _mechanism(study), made),
         )
 

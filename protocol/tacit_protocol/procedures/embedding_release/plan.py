@@ -9,7 +9,7 @@ candidate.
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -41,7 +41,7 @@ from tacit_protocol.procedures.kernel_two_sample.release import (
     KernelTwoSampleParameters,
     reads_means,
 )
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise, shared_noise_in
 
 CANDIDATES_MAX = 20_000
 """Most candidates: a draw compares that many sums of a loss and exact noise, in some tenths of a second."""
@@ -155,7 +155,7 @@ Method = Literal["subspace", "random-features", "exponential"]
 Candidate = Annotated[tuple[LocationRow, ...], Field(min_length=1, max_length=CANDIDATE_ROWS_MAX)]
 
 
-class EmbeddingReleaseParameters(StrictModel):
+class EmbeddingReleaseParameters(MaskedParameters):
     """What a study may choose; every choice is public.
 
     Studies from before there was ``ridge`` have the coarse one; clients state the fine one in new studies.
@@ -165,7 +165,7 @@ class EmbeddingReleaseParameters(StrictModel):
     units, from a public sample; without candidates every multiset of ``candidate_rows`` points is one.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"ridge"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"ridge"}) | MaskedParameters.added_fields
 
     method: Method = Field(
         "subspace",
@@ -236,13 +236,17 @@ class EmbeddingPlan:
     guarantee: Guarantee
     points: Locations | None = None
     candidates: Candidates | None = None
+    shared: SharedNoise | None = None
+    """The noise that owners who mask share: ``guarantee`` is then one owner's own."""
 
 
 def draws_from_histograms(parameters: EmbeddingReleaseParameters) -> bool:
     """Say whether every sender's points are drawn from its own noisy histograms."""
     if parameters.placement is not None:
         return parameters.placement == "histograms" and parameters.method == "subspace"
-    return parameters.method == "subspace" and parameters.points is None
+    # Of masked sums nobody reads histograms before the mean's points are needed.
+    masked = parameters.aggregation == "masked"
+    return parameters.method == "subspace" and parameters.points is None and not masked
 
 
 @planned_once
@@ -258,7 +262,10 @@ def plan_of(study: Study) -> EmbeddingPlan:
             "each sender's points are drawn from its own histograms: state points or a placement"
         )
     try:
-        return _plan(parameters, study.domain, study.budget, study.seed)
+        plan = _plan(parameters, study.domain, study.budget, study.seed)
+        noise = "gaussian" if parameters.method == "exponential" else plan.noise
+        shared = shared_noise_in(study, parameters, noise, lambda: plan.guarantee)
+        return plan if shared is None else replace(plan, guarantee=shared.own, shared=shared)
     except ValueError as error:
         raise StudyError(str(error)) from None
 
@@ -296,6 +303,13 @@ def refuse_idle_parameters(parameters: EmbeddingReleaseParameters) -> None:
     drawn = parameters.method != "random-features" and parameters.candidates is None
     if drawn and parameters.points is not None and (parameters.n_points or parameters.placement):
         raise StudyError("given points are neither counted nor placed; leave n_points and placement out")
+    if parameters.aggregation == "masked" and (
+        parameters.method == "exponential" or parameters.placement == "histograms"
+    ):
+        raise StudyError(
+            "masked sums are of coordinates that all owners have in common: method subspace with points, or "
+            "with placement uniform or middle, or method random-features"
+        )
     if parameters.placement == "histograms" and parameters.method != "subspace":
         raise StudyError("points are drawn from histograms with method subspace alone; leave placement out")
     histograms = draws_from_histograms(parameters)

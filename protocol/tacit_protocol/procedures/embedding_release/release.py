@@ -122,9 +122,10 @@ class NoisyMean:
             raise ReleaseError("the earlier mean has not one coordinate for each point")
 
     def deviation(self, units: int) -> float:
-        """Return the standard deviation of the noise on a coordinate of the mean."""
+        """Return the standard deviation of the noise on a coordinate of the mean that is read."""
         (part,) = self.layout.parts(units)
-        return standard_deviation(self.plan, part) / units
+        drawn = 1 if self.plan.shared is None else len(self.plan.shared.masking.names)
+        return math.sqrt(drawn) * standard_deviation(self.plan, part) / units
 
     def noise_error(self, units: int) -> float:
         """Return the root mean square of the norm of the mean's noise."""

@@ -43,7 +43,8 @@ Row = tuple[float | str | None, ...]
 class EmbeddingReleaseVerdict(BaseVerdict):
     """The public points, one value per column each, and every database on them, by its sender.
 
-    A sender is an owner, or the curator of all owners, and ``units`` counts its units.
+    A sender is an owner, or the curator of all owners, and ``units`` counts its units. Where owners mask, the
+    only database is that of "all owners together", and ``units`` counts every owner's.
 
     Where points are drawn from histograms ``points`` are none, and every sender has ``drawn_points`` of its
     own, and ``histograms``: each column's noisy shares of the units by public cell, with noise of standard
@@ -86,10 +87,14 @@ class EmbeddingReleaseVerdict(BaseVerdict):
     histograms: Annotated[dict[str, dict[str, tuple[float, ...]]] | None, Shown("")] = None
     histogram_noise: dict[str, float] | None = None
 
+    def units_of(self, name: str) -> int:
+        """Return how many units a database is of: a sender's, or of masked ones all owners'."""
+        return self.units[name] if name in self.units else sum(self.units.values())
+
     def summary(self) -> Sequence[str | ShownTable]:
-        """Return what the command shows first: who released a database."""
+        """Return what the command shows first: whose databases were released."""
         return (
-            f"Released: {', '.join(f'{name} ({units} units)' for name, units in self.units.items())}",
+            f"Released: {', '.join(f'{name} ({self.units_of(name)} units)' for name in self.embedding)}",
             f"  {self.method}",
             "  keep the transcript, and ask it as often as you like: tacit release show",
         )
