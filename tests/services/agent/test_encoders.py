@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
+import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -165,6 +166,22 @@ def test_long_vectors_come_whole_from_databases(tmp_path: Path) -> None:
             f"{kind}:///rows.{kind}{'3' * (kind == 'sqlite')}", "select * from rows", tmp_path
         )
         assert np.array_equal(made(source, encoder), whole)
+
+
+def test_arrays_of_postgresql_are_vectors(tmp_path: Path, postgres_url: str) -> None:
+    """The longest come whole; a null array, one of two dimensions and one that holds a null are missing."""
+    values = np.random.default_rng(2).normal(size=(3, VECTOR_MAX))
+    encoder = PROJECTED.model_copy(update={"inputs": (VectorColumn(name="v", length=VECTOR_MAX, norm=2.0),)})
+    whole = made(written(tmp_path, pa.array(values.tolist())), encoder)
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE rows (place int, v float8[])")
+        halves = [[row[: VECTOR_MAX // 2].tolist(), row[VECTOR_MAX // 2 :].tolist()] for row in values[:1]]
+        holed: list[Any] = [None, *values[0, 1:].tolist()]
+        for place, row in enumerate([*values.tolist(), None, halves[0], holed]):
+            connection.execute("INSERT INTO rows VALUES (%s, %s)", (place, row))
+    found = made(open_source(postgres_url, "SELECT * FROM rows ORDER BY place", tmp_path), encoder)
+    assert np.array_equal(found[:3], whole)
+    assert (found[3:] == 0.5).all()
 
 
 BAD: dict[str, Any] = {
