@@ -276,7 +276,7 @@ SHARES: Mapping[str, tuple[float, str]] = {
 
 IMAGE_SIZES = (100, 300, 1000, 3000)
 IMAGE_SIZE = 1000
-IMAGE_RUNS = 200
+IMAGE_RUNS = 120
 
 
 def network(weights: Sequence[Floats]) -> bytes:
