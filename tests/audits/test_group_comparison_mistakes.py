@@ -136,16 +136,16 @@ def test_no_neighbour_moves_a_masked_part_by_more_than_is_stated(name: str, reac
 
 
 def test_masked_movements_that_are_too_small_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted: R as if only V were released; a range of x of .9; movements within one group alone."""
+    """Planted: half of the constant of M, a spread and a diameter that are a tenth too small."""
     plan = masked_plan(CASES["masked, a number"].study)
     assert plan is not None
     columns = CASES["masked, a number"].study.domain
-    monkeypatch.setattr(within_owners, "R_MOVEMENT", within_owners.V_MOVEMENT)
+    monkeypatch.setattr(within_owners, "VARIANCE_MOVEMENT", 0.5)
     assert searched(plan.pairs, columns, 250)["variances"] > 1.3
-    monkeypatch.setattr(WithinPairs, "x_range", property(lambda _: 0.9))
+    monkeypatch.setattr(within_owners, "SPREAD_MOVEMENT", 0.9)
     found = searched(plan.pairs, columns, 250)
     assert found["spreads"] > 1.05
-    monkeypatch.setattr(plan.pairs, "_movement", 0.9 * plan.pairs._movement)
+    monkeypatch.setattr(plan.pairs, "movement", 0.9 * plan.pairs.movement)
     assert searched(plan.pairs, columns, 250)["covariances"] > 1.05
 
 

@@ -1,18 +1,17 @@
 """What procedures share that ask about units within owners, whom nobody needs to trust.
 
 Their verdicts; and covariances within owners where owners mask, so that the sum of all alone can be read. Of
-a pair of bounded numbers x and y an owner of n units has, exactly,
+x in {0, 1} and a bounded number y an owner of n units has, exactly,
 
-    C = sum of (x - mean x)(y - mean y),   V = C(x, x) C(y, y)/(n - 1),   C(x, x),
+    C = sum of (x - mean x)(y - mean y),   A = sum of (x - mean x)^2,   M = max(V, R),
+    V = A (sum of (y - mean y)^2)/(n - 1),   R = (n0/n)^2 S1 + (n1/n)^2 S0,
 
-and releases them with its share of the noise. Where x does not go with y within owners, C has mean 0 and
-variance V given the numbers themselves; so have all owners' sums, whatever owners differ in. Of two groups, x
-in {0, 1}, M = max(V, R) stands for V, R = (n0/n)^2 S1 + (n1/n)^2 S0 with S the sum of squares about each
-group's own mean: intervals hold where spreads differ.
+S the sum of squares about each group's own mean, and releases C, M and A with its share of the noise. Where x
+does not go with y within owners, C has mean 0 and variance V given the numbers themselves; so have all
+owners' sums, whatever owners differ in. R is C's variance where the groups differ in mean and spread.
 
-**Sensitivity.** Replacing a unit, or taking one out of a pair that does not count it, moves the vector of C
-by no more than the range of x times the diameter of y; V by half the product of squared ranges, R by the
-squared range of y. docs/mathematics/masked-sums.md#within-owners.
+**Sensitivity.** Replacing a unit, or counting one no longer, moves the vector of C by no more than the
+diameter of y, M by the squared range of y, A by 1. docs/mathematics/masked-sums.md#within-owners.
 """
 
 import math
@@ -36,6 +35,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     noise_scales,
     release_sums,
 )
+from tacit_protocol.privacy.guarantee import NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.masking import MASKED_BITS, SharedNoise, total_of
@@ -171,7 +171,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 STEP_BITS = 15
-"""Numbers are rounded to steps of 2^-15, so that sums of products of three of them are exact."""
+"""Numbers are rounded to steps of 2^-15, so that sums of their squares are exact."""
 
 STEPS = 1 << STEP_BITS
 
@@ -181,13 +181,13 @@ COVARIANCES, VARIANCES, SPREADS = "covariances", "variances", "spreads"
 PAIR_SHARES = {COVARIANCES: 0.75, VARIANCES: 0.2, SPREADS: 0.05}
 """Of mu^2: the test reads covariances; what is known too little of a variance is added to it."""
 
-R_MOVEMENT, V_MOVEMENT = 1.0, 0.5
-"""How far a replaced unit moves R, in squared ranges of y, and V, in products of both squared ranges."""
+VARIANCE_MOVEMENT, SPREAD_MOVEMENT = 1.0, 1.0
+"""How far a replaced unit moves M, in squared ranges of y, and A."""
 
 
 @dataclass
 class PairSums:
-    """Exact sums over an owner's units of n, x, y, xy, xx, yy, xyy, (7, pairs). They never leave it."""
+    """Exact sums over an owner's units of 1, x, y, xy, yy, xyy, (6, pairs). They never leave it."""
 
     held: Integers = field(repr=False)
     units: int = 0
@@ -201,20 +201,13 @@ class WithinPairs:
         movement: bound on the L2 movement of all weighted covariances when one unit is replaced.
         y_ranges: range of each pair's y, (pairs,).
         spread_of: of which of the sums of squares of x that are released each pair's is, (pairs,).
-        binary: whether x is 0 or 1; else it is a number of [-1, 1], as y is.
     """
 
     def __init__(
-        self,
-        weights: Floats,
-        movement: float,
-        y_ranges: Floats,
-        spread_of: npt.NDArray[np.intp],
-        *,
-        binary: bool,
+        self, weights: Floats, movement: float, y_ranges: Floats, spread_of: npt.NDArray[np.intp]
     ) -> None:
-        self.weights, self.y_ranges, self.spread_of, self.binary = weights, y_ranges, spread_of, binary
-        self._movement = movement
+        self.weights, self.y_ranges, self.spread_of = weights, y_ranges, spread_of
+        self.movement = movement
 
     @property
     def numbers(self) -> int:
@@ -222,22 +215,17 @@ class WithinPairs:
         return 2 * len(self.weights) + len(self._firsts)
 
     @property
-    def x_range(self) -> float:
-        """The range of x."""
-        return 1.0 if self.binary else 2.0
-
-    @property
     def _firsts(self) -> npt.NDArray[np.intp]:
         """The first pair of each sum of squares of x."""
         return np.unique(self.spread_of, return_index=True)[1]
 
     def steps(self, chunk: EncodedChunk) -> tuple[Integers, Integers, npt.NDArray[np.bool_]]:
-        """Return x, y and whether a unit counts, (rows, pairs) each; numbers in steps of 2^-15."""
+        """Return x, y in steps of 2^-15 and whether a unit counts, (rows, pairs) each."""
         raise NotImplementedError
 
     def start(self) -> PairSums:
         """Return the sums over no unit."""
-        return PairSums(np.zeros((7, len(self.weights)), dtype=np.int64))
+        return PairSums(np.zeros((6, len(self.weights)), dtype=np.int64))
 
     def add(self, partial: PairSums, chunk: EncodedChunk) -> None:
         """Add a chunk's units, of one row each."""
@@ -246,7 +234,7 @@ class WithinPairs:
         x, y, counts = self.steps(chunk)
         x, y = np.where(counts, x, 0), np.where(counts, y, 0)
         xy = x * y
-        powers = (counts, x, y, xy, x * x, y * y, xy * y if self.binary else 0 * xy)
+        powers = (counts, x, y, xy, y * y, xy * y)
         partial.held += np.stack([power.sum(axis=0, dtype=np.int64) for power in powers])
         partial.units += chunk.rows
 
@@ -269,12 +257,11 @@ class WithinPairs:
         if sums is not None:
             vectors = self._exact(sums)
         # Each of two neighbours lies half a step, and a float's error, from its ideal.
-        near = 2 * (0.5 + FEATURE_ERROR_STEPS) * self.x_range / STEPS * float(np.linalg.norm(self.weights))
-        moved = V_MOVEMENT * self.x_range**2 if not self.binary else R_MOVEMENT
+        near = 2 * (0.5 + FEATURE_ERROR_STEPS) / STEPS * float(np.linalg.norm(self.weights))
         bounds = (
-            self._movement + near + (0.0 if self.binary else near),
-            float(np.linalg.norm(self.weights**2 * moved * self.y_ranges**2)),
-            self.x_range**2 * math.sqrt(len(firsts)),
+            self.movement + near,
+            VARIANCE_MOVEMENT * float(np.linalg.norm(self.weights**2 * self.y_ranges**2)),
+            SPREAD_MOVEMENT * math.sqrt(len(firsts)),
         )
         parts = []
         for (name, share), values, bound in zip(PAIR_SHARES.items(), vectors, bounds, strict=True):
@@ -285,24 +272,25 @@ class WithinPairs:
 
     def _exact(self, sums: PairSums) -> list[Integers]:
         covariances, variances, spreads = [], [], []
-        one = 1 if self.binary else STEPS
         for place, weight in enumerate(Fraction(float(own)) for own in self.weights):
-            n, x, y, xy, xx, yy, xyy = (int(own) for own in sums.held[:, place])
-            spread = _squares(xx, x, n, one * one)
-            variance = spread * _squares(yy, y, n, STEPS**2) / (n - 1) if n > 1 else Fraction(0)
-            if self.binary and 0 < x < n:
-                inner, outer = _squares(xyy, xy, x, STEPS**2), _squares(yy - xyy, y - xy, n - x, STEPS**2)
+            n, x, y, xy, yy, xyy = (int(own) for own in sums.held[:, place])
+            spread, variance = _squares(x, x, n), Fraction(0)
+            if 0 < x < n:
+                variance = spread * _squares(yy, y, n) / (STEPS**2 * (n - 1))
+                inner, outer = (
+                    _squares(*own) / STEPS**2 for own in ((xyy, xy, x), (yy - xyy, y - xy, n - x))
+                )
                 variance = max(variance, (Fraction(n - x, n)) ** 2 * inner + Fraction(x, n) ** 2 * outer)
-            covariances.append(weight * Fraction(xy * n - x * y, max(n, 1) * one * STEPS))
+            covariances.append(weight * Fraction(xy * n - x * y, max(n, 1) * STEPS))
             variances.append(weight**2 * variance)
             spreads.append(spread)
         found = (covariances, variances, [spreads[first] for first in self._firsts])
         return [np.array([math.floor(own * 2**MASKED_BITS) for own in part]) for part in found]
 
 
-def _squares(squares: int, total: int, count: int, one: int) -> Fraction:
-    """Return the sum of squares about the mean; 0 of no number. ``one`` is how many squared steps make 1."""
-    return Fraction(squares * count - total * total, count * one) if count else Fraction(0)
+def _squares(squares: int, total: int, count: int) -> Fraction:
+    """Return the sum of squares about the mean; 0 of no number."""
+    return Fraction(squares * count - total * total, count) if count else Fraction(0)
 
 
 WITHIN_ALONE = "nor whether an effect is the same at all; what owners differ in neither makes nor hides one"
@@ -385,14 +373,17 @@ class MaskedPairs:
 
     def read(self, releases: Mapping[str, Release]) -> ReadPairs:
         """Return all owners' sums. Raises ReleaseError where a release is missing, or has another layout."""
-        total = total_of(self.shared.masking, releases)
-        covariances, variances, spreads = (total.vectors[name].mean(1) for name in PAIR_SHARES)
+        return self.read_total(total_of(self.shared.masking, releases).vectors)
+
+    def read_total(self, vectors: Mapping[str, NoisyVector]) -> ReadPairs:
+        """Return all owners' sums, of vectors that have them and the noise of all."""
+        covariances, variances, spreads = (vectors[name].mean(1) for name in PAIR_SHARES)
         own = np.unique(self.pairs.spread_of, return_inverse=True)[1]
         return ReadPairs(self.pairs.weights, covariances, variances, spreads[own], *self.noises)
 
     def least_noise(self) -> float:
         """Return the least noise on a covariance, in parts of what one unit can add to it."""
-        return float((self.noises[0] / self.pairs.weights / self.pairs.y_ranges).min() / self.pairs.x_range)
+        return float((self.noises[0] / self.pairs.weights / self.pairs.y_ranges).min())
 
 
 def smallest(pvalues: Sequence[float | None]) -> float | None:

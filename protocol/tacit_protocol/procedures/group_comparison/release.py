@@ -457,9 +457,7 @@ class GroupPairs(WithinPairs):
         spread_of += [first + at for at, (_, levels) in enumerate(outcomes) for _ in _pairs(levels)]
         self._sizes = [levels for _, levels in outcomes for _ in _pairs(levels)]
         ranges = [2.0] * (len(SQUARES) * numeric) + [1.0] * len(self._levels)
-        super().__init__(
-            np.array(weights), float(np.sqrt(movement)), np.array(ranges), np.array(spread_of), binary=True
-        )
+        super().__init__(np.array(weights), float(np.sqrt(movement)), np.array(ranges), np.array(spread_of))
 
     def steps(self, chunk: EncodedChunk) -> tuple[Integers, Integers, npt.NDArray[np.bool_]]:
         """Return the second group's units, the features and which units count, (rows, pairs) each."""
