@@ -11,8 +11,8 @@ each, and Laplace noise on the number of those that reject; and the permutation 
 Quantile tables, where one party holds all columns: permutations, votes of blocks, and one noisy table.
 
 Mutual independence, of three owners and more: two rounds and one; beside every pair in a study of its own
-with its part of epsilon (Bonferroni), each owner's randomised answer whether it is above the middle with a
-chi-squared test of complete independence, and that test of thirds without privacy.
+with its part of epsilon (Bonferroni), each owner's randomised answer whether it is above the middle with
+chi-squared tests of complete independence or of every pair, and that test of thirds without privacy.
 
 Levels, and all but the power of randomised answers, are the procedures themselves with simulated noise of
 their laws (``tacit.planning.simulation.SimulatedNoise``). All methods have the same rows, in [0, 1].
@@ -53,6 +53,7 @@ from tacit_protocol.numerics.randomised_tables import (
 )
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation import answers
+from tacit_protocol.procedures.mutual_independence import NEW_DEFAULTS
 
 DELTA, LEVEL, PERMUTATIONS = 1e-5, 0.05, 199
 POWER_RUNS, LEVEL_RUNS, LEVELS = 100, 2000, (0.05, 0.01)
@@ -653,6 +654,7 @@ JOINT_WAYS: dict[str, dict[str, Any]] = {
     "two rounds, 2 cells": {"categories": 2},
     "one round": {"method": "one-round"},
 }
+NEWLY_ASKED: dict[str, Any] = NEW_DEFAULTS | {"permutations": PERMUTATIONS}
 JOINT_NULLS = (
     *product(("uniform",), (3,), (50, 300, 3000), (0.3, 1.0, 4.0)),
     *product(("skewed", "rare and tied"), (3,), (300, 3000), (1.0, 4.0)),
@@ -660,7 +662,7 @@ JOINT_NULLS = (
     *product(("a group and numbers",), (3, 5), (1000,), (1.0, 4.0)),
     ("1 or 20 rows a unit", 3, 100, 4.0),
 )
-JOINT_LEVEL, JOINT_RUNS, JOINT_LEVEL_RUNS = "level {} d={} n={} ε={:g}", 200, 400
+JOINT_LEVEL, JOINT_RUNS, JOINT_LEVEL_RUNS = "level {} d={} n={} ε={:g}", 200, 1000
 
 
 def joint_run(law: str, n: int, epsilon: float, number: int) -> Answers:
@@ -672,7 +674,7 @@ def joint_run(law: str, n: int, epsilon: float, number: int) -> Answers:
     sides = [{f"x{place}": column} for place, column in enumerate(x.T)]
     found: dict[str, float] = {}
     for way, chosen in JOINT_WAYS.items():
-        own = chosen | FITTED
+        own = chosen | NEWLY_ASKED
         found[way] = asked("mutual_independence", sides, epsilon, number, rng, own, apart=True).reject
     # A person is in every pair's study of her owner's column.
     pairs, part = list(combinations(sides, 2)), epsilon / (x.shape[1] - 1)
@@ -683,7 +685,10 @@ def joint_run(law: str, n: int, epsilon: float, number: int) -> Answers:
     ]
     found["every pair, Bonferroni"] = min(pvalues) * len(pairs) <= LEVEL
     true = rng.random(x.shape) < 1 / (1 + math.exp(-epsilon))
-    found["randomised halves, χ²"] = full_independence((x > 0.5) == true, 2) <= LEVEL
+    halves = (x > 0.5) == true
+    found["randomised halves, χ²"] = full_independence(halves, 2) <= LEVEL
+    each = [full_independence(halves[:, list(pair)], 2) for pair in combinations(range(x.shape[1]), 2)]
+    found["randomised halves, every pair"] = min(each) * len(each) <= LEVEL
     cuts = np.quantile(x, (1 / 3, 2 / 3), axis=0)
     found["no privacy"] = full_independence((x[None] > cuts[:, None]).sum(axis=0), 3) <= LEVEL
     return found
@@ -719,7 +724,7 @@ def joint_level_run(kind: str, d: int, n: int, epsilon: float, number: int) -> A
         columns[1] = np.where(x[:, 1] < 0.3, "a", "b").astype(object)
     sides, found = [{f"x{place}": column} for place, column in enumerate(columns)], dict[str, float]()
     for method in ANSWER_METHODS:
-        chosen = FITTED | {"method": method}
+        chosen = NEWLY_ASKED | {"method": method}
         result = asked("mutual_independence", sides, epsilon, number, rng, chosen, apart=True, unit=unit)
         found |= {question(method, epsilon, level): result.pvalue <= level + 1e-12 for level in LEVELS}
         found |= {question(f"any pair, {method}", epsilon, LEVEL): any(p.reject for p in result.pairs)}
@@ -734,8 +739,8 @@ def joint_cells() -> list[Cell]:
 
 def joint_parts(counts: Counts) -> dict[str, str]:
     """Write the tables of the page."""
-    ways = (*JOINT_WAYS, "every pair, Bonferroni", "randomised halves, χ²", "no privacy")
-    power, _ = power_rows(counts, JOINT, ways)
+    ways = (*JOINT_WAYS, "every pair, Bonferroni", "randomised halves, χ²", "randomised halves, every pair")
+    power, _ = power_rows(counts, JOINT, (*ways, "no privacy"))
     levels = level_rows(counts, JOINT_LEVEL, JOINT_NULLS, ANSWER_METHODS)
     for row, (*given, epsilon) in zip(levels.values(), JOINT_NULLS, strict=True):
         runs, cell = row.pop("runs"), JOINT_LEVEL.format(*given, epsilon)

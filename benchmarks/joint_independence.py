@@ -21,7 +21,9 @@ from functools import partial
 
 import numpy as np
 
+from benchmarks import hospitals
 from benchmarks.harness import (
+    FOLDER,
     Answers,
     Benchmark,
     Cell,
@@ -39,7 +41,7 @@ from benchmarks.problems import no_codes, noise_of
 from tacit.in_process.runner import local_study, run, terms
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.planning.simulation import SimulatedNoise
-from tacit_protocol.domain import linear_algebra
+from tacit_protocol.domain import Domain, linear_algebra
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
@@ -244,6 +246,76 @@ def method_run(name: str, variables: int, n: int, number: int) -> Answers:
     return answers
 
 
+Graph = dict[str, list[str]]
+GRAPHS: dict[str, tuple[Graph, Graph]] = {
+    "a cube": ({"x1": ["x0"]}, {"x0": ["x1"]}),
+    "a straight line": ({"x1": ["x0"]}, {"x0": ["x1"]}),
+    "three columns": ({"x1": ["x0"], "x2": ["x0", "x1"]}, {"x1": ["x2"], "x0": ["x1", "x2"]}),
+}
+"""Of a law, the graph that made it, and the reverse one. Of a straight line with normal noise both fit."""
+
+WHICH = ("right", "reverse")
+GRAPH_CELL, GRAPH_RUNS, GRAPH_EPSILONS = "graph {} n={}", 100, (1.0, 3.0)
+GRAPH_PLAN = tuple((law, n) for law in GRAPHS for n in (720, 2400))
+HEART_FILES = sorted(FOLDER.glob("heart_*.csv"))
+HEART_CELL = "graph heart disease, four hospitals"
+HEART = domain_of({"age": (20, 90), "thalach": (60, 220)}, ["age", "thalach"])
+
+
+def made_along_a_graph(law: str, n: int, rng: np.random.Generator) -> Floats:
+    """Draw rows of an additive-noise model, within -4 and 4 but for one in ten thousand."""
+    x, e = rng.uniform(-1, 1, n), rng.uniform(-1, 1, (2, n))
+    if law == "a cube":
+        return 2 * np.stack([x, x**3 + x / 2 + 0.3 * e[0]], axis=1)
+    if law == "a straight line":
+        x, noise = rng.standard_normal((2, n))
+        return np.stack([x, 0.6 * x + 0.8 * noise], axis=1)
+    y = x + x**3 / 2 + 0.4 * e[0]
+    return 2 * np.stack([x, y, np.tanh(y) + 0.3 * x + 0.3 * e[1]], axis=1)
+
+
+def graphs_asked(
+    samples: Sequence[Sample],
+    domain: Domain,
+    graphs: Sequence[dict[str, list[str]]],
+    rng: np.random.Generator,
+) -> Answers:
+    """Ask whether each graph can be right, with every epsilon by itself."""
+    tables = [ArrayTable.of(sample, domain) for sample in samples]
+    answers: dict[str, bool] = {}
+    for epsilon in GRAPH_EPSILONS:
+        for which, graph in zip(WHICH, graphs, strict=True):
+            study = local_study(
+                PROCEDURE.name,
+                domain,
+                [f"owner-{place}" for place in range(len(tables))],
+                {"method": "aggregate", "graph": graph},
+                **terms(epsilon, 0.0, POWER_LEVEL, int(rng.integers(2**31))),
+            )
+            found = run(PROCEDURE, study, tables, noise_of(rng), order=rng)
+            answers[question(which, epsilon, POWER_LEVEL)] = found.reject
+    return answers
+
+
+def graph_run(law: str, n: int, number: int) -> Answers:
+    """Ask about the graph that made the rows, and about the reverse one."""
+    rng = np.random.default_rng([number, n, zlib.crc32(f"graph {law}".encode())])
+    rows = made_along_a_graph(law, n, rng)
+    sample = Sample({f"x{place}": column for place, column in enumerate(rows.T)})
+    domain = domain_of((-HALF_RANGE, HALF_RANGE), list(sample.columns))
+    return graphs_asked([sample], domain, GRAPHS[law], rng)
+
+
+def hospitals_run(domain: Domain, number: int) -> Answers:
+    """Ask four hospitals whether age makes the highest heart rate, and whether that makes age."""
+    rng = np.random.default_rng([number, zlib.crc32(HEART_CELL.encode())])
+    samples = []
+    for path in HEART_FILES:
+        rows = hospitals.read(path)
+        samples.append(Sample({column.name: rows[column.name] for column in domain.columns}))
+    return graphs_asked(samples, domain, ({"thalach": ["age"]}, {"age": ["thalach"]}), rng)
+
+
 def resampled_sensitivity(variables: int) -> float:
     """Return what replacing one unit can move a resampled statistic by, at least: whatever n is.
 
@@ -274,6 +346,9 @@ def cells() -> list[Cell]:
     """List the cells: levels first."""
     made = cells_for("level {} d={} n={}", LEVEL_RUNS, level_run, LEVEL_PLAN)
     made += cells_for("method {} d={} n={}", METHOD_RUNS, method_run, METHOD_PLAN)
+    made += cells_for(GRAPH_CELL, GRAPH_RUNS, graph_run, GRAPH_PLAN)
+    if HEART_FILES:
+        made.append(Cell(HEART_CELL, GRAPH_RUNS, partial(hospitals_run, HEART)))
     return made + cells_for("power {} n={}", POWER_RUNS, power_run, POWER_PLAN)
 
 
@@ -290,6 +365,8 @@ def parts(counts: Counts) -> dict[str, str]:
         "powers": "".join(powers),
         "method runs": counts.runs_of("method"),
         "methods": _methods(counts),
+        "graph runs": counts.runs_of("graph"),
+        "graphs": _graphs(counts),
     }
 
 
@@ -307,6 +384,17 @@ def _methods(counts: Counts) -> str:
 
     rows = [(f"{m} | {name} | {d} | {n}", (name, d, n, m)) for name, d, n in METHOD_PLAN for m in METHODS]
     return grid("method | problem | d | n", rows, named("ε={:g}", METHOD_EPSILONS), shown)
+
+
+def _graphs(counts: Counts) -> str:
+    cells = [GRAPH_CELL.format(law, n) for law, n in GRAPH_PLAN] + [HEART_CELL]
+    rows = [(f"{cell.removeprefix('graph ')} | {which}", (cell, which)) for cell in cells for which in WHICH]
+    return grid(
+        "law | graph",
+        rows,
+        named("ε={:g}", GRAPH_EPSILONS),
+        lambda row, e: counts.shown(row[0], question(row[1], e, POWER_LEVEL), ".2f"),
+    )
 
 
 def _powers(counts: Counts, name: str) -> str:

@@ -1,9 +1,10 @@
 """Write the keys, secrets, settings and example data that docker-compose.yml mounts.
 
-    .venv/bin/python deploy/make_federation.py
+    docker compose run --rm --build --user "$(id -u):$(id -g)" setup
 
-Everything goes into deploy/federation, which git ignores and nobody else may enter. It holds the private
-keys of all parties, because this federation is all on one machine. In earnest, every owner makes its own.
+or, with Tacit's environment on this machine, python deploy/make_federation.py. Everything goes into
+deploy/federation, which git ignores and nobody else may enter. It holds the private keys of all parties,
+because this federation is all on one machine. In earnest, every owner makes its own.
 """
 
 import argparse
@@ -69,15 +70,46 @@ tester_ca_file = "/run/secrets/services_ca"
 tester_key = "{tester_key}"
 """
 
-TESTER = """\
-# What `tacit party invite` needs on this machine; the service itself is set up by its environment.
+OPERATOR = """\
+# What `tacit party invite` needs in the tester's container; the service itself is set up by its environment.
 name = "tester"
 url = "https://127.0.0.1:8400"
 audience = "https://tester:8400"
-key_file = "secrets/tester_key"
-tls_certificate_file = "secrets/tester_tls_certificate"
-tls_key_file = "secrets/tester_tls_key"
-tester_ca_file = "secrets/services_ca"
+key_file = "/run/secrets/tester_key"
+tls_certificate_file = "/run/secrets/tester_tls_certificate"
+tls_key_file = "/run/secrets/tester_tls_key"
+tester_ca_file = "/run/secrets/services_ca"
+"""
+
+PARTY = """\
+name = "analyst"
+key_file = "/run/secrets/analyst_key"
+tester_url = "https://tester:8400"
+tester_key = "{tester_key}"
+tester_ca_file = "/run/secrets/services_ca"
+"""
+
+STUDY = """\
+title = "Do the patients of three hospitals come from one population?"
+procedure = "kernel_two_sample"
+epsilon = 1.0
+delta = 1e-5
+
+[[columns]]
+kind = "numeric"
+name = "age"
+lower = 20
+upper = 90
+
+[[columns]]
+kind = "categorical"
+name = "sex"
+levels = ["0", "1"]
+
+[[columns]]
+kind = "categorical"
+name = "cp"
+levels = ["1", "2", "3", "4"]
 """
 
 
@@ -112,7 +144,7 @@ def make_federation(folder: Path, also: Sequence[str] = ()) -> str:
     folder.mkdir(mode=FOLDER_MODE, parents=True)
     hidden = make_folder(folder / "secrets")
     tester_key = write_key(hidden / "tester_key")
-    write(folder / "tester.toml", TESTER)
+    write(make_folder(folder / "tester" / "settings") / "operator.toml", OPERATOR)
     password = secrets.token_urlsafe(32)
     write(hidden / "postgres_password", password)
     write(
@@ -128,6 +160,11 @@ def make_federation(folder: Path, also: Sequence[str] = ()) -> str:
         columns = ", ".join(f'"{column}"' for column in COLUMNS)
         write(settings / "policy.toml", POLICY.format(columns=columns))
         write(make_folder(folder / owner / "data") / "heart.csv", data.joinpath(f"{owner}.csv").read_bytes())
+    write_key(hidden / "analyst_key")
+    asking = make_folder(folder / "analyst" / "settings")
+    write(asking / "party.toml", PARTY.format(tester_key=tester_key))
+    asked = "".join(f'\n[[owners]]\nname = "{owner}"\ndata_set = "heart"\n' for owner in OWNERS)
+    write(asking / "study.toml", STUDY + asked)
     make_curator(folder, hidden, tester_key)
     for name, content in (*service_secrets(also), *dask_secrets()):
         write(hidden / name, content)

@@ -48,6 +48,15 @@ LEVELS_MAX = 1000
 COLUMNS_MAX = 1000
 """Most columns of one study: bounds what a study can make an agent compute."""
 
+VECTOR_MAX = 4096
+"""Most numbers of a vector in one column."""
+
+SIDE_MAX = 1024
+"""Most rows, and most columns, of the pixels that a model is given of an image."""
+
+TEXT_MAX = 4096
+"""Characters of a text that a model is given: a longer one is cut."""
+
 STATED = Egress("public", "tacit_protocol.domain:Domain", "the analyst states it, never taken from data")
 
 ColumnName = Annotated[str, Field(min_length=1, max_length=128)]
@@ -140,6 +149,232 @@ class Domain(StrictModel):
     def categorical(self) -> tuple[CategoricalColumn, ...]:
         """The categorical columns, in the study's order."""
         return tuple(c for c in self.columns if isinstance(c, CategoricalColumn))
+
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+Licence = Annotated[str, Field(min_length=1, max_length=100)]
+"""Under which terms a public file may be used: an SPDX identifier, such as ``Apache-2.0``."""
+
+Norm = Annotated[float, Field(gt=0, le=1e100)]
+Shift = Annotated[float, Field(ge=-1e3, le=1e3)]
+Scale = Annotated[float, Field(ge=1e-3, le=1e3)]
+
+
+class VectorColumn(StrictModel):
+    """A column of vectors: a list of ``length`` numbers in each row, of Euclidean norm at most ``norm``.
+
+    A longer vector is scaled down to the norm. One that is null, of another length, or holds a null, a NaN or
+    an infinity, is missing as a whole.
+    """
+
+    egress: ClassVar = STATED
+
+    kind: Literal["vector"] = "vector"
+    name: ColumnName
+    length: Annotated[int, Field(ge=1, le=VECTOR_MAX)]
+    norm: Norm
+
+
+class ImageColumn(StrictModel):
+    """A column of paths to images, below a folder that the owner configures, and how a model is given them.
+
+    An image is resized to ``width`` x ``height`` pixels (bilinear). A value v, 0 to 255, of channel c becomes
+    (v / 255 - ``mean[c]``) / ``deviation[c]``; a list of one number is for all channels. An image that cannot
+    be read is missing.
+    """
+
+    egress: ClassVar = STATED
+
+    kind: Literal["image"] = "image"
+    name: ColumnName
+    width: Annotated[int, Field(ge=1, le=SIDE_MAX)]
+    height: Annotated[int, Field(ge=1, le=SIDE_MAX)]
+    channels: Literal["grey", "rgb", "bgr"] = "rgb"
+    layout: Literal["channels-first", "channels-last"] = "channels-first"
+    mean: Annotated[tuple[Shift, ...], Field(min_length=1, max_length=3)] = (0.0,)
+    deviation: Annotated[tuple[Scale, ...], Field(min_length=1, max_length=3)] = (1.0,)
+
+    @model_validator(mode="after")
+    def _one_for_each_channel(self) -> Self:
+        if not {len(self.mean), len(self.deviation)} <= {1, 1 if self.channels == "grey" else 3}:
+            raise ValueError("mean and deviation hold one number, or one for each channel")
+        return self
+
+
+class TextColumn(StrictModel):
+    """A column of texts; of a longer one a model is given the first :data:`TEXT_MAX` characters."""
+
+    egress: ClassVar = STATED
+
+    kind: Literal["text"] = "text"
+    name: ColumnName
+
+
+InputColumn = Annotated[VectorColumn | ImageColumn | TextColumn, Field(discriminator="kind")]
+"""A column of a data set that an encoder reads."""
+
+
+class EncoderModel(StrictModel):
+    """A public ONNX model: which file, under which licence, and the vector that it makes of a row.
+
+    ``length`` and ``norm`` are of its first output, as of a :class:`~tacit_protocol.domain.VectorColumn`.
+    """
+
+    egress: ClassVar = STATED
+
+    sha256: Sha256
+    licence: Licence
+    length: Annotated[int, Field(ge=1, le=VECTOR_MAX)]
+    norm: Norm
+
+
+class Projection(StrictModel):
+    """A public matrix that vectors are multiplied by: drawn from a seed, or in a file.
+
+    Drawn, its rows are independent uniform directions. The file is NumPy's ``.npy``, (outputs, length) float;
+    a row that is longer than 1 is scaled to norm 1.
+    """
+
+    egress: ClassVar = STATED
+
+    seed: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")] | None = None
+    sha256: Sha256 | None = None
+    licence: Licence | None = None
+
+    @model_validator(mode="after")
+    def _is_drawn_or_in_a_file(self) -> Self:
+        if (self.seed is None) == (self.sha256 is None) or (self.sha256 is None) != (self.licence is None):
+            raise ValueError("a projection has a seed, or the sha256 of a public file and its licence")
+        return self
+
+    def matrix(self, outputs: int, length: int) -> "npt.NDArray[np.float64]":
+        """Draw the matrix of the seed, (outputs, length) float64; each row has norm 1."""
+        import numpy as np
+
+        drawn = np.random.default_rng(int(self.seed or "0", 16)).standard_normal((outputs, length))
+        return np.ascontiguousarray(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
+
+
+class Encoder(StrictModel):
+    """How numeric columns of the study are made of other columns of the same row, by public rules alone.
+
+    A vector is read, or made by ``model`` of the ``inputs``, in the order of the model's own; scaled down to
+    its norm R; multiplied by the ``projection``, if there is one; and its numbers are the columns
+    ``outputs``, in order. The domain bounds each of them as it does any column, within [-R, R] of which
+    nothing lies outside.
+    """
+
+    egress: ClassVar = STATED
+
+    inputs: Annotated[tuple[InputColumn, ...], Field(min_length=1, max_length=16)]
+    model: EncoderModel | None = None
+    projection: Projection | None = None
+    outputs: Annotated[tuple[ColumnName, ...], Field(min_length=1, max_length=COLUMNS_MAX)]
+
+    @model_validator(mode="after")
+    def _makes_its_outputs(self) -> Self:
+        names = [column.name for column in self.inputs]
+        if len(set(self.outputs)) != len(self.outputs) or len(set(names)) != len(names):
+            raise ValueError("an encoder's inputs must be distinct, and its outputs too")
+        if self.model is None and not (len(names) == 1 and isinstance(self.inputs[0], VectorColumn)):
+            raise ValueError("an encoder without a model reads one vector column")
+        if self.projection is None and len(self.outputs) != self.vector.length:
+            raise ValueError("an encoder without a projection has as many outputs as its vector has numbers")
+        return self
+
+    @property
+    def vector(self) -> "VectorColumn | EncoderModel":
+        """What bounds the vector that is projected: the model's, or that of the one column."""
+        if self.model is not None:
+            return self.model
+        (column,) = self.inputs
+        assert isinstance(column, VectorColumn)  # noqa: S101 (checked when it was made)
+        return column
+
+    @property
+    def files(self) -> tuple[tuple[str, str], ...]:
+        """The public files that it needs: the SHA-256 and the licence of each."""
+        named = (self.model, self.projection)
+        return tuple((one.sha256, str(one.licence)) for one in named if one is not None and one.sha256)
+
+    def columns(self, spread: float = 4.0) -> tuple[NumericColumn, ...]:
+        """Return numeric columns for the outputs, with bounds from public knowledge alone.
+
+        A number of a vector of norm R in d dimensions whose direction is uniform is beyond ``spread`` times
+        R / sqrt(d) with chance 2 exp(-spread^2 / 2) or less; the bounds are there, and at R at most.
+        """
+        bound = self.vector.norm * min(1.0, spread / math.sqrt(self.vector.length))
+        return tuple(NumericColumn(name=name, lower=-bound, upper=bound) for name in self.outputs)
+
+    def matrix(self, file: "npt.NDArray[np.float64] | None" = None) -> "npt.NDArray[np.float64] | None":
+        """Return the projection's matrix, (outputs, length), of the seed or of its ``file``; None of none.
+
+        Raises:
+            ValueError: the file's matrix has another shape, or holds what is no finite number.
+        """
+        import numpy as np
+
+        shape = len(self.outputs), self.vector.length
+        if self.projection is None:
+            return None
+        if file is None:
+            return self.projection.matrix(*shape)
+        if file.shape != shape or not np.isfinite(file).all():
+            raise ValueError(f"the projection is no matrix of {shape[0]} x {shape[1]} finite numbers")
+        longest = np.maximum(np.linalg.norm(file.astype(np.float64), axis=1, keepdims=True), 1.0)
+        return np.ascontiguousarray(file / longest)
+
+    def made_of(
+        self, vectors: "npt.NDArray[np.float64]", matrix: "npt.NDArray[np.float64] | None"
+    ) -> dict[str, "npt.NDArray[np.float64]"]:
+        """Return the output columns, each (rows,) float64, of ``vectors`` (rows, length), NaN where missing.
+
+        ``matrix`` is what :meth:`matrix` returns. Every row is multiplied by itself: what comes of it does
+        not depend on its neighbours, nor on their number, to the last bit.
+        """
+        import numpy as np
+
+        made = clipped = clipped_to_norm(vectors, self.vector.norm)
+        if matrix is not None:
+            made, vector = np.empty((len(clipped), len(matrix))), np.empty(matrix.shape[1])
+            for row in range(len(clipped)):
+                # In one place of memory, and by no linear algebra library, whose result may depend on both.
+                vector[:] = clipped[row]
+                made[row] = np.einsum("kd,d->k", matrix, vector)
+        return {name: made[:, place] for place, name in enumerate(self.outputs)}
+
+    def words(self) -> str:
+        """Say in a sentence what is made of what, by which files."""
+        names = self.outputs
+        made = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]} ({len(names)} columns)"
+        read = ", ".join(f"{column.name} ({column.kind})" for column in self.inputs)
+        steps = []
+        if self.model is not None:
+            steps.append(f"the public model {self.model.sha256} (licence {self.model.licence})")
+        if self.projection is not None:
+            of = self.projection
+            drawn = f"drawn from the seed {of.seed}"
+            file = f"{of.sha256} (licence {of.licence})"
+            steps.append(f"a public projection {drawn if of.sha256 is None else file}")
+        by = f", by {' and '.join(steps)}" if steps else ""
+        return f"{made} {'is' if len(names) == 1 else 'are'} computed here from {read}{by}."
+
+
+def clipped_to_norm(vectors: "npt.NDArray[np.float64]", norm: float) -> "npt.NDArray[np.float64]":
+    """Scale rows (rows, length) longer than ``norm`` down to it; those that are not finite become NaN.
+
+    Numbers of any size that float64 holds are scaled: the largest one is taken out before squares are.
+    """
+    import numpy as np
+
+    known = np.isfinite(vectors).all(axis=1, keepdims=True)
+    found = np.where(known, vectors, 0.0)
+    largest = np.maximum(np.abs(found).max(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    scaled = found / largest
+    lengths = np.maximum(np.sqrt(np.einsum("ij,ij->i", scaled, scaled))[:, None], 1e-300)
+    with np.errstate(over="ignore"):
+        longer = norm / largest < lengths
+    return np.where(known, np.where(longer, scaled * (norm / lengths), found), math.nan)
 
 
 @dataclass(frozen=True)

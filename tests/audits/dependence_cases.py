@@ -339,4 +339,5 @@ def beside_two(
 MUTUAL_INDEPENDENCE = {
     "beside two owners' answers": beside_two({"cuts": "even"}, 4.0, reached=0.99, black_box=True),
     "beside two owners' answers, private cuts": beside_two({}, reached=0.8, adaptive=True),
+    "beside two owners' answers, dealt cuts": beside_two({"cuts": "dealt"}, 4.0, reached=0.8, adaptive=True),
 }

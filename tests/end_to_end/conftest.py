@@ -2,7 +2,9 @@
 
 import csv
 import json
+import os
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -20,6 +22,7 @@ from tacit.setup.federation import LocalFederation, OwnerSetup
 
 COMMAND = ("-c", "from tacit.command import main; main()")
 PATIENCE_S = 300.0
+R_PACKAGE = Path(__file__).resolve().parents[2] / "clients" / "r" / "tacit"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,6 +52,39 @@ def wait_for(look: Callable[[], Any]) -> Any:
         assert time.monotonic() < ends_at, "what was waited for did not happen"
         time.sleep(0.1)
     return found
+
+
+@pytest.fixture(scope="session")
+def rscript(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Run R code with the package; without R the tests skip, or fail where TACIT_R_REQUIRED says so."""
+    if shutil.which("Rscript") is None:
+        if os.environ.get("TACIT_R_REQUIRED") == "1":
+            pytest.fail("TACIT_R_REQUIRED=1, and there is no R")
+        pytest.skip("no R here: docs/how-to/use-r.md says what to install")
+    library = tmp_path_factory.mktemp("library")
+    quick = ["--no-byte-compile", "--no-docs", "--no-help", "--no-test-load"]
+    installed = subprocess.run(
+        ["R", "CMD", "INSTALL", *quick, f"--library={library}", str(R_PACKAGE)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert installed.returncode == 0, installed.stderr
+
+    def run(code: str, *arguments: str, cwd: Path = library, **environment: str) -> str:
+        done = subprocess.run(
+            ["Rscript", "-e", f"library(tacit)\n{code}", *arguments],
+            cwd=cwd,
+            env=os.environ | {"R_LIBS": str(library)} | environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
 
 
 @pytest.fixture

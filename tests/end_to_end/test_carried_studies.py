@@ -33,7 +33,9 @@ from tacit_protocol.signing import STUDY_TYPE, PrivateKey, payload_of, sign_enve
 pytestmark = pytest.mark.long
 
 UNITS = 300
-ADAPTER = Path(__file__).resolve().parents[2] / "deploy" / "adapters" / "vantage6"
+ADAPTERS = Path(__file__).resolve().parents[2] / "deploy" / "adapters"
+LOGGED = ("study_taken_in", "ledger_verified", "waiting-for-approval")
+"""Words of an agent's log, which may depend on its data: no platform may be handed them."""
 
 Say = Callable[..., tuple[int, Any]]
 
@@ -235,7 +237,7 @@ def test_a_task_of_another_platform_carries_a_study(world: World, say: Say, by: 
 
     def task(name: str, wait_s: str) -> dict[str, str | None]:
         environment = service_environment() | {
-            "PYTHONPATH": str(ADAPTER),
+            "PYTHONPATH": str(ADAPTERS / "vantage6"),
             "TACIT_COMMAND": str(Path(sys.executable).with_name("tacit")),
             "TACIT_AGENT_CONFIG": str(world.files[name]),
             "WAIT_S": wait_s,
@@ -249,8 +251,7 @@ def test_a_task_of_another_platform_carries_a_study(world: World, say: Say, by: 
             env=environment,
         )
         # A node sends on what is printed: nothing of an agent's log may be in it.
-        logged = ("study_taken_in", "ledger_verified", "waiting-for-approval")
-        assert not any(word in done.stdout + done.stderr for word in logged)
+        assert not any(word in done.stdout + done.stderr for word in LOGGED)
         return dict(json.loads(done.stdout.splitlines()[-1]))
 
     assert task("south", "3") == {"state": "not-yet", "answer": None}
@@ -260,3 +261,142 @@ def test_a_task_of_another_platform_carries_a_study(world: World, say: Say, by: 
     file = world.folder / "answer"
     file.write_bytes(base64.b64decode(answered["answer"] or ""))
     assert say("study", "deliver", str(file), "--party", str(world.files["ann"]))[0] == 0
+
+
+BY_FLARE = """
+import os, sys
+from nvflare.job_config.api import FedJob
+from nvflare.private.fed.app.simulator.simulator_runner import SimulatorRunner
+from tacit_flare import TASK, AnswerStudy, CarryStudy
+
+if __name__ == "__main__":
+    study, answers, jobs, workspace = sys.argv[1:]
+    job = FedJob(name="study", min_clients=2)
+    job.to_server(CarryStudy(study, answers, 300))
+    job.to_clients(AnswerStudy(float(os.environ["WAIT_S"])), tasks=[TASK])
+    job.export_job(jobs)
+    run = SimulatorRunner(os.path.join(jobs, "study"), workspace, clients="north,south", threads=2)
+    sys.exit(run.run())
+"""
+
+BAD_TASKS_OF_FLARE = """
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable
+from nvflare.apis.signal import Signal
+from tacit_flare import STUDY, TASK, AnswerStudy
+for name, told in ((TASK, {STUDY: "no base64!"}), (TASK, {STUDY: 7}), ("train", {})):
+    print(AnswerStudy(1).execute(name, Shareable(told), FLContext(), Signal()).get_return_code())
+"""
+
+
+def test_a_job_of_nvidia_flare_carries_a_study_to_two_sites(world: World, say: Say) -> None:
+    """FLARE pins other versions than Tacit: TACIT_FLARE_PYTHON names a Python that has it."""
+    python = os.environ.get("TACIT_FLARE_PYTHON")
+    if python is None:
+        pytest.skip("TACIT_FLARE_PYTHON names no Python with nvflare")
+    digest, study = create(world, say)
+    # An operator sets its own site's environment. The simulator has one for all, and a folder for each site.
+    command = world.folder / "tacit-of-this-site"
+    tacit = Path(sys.executable).with_name("tacit")
+    command.write_text(f'#!/bin/sh\ncd "{world.folder}/$(basename "$PWD")" && exec "{tacit}" "$@"\n')
+    command.chmod(0o700)
+    environment = service_environment() | {
+        "PYTHONPATH": f"{ADAPTERS / 'flare'}:{ADAPTERS / 'vantage6'}",
+        "TACIT_COMMAND": str(command),
+        "TACIT_AGENT_CONFIG": "agent.toml",
+    }
+    script = world.folder / "job.py"
+    script.write_text(BY_FLARE)
+
+    def job(number: int, wait_s: str) -> dict[str, bytes]:
+        answers = world.folder / f"answers-{number}"
+        answers.mkdir()
+        folders = [answers, world.folder / f"jobs-{number}", world.folder / f"simulated-{number}"]
+        done = subprocess.run(
+            [python, str(script), str(study), *map(str, folders)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment | {"WAIT_S": wait_s},
+        )
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+        logs = [path.read_text("utf-8", "replace") for path in folders[2].rglob("*") if "log" in path.name]
+        assert logs
+        assert not any(word in text for text in (done.stdout, done.stderr, *logs) for word in LOGGED)
+        return {file.stem: file.read_bytes() for file in answers.iterdir()}
+
+    first = job(1, "5")
+    assert set(first) == {"north"}  # the south's steward has not looked
+    assert world.spent("south") == []
+    approve(world, say, digest)
+    second = job(2, "200")
+    assert set(second) == {"north", "south"}
+    assert second["north"] == first["north"]
+    assert [world.spent(name) for name in ("north", "south")] == [[digest], [digest]]
+    for name in second:
+        file = str(world.folder / "answers-2" / f"{name}.dsse")
+        assert say("study", "deliver", file, "--party", str(world.files["ann"]))[0] == 0
+    told = ["--timeout-s", "200", "--party", str(world.files["ann"])]
+    assert say("study", "watch", digest, *told)[0] == 0
+    bad = [python, "-c", BAD_TASKS_OF_FLARE]
+    done = subprocess.run(bad, capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split() == ["BAD_TASK_DATA", "BAD_TASK_DATA", "TASK_UNKNOWN"]
+
+
+BY_DATASHIELD = """
+asked <- commandArgs(TRUE)
+text <- tacit_text(readBin(asked[1], raw(), file.size(asked[1])))
+# Both parsers of DataSHIELD servers (Opal's and Armadillo's grammar, and DSLite's) take such a text.
+stopifnot(grepl("^[0-9A-Za-z_.+$;:,-]+$", text))
+declared <- read.dcf(system.file("DATASHIELD", package = "tacit"))
+stopifnot(identical(declared[1, "AggregateMethods"], c(AggregateMethods = "tacitAnswerDS")))
+aggregate <- function(call) eval(parse(text = paste0("tacit::", deparse1(call))))
+if (asked[3] == "DSLite") {
+  library(DSLite)
+  server <- newDSLiteServer(config = defaultDSConfiguration(include = "tacit"))
+  stopifnot(server$strict())
+  builder <- newDSLoginBuilder()
+  builder$append(server = "site", url = "server", driver = "DSLiteDriver")
+  sites <- datashield.login(builder$build())
+  aggregate <- function(call) datashield.aggregate(sites, call)$site
+  other <- tryCatch(datashield.aggregate(sites, quote(system("id"))), error = function(error) "refused")
+  stopifnot(identical(other, "refused"))
+}
+for (wrong in list("not base64!", 7)) {
+  refused <- tryCatch(aggregate(call("tacitAnswerDS", wrong)), error = function(error) "refused")
+  stopifnot(identical(refused, "refused"))
+}
+found <- aggregate(call("tacitAnswerDS", text, as.numeric(asked[4])))
+if (!is.null(found$answer)) writeBin(found$answer, asked[2])
+cat("STATE", found$state)
+"""
+
+
+@pytest.mark.parametrize("by", ["R", "DSLite"])
+def test_a_datashield_server_carries_a_study(
+    world: World, say: Say, rscript: Callable[..., str], by: str
+) -> None:
+    """Without DataSHIELD's packages a plain R evaluates the call; TACIT_DATASHIELD_LIBRARY names those."""
+    library = os.environ.get("TACIT_DATASHIELD_LIBRARY")
+    if by == "DSLite" and library is None:
+        pytest.skip("TACIT_DATASHIELD_LIBRARY names no R library with DSI and DSLite")
+    digest, study = create(world, say)
+    answer = world.folder / "answer"
+
+    def task(name: str, wait_s: str, **changes: str) -> str:
+        environment = {
+            "TACIT_COMMAND": str(Path(sys.executable).with_name("tacit")),
+            "TACIT_AGENT_CONFIG": str(world.files[name]),
+            "R_LIBS_USER": library or "",
+        }
+        said = rscript(BY_DATASHIELD, str(study), str(answer), by, wait_s, **environment | changes)
+        assert not any(word in said for word in LOGGED)
+        return said.rsplit(maxsplit=1)[-1]
+
+    assert task("south", "3") == "not-yet"
+    assert task("north", "200", TACIT_AGENT_CONFIG=str(world.folder / "nowhere.toml")) == "failed"
+    assert not answer.exists()
+    assert task("north", "200", TACIT_AGENT_LOG=str(world.folder / "agent.log")) == "answered"
+    assert "study_taken_in" in (world.folder / "agent.log").read_text()
+    assert world.spent("north") == [digest]
+    assert say("study", "deliver", str(answer), "--party", str(world.files["ann"]))[0] == 0

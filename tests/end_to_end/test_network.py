@@ -33,7 +33,10 @@ from tacit.setup.processes import ServiceProcess, free_ports, service_command, s
 
 pytestmark = pytest.mark.long
 
-USER, PASSWORD = "hospital", "p:ss wörd"  # a colon and a letter beyond ASCII on purpose
+USER, PASSWORD = (
+    "hospital",
+    "p:ss wörd%41",
+)  # a colon, a letter beyond ASCII, and what a URL would spell otherwise
 
 Say = Callable[..., tuple[int, Any]]
 
@@ -252,3 +255,62 @@ def test_the_environments_proxy_counts_where_a_configuration_asks_for_it_alone(
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     route = route_of(direct | {"tester_proxy": "environment"}, "tester", network.folder / "file")
     assert way(route, network.url)["proxy"] is None
+
+
+ASK_BY_R = """
+asked <- commandArgs(TRUE)
+read <- function(file) readLines(file, encoding = "UTF-8")
+party <- read(asked[1])
+with_fields <- function(...) {
+  told <- list(...)
+  kept <- party[!sub(" *=.*", "", party) %in% names(told)]
+  file <- tempfile(tmpdir = dirname(asked[1]), fileext = ".toml")
+  told <- Filter(Negate(is.null), told)
+  writeLines(c(sprintf("%s = \\"%s\\"", names(told), unlist(told)), kept), file, useBytes = TRUE)
+  file
+}
+reach <- function(...) {
+  tryCatch(tacit_identity(tacit_sign_in(with_fields(...)))$name, error = function(error) {
+    paste(class(error)[1], conditionMessage(error))
+  })
+}
+told <- list(
+  password = reach(tester_proxy_credentials_file = "../wrong"), # before curl has a tunnel to use again
+  ready = reach(),
+  signed = tryCatch(
+    is.null(tacit_studies(tacit_sign_in(asked[1]))), tacit_problem = function(error) error$type
+  ),
+  nobody = reach(tester_proxy = "http://127.0.0.1:9"),
+  socks = reach(tester_proxy = "socks5://127.0.0.1:1080"),
+  in_url = reach(tester_proxy = "http://me:secret@127.0.0.1:9"),
+  no_line = reach(tester_proxy_credentials_file = "../services_ca"),
+  nowhere = reach(tester_proxy_credentials_file = "../nowhere"),
+  authority = reach(tester_ca_file = "../curator_tls_certificate"),
+  uncertified = reach(tester_certificate_file = NULL, tester_certificate_key_file = NULL),
+  half = reach(tester_certificate_key_file = NULL),
+  direct = reach(tester_proxy = NULL, tester_proxy_credentials_file = NULL),
+  environment = reach(tester_proxy = "environment", tester_proxy_credentials_file = NULL)
+)
+cat(jsonlite::toJSON(told, auto_unbox = TRUE))
+"""
+
+
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
+def test_r_reaches_the_tester_the_same_way_and_no_other(
+    network: Network, rscript: Callable[..., str], locale: str
+) -> None:
+    (network.folder / "wrong").write_text(f"{USER}:other\n")
+    before = network.proxy_log.count("CONNECT")
+    turned = {"HTTPS_PROXY": "http://127.0.0.1:9", "https_proxy": "http://127.0.0.1:9", "LC_ALL": locale}
+    told = json.loads(rscript(ASK_BY_R, str(network.files["ann"]), NO_PROXY="127.0.0.1", **turned))
+    assert (told["ready"], told["direct"]) == ("tester", "tester")
+    assert told["signed"] in {False, "unknown-party"}  # enrolled by the test above, where that has run
+    assert told.pop("environment") == "tester"  # NO_PROXY says so
+    assert network.proxy_log.count("CONNECT") > before
+    for name in ("nobody", "password", "authority", "uncertified"):
+        assert told[name].startswith("tacit_transport"), (name, told[name])
+    for name in ("socks", "in_url", "no_line", "nowhere", "half"):
+        assert told[name].startswith("tacit_input tester_"), (name, told[name])
+    assert "407" in told["password"]
+    assert "secret" not in json.dumps(told)
+    assert PASSWORD not in json.dumps(told, ensure_ascii=False)

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -20,42 +19,8 @@ from tacit_protocol.verification import VerificationError, verify_transcript
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "clients" / "r" / "tacit"
 STORED = ROOT / "tests" / "compatibility" / "fixtures"
-PATIENCE_S = 300
 
 Rscript = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def rscript(tmp_path_factory: pytest.TempPathFactory) -> Rscript:
-    """Run R code with the package; without R the tests skip, or fail where TACIT_R_REQUIRED says so."""
-    if shutil.which("Rscript") is None:
-        if os.environ.get("TACIT_R_REQUIRED") == "1":
-            pytest.fail("TACIT_R_REQUIRED=1, and there is no R")
-        pytest.skip("no R here: docs/how-to/use-r.md says what to install")
-    library = tmp_path_factory.mktemp("library")
-    quick = ["--no-byte-compile", "--no-docs", "--no-help", "--no-test-load"]
-    installed = subprocess.run(
-        ["R", "CMD", "INSTALL", *quick, f"--library={library}", str(PACKAGE)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert installed.returncode == 0, installed.stderr
-
-    def run(code: str, *arguments: str) -> str:
-        done = subprocess.run(
-            ["Rscript", "-e", f"library(tacit)\n{code}", *arguments],
-            cwd=library,
-            env=os.environ | {"R_LIBS": str(library)},
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run
 
 
 VERIFY_ALL = """
@@ -189,6 +154,15 @@ study <- tacit_study(
   owners = lapply(c("north", "south"), tacit_owner, data_set = "patients", units = 1000)
 )
 print(study)
+plan <- tacit_plan(session, study, effect = 0.5)
+print(plan)
+stopifnot(nrow(tidy(plan)) >= 5, 4 %in% tidy(plan)$epsilon, plan$measure == "power")
+stopifnot(plan$units == c(1000, 1000))
+stopifnot(with(tidy(plan), all(conf.low <= estimate & estimate <= conf.high)), is.null(plan$fewer))
+without <- tacit_study(session, "x", epsilon = 1, delta = 1e-5, columns = tacit_numeric("age", 0, 120),
+  owners = list(tacit_owner("north", "patients"), tacit_owner("south", "patients", units = 1000)))
+refused <- tryCatch(tacit_plan(session, without), tacit_input = conditionMessage)
+stopifnot(grepl("how many units north holds", refused))
 digest <- tacit_create(session, study)
 stopifnot(identical(tacit_create(session, study), digest), identical(digest, study$digest))
 verdict <- tacit_watch(session, digest, timeout_s = 250)

@@ -3,23 +3,26 @@
 Services are processes of their own. Other commands run in this one, which saves a second for each of them.
 """
 
+import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
+import sqlalchemy as sa
 
 from tacit.command.app import run
 from tacit.setup.processes import free_ports
 
-TUTORIALS = Path(__file__).resolve().parents[2] / "docs" / "tutorials"
-PORTS = ("8400", "8711", "8712", "8720")
+ROOT = Path(__file__).resolve().parents[2]
+TUTORIALS = ROOT / "docs" / "tutorials"
+PORTS = ("8400", "8711", "8712", "8720", "3128")
 COMMAND = (sys.executable, "-c", "from tacit.command import main; main()")
 
 INBOXES = {"agent": ["agent", "inbox", "--all"], "owner": ["owner", "studies"]}
@@ -37,12 +40,14 @@ class Reader:
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str], eventually: Eventually) -> None:
         self.folder, self.capsys, self.eventually = folder, capsys, eventually
         self.words = dict(zip(PORTS, map(str, free_ports(len(PORTS))), strict=True))
+        self.programs: dict[str, Callable[[str], str]] = {}
+        """What runs blocks of further languages, and returns what they printed."""
         self.services: list[subprocess.Popen[bytes]] = []
         self.ran: list[list[str]] = []
         self.printed = ""
 
     def read(self, text: str) -> None:
-        for language, block in re.findall(r"^```([a-z ]+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        for language, block in re.findall(r"^```([a-z0-9 ]+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
             self.do(language, block)
 
     def fill_in(self, text: str) -> str:
@@ -55,13 +60,19 @@ class Reader:
         if language == "toml":
             named = re.match(r"# (\S+\.toml)\n", text)
             (self.folder / (named[1] if named else "study.toml")).write_text(text)
-        elif language.startswith("python"):
+        elif language in self.programs:
+            self.printed += (said := self.programs[language](text))
+            if digest := re.search(r"^Digest: ([0-9a-f]{64})\b", said, re.MULTILINE):
+                self.words["DIGEST"] = digest[1]
+        elif language in {"python", "python client"}:
             script = [sys.executable, "-c", text]
             done = subprocess.run(script, cwd=self.folder, capture_output=True, text=True, check=False)
             assert done.returncode == 0, done.stderr
         elif language == "console":
             for line in block.splitlines():
                 self.command(shlex.split(self.fill_in(line.removeprefix("$ tacit "))))
+        elif language == "sh":
+            self.start(shlex.split(text.removesuffix(" &\n")), self.words["3128"])
 
     def command(self, arguments: list[str]) -> None:
         self.ran.append(arguments)
@@ -70,6 +81,9 @@ class Reader:
             return
         if "DIGEST" in self.words and arguments[1] in {"inbox", "approve", "decline"}:
             self.wait_for_study(arguments)
+        if arguments[:2] == ["agent", "answer"]:  # it becomes the agent's program
+            subprocess.run([*COMMAND, *arguments], cwd=self.folder, check=True, capture_output=True)
+            return
         code, out, err = self.run(arguments)
         assert code == 0, f"tacit {shlex.join(arguments)}\n{out}{err}"
         self.printed += out
@@ -81,13 +95,15 @@ class Reader:
         return code, *self.capsys.readouterr()
 
     def serve(self, arguments: list[str]) -> None:
-        self.services.append(
-            subprocess.Popen(
-                [*COMMAND, *arguments], cwd=self.folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-            )
-        )
         port = re.search(r"^port = (\d+)", (self.folder / arguments[-1]).read_text(), re.MULTILINE)
-        self.eventually(lambda: answers(f"http://127.0.0.1:{port.group(1)}/healthz"))
+        self.start([*COMMAND, *arguments], port.group(1))
+
+    def start(self, command: list[str], port: str) -> None:
+        """Start a service, and wait until it listens."""
+        program = [sys.executable if command[0] == "python" else command[0], *command[1:]]
+        quiet = subprocess.DEVNULL
+        self.services.append(subprocess.Popen(program, cwd=self.folder, stdout=quiet, stderr=quiet))
+        self.eventually(lambda: listens(int(port)))
 
     def wait_for_study(self, arguments: list[str]) -> None:
         inbox = [*INBOXES[arguments[0]], "--json", *arguments[-2:]]
@@ -119,11 +135,9 @@ class Reader:
             service.wait(300)
 
 
-def answers(url: str) -> bool:
-    try:
-        return httpx.get(url, trust_env=False).status_code == 200
-    except httpx.TransportError:
-        return False
+def listens(port: int) -> bool:
+    with socket.socket() as caller:
+        return caller.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture
@@ -186,7 +200,55 @@ def test_the_tutorial_works_line_by_line(reader: Reader, page: str, services: in
     assert len(reader.services) == services
 
 
+@pytest.mark.long
+def test_the_engineers_afternoon_works_as_far_as_this_machine_allows(
+    reader: Reader, mariadb_url: str, rscript: Callable[..., str]
+) -> None:
+    """A proxy, an authority, MariaDB and R; without vantage6 all but its block, and then it says so."""
+    engine = sa.create_engine(mariadb_url.replace("mariadb:", "mariadb+pymysql:"))
+
+    def sql(text: str) -> str:
+        with engine.connect() as connection:
+            for statement in ("DROP DATABASE IF EXISTS hospital", *filter(str.strip, text.split(";"))):
+                connection.exec_driver_sql(statement.replace("%", "%%"))
+        return ""
+
+    vantage6 = os.environ.get("TACIT_VANTAGE6_PYTHON")
+
+    def task(text: str) -> str:
+        if vantage6 is None:
+            return "vantage6 is not here"
+        program = str(Path(sys.executable).with_name("tacit"))
+        environment = os.environ | {"TACIT_COMMAND": program}
+        run = [vantage6, "-c", text]
+        subprocess.run(run, cwd=reader.folder, check=True, env=environment, capture_output=True)
+        carried.append((reader.folder / "south.dsse").read_bytes())
+        return ""
+
+    carried: list[bytes] = []
+    reader.programs = {
+        "sql": sql,
+        "python vantage6": task,
+        "r": lambda text: rscript(text, cwd=reader.folder),
+    }
+    reader.words |= {"CHECKOUT": str(ROOT), "SOCKET": mariadb_url.partition("unix_socket=")[2]}
+    reader.read(text_of("engineer.md"))
+    assert len(reader.services) == 3
+    assert "Verified: " in reader.printed
+    assert "tester proxy" in reader.printed  # the doctor's hop
+    assert carried in ([], [(reader.folder / "south.dsse").read_bytes()])
+    if vantage6 is None:
+        pytest.skip("all of the page ran but vantage6's block: TACIT_VANTAGE6_PYTHON names no Python")
+
+
 def test_every_tutorial_is_run() -> None:
     names = {path.name for path in TUTORIALS.glob("*.md")}
-    pages = {"first-study.md", "steward.md", "analyst.md", "curator.md", "hospital-and-registry.md"}
+    pages = {
+        "first-study.md",
+        "steward.md",
+        "analyst.md",
+        "curator.md",
+        "hospital-and-registry.md",
+        "engineer.md",
+    }
     assert names == pages

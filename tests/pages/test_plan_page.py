@@ -11,18 +11,19 @@ from typing import Any
 
 import pytest
 from study_parties import Parties
-from tester_federation import URL, Federation
+from tester_federation import URL, Federation, problem
 from window import Window
 
 from tacit.errors import InputError
 from tacit.planning import bounded
 from tacit.studies.draft import EnrolledKeys, StudyDraft, prepare
+from tacit_protocol.messages.answers import PlanAnswer
 from tacit_protocol.messages.study import Party
 from tacit_protocol.signing import issue_token
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import ProblemError
-from tacit_services.tester import pages as planner
-from tacit_services.tester.pages import COMMAND, FAILED, TOO_SLOW, Planner
+from tacit_services.tester import routes as planner
+from tacit_services.tester.routes import FAILED, PLAN_COMMAND, TOO_SLOW, Planner
 
 LEVELS = ",".join(str(level) for level in range(30))
 
@@ -45,8 +46,8 @@ def command() -> tuple[str, ...]:
 def window(
     tmp_path: Path, parties: Parties, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Window]:
-    monkeypatch.setattr(planner, "COMMAND", command)
-    monkeypatch.setattr(planner, "LIMIT_S", 600.0)  # a loaded machine starts a process ten times slower
+    monkeypatch.setattr(planner, "PLAN_COMMAND", command)
+    monkeypatch.setattr(planner, "PLAN_LIMIT_S", 600.0)  # a loaded machine starts a process ten times slower
     federation = Federation(tmp_path, f"sqlite:///{tmp_path / 'tester.sqlite3'}", parties)
     federation.enrol_everyone()
     key = parties.analyst
@@ -68,7 +69,7 @@ def test_a_plan_needs_the_forms_token(window: Window) -> None:
     assert window.post("/plan", COUNTS | {"form_token": token, "file": "x"}).status_code == 400
 
 
-@pytest.mark.parametrize("command", [planner.COMMAND])
+@pytest.mark.parametrize("command", [planner.PLAN_COMMAND])
 def test_a_real_plan_is_drawn_with_its_numbers(window: Window) -> None:
     window.sign_in()
     response = window.post("/plan", COUNTS | {"form_token": window.token()})
@@ -135,11 +136,14 @@ STUDY = StudyDraft.from_dict(
 )
 
 
+def study_bytes(draft: StudyDraft) -> bytes:
+    keys = EnrolledKeys({"north": "1" * 64}, {})
+    return prepare(draft.study(keys, Party(name="t", key="2" * 64), Party(name="a", key="3" * 64), 0)).payload
+
+
 def test_a_whole_study_is_planned_around_its_own_epsilon_with_its_own_units() -> None:
     def planned(draft: StudyDraft) -> dict[str, Any]:
-        keys = EnrolledKeys({"north": "1" * 64}, {})
-        study = draft.study(keys, Party(name="t", key="2" * 64), Party(name="a", key="3" * 64), 0)
-        return bounded.plan({"study": prepare(study).payload.decode()}, lambda: False)
+        return bounded.plan({"study": study_bytes(draft).decode()}, lambda: False)
 
     found = planned(STUDY)
     assert [point["at"] for point in found["curve"]["points"]] == [0.125, 0.25, 0.5, 1.0, 2.0]
@@ -154,6 +158,57 @@ def test_a_whole_study_is_planned_around_its_own_epsilon_with_its_own_units() ->
     owners = (STUDY.owners[0].model_copy(update={"units": None}),)
     with pytest.raises(InputError, match="does not say how many units north holds"):
         planned(STUDY.model_copy(update={"owners": owners}))
+
+
+@pytest.fixture
+def api(tmp_path: Path, parties: Parties, monkeypatch: pytest.MonkeyPatch) -> Iterator[Federation]:
+    monkeypatch.setattr(planner, "PLAN_LIMIT_S", 600.0)
+    federation = Federation(tmp_path, f"sqlite:///{tmp_path / 'tester.sqlite3'}", parties)
+    federation.enrol_everyone()
+    yield federation
+    federation.engine.dispose()
+
+
+def with_units(units: int | None) -> bytes:
+    owners = (STUDY.owners[0].model_copy(update={"units": units}),)
+    return study_bytes(STUDY.model_copy(update={"owners": owners}))
+
+
+def test_an_analyst_asks_for_a_plan_of_a_study_by_the_api(api: Federation) -> None:
+    ask, analyst, body = "/v1/plans", api.parties.analyst, with_units(700)
+    found = api.call("POST", ask, analyst, content=body)
+    assert found.status_code == 200, found.text
+    answer = PlanAnswer.model_validate_json(found.content)
+    assert answer.plan is not None
+    assert (answer.refused, answer.plan.curve.n, answer.plan.fewer) == (None, (700,), None)
+    assert [point.at for point in answer.plan.curve.points] == [0.125, 0.25, 0.5, 1.0, 2.0]
+    assert problem(api.call("POST", ask, analyst, content=b"\xff")) == "malformed-message"
+    assert problem(api.call("POST", ask, analyst, content=b" " * (2**20 + 1))) == "message-too-large"
+    # A plan takes processor time: of those who are enrolled, analysts alone have it by the API.
+    for key, slug in ((api.parties.owners["north"], "forbidden"), (None, "unauthenticated")):
+        assert problem(api.call("POST", ask, key, content=body)) == slug
+    for effect in ("nan", "x"):
+        asked = f"{ask}?effect={effect}"
+        assert problem(api.call("POST", asked, analyst, content=body)) == "malformed-message"
+
+
+@pytest.mark.long
+def test_what_the_api_cannot_plan_is_said_and_nothing_is_quoted(api: Federation) -> None:
+    ask, analyst, body = "/v1/plans", api.parties.analyst, with_units(700)
+    refused = api.call("POST", ask, analyst, content=with_units(None))
+    assert "does not say how many units north holds" in refused.json()["refused"]
+    for nonsense in (b"{}", b"[1e999]", b'{"canary-2b7": 1}', body.replace(b"noisy_counts", b"canary-2b7")):
+        told = api.call("POST", ask, analyst, content=nonsense)
+        assert problem(told) == "malformed-message"
+        assert "canary-2b7" not in told.text
+
+
+@pytest.mark.parametrize("whose", ["own", "two others'"])
+def test_the_api_and_the_page_share_one_plan_a_person_and_two_in_all(api: Federation, whose: str) -> None:
+    planning = api.app.state.planner._planning
+    planning.update({api.parties.analyst.public_hex} if whose == "own" else {"a", "b"})
+    refused = api.call("POST", "/v1/plans", api.parties.analyst, content=study_bytes(STUDY))
+    assert (problem(refused), "retry-after" in refused.headers) == ("rate-limited", True)
 
 
 def test_one_plan_a_person_two_in_all_and_the_loop_goes_on() -> None:
@@ -189,7 +244,7 @@ def test_the_process_gets_none_of_the_services_surroundings(monkeypatch: pytest.
     code = "import os, json; print(json.dumps({'refused': ' '.join(os.environ)}))"
     told = asyncio.run(Planner(Stopping(), python(code)).plan("ann", {}))["refused"]
     assert "TACIT" not in told
-    assert COMMAND[1] == "-I"
+    assert PLAN_COMMAND[1] == "-I"
 
 
 @pytest.mark.sweep(4)

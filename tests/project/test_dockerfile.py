@@ -99,6 +99,10 @@ def test_compose_builds_these_targets_and_runs_the_same_commands_as_the_same_use
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     built = {name: service for name, service in services.items() if "build" in service}
     worker = built.pop("tester-worker")
+    for name in ("setup", "analyst"):  # the agent's image, with commands of their own
+        once = built.pop(name)
+        assert once["build"] == built["agent-cleveland"]["build"]
+        assert once["image"] == built["agent-cleveland"]["image"]
     assert len(built) == 5
     # It runs the tester's image with another command, and listens nowhere.
     assert worker["build"] == built["tester"]["build"]
@@ -159,8 +163,11 @@ def faults_of_service(service: dict[str, Any], compose: Compose) -> Iterator[str
         yield "it shares the host's namespaces"
     if re.fullmatch(r"[1-9]\d*:[1-9]\d*", service.get("user", "")) is None:
         yield "its user is not stated, or is root"
-    if not service.get("healthcheck", {}).get("test"):
+    once = service.get("profiles") in (["setup"], ["analyst"])
+    if not service.get("healthcheck", {}).get("test") and not once:
         yield "it has no health check"
+    if once and service.get("restart") != "no":
+        yield "it would run again"
     if PINNED_TAG.fullmatch(service["image"]) is None:
         yield "its image has no exact tag"
     if not isinstance(service.get("command", []), list):
@@ -182,7 +189,9 @@ def faults_of_service(service: dict[str, Any], compose: Compose) -> Iterator[str
         if network not in compose["networks"]:
             yield f"it joins the unknown network {network}"
     for source, target, *mode in mounts_of(service):
-        if source.startswith("./") and mode != ["ro"]:
+        # Keys and data are made by a service that no other can reach, and that serves nothing.
+        makes = service.get("profiles") == ["setup"] and service["networks"] == ["setup"]
+        if source.startswith("./") and mode != ["ro"] and not makes:
             yield f"it can write to the host's files at {target}"
         if not source.startswith("./") and source not in compose["volumes"]:
             yield f"it mounts the unknown volume {source}"
@@ -204,6 +213,9 @@ def faults_between_agents(compose: Compose) -> Iterator[str]:
             yield f"{name}: its data is not mounted read-only"
         if not set(agent["networks"]) & set(services["tester"]["networks"]):
             yield f"{name}: it cannot reach the tester"
+    for name in [*agents, "postgres", "curator"]:
+        if set(services[name]["networks"]) & set(services["analyst"]["networks"]):
+            yield f"{name} can reach the analyst"
     for first, second in combinations([*agents, "postgres", "curator"], 2):
         if set(services[first]["networks"]) & set(services[second]["networks"]):
             yield f"{first} and {second} can reach each other"
@@ -263,6 +275,8 @@ def test_the_file_has_no_fault(compose: Compose) -> None:
         ("postgres", {"user": "0:0"}, "is root"),
         ("postgres", {"environment": {"POSTGRES_PASSWORD": "tacit"}}, "secret outside of a file"),
         ("agent-cleveland", {"networks": ["tester-budapest"]}, "can reach each other"),
+        ("analyst", {"networks": ["analysts", "tester-budapest"]}, "can reach the analyst"),
+        ("setup", {"networks": ["analysts"]}, "can write to the host's files"),
         ("agent-cleveland", {"secrets": ["budapest_key"]}, "share a secret"),
         ("agent-cleveland", {"volumes": ["./deploy/federation/budapest/data:/data:ro"]}, "share their data"),
         ("dask-worker", {"networks": ["owners"]}, "the network owners leads out"),

@@ -49,9 +49,14 @@ class ComposeProcesses:
         while len(drawn) < len(self.compose["services"]):
             drawn.add(loopback_address())
         self.addresses = dict(zip(self.compose["services"], sorted(drawn), strict=True))
-        script = [sys.executable, str(ROOT / "deploy" / "make_federation.py"), str(self.federation)]
-        script += [f"--also={address}" for address in self.addresses.values()]
-        subprocess.run(script, check=True, capture_output=True)
+
+    def set_up(self) -> None:
+        """Run the service that writes keys, secrets, settings and data; nothing else has to be there."""
+        word, script, folder = self.compose["services"]["setup"]["command"]
+        assert (word, folder) == ("python", "/deploy/federation")
+        command = [sys.executable, str(ROOT / script.removeprefix("/")), str(self.federation)]
+        command += [f"--also={address}" for address in self.addresses.values()]
+        subprocess.run(command, check=True, capture_output=True)
 
     @property
     def federation(self) -> Path:
@@ -94,24 +99,23 @@ class ComposeProcesses:
                 stderr=subprocess.STDOUT,
             )
 
-    def settings_for_this_machine(self, name: str) -> Path:
-        """Copy a settings file of the federation's folder, with this machine's addresses in it."""
-        copied = self.federation / f"local-{name}"
-        copied.write_text(self._local("tester", (self.federation / name).read_text(), {}))
-        return copied
-
     def run_in(self, name: str, *command: str) -> str:
         """Run the ``tacit`` command as ``docker compose exec`` would, and return what it prints."""
+        result = self.ran_in(name, *command)
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
+
+    def ran_in(self, name: str, *command: str) -> "subprocess.CompletedProcess[str]":
+        """Run the ``tacit`` command in a service's surroundings, and return how it ended."""
         assert command[0] == "tacit"
         service = self.compose["services"][name]
         mounts = self._mount(name, service)
-        result = forked_python().run(
-            ["-c", "from tacit.command import main; main()", *command[1:]],
+        return forked_python().run(
+            ["-c", "from tacit.command import main; main()"]
+            + [self._local(name, word, mounts) for word in command[1:]],
             folder=Path(mounts[STATE_FOLDER]),
             environment=self._environment(name, service, mounts),
         )
-        assert result.returncode == 0, result.stdout + result.stderr
-        return result.stdout
 
     def stop(self) -> dict[str, int]:
         """Ask every service to end, and return its exit code."""

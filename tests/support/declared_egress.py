@@ -282,6 +282,11 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
         _EVERYONE, _public("items[].owner items[].version next", _CATALOGUE, "who publishes, and since when")
     ),
     "GET /v1/catalogue/{owner}": Exchange(_EVERYONE, ENVELOPE),
+    "POST /v1/plans": Exchange(
+        "the analyst",
+        _public("plan.** refused", "tacit_services.tester.routes:Planner", "simulated: no data is in reach"),
+        dict(egress_of(Study)),
+    ),
     "GET /data-sets": Exchange(_EVERYONE, note="a page of what owners publish"),
     "GET /": Exchange(_EVERYONE, note="a page of what `GET /v1/studies` answers"),
     "GET /studies/{digest}": Exchange(

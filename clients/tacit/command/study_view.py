@@ -101,6 +101,7 @@ def print_study(summary: StudySummary, study: Study) -> None:
     if study.alignment is not None:
         lines(f"  aligned by {study.alignment}")
     table(("Column", "Kind", "Public bounds or levels"), [_column_row(c) for c in study.domain.columns])
+    lines(*(printable(encoder.words()) for encoder in study.encoders))
     _print_parties(summary, study)
     for later in summary.reused_by:
         lines(f"Read again, at no cost: {printable(later.owner)}'s release, by study {later.study[:12]}")
@@ -196,8 +197,11 @@ def print_catalogue(entry: CatalogueMessage) -> None:
             ("Column", "Kind", "Public bounds or levels", "In"),
             [(*_column_row(column), data_set.measures.get(column.name, "")) for column in data_set.columns],
         )
+        for vector in data_set.vectors:
+            lines(f"  vectors {vector.name}: {vector.length} numbers, norm {vector.norm:g} at most")
         if data_set.other_columns:
             lines(f"  with bounds of the study's own: {', '.join(data_set.other_columns)}")
+    lines(*(f"{entry.owner} runs the encoder {digest}" for digest in entry.encoders))
     budget = entry.per_study_max
     most = (
         "" if budget is None else f", epsilon {budget.epsilon:g} and delta {budget.delta:g} at most a study"

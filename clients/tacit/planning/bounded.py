@@ -1,8 +1,8 @@
 """One small plan in a process of its own: `python -m tacit.planning.bounded`, JSON in and JSON out.
 
-The tester's page starts it. It draws synthetic rows alone, opens no file and no connection, takes few units,
-columns and points, and stops by itself: first at a soft limit, with what it has simulated by then, then at
-the limits that it sets the operating system to keep.
+The tester starts it, for its pages and its API. It draws synthetic rows alone, opens no file and no
+connection, takes few units, columns and points, and stops by itself: first at a soft limit, with what it has
+simulated by then, then at the limits that it sets the operating system to keep.
 """
 
 import json

@@ -97,6 +97,8 @@ class DataSetSetup:
     unit_column: str | None = None
     query: str | None = None
     pure_share: float | None = None
+    image_folder: str | None = None
+    """Where images lie whose paths are in a column."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,8 @@ class PolicySetup:
     """Columns of the data set that studies may use; none unless listed, ``*`` for every one."""
     catalogue: bool = False
     """Whether the data set and these rules are published at the tester."""
+    encoders: Sequence[str] = ()
+    """Public files that studies may have run, by SHA-256; they lie in the agent's folder ``encoders``."""
 
 
 def init_tester(folder: Path, name: str, host: str, port: int, url: str | None = None) -> Path:
@@ -169,6 +173,7 @@ def init_agent(
             "procedures": list(policy.procedures),
             "analysts": list(policy.analysts),
             "catalogue": policy.catalogue,
+            "encoders": list(policy.encoders) or None,
             "data_sets": allowed,
         },
     )

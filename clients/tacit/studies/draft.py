@@ -12,14 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.setup.configuration import toml_text
-from tacit_protocol.domain import Column, ColumnName, Domain
+from tacit_protocol.domain import Column, ColumnName, Domain, Encoder
 from tacit_protocol.messages.faults import Fault, Place, choices_words, faults_of, nearest, written
 from tacit_protocol.messages.study import (
+    ENCODERS_MAX,
     RESPOND_AFTER_S,
     UNITS_MAX,
     ApprovalNumber,
@@ -203,7 +204,9 @@ class StudyDraft(_DraftModel):
     parameters: dict[str, Any] = {}
     """The procedure's own parameters; each has a default."""
     columns: Annotated[tuple[Column, ...], Field(min_length=1)]
-    """The columns that are looked at, with public bounds or levels."""
+    """The columns that are looked at, with public bounds or levels; outputs of encoders need none."""
+    encoders: Annotated[tuple[Encoder, ...], Field(max_length=ENCODERS_MAX)] = ()
+    """How numeric columns are made of vectors, images or texts, row by row: docs/how-to/use-an-encoder.md."""
     owners: Annotated[tuple[DraftOwner, ...], Field(min_length=1)]
     """Whose data sets are asked."""
     curator: PartyName | None = None
@@ -264,7 +267,7 @@ class StudyDraft(_DraftModel):
     @classmethod
     def _read(cls, fields: Mapping[str, Any], source: str, lines: TomlLines | None) -> Self:
         try:
-            draft = cls.model_validate_json(json.dumps(fields, default=str))
+            draft = cls.model_validate_json(json.dumps(_with_outputs(fields), default=str))
         except ValidationError as error:
             raise InputError(told(faults_of(cls, error), source, lines)) from error
         if faults := procedure_faults(draft.procedure, draft.parameters):
@@ -288,6 +291,7 @@ class StudyDraft(_DraftModel):
                 procedure=self.procedure,
                 parameters=self.parameters,
                 domain=Domain(columns=self.columns),
+                encoders=self.encoders,
                 unit_column=self.unit_column,
                 unit_rows=self.unit_rows,
                 alignment=self.alignment,
@@ -330,6 +334,23 @@ class StudyDraft(_DraftModel):
             return None
         key = _key(self.curator, self.curator_key, enrolled.curators, "curator")
         return Party(name=self.curator, key=key)
+
+
+_ENCODERS: TypeAdapter[tuple[Encoder, ...]] = TypeAdapter(tuple[Encoder, ...])
+
+
+def _with_outputs(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a draft's fields with a column for each output of its encoders that has none."""
+    if not fields.get("encoders"):
+        return fields
+    try:
+        encoders = _ENCODERS.validate_json(json.dumps(fields["encoders"], default=str))
+        columns = list(fields.get("columns") or ())
+        named = {column.get("name") for column in columns}
+    except (ValidationError, TypeError, AttributeError):
+        return fields  # what is wrong is told with the rest
+    made = [column for encoder in encoders for column in encoder.columns() if column.name not in named]
+    return {**fields, "columns": [*columns, *(column.model_dump(exclude_none=True) for column in made)]}
 
 
 def draft_of(study: Study) -> StudyDraft:
@@ -386,7 +407,7 @@ SCHEMA_LINE = (
 def draft_text(draft: StudyDraft) -> str:
     """Write a draft as TOML, without what it does not say."""
     fields = draft.model_dump(mode="json", exclude_none=True, exclude_defaults=False)
-    return SCHEMA_LINE + toml_text({name: value for name, value in fields.items() if value != {}})
+    return SCHEMA_LINE + toml_text({name: value for name, value in fields.items() if value not in ({}, [])})
 
 
 def save_draft(draft: StudyDraft, file: Path) -> None:
@@ -427,6 +448,55 @@ _INNER_WORDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
             "levels": "The values that can be, from public knowledge; any other counts as 'other'.",
         },
     ),
+    "Encoder": (
+        "How numeric columns are made of others of the same row, by public rules.",
+        {
+            "inputs": "The columns of the data set that are read: vectors, images by their paths, or texts.",
+            "model": "A public ONNX model; by default the one input, a vector, is taken as it is.",
+            "projection": "A public matrix that the vector is multiplied by; by default none.",
+            "outputs": "Names of the numeric columns that come of it, in order.",
+        },
+    ),
+    "VectorColumn": (
+        "A column of vectors.",
+        {
+            "kind": "Lists of numbers, with a public norm.",
+            "name": _NAME,
+            "length": "How many numbers each holds.",
+            "norm": "The largest Euclidean norm that can be, from public knowledge; others are scaled down.",
+        },
+    ),
+    "ImageColumn": (
+        "A column of paths to images, and how a model is given them.",
+        {
+            "kind": "Paths below the owner's folder of images.",
+            "name": _NAME,
+            "width": "To how many pixels it is resized.",
+            "height": "To how many pixels it is resized.",
+            "channels": "Which colours, in which order.",
+            "layout": "Whether the model takes (channels, height, width) or (height, width, channels).",
+            "mean": "Taken from each value of 0 to 1, one number or one for each channel.",
+            "deviation": "What the rest is divided by, one number or one for each channel.",
+        },
+    ),
+    "TextColumn": ("A column of texts.", {"kind": "Texts.", "name": _NAME}),
+    "EncoderModel": (
+        "A public ONNX model.",
+        {
+            "sha256": "SHA-256 of the file, by which owners' policies list it.",
+            "licence": "Its licence, such as Apache-2.0.",
+            "length": "How many numbers its first output holds.",
+            "norm": "The norm that longer outputs are scaled down to.",
+        },
+    ),
+    "Projection": (
+        "A public matrix: drawn from a seed, or in a file.",
+        {
+            "seed": "32 hexadecimal digits, from which unit directions are drawn.",
+            "sha256": "SHA-256 of a .npy file of the matrix, by which owners' policies list it.",
+            "licence": "Its licence, where it is a file.",
+        },
+    ),
     "DraftOwner": ("A data owner, and the data set of it that is asked.", {}),
     "SealingCertificate": (
         "What `tacit agent certificate` prints.",
@@ -443,7 +513,7 @@ def draft_schema() -> dict[str, Any]:
     definitions: dict[str, Any] = schema["$defs"]
     for name, (words, fields) in _INNER_WORDS.items():
         _describe(definitions[name], words, fields)
-    for column in ("NumericColumn", "CategoricalColumn"):
+    for column in ("NumericColumn", "CategoricalColumn", "VectorColumn", "ImageColumn", "TextColumn"):
         definitions[column]["required"].insert(0, "kind")
     for name, procedure in PROCEDURES.items():
         definitions |= _parameters(name, procedure.Parameters)

@@ -368,3 +368,47 @@ class AgentStatus(ServiceAnswer):
     last_poll_at: int | None
     data_sets: tuple[AgentDataSet, ...]
     studies: dict[str, int]
+
+
+class PlanPoint(ServiceAnswer):
+    """One point of a plan's curve: at an epsilon, the simulated power or error."""
+
+    at: float
+    value: float
+    interval: tuple[float, float] | None
+    """Of confidence .95; None of an error that was the same in all simulated studies."""
+    refused: bool
+    """Whether the procedure takes no such study, so that there is no power, and nothing was run."""
+
+
+class PlanCurve(ServiceAnswer):
+    """How a study's power, or the error of its release, changes with epsilon, by simulation."""
+
+    measure: str
+    """``power`` or ``error``."""
+    points: tuple[PlanPoint, ...]
+    runs: int
+    n: tuple[int, ...] | None
+    """Units of each owner, as they were simulated."""
+    effect: str
+    """What a study should find, in words."""
+
+
+class Plan(ServiceAnswer):
+    """What a tester found out about a study, from synthetic rows alone."""
+
+    curve: PlanCurve
+    words: str
+    target: float | None
+    """The power that is aimed at; None of an error."""
+    complete: bool
+    """Whether as many studies were simulated as it would with more time."""
+    fewer: int | None
+    """The most units of an owner that are simulated here, where the study has more; else None."""
+
+
+class PlanAnswer(ServiceAnswer):
+    """A plan, or what to change so that there is one."""
+
+    plan: Plan | None
+    refused: str | None

@@ -16,6 +16,8 @@ from tacit_protocol.domain import (
     Column,
     ColumnName,
     NumericColumn,
+    Sha256,
+    VectorColumn,
     lies_within,
 )
 from tacit_protocol.messages.study import (
@@ -51,6 +53,7 @@ class PublishedDataSet(StrictModel):
     """One data set, as its owner describes it."""
 
     egress: ClassVar = STATED
+    added_fields: ClassVar[frozenset[str]] = frozenset({"vectors"})
 
     name: DataSetName
     about: Annotated[str, Field(max_length=1000)] | None = None
@@ -67,12 +70,15 @@ class PublishedDataSet(StrictModel):
         default_factory=dict
     )
     """Units of measurement by column: years, mmol/l."""
+    vectors: Annotated[tuple[VectorColumn, ...], Field(max_length=COLUMNS_MAX)] = ()
+    """Columns of vectors that encoders may read, with their length and the largest norm of a study."""
 
 
 class CatalogueMessage(StrictModel):
     """The payload that an owner signs; without data sets it withdraws what was published before."""
 
     egress: ClassVar = STATED
+    added_fields: ClassVar[frozenset[str]] = frozenset({"encoders"})
 
     format: Literal["tacit/catalogue/1"] = "tacit/catalogue/1"
     owner: PartyName
@@ -91,6 +97,8 @@ class CatalogueMessage(StrictModel):
     data_uses: tuple[DataUse, ...] | None = None
     sealing: SealingCertificate | None = None
     """The key that another owner's release may be sealed to."""
+    encoders: Annotated[tuple[Sha256, ...], Field(max_length=1000)] = ()
+    """Public files of encoders, by their SHA-256, that the policy runs."""
 
     def data_set(self, name: str) -> PublishedDataSet | None:
         """Return the data set of that name, or None."""
@@ -110,6 +118,12 @@ class CatalogueMessage(StrictModel):
             found.append(f"{self.owner} publishes no data set {owner.data_set}: it has {names}")
         else:
             found.extend(_of_the_data_set(self.owner, study, owner, data_set))
+        for encoder in study.encoders_of(owner):
+            found += [
+                f"{self.owner} does not run the encoder {digest}: it runs {len(self.encoders)} others"
+                for digest, _ in encoder.files
+                if digest not in self.encoders
+            ]
         return tuple(found)
 
     def _of_the_study(self, study: Study) -> list[str]:
@@ -135,19 +149,26 @@ class CatalogueMessage(StrictModel):
 
 def _of_the_data_set(name: str, study: Study, owner: Owner, data_set: PublishedDataSet) -> list[str]:
     declared = {column.name: column for column in data_set.columns}
-    found = []
-    for column in study.domain_of(owner).columns:
-        known = declared.get(column.name)
-        if known is not None:
-            if not lies_within(column, known):
-                found.append(
-                    f"{name}'s column {column.name} has other bounds or levels than the study asks for"
-                )
-        elif not {ANY, column.name} & set(data_set.other_columns):
-            allowed = ", ".join([*declared, *data_set.other_columns])
-            found.append(
-                f"{name} lets no study use a column {column.name} of {data_set.name}: it has {allowed}"
-            )
+    found = [
+        f"{name}'s column {column.name} has other bounds or levels than the study asks for"
+        for column in study.domain_of(owner).columns
+        if column.name in declared and not lies_within(column, declared[column.name])
+    ]
+    vectors = {column.name: column for column in data_set.vectors}
+    found += [
+        f"{name}'s vectors {column.name} have length {known.length} and a norm of {known.norm:g} at most"
+        for encoder in study.encoders_of(owner)
+        for column in encoder.inputs
+        if isinstance(column, VectorColumn)
+        and (known := vectors.get(column.name)) is not None
+        and (column.length != known.length or column.norm > known.norm)
+    ]
+    there = [*declared, *vectors, *data_set.other_columns]
+    if ANY not in there:
+        found += [
+            f"{name} lets no study use a column {column} of {data_set.name}: it has {', '.join(there)}"
+            for column in sorted(study.columns_read(owner) - set(there))
+        ]
     if study.unit_column != data_set.unit_column:
         needed = "is a row" if data_set.unit_column is None else f"is named by {data_set.unit_column}"
         found.append(f"{name}'s privacy unit in {data_set.name} {needed}: unit_column")

@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from tacit_protocol.domain import COLUMNS_MAX, ColumnName, Domain
+from tacit_protocol.domain import COLUMNS_MAX, ColumnName, Domain, Encoder
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, MessageError, decode, encode
 from tacit_protocol.privacy.guarantee import (
     COORDINATES_MAX,
@@ -33,6 +33,9 @@ OWNERS_MAX = 1000
 REUSES_MAX = 100
 """Most owners of one study whose earlier releases are read again: each, up to a mebibyte, is read and checked
 before the study is taken."""
+
+ENCODERS_MAX = 16
+"""Most encoders of one study."""
 
 UNITS_MAX = 2**40
 """Most privacy units an owner may hold."""
@@ -130,7 +133,7 @@ class Study(StrictModel):
 
     egress: ClassVar = ANALYSTS
     added_fields: ClassVar[frozenset[str]] = frozenset(
-        {"unit_rows", "procedure_origin", *get_args(PurposeField)}
+        {"unit_rows", "procedure_origin", "encoders", *get_args(PurposeField)}
     )
 
     format: Literal["tacit/study/1"] = "tacit/study/1"
@@ -151,6 +154,8 @@ class Study(StrictModel):
     parameters: dict[str, Any]
     """Checked by the procedure's own ``Parameters`` model."""
     domain: Domain
+    encoders: Annotated[tuple[Encoder, ...], Field(max_length=ENCODERS_MAX)] = ()
+    """How some of the domain's numeric columns are made of others of the data set, row by row."""
     unit_column: ColumnName | None = None
     """The column whose value names the privacy unit; None where every row is a unit."""
     unit_rows: UnitRows = "average"
@@ -218,6 +223,24 @@ class Study(StrictModel):
         return self
 
     @model_validator(mode="after")
+    def _encoders_make_columns(self) -> Self:
+        made = [name for encoder in self.encoders for name in encoder.outputs]
+        if not made:
+            return self
+        if self.curator is not None:
+            raise ValueError("where a curator answers for the owners, no encoder runs: leave encoders out")
+        if len(set(made)) != len(made) or not {c.name for c in self.domain.numeric}.issuperset(made):
+            raise ValueError("outputs of encoders must be distinct numeric columns of the study")
+        read = {column.name for encoder in self.encoders for column in encoder.inputs}
+        if read & {*made, self.unit_column}:
+            raise ValueError("an encoder reads columns that no encoder makes, and not the unit column")
+        for owner in self.owners:
+            held = set(made if owner.columns is None else owner.columns)
+            if any(0 < len(held.intersection(one.outputs)) < len(one.outputs) for one in self.encoders):
+                raise ValueError("an owner holds all outputs of an encoder or none")
+        return self
+
+    @model_validator(mode="after")
     def _reuse_is_the_owners_own(self) -> Self:
         if self.reusing and self.curator is not None:
             raise ValueError("where a curator answers for the owners, none of them can reuse a release")
@@ -239,6 +262,18 @@ class Study(StrictModel):
         if owner.columns is None:
             return self.domain
         return Domain(columns=tuple(c for c in self.domain.columns if c.name in owner.columns))
+
+    def encoders_of(self, owner: Owner) -> tuple[Encoder, ...]:
+        """Return the encoders that one of the study's owners runs."""
+        held = {column.name for column in self.domain_of(owner).columns}
+        return tuple(encoder for encoder in self.encoders if held.issuperset(encoder.outputs))
+
+    def columns_read(self, owner: Owner) -> frozenset[str]:
+        """Return the names of a data set's own columns that are read for one of the study's owners."""
+        encoders = self.encoders_of(owner)
+        made = {name for encoder in encoders for name in encoder.outputs}
+        held = {column.name for column in self.domain_of(owner).columns}
+        return frozenset(held - made | {column.name for encoder in encoders for column in encoder.inputs})
 
     @property
     def stated_purpose(self) -> tuple[tuple[str, str], ...]:
@@ -400,8 +435,10 @@ class ReleaseMessage(StrictModel):
     release, or all owners' keys of a study with masks."""
 
 
-PublicRule = Literal["unequal-sizes", "too-few-units", "too-many-units", "too-many-numbers", "no-plan"]
-"""Why a study cannot be run with an owner's number of units, whatever they hold: a closed list."""
+PublicRule = Literal[
+    "unequal-sizes", "too-few-units", "too-many-units", "too-many-numbers", "no-plan", "no-encoder"
+]
+"""Why a study cannot be run by an owner, whatever its data hold: a closed list."""
 
 PUBLIC_RULES: Mapping[PublicRule, str] = {
     "unequal-sizes": "the study pairs the units of two samples, and these have different sizes",
@@ -409,6 +446,7 @@ PUBLIC_RULES: Mapping[PublicRule, str] = {
     "too-many-units": "the study's method takes fewer units than there are",
     "too-many-numbers": "so many units times so many projections make more numbers than a release holds",
     "no-plan": "with so many units, the method has no form that is private and keeps its level",
+    "no-encoder": "an encoder of the study is allowed there, and its file or what runs it is not installed",
 }
 """What each rule says, in words."""
 
@@ -418,7 +456,7 @@ class DeclineMessage(StrictModel):
 
     ``reason`` has one value for everyone: why an owner declines (its policy, its budget, its data, its
     steward) may say something about its data, and stays in its own ledger. ``rule`` may stand beside it: it
-    follows from the study and the number of units alone, which is public.
+    follows from the study, the number of units, which is public, and the programs and files of the agent.
     """
 
     added_fields: ClassVar[frozenset[str]] = frozenset({"rule"})
@@ -435,10 +473,11 @@ class DeclineMessage(StrictModel):
         Egress(
             "public",
             "tacit_protocol.procedures.base:require_units",
-            "of a closed list, and a function of the study and the number of units, which is public",
+            "of a closed list: a function of the study, the number of units, which is public, and what is "
+            "installed",
         ),
     ] = None
-    """The public rule that the owner's number of units breaks; None where nothing of the kind is said."""
+    """The public rule that the owner breaks; None where nothing of the kind is said."""
 
 
 HEADER_BYTES = 4096

@@ -6,6 +6,7 @@ columns: E sum_ab f_a N_ab g_b = sum_a f_a n_a sum_b q_b g_b = 0, whatever the c
 the statistic is a sum of squares of orthonormal contrasts, each over its standard deviation with the noise
 in it, smooth ones weighted more. Its null is simulated given the rows: multinomial ones with the same shares,
 and noise; where both sides are answers and nothing is added, from all tables with both margins, and exactly.
+Of several sides' answers all products of contrasts are added up in one sum, whose null is simulated alike.
 
 Estimates are of the cells' own joint shares: the table times the inverse mixing matrix of either side.
 Derivations: docs/mathematics/randomised-columns.md.
@@ -14,6 +15,7 @@ Derivations: docs/mathematics/randomised-columns.md.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Literal
 
 import numpy as np
@@ -140,8 +142,9 @@ class _Statistic:
         least = (1 + table.noise * math.sqrt(summed)) / table.units
         shares = _positive(counts.sum(axis=-2) / table.units, least)
         second = contrasts(shares, self.basis)
-        products = np.einsum("au,...ab,...bv->...uv", self.first, counts, second)
-        lengths = np.einsum("au,...bv->...uv", self.first**2, second**2)
+        products = self.first.T @ counts @ second
+        lengths = np.multiply.outer((self.first**2).sum(axis=0), (second**2).sum(axis=-2))
+        lengths = np.moveaxis(lengths, 0, -2)
         variances = table.units + table.variance * lengths
         return np.asarray(
             (self.weights * table.units / variances * products**2 / variances).sum(axis=(-2, -1))
@@ -192,11 +195,15 @@ def independence_test(
 
 
 def tables_with_margins(rows: Integers, columns: Integers, rng: np.random.Generator, count: int) -> Floats:
-    """Draw tables of independent sides with both margins, (count, k, l): cell by cell, hypergeometric."""
+    """Draw tables of independent sides with both margins, (count, k, l): cell by cell, hypergeometric.
+
+    ``rows`` (k,), or of each table its own, (count, k); ``columns`` (l,).
+    """
+    sizes = np.broadcast_to(rows, (count, rows.shape[-1]))
     left = np.tile(columns, (count, 1))
-    drawn = np.zeros((count, len(rows), len(columns)))
-    for row, size in enumerate(rows[:-1]):
-        wanted = np.full(count, size)
+    drawn = np.zeros((*sizes.shape, len(columns)))
+    for row in range(sizes.shape[1] - 1):
+        wanted = sizes[:, row]
         beyond = left.sum(axis=1)
         for column in range(len(columns) - 1):
             beyond = beyond - left[:, column]
@@ -208,6 +215,151 @@ def tables_with_margins(rows: Integers, columns: Integers, rng: np.random.Genera
         left[:, -1] -= wanted
     drawn[:, -1] = left
     return drawn
+
+
+@dataclass(frozen=True)
+class SeveralAnswers:
+    """Units by the answers of several sides, (k_1, ..., k_m), and by the cells of one more beside them.
+
+    ``answered`` are exact. ``counts`` (k_1, ..., k_m, l) have Laplace noise of scale ``noise``; None where
+    nobody counts beside the answers. ``kept`` is each side's retention, 1 of who counts, and ``ordered`` says
+    whether its cells have an order.
+    """
+
+    answered: Integers
+    counts: Floats | None
+    kept: tuple[float, ...]
+    ordered: tuple[bool, ...]
+    noise: float
+
+    @property
+    def units(self) -> int:
+        """Number of units."""
+        return int(self.answered.sum())
+
+    @property
+    def margins(self) -> list[Integers]:
+        """The numbers of each side's answers, (k_i,), known exactly."""
+        sides = range(self.answered.ndim)
+        return [self.answered.sum(axis=tuple(s for s in sides if s != side)) for side in sides]
+
+
+@dataclass(frozen=True)
+class _SumOfSquares:
+    """The statistic of joint tables with the margins of these, and the same order of the last's contrasts."""
+
+    table: SeveralAnswers
+    contrasts: list[Floats] = field(init=False)
+    basis: Floats | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        table, made, last = self.table, [], None
+        for margin, ordered in zip(table.margins, table.ordered, strict=False):
+            shares = _positive(margin / table.units, 1 / table.units)
+            own = contrasts(shares, contrast_basis(shares, ordered=ordered))
+            made.append(np.concatenate([np.ones((len(shares), 1)), own], axis=1))
+        if table.counts is not None:
+            shares = table.counts.sum(axis=tuple(range(table.answered.ndim))) / table.units
+            last = contrast_basis(shares, ordered=table.ordered[-1])
+        object.__setattr__(self, "contrasts", made)
+        object.__setattr__(self, "basis", last)
+
+    def of(self, answered: Floats, counts: Floats | None) -> Floats:
+        """Return the statistic of each of (c, k_1, ..., k_m) and (c, k_1, ..., k_m, l), (c,)."""
+        units, sides = self.table.units, len(self.contrasts)
+        weights, several = self._weights(sides)
+        squares = self._transformed(answered) ** 2 / units
+        found = (squares * np.where(several, np.sqrt(weights[0]) * weights[1], 0.0)).reshape(
+            len(answered), -1
+        )
+        if counts is None or self.basis is None:
+            return np.asarray(found.sum(axis=1))
+        cells = answered[0].size
+        least = (1 + self.table.noise * math.sqrt(2 * cells)) / units
+        shares = _positive(counts.sum(axis=tuple(range(1, sides + 1))) / units, least)
+        second = contrasts(shares, self.basis)
+        products = np.einsum("cb...,cbv->cv...", self._transformed(counts), second)
+        lengths = _outer([(own**2).sum(axis=0) for own in self.contrasts])
+        noise = 2 * self.table.noise**2 * np.multiply.outer((second**2).sum(axis=1), lengths)
+        variances = units + noise
+        (kept, smooth), several = self._weights(sides + 1)
+        # The last side's contrasts stand first here, without the constant one.
+        kept, smooth = (np.moveaxis(own, -1, 0)[1:] for own in (kept, smooth))
+        own = np.sqrt(kept * units / variances) * smooth * products**2 / variances
+        own = np.where(np.moveaxis(several, -1, 0)[1:], own, 0.0)
+        return np.asarray(found.sum(axis=1) + own.reshape(len(answered), -1).sum(axis=1))
+
+    def _transformed(self, counts: Floats) -> Floats:
+        # Every step takes the first of the sides left and puts its contrasts last.
+        for own in self.contrasts:
+            counts = np.tensordot(counts, own, axes=(1, 0))
+        return counts
+
+    def _weights(self, sides: int) -> tuple[tuple[Floats, Floats], npt.NDArray[np.bool_]]:
+        """Return what answers keep of each product's square, its smoothness, and whether it is of several."""
+        sizes = [len(own) for own in self.contrasts] + ([] if self.basis is None else [len(self.basis)])
+        kept, orders, several = [], [], []
+        for size, own, ordered in zip(sizes[:sides], self.table.kept, self.table.ordered, strict=False):
+            places = np.arange(size)
+            kept.append(np.where(places > 0, own**2, 1.0))
+            orders.append(SMOOTHNESS ** np.where(ordered, places, np.minimum(places, 1)))
+            several.append(2.0 ** np.minimum(places, 1))
+        return (_outer(kept), _outer(orders) / SMOOTHNESS**2), _outer(several) > 2
+
+
+def _outer(vectors: list[Floats]) -> Floats:
+    return np.asarray(reduce(np.multiply.outer, vectors))
+
+
+def mutual_test(
+    table: SeveralAnswers,
+    replicates: int,
+    seed: np.random.SeedSequence,
+    progress: Callable[[float], None] | None = None,
+) -> SimulatedTest:
+    """Test whether all sides are independent; the p-value is at least 1/(replicates + 1).
+
+    The statistic adds up the squares of all products of two or more sides' contrasts. Its null keeps the
+    answers' margins, which permuting each side's answers does, and draws the last side given them.
+    """
+    statistic, margins = _SumOfSquares(table), table.margins
+    shape = table.answered.shape
+
+    def permuted(rng: np.random.Generator, count: int) -> Floats:
+        drawn: Floats = np.tile(margins[0], (count, 1))
+        for margin in margins[1:]:
+            drawn = tables_with_margins(drawn.astype(np.int64), margin, rng, count).reshape(count, -1)
+        return drawn
+
+    if table.counts is None:
+        found = float(statistic.of(table.answered[None].astype(np.float64), None)[0])
+
+        def exact(rng: np.random.Generator, count: int) -> list[tuple[Floats, Floats]]:
+            drawn = statistic.of(permuted(rng, count).reshape(count, *shape), None)
+            # Equal tables differ in the last digits: a hair's breadth below counts as a tie.
+            return [(drawn * (1 + 1e-9) + 1e-9, drawn)]
+
+        null = simulated_null(exact, 1, replicates, seed, numbers=table.answered.size, progress=progress)
+        return SimulatedTest.of(found, null)
+    found = float(statistic.of(table.answered[None].astype(np.float64), table.counts[None])[0])
+    noise = CellNoise("laplace", table.noise)
+    shares = table.counts.sum(axis=tuple(range(len(shape)))) / table.units
+    variance = table.answered.size * noise.variance / table.units**2
+    candidates = plausible(onto_simplex(shares), variance, table.units)
+    sizes = table.counts.shape
+
+    def nearby(rng: np.random.Generator, count: int) -> list[tuple[Floats, Floats]]:
+        rows, added = permuted(rng, count), noise.draw(rng, (count, *sizes))
+        made = []
+        for own in candidates:
+            cells = rng.multinomial(rows.astype(np.int64), own).reshape(count, *sizes)
+            drawn = statistic.of(rows.reshape(count, *shape), cells + added)
+            made.append((drawn, drawn))
+        return made
+
+    numbers = table.counts.size
+    null = simulated_null(nearby, len(candidates), replicates, seed, numbers=numbers, progress=progress)
+    return SimulatedTest.of(found, null)
 
 
 @dataclass(frozen=True)

@@ -488,6 +488,8 @@ def _check_same_parties(study: Study, owner: Owner, source: Study) -> None:
         raise StudyError("the earlier study protects another privacy unit; use the same unit column")
     if source.unit_rows != study.unit_rows:
         raise StudyError("the earlier study read units of several rows otherwise; use the same unit_rows")
+    if source.encoders_of(maker) != study.encoders_of(owner):
+        raise StudyError("the earlier study's columns were made by other encoders; name the same ones")
     if source.alignment != study.alignment:
         raise StudyError("the earlier study's units were aligned otherwise; name the same alignment")
 

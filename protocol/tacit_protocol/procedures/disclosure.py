@@ -1,9 +1,9 @@
 """What a study would do with an owner's data, in words that agents, curators and analysts all show."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tacit_protocol.domain import CategoricalColumn, Column, Domain
+from tacit_protocol.domain import CategoricalColumn, Column, Domain, Encoder
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.privacy.guarantee import (
     DELTA_UNITS,
@@ -189,6 +189,7 @@ class Asked:
             candidates=self.candidates,
             record=self.record,
             masks=self.masks,
+            encoders=study.encoders if owner is None else study.encoders_of(owner),
         )
 
 
@@ -203,12 +204,13 @@ def plain_words(
     candidates: int = 0,
     record: str = "",
     masks: str = "",
+    encoders: Sequence[Encoder] = (),
 ) -> str:
     """Return a few sentences: what is asked of which columns, what would leave, what it costs, what stays.
 
     ``candidates`` says of how many public ones the release would name one; 0 where it names none. ``record``
     says what would leave where that is something about each person. ``masks`` says where numbers are masked
-    towards whom they protect how well.
+    towards whom they protect how well. ``encoders`` make some of the columns of others.
     """
     unit = (
         "One unit of privacy is one row."
@@ -222,6 +224,7 @@ def plain_words(
         f"together with the data of {others} other owner{'s' if others > 1 else ''}."
         if others
         else "and of nobody else.",
+        *(encoder.words() for encoder in encoders),
         f"Of {', '.join(owner.name for owner in study.reusing)} an earlier release is read again: nothing "
         "is asked of them, and they spend nothing."
         if study.reusing

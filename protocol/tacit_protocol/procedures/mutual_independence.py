@@ -6,9 +6,13 @@ and releases the noisy table. ``one-round``: all release randomised answers. Eve
 whole of epsilon: an answer as in randomised columns, and with the answers fixed a replaced unit of the last
 owner moves from one cell of its row to another, 2 in L1.
 
-Columns are mutually independent exactly where each is independent of all before it. Each of these steps is a
-test of a table of answers, its rows the combinations of the answers before, and the smallest p-value times
-the number of steps is the joint one. Pairs are margins of the same tables, debiased as those are.
+The joint test adds up the squares of all products of the columns' contrasts; its null permutes answers, and
+draws the last owner's cells given them. Columns are mutually independent exactly where each is independent of
+all before it: each of these steps is a test too, of a table whose rows are the combinations of the answers
+before. Pairs are margins of the same tables, debiased as those are.
+
+Dealt cuts: public numbers draw the units whose rows place the cells, and the others answer; every unit is in
+one of both, at the whole of epsilon.
 Derivations: docs/mathematics/randomised-columns.md.
 """
 
@@ -34,8 +38,10 @@ from tacit_protocol.features.private_cells import (
 from tacit_protocol.messages.study import PartyName, Release, Study
 from tacit_protocol.numerics.randomised_tables import (
     AnsweredTable,
+    SeveralAnswers,
     StatedEstimate,
     independence_test,
+    mutual_test,
     table_estimates,
 )
 from tacit_protocol.privacy.accounting import Family
@@ -80,6 +86,7 @@ from tacit_protocol.procedures.distance_correlation.answered import SIGNAL_HOPEL
 from tacit_protocol.procedures.distance_correlation.answers import (
     CELLS_FIRST,
     CUTS_PART,
+    CUTS_STREAM,
     EVEN_CELLS_MAX,
     ROWS_STREAM,
     SIGNAL_MIN,
@@ -117,12 +124,33 @@ OWNERS_MIN, OWNERS_MAX = 3, 6
 COMBINATIONS_MAX = 1024
 """Most cells of the joint table."""
 
-PAIRS_STREAM = 6
-"""Spawn key under the study's seed of the simulations of pairs."""
+PAIRS_STREAM, JOINT_STREAM = 6, 7
+"""Spawn keys under the study's seed of the simulations of pairs, and of the joint test."""
+
+DEALT_SPENT, DEALT_PART_MAX = 60.0, 1 / 3
+"""Fewest units times epsilon that place each cut, where the grid's ends are as far apart as they may be; and
+the most of all units that do."""
+
+RETENTION_LIKE, SIGNAL_AMPLE = 0.9, 1000.0
+"""In one round a pair keeps the fourth power of the retention: three cells find less than two where they keep
+less than this part of two cells' retention, unless there are units enough to find either."""
+
+
+def dealt_units(units: int, epsilon: float, cuts: int) -> int:
+    """Return how many units place so many cuts of a column, from public numbers alone.
+
+    Of cuts at a rank r away from the median, about 4.5 r^2 of a pair's signal is lost, and each unit that
+    answers nothing is 1/n of it: sampling and noise have r^2 = 1/(4 m) + 8/(m epsilon)^2, and the square and
+    cube roots are near the best m of both. docs/mathematics/randomised-columns.md.
+    """
+    best = math.sqrt(units) + 2.5 * math.cbrt(units / epsilon**2)
+    return math.ceil(min(units * DEALT_PART_MAX, max(best, cuts * DEALT_SPENT / epsilon)))
 
 
 class MutualIndependenceParameters(StrictModel):
     """What a study of this procedure may choose; every choice is public."""
+
+    added_fields: ClassVar[frozenset[str]] = frozenset({"test"})
 
     method: Literal["two-round", "one-round"] = Field(
         "two-round",
@@ -140,12 +168,20 @@ class MutualIndependenceParameters(StrictModel):
             "number of units."
         ),
     )
-    cuts: Literal["private", "fitted", "even"] = Field(
+    cuts: Literal["private", "fitted", "dealt", "even"] = Field(
         "private",
         description=(
             "Where a numeric column's cells end: at quantiles bought with 15 % of epsilon, or with a part "
-            "that is smaller the more units there are (fitted, which new studies ask for); or evenly within "
-            "its bounds."
+            "that is smaller the more units there are (fitted); at those of units that public numbers draw, "
+            "at the whole of epsilon, which then answer nothing (dealt, which new studies ask for); or "
+            "evenly within its bounds."
+        ),
+    )
+    test: Literal["steps", "sum"] = Field(
+        "steps",
+        description=(
+            "The joint test: one sum over all columns (sum, which new studies ask for), or the smallest of "
+            "the steps' p-values times their number."
         ),
     )
     permutations: Annotated[int, Field(ge=99, le=9999)] = Field(
@@ -205,11 +241,37 @@ class MutualPlan:
 
     def _default(self, units: int) -> int:
         # What a pair of answers keeps: the weakest pair decides, which is of two that answer.
-        kept = retention(self._rest_micro(units, bought=True), CELLS_FIRST) ** 4
-        return CELLS_FIRST if units * kept >= SIGNAL_MIN else 2
+        rest = self._rest_micro(units, bought=True)
+        kept, of_two = (retention(rest, cells) for cells in (CELLS_FIRST, 2))
+        costly = self._dealt and self.last is None and kept < RETENTION_LIKE * of_two
+        return CELLS_FIRST if units * kept**4 >= (SIGNAL_AMPLE if costly else SIGNAL_MIN) else 2
+
+    @property
+    def _dealt(self) -> bool:
+        return self.parameters.cuts == "dealt"
+
+    def placing(self, units: int) -> int:
+        """Return how many units place the cuts, and answer nothing."""
+        most = max((c.cells for c in (self.cells(s, units) for s in self.order) if c.bought), default=1)
+        if most == 1 or not self._dealt:
+            return 0
+        return dealt_units(units, self.study.budget.epsilon, most - 1)
+
+    @property
+    def whose(self) -> str:
+        """Say in words which units answer."""
+        dealt = self._dealt and any(self.cells(side, UNITS_MIN).bought for side in self.order)
+        return "unit that does not place the cuts instead" if dealt else "unit"
+
+    def deal(self, units: int) -> tuple[Integers, Integers]:
+        """Return the places of the units that answer, and of those that place the cuts, in order."""
+        drawn = public_generator(self.study, CUTS_STREAM).permutation(units)
+        placing = self.placing(units)
+        return np.sort(drawn[placing:]), np.sort(drawn[:placing] if placing else drawn)
 
     def _cuts_micro(self, units: int, *, bought: bool) -> int:
-        if not bought:
+        # Dealt units have either of both, at the whole of epsilon.
+        if not bought or self._dealt:
             return 0
         fitted = self.parameters.cuts == "fitted"
         part = fitted_part(units, self.study.budget.epsilon) if fitted else CUTS_PART
@@ -217,6 +279,10 @@ class MutualPlan:
 
     def _rest_micro(self, units: int, *, bought: bool) -> int:
         return self.study.budget.epsilon_micro - self._cuts_micro(units, bought=bought)
+
+    def _cuts_epsilon(self, units: int) -> float:
+        micro = self._cuts_micro(units, bought=True) or self.study.budget.epsilon_micro
+        return micro / EPSILON_UNITS
 
     def shape(self, units: int) -> tuple[int, ...]:
         """Return the joint table's shape, in ``order``."""
@@ -226,7 +292,7 @@ class MutualPlan:
         """Raise PublicRuleError where so many units cannot be answered for: too few, or too many."""
         if units < UNITS_MIN:
             raise PublicRuleError("too-few-units", f"answers need {UNITS_MIN} units or more")
-        needed = units * answer_bits(self.cells(side, units).cells) // 8
+        needed = (units - self.placing(units)) * answer_bits(self.cells(side, units).cells) // 8
         if self.answers_at(side) and needed > ANSWER_BYTES_MAX:
             raise PublicRuleError("too-many-units", "so many units' answers do not fit one release")
 
@@ -244,13 +310,15 @@ class MutualPlan:
         """Draw cuts, then answers, or the noise of the table beside all other owners' answers."""
         units = len(own.rows.numeric)
         cells, name = self.cells(own.side, units), self.columns[own.side]
+        answering, placing = self.deal(units)
         cuts: dict[str, tuple[int, ...]] = {}
         if cells.bought:
             if not isinstance(noise, ChoiceSource):
                 raise TypeError("this noise source draws numbers alone, and the study asks for a choice")
-            epsilon = self._cuts_micro(units, bought=True) / EPSILON_UNITS
-            cuts[name] = cells.draw_cuts(own.rows.numeric[:, 0], epsilon, noise)
+            held = own.rows.numeric[placing, 0]
+            cuts[name] = cells.draw_cuts(held, self._cuts_epsilon(units), noise)
         codes = cells.codes(own.rows.numeric, own.rows.categorical, cuts.get(name, cells.even_cuts()))
+        codes = codes[answering]
         if not self.answers_at(own.side):
             return self._table(own, codes, cuts, noise)
         if not isinstance(noise, UniformSource):
@@ -261,7 +329,7 @@ class MutualPlan:
     def _table(
         self, own: OwnColumn, codes: Integers, cuts: dict[str, tuple[int, ...]], noise: NoiseSource
     ) -> Release:
-        units = len(codes)
+        units = len(own.rows.numeric)
         counts = self._counted([*self._answers(own.received), codes], self.shape(units))
         part = self._part(counts, units)
         vector = release_laplace_sums(part, self._table_guarantee(units), noise)
@@ -300,7 +368,7 @@ class MutualPlan:
         cuts = self.cells(side, units).cells - 1 if self.cells(side, units).bought else 0
         if not self.answers_at(side):
             return math.prod(self.shape(units)) + cuts
-        return known[0] + cuts if known else COORDINATES_MAX
+        return units - self.placing(units) + cuts if known else COORDINATES_MAX
 
     def check_release(self, side: int, release: Release) -> None:
         """Raise ReleaseError where a release has not the shape and the noise of that owner's."""
@@ -319,7 +387,8 @@ class MutualPlan:
             if set(release.answers) != {name} or release.vectors:
                 raise LayoutError("the release has not one answer of every unit, and nothing else")
             own = release.answers[name]
-            if (own.codes, own.units) != (cells.cells, units) or own.values().max() >= cells.cells:
+            answering = units - self.placing(units)
+            if (own.codes, own.units) != (cells.cells, answering) or own.values().max() >= cells.cells:
                 raise LayoutError("the answers have not the shape that the study fixes")
             if own.retention != retention(self._rest_micro(units, bought=cells.bought), cells.cells):
                 raise LayoutError("the answers are not randomised as the study fixes")
@@ -373,7 +442,7 @@ class MutualPlan:
             else 1.0
             for side, cells in ((side, self.cells(side, units)) for side in self.order)
         )[:2]
-        return units * math.prod(weakest) ** 2
+        return (units - self.placing(units)) * math.prod(weakest) ** 2
 
 
 @dataclass(frozen=True)
@@ -390,6 +459,15 @@ class JointTable:
     ordered: tuple[bool, ...]
     kept: tuple[float, ...]
     noise: float
+
+    @property
+    def whole(self) -> SeveralAnswers:
+        """All columns together."""
+        shape = self.counts.shape[: len(self.answers)]
+        codes = np.ravel_multi_index(tuple(self.answers), shape)
+        answered = np.bincount(codes, minlength=math.prod(shape)).reshape(shape).astype(np.int64)
+        counts = self.counts if self.noise > 0 else None
+        return SeveralAnswers(answered, counts, self.kept, self.ordered, self.noise)
 
     def step(self, place: int) -> AnsweredTable:
         """Return the table of one column beside the combinations of all before it."""
@@ -524,8 +602,9 @@ class MutualIndependenceResult(PvalueVerdict):
     """Whether columns of several owners are independent of each other, and which pairs depend.
 
     Attributes:
-        statistic: of the step with the smallest p-value, from private releases alone.
-        pvalue: that p-value times the number of steps, at most 1.
+        statistic: of the joint test, from private releases alone: of all columns together; where the study
+            says ``test = "steps"``, of the step with the smallest p-value.
+        pvalue: of the joint test; by steps the smallest p-value times their number, at most 1.
         steps: each column beside all before it.
         pairs: every two columns, in the order of their p-values, the stronger first where these are equal.
             Dependence of three columns of which no two depend is in none of them, and in the joint test.
@@ -555,6 +634,10 @@ class MutualIndependenceResult(PvalueVerdict):
             ("first", "second", "Cramér's V", "adjusted p"), tuple(pair.words() for pair in self.pairs)
         )
         return self._finding(finding), f"  {self.method}", table
+
+
+NEW_DEFAULTS = {"cuts": "dealt", "test": "sum"}
+"""What new studies state."""
 
 
 class MutualIndependence(Procedure):
@@ -587,8 +670,8 @@ class MutualIndependence(Procedure):
     )
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Fit what buys the cuts to the number of units."""
-        return {} if "cuts" in study.parameters else {"cuts": "fitted"}
+        """Place cuts by units that answer nothing, and test all columns in one sum."""
+        return {name: value for name, value in NEW_DEFAULTS.items() if name not in study.parameters}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -613,7 +696,7 @@ class MutualIndependence(Procedure):
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say what the study could not see, at these numbers of units or with so few simulations."""
         plan, found = mutual_plan(study), []
-        steps = len(study.owners) - 1
+        steps = len(study.owners) - 1 if plan.parameters.test == "steps" else 1
         if steps / (plan.parameters.permutations + 1) > study.level:
             found.append(
                 "with so few permutations nothing can be rejected at this level; ask for at least "
@@ -636,10 +719,11 @@ class MutualIndependence(Procedure):
         """Name the answers, and the table."""
         plan = mutual_plan(study)
         if plan.last is None:
-            return self.released
+            return self.released.replace("each unit", f"each {plan.whose}")
         return (
-            f"at all owners but {study.owners[plan.last].name} one randomised answer of each unit, to which "
-            "cell of its column it is in, and there noisy counts of its own cells beside all these answers"
+            f"at all owners but {study.owners[plan.last].name} one randomised answer of each {plan.whose}, "
+            "to which cell of its column it is in, and there noisy counts of its own cells beside all these "
+            "answers"
         )
 
     def summarise(self, study: Study, table: Table) -> OwnColumn:
@@ -714,9 +798,12 @@ class MutualIndependence(Procedure):
         joint, count = plan.joint(releases), plan.parameters.permutations
         owners, steps = len(study.owners), []
         pairs = list(combinations(range(owners), 2))
-        work = owners - 1 + len(pairs)
+        work, whole = owners + len(pairs), None
+        if plan.parameters.test == "sum":
+            report = step(progress, "simulating", 0, 1 / work)
+            whole = mutual_test(joint.whole, count, public_seed(study, JOINT_STREAM), report)
         for place in range(1, owners):
-            report = step(progress, "simulating", (place - 1) / work, place / work)
+            report = step(progress, "simulating", place / work, (place + 1) / work)
             test = independence_test(joint.step(place), count, public_seed(study, NULL_STREAM, place), report)
             steps.append(
                 IndependenceStep(
@@ -728,16 +815,17 @@ class MutualIndependence(Procedure):
             )
         found = []
         for place, (first, second) in enumerate(pairs):
-            report = step(progress, "simulating", (owners - 1 + place) / work, (owners + place) / work)
+            report = step(progress, "simulating", (owners + place) / work, (owners + 1 + place) / work)
             table = joint.pair(first, second)
             pvalue = independence_test(table, count, public_seed(study, PAIRS_STREAM, place), report).pvalue
             adjusted = min(1.0, pvalue * len(pairs))
             found.append(_pair(joint, (first, second), table, adjusted, study.level))
         surest = min(steps, key=lambda each: each.pvalue)
+        stepped = (surest.statistic, min(1.0, surest.pvalue * len(steps)))
         units = {owner.name: releases[owner.name].units for owner in study.owners}
         return MutualIndependenceResult(
             method=_method(plan, joint),
-            **decided(study, surest.statistic, min(1.0, surest.pvalue * len(steps))),
+            **decided(study, *(stepped if whole is None else (whole.statistic, whole.pvalue))),
             **common_fields(study, units),
             steps=tuple(steps),
             pairs=tuple(sorted(found, key=lambda pair: (pair.pvalue, -(pair.cramers_v or 0)))),
@@ -763,9 +851,9 @@ def answer_words(plan: MutualPlan, asked: str) -> str:
     """Say what an owner's randomised answers are, who sees them, and what they change, for its steward."""
     odds = math.exp(plan.study.budget.epsilon)
     return (
-        f"of every unit, one randomised answer {asked}. It is a record of a person, who is known to the "
-        "other owners, and is seen by them, the tester and the analyst. It may be false: whatever else is "
-        "known, it changes nobody's odds of being in one cell or another by more than a factor of "
+        f"of every {plan.whose}, one randomised answer {asked}. It is a record of a person, who is known "
+        "to the other owners, and is seen by them, the tester and the analyst. It may be false: whatever "
+        "else is known, it changes nobody's odds of being in one cell or another by more than a factor of "
         f"{odds:.3g}"
     )
 

@@ -130,6 +130,7 @@ class Agent(Participant):
             required_fields=policy.required_fields,
             data_uses=policy.data_uses,
             sealing=certify(self.key),
+            encoders=policy.encoders,
         )
 
     def publish(self) -> bool:
@@ -293,7 +294,8 @@ class Agent(Participant):
 def published(data_set: DataSetSettings, allowed: tuple[str, ...]) -> PublishedDataSet:
     """Describe a data set by its settings, as far as the policy allows its columns."""
     columns = tuple(column for column in data_set.columns if {ANY, column.name} & set(allowed))
-    declared = {column.name for column in data_set.columns}
+    vectors = tuple(column for column in data_set.vectors if {ANY, column.name} & set(allowed))
+    declared = {column.name for column in (*data_set.columns, *data_set.vectors)}
     shown = {column.name for column in columns}
     return PublishedDataSet(
         name=data_set.name,
@@ -303,6 +305,7 @@ def published(data_set: DataSetSettings, allowed: tuple[str, ...]) -> PublishedD
         columns=columns,
         other_columns=tuple(name for name in allowed if name not in declared),
         measures={name: words for name, words in data_set.measures.items() if name in shown},
+        vectors=vectors,
     )
 
 

@@ -23,6 +23,7 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable_lines
 from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.csv_source import CsvSource
+from tacit_services.agent.data.encoders import EncoderFolders
 from tacit_services.agent.data.source import Columns, DataError, Source
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.policy import Policy
@@ -162,6 +163,7 @@ def check(config: Path | None) -> dict[str, Any]:
         "approval": policy.approval,
         "compute": look_at_workers(settings.compute),
         "data_sets": [_check_data_set(data_set, policy) for data_set in settings.data_sets],
+        "encoders": {digest: _encoder_fault(settings, digest) for digest in policy.encoders},
     }
     budgets = budget_report(settings, policy.families(PROCEDURES))
     for item in report["data_sets"]:
@@ -172,12 +174,22 @@ def check(config: Path | None) -> dict[str, Any]:
     unknown = sorted(set(policy.data_sets) - {data_set.name for data_set in settings.data_sets})
     faults += [f"the policy names {name}, which is no data set of this agent" for name in unknown]
     faults += policy.unknown_procedures(list(PROCEDURES))
+    faults += [fault for fault in report["encoders"].values() if fault is not None]
     if report["compute"]["error"]:
         faults.append(f"compute: {report['compute']['error']}")
     report["ok"] = not faults
     if faults:
         report["error"] = "; ".join(faults)
     return report
+
+
+def _encoder_fault(settings: AgentSettings, digest: str) -> str | None:
+    """Say what is wrong with a public file that the policy lists; None where it is there."""
+    try:
+        EncoderFolders(settings.encoders_folder).content(digest)
+    except DataError as error:
+        return str(error)
+    return None
 
 
 def _check_data_set(data_set: DataSetSettings, policy: Policy) -> dict[str, Any]:
@@ -206,7 +218,7 @@ def _check_data_set(data_set: DataSetSettings, policy: Policy) -> dict[str, Any]
 def _used_columns(data_set: DataSetSettings, policy: Policy) -> Domain:
     """Return a domain that names every column which settings or policy name; only its names are used."""
     allowed = policy.data_sets.get(data_set.name)
-    names = [column.name for column in data_set.columns]
+    names = [column.name for column in (*data_set.columns, *data_set.vectors)]
     names += [name for name in (allowed.columns if allowed else ()) if name not in {*names, ANY}]
     columns = [NumericColumn(name=name, lower=0.0, upper=1.0) for name in names]
     return Domain.model_construct(columns=tuple(columns))
@@ -232,6 +244,7 @@ def text_of_report(report: dict[str, Any]) -> str:
     lines = [f"{name}: {report[name]}" for name in ("party", "tester", "approval") if name in report]
     if "compute" in report:
         lines.append(f"compute: {report['compute']['error'] or report['compute']['text']}")
+    lines += [f"encoder {digest}: {fault or 'there'}" for digest, fault in report.get("encoders", {}).items()]
     for item in report["data_sets"]:
         found = item["error"] or f"{item['rows']} rows, {item['units']} units, {item['columns']} columns"
         lines.append(f"data set {item['name']}: {found}")

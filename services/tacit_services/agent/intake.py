@@ -28,6 +28,7 @@ from tacit_protocol.procedures.base import (
 from tacit_protocol.procedures.masking import Masking, claim_of, masking_of
 from tacit_protocol.procedures.relay import Relay, cost_for, relay_of
 from tacit_protocol.signing import STUDY_TYPE, EnvelopeError, open_envelope, peek_key_id
+from tacit_services.agent.data.encoders import EncoderFolders, RowEncoders
 from tacit_services.agent.data.reader import IN_THIS_THREAD, AlignedUnits, Computing, row_draw
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable
@@ -66,7 +67,8 @@ class Part:
 
     ``account`` is the ledger's account that pays, and ``open`` returns the source without reading it.
     ``version`` changes with the data set where a database says what is held. ``unit_key`` orders the units as
-    the study's other owner does, where the study names an alignment.
+    the study's other owner does, where the study names an alignment. In ``folders`` are the public files of
+    encoders, and what images they may be shown.
     """
 
     owner: str
@@ -75,18 +77,21 @@ class Part:
     rules: Rules
     version: int = 0
     unit_key: UnitKey | None = None
+    folders: EncoderFolders = EncoderFolders()  # noqa: RUF009 (frozen)
 
     def table(self, study: Study, computing: Computing) -> SourceTable:
         """Open the source as the study reads it; raises DataError where a column of the study is missing."""
+        owner = study.owner_named(self.owner)
         return SourceTable(
             self.open(),
-            study.domain_of(study.owner_named(self.owner)),
+            study.domain_of(owner),
             study.unit_column,
             computing.bounds,
             None if self.unit_key is None else AlignedUnits(self.unit_key),
             ordered=self.unit_key is not None,
             workers=computing.workers,
             draw=row_draw(study.seed, self.owner) if study.unit_rows == "one" else None,
+            encoders=RowEncoders(study.encoders_of(owner), self.folders),
         )
 
     def require_aligned(self, study: Study, table: SourceTable) -> None:
@@ -341,7 +346,12 @@ class Intake(StudyIntake):
         unit_key = None if study.alignment is None else self._unit_keys(study, owner)
         if study.alignment is not None and unit_key is None:
             refuse("not-aligned", NEVER_ALIGNED)
-        part = Part(owner.name, data_set.name, data_set.open, self._policy, unit_key=unit_key)
+        folders = EncoderFolders(self._settings.encoders_folder, data_set.images)
+        if (lack := folders.lacks(study.encoders_of(owner))) is not None:
+            raise StudyRefusedError("study-refused", lack, "no-encoder")
+        part = Part(
+            owner.name, data_set.name, data_set.open, self._policy, unit_key=unit_key, folders=folders
+        )
         relay = relay_of(procedure, study)
         masking = masking_of(procedure, study)
         job = Job(study_digest, study, owner.name, (part,), procedure, cost, relay, masking)

@@ -181,6 +181,7 @@ class Participant:
         job: Job | None = None
         problem: str | None = None
         reason: str | None = None
+        rule: PublicRule | None = None
         deadline, respond_after_s = item.deadline, self.intake.respond_after_s_min
         try:
             study = self.intake.authenticate(item.digest, envelope)
@@ -188,7 +189,7 @@ class Participant:
             job = self.intake.accept(item.digest, study, now)
             state = State.APPROVED if job.automatic else State.WAITING
         except StudyRefusedError as error:
-            state, problem, reason = State.REFUSED, error.problem, error.reason
+            state, problem, reason, rule = State.REFUSED, error.problem, error.reason, error.rule
         account = None if job is None else job.account
         row = StudyRow(
             item.digest, state, account, trusted, deadline, now, now, problem, reason, verdict=None
@@ -201,7 +202,8 @@ class Participant:
             if job is not None and row.state is State.APPROVED:
                 self._keep_cost(connection, job)
             if row.state is State.REFUSED:
-                self._put_decline(connection, item.digest, send_time(now, respond_after_s, self.clock()))
+                send_at = send_time(now, respond_after_s, self.clock())
+                self._put_decline(connection, item.digest, send_at, rule)
 
         try:
             run_transaction(self.engine, store)

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Protocol, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from tacit_protocol.domain import Column, Domain, lies_within
+from tacit_protocol.domain import Column, Domain, Sha256, VectorColumn, lies_within
 from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.messages.faults import faults_of, nearest, written
 from tacit_protocol.messages.study import (
@@ -56,6 +56,10 @@ class DeclaredDataSet(Protocol):
     def columns(self) -> tuple[Column, ...]:
         """Columns whose bounds or levels a study must stay within."""
 
+    @property
+    def vectors(self) -> tuple[VectorColumn, ...]:
+        """Columns of vectors, of whose length and within whose norm a study must stay."""
+
 
 class Rules(StrictModel):
     """What an owner's policy says of every data set."""
@@ -83,6 +87,10 @@ class Rules(StrictModel):
     def columns_of(self, data_set: str) -> tuple[str, ...] | None:
         """Return the columns of a data set that may be used; None where the policy does not name it."""
         raise NotImplementedError
+
+    def runs(self, encoder: str) -> bool:  # noqa: ARG002 (an agent's policy says more)
+        """Whether a public file of that SHA-256 may be run on the data; never at a curator."""
+        return False
 
     @property
     def holds_releases(self) -> bool:
@@ -168,12 +176,18 @@ class Rules(StrictModel):
         if allowed is None:
             raise PolicyRefusedError("the policy does not name this data set")
         domain = study.domain_of(owner)
-        names = {column.name for column in domain.columns}
-        if ANY not in allowed and not names <= set(allowed):
+        if ANY not in allowed and not study.columns_read(owner) <= set(allowed):
             raise PolicyRefusedError("the study uses columns that the policy does not list")
         if study.unit_column != data_set.unit_column:
             raise PolicyRefusedError("the study's privacy unit is not the one configured for the data set")
         _require_declared_domain(domain, data_set)
+        declared = {column.name: column for column in data_set.vectors}
+        for encoder in study.encoders_of(owner):
+            if not all(self.runs(digest) for digest, _ in encoder.files):
+                raise PolicyRefusedError("the study names an encoder that the policy does not list")
+            for column in encoder.inputs:
+                if isinstance(column, VectorColumn) and not within(column, declared.get(column.name)):
+                    raise PolicyRefusedError("a vector's length or norm is not within what is declared")
 
 
 class DataSetPolicy(StrictModel):
@@ -188,6 +202,8 @@ class Policy(Rules):
     data_sets: dict[DataSetName, DataSetPolicy] = Field(default_factory=dict)
     look_before_sending: bool = False
     """Whether a release, once made and paid for, waits until a steward has looked at it."""
+    encoders: tuple[Sha256, ...] = ()
+    """Public files, models and projections, that studies may have run on columns that may be used."""
     catalogue: bool = False
     """Whether the tester may show everybody there what the data sets are and what this policy allows."""
 
@@ -223,10 +239,19 @@ class Policy(Rules):
         """What the file says."""
         return self.look_before_sending
 
+    def runs(self, encoder: str) -> bool:
+        """Look in the file's list."""
+        return encoder in self.encoders
+
     def columns_of(self, data_set: str) -> tuple[str, ...] | None:
         """Return the columns of a data set that may be used; None where the file does not name it."""
         allowed = self.data_sets.get(data_set)
         return None if allowed is None else allowed.columns
+
+
+def within(asked: VectorColumn, declared: VectorColumn | None) -> bool:
+    """Say whether a column of vectors is as it was declared, with that norm or less; of None anything is."""
+    return declared is None or (asked.length == declared.length and asked.norm <= declared.norm)
 
 
 def _require_declared_domain(domain: Domain, data_set: DeclaredDataSet) -> None:

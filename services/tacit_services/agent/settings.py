@@ -17,13 +17,14 @@ from pydantic import (
     StrictInt,
     TypeAdapter,
     ValidationError,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 from pydantic_settings import SettingsConfigDict
 
 from tacit_protocol.addresses import Route
-from tacit_protocol.domain import Column, ColumnName
+from tacit_protocol.domain import Column, ColumnName, VectorColumn
 from tacit_protocol.messages.study import UNITS_MAX, DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.accounting import Division, Family
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
@@ -252,6 +253,7 @@ Part = Annotated[float, Field(ge=0, le=1)]
 """A part of a cap."""
 
 _COLUMNS: TypeAdapter[tuple[Column, ...]] = TypeAdapter(tuple[Column, ...])
+_VECTORS: TypeAdapter[tuple[VectorColumn, ...]] = TypeAdapter(tuple[VectorColumn, ...])
 
 
 class DataSetSettings(SourceSettings):
@@ -268,6 +270,10 @@ class DataSetSettings(SourceSettings):
     """Part of delta for events with a delta of their own, the rest being for Gaussian noise."""
     columns: tuple[Column, ...] = ()
     """The declared domain: a study's bounds and levels must lie within it."""
+    vectors: tuple[VectorColumn, ...] = ()
+    """Columns of vectors, each with its length and the largest norm that a study may state."""
+    image_folder: Path | None = None
+    """Where the images lie that a column's relative paths name: none elsewhere is read."""
     about: Annotated[str, Field(min_length=1, max_length=1000)] | None = None
     """What it is, for the catalogue, if the policy publishes one."""
     units: Annotated[int, Field(ge=1, le=UNITS_MAX)] | None = None
@@ -277,15 +283,20 @@ class DataSetSettings(SourceSettings):
     )
     """Units of measurement by column, for the catalogue."""
 
-    @field_validator("columns", mode="before")
+    @field_validator("columns", "vectors", mode="before")
     @classmethod
-    def _columns_of_toml(cls, value: Any) -> Any:
+    def _columns_of_toml(cls, value: Any, field: ValidationInfo) -> Any:
         if isinstance(value, tuple):
             return value
         try:
-            return _COLUMNS.validate_json(json.dumps(value))
+            return (_VECTORS if field.field_name == "vectors" else _COLUMNS).validate_json(json.dumps(value))
         except ValidationError as error:
             raise ValueError(_column_fault(error)) from None
+
+    @property
+    def images(self) -> Path | None:
+        """The folder of images, as the configuration's own folder has it."""
+        return None if self.image_folder is None else self.folder / self.image_folder
 
     @property
     def caps(self) -> Budget:
@@ -386,6 +397,8 @@ class AgentSettings(ParticipantSettings):
     data_sets: tuple[DataSetSettings, ...] = ()
     connections: dict[PartyName, str] = Field(default_factory=dict)
     """Databases by name, SQLAlchemy URLs: data sets may name one, and queries of it be added on the page."""
+    encoders_folder: Path = Path("encoders")
+    """Where public models and projections lie, each called by its SHA-256: ``tacit agent encoder add``."""
     data_folders: tuple[Path, ...] = ()
     """Folders of which files may be added as data sets on the page."""
     data_sets_file: Path | None = None
@@ -394,7 +407,7 @@ class AgentSettings(ParticipantSettings):
     @classmethod
     def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:
         """Take the added data sets in, and the URLs of the connections that data sets name."""
-        resolved = super()._resolved(values, directory)
+        resolved = {"encoders_folder": directory / "encoders"} | super()._resolved(values, directory)
         if isinstance(resolved.get("data_folders"), list):
             resolved["data_folders"] = [directory / str(folder) for folder in resolved["data_folders"]]
         connections = resolved.get("connections") or {}

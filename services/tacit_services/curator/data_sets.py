@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from pydantic import Field, TypeAdapter, model_validator
 from sqlalchemy.engine import Connection
 
-from tacit_protocol.domain import Column, ColumnName, Domain
+from tacit_protocol.domain import Column, ColumnName, Domain, VectorColumn
 from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.messages.study import DataSetName, PartyName
 from tacit_protocol.privacy.accounting import Division
@@ -169,6 +169,9 @@ class HeldDataSet:
     uploaded_at: int | None
     source: Callable[[], Source] = field(repr=False, compare=False)
     """Returns the source of the rows, unread; raises DataError where there are none, or no key opens them."""
+
+    vectors: tuple[VectorColumn, ...] = ()
+    """None: encoders run at owners' agents alone."""
 
     @property
     def account(self) -> str:

@@ -44,7 +44,7 @@ from tacit_services.tester.inboxes import Bell, Inboxes, InboxQuery, Watch
 from tacit_services.tester.jobs import Worker, Working, database_time, time_of, work
 from tacit_services.tester.pages import add_tester_pages
 from tacit_services.tester.parties import Access
-from tacit_services.tester.routes import Checks, Tester, make_router
+from tacit_services.tester.routes import Checks, Planner, Tester, make_router
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.studies import Identity, Studies
 from tacit_services.tester.study_completion import Signer
@@ -98,6 +98,7 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
         inboxes=inboxes,
         bell=bell,
         watch=watch,
+        planner=Planner(stopping),
         stopping=stopping,
         clock=clock,
     )
@@ -127,7 +128,7 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
     app.include_router(make_router(tester))
     add_tester_pages(app, tester, settings.url, settings.openid)
     app.state.worker, app.state.bell, app.state.inboxes = worker, bell, inboxes
-    app.state.watch, app.state.stopping = watch, stopping
+    app.state.watch, app.state.planner, app.state.stopping = watch, tester.planner, stopping
     return app
 
 

@@ -1,20 +1,12 @@
-"""The tester's pages: studies, charts, live events; and small plans in processes of their own.
-
-Plans: one for each person, two in all, each with a time limit. The process is the SDK's: it simulates studies
-of synthetic rows, and has neither this service's settings nor its keys, nor a connection
-(docs/decisions/0018-plans-in-a-process-of-their-own.md).
-"""
+"""The tester's pages: studies, charts, live events, plans."""
 
 import asyncio
 import hashlib
 import json
 import math
-import os
-import sys
 import threading
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import lru_cache, partial
 from importlib.metadata import version
@@ -57,7 +49,7 @@ from tacit_protocol.verdicts.presentation import (
 )
 from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_app import DigestPath, json_response
-from tacit_services.shared.http_server import Stopping, when_gone
+from tacit_services.shared.http_server import when_gone
 from tacit_services.shared.pages.formatting import brief, capitalised, short, value
 from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
 from tacit_services.shared.pages.sessions import Sessions
@@ -66,120 +58,9 @@ from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.new_study import add_new_studies
 from tacit_services.tester.parties import EVERYONE, ROSTER, entries
 from tacit_services.tester.reuse import received
-from tacit_services.tester.routes import VERDICT_RETRY_S, Tester
+from tacit_services.tester.routes import VERDICT_RETRY_S, OnGone, Planner, Tester
 from tacit_services.tester.studies import Chosen, State, transcript_of, verdict_of
 from tacit_services.tester.tables import SIGN_IN
-
-COMMAND = (sys.executable, "-I", "-m", "tacit.planning.bounded")
-
-AT_ONCE_MAX = 2
-"""Plans at once in all: a tester's processors are for verdicts."""
-
-LIMIT_S = 55.0
-"""A plan still running then is killed; proxies commonly give up after sixty seconds."""
-
-PLAN_LOOK_S = 0.2
-"""How often it is looked whether the service is stopping."""
-
-PLAN_RETRY_S = 20
-
-ANSWER_BYTES_MAX = 2**18
-
-TOO_SLOW = "This took too long: ask for fewer units or columns, or use tacit plan on your own machine."
-FAILED = "The simulation failed. Ask for fewer units or columns, or use tacit plan on your own machine."
-
-
-OnGone = Callable[[Callable[[], None] | None], None]
-
-
-class Planner:
-    """Runs plans for the people who are signed in.
-
-    Args:
-        stopping: whether the service has been asked to stop: no plan outlives that.
-        command: starts the process; COMMAND by default.
-        limit_s: how long one plan may take; LIMIT_S by default.
-    """
-
-    def __init__(
-        self, stopping: Stopping, command: tuple[str, ...] | None = None, limit_s: float | None = None
-    ) -> None:
-        self._stopping, self._command = stopping, command or COMMAND
-        self._limit_s = limit_s or LIMIT_S
-        self._planning: set[str] = set()
-
-    async def plan(
-        self, person: str, fields: Mapping[str, str], on_gone: OnGone = lambda _: None
-    ) -> dict[str, Any]:
-        """Return ``{"plan": ...}``, or ``{"refused": "what to change"}``.
-
-        Args:
-            person: whose plan; a person has one at a time.
-            fields: the form's.
-            on_gone: has what it is given called when the person's browser goes, which ends the plan; None
-                takes that back.
-
-        Raises:
-            ProblemError: ``rate-limited``: the person has a plan under way, or too many others have.
-        """
-        # Nothing is awaited between the look and the entry, so that two requests cannot both get in.
-        if person in self._planning or len(self._planning) >= AT_ONCE_MAX:
-            raise ProblemError("rate-limited", retry_after_s=PLAN_RETRY_S)
-        self._planning.add(person)
-        gone = asyncio.Event()
-        on_gone(gone.set)
-        try:
-            return await self._run(json.dumps(dict(fields)).encode(), gone)
-        finally:
-            on_gone(None)
-            self._planning.discard(person)
-
-    async def shown(self, person: str, fields: Mapping[str, str], on_gone: OnGone) -> dict[str, Any]:
-        """Return what a page shows of a plan: ``plan`` with its ``chart``, or ``refused``; raises as plan."""
-        return _drawn_answer(await self.plan(person, fields, on_gone))
-
-    async def _run(self, sent: bytes, gone: asyncio.Event) -> dict[str, Any]:
-        process = await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.DEVNULL,
-            env={"PATH": os.defpath, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-            cwd="/",
-            start_new_session=True,
-        )
-        answering = asyncio.ensure_future(process.communicate(sent))
-        try:
-            if not await self._ended(answering, gone):
-                return {"refused": TOO_SLOW}
-            return _answer(process.returncode, (await answering)[0])
-        finally:
-            with suppress(ProcessLookupError):
-                process.kill()
-            answering.cancel()
-            with suppress(asyncio.CancelledError):
-                await process.wait()
-
-    async def _ended(self, answering: "asyncio.Future[Any]", gone: asyncio.Event) -> bool:
-        """Wait for the process; False where its time is up, nobody waits for it, or the service stops."""
-        loop = asyncio.get_running_loop()
-        limit = loop.time() + self._limit_s
-        while not answering.done():
-            if self._stopping.requested or gone.is_set() or loop.time() > limit:
-                return False
-            await asyncio.wait({answering}, timeout=PLAN_LOOK_S)
-        return True
-
-
-def _answer(code: int | None, written: bytes) -> dict[str, Any]:
-    """Read what the process wrote. Its memory or processor limits may have ended it."""
-    if code != 0 or len(written) > ANSWER_BYTES_MAX:
-        return {"refused": FAILED}
-    found = json.loads(written)
-    return (
-        found if isinstance(found, dict) and ("plan" in found or "refused" in found) else {"refused": FAILED}
-    )
-
 
 FIELDS: Mapping[str, str] = {
     "procedure": "kernel_two_sample",
@@ -512,9 +393,12 @@ def add_tester_pages(app: FastAPI, tester: Tester, public_url: str, openid: Open
 
     site = Site(service, sessions, tester.access.role, named)
     _add_studies(site, tester)
-    planner = Planner(tester.stopping)
-    add_plans(site, planner)
-    add_new_studies(site, tester, planner.shown)
+    add_plans(site, tester.planner)
+
+    async def shown(person: str, fields: Mapping[str, str], on_gone: OnGone) -> dict[str, Any]:
+        return _drawn_answer(await tester.planner.plan(person, fields, on_gone))
+
+    add_new_studies(site, tester, shown)
     site.add_to(app, tester.access.require(*EVERYONE))
 
 

@@ -1,14 +1,21 @@
-"""The tester's HTTP API under ``/v1``, and the checks of new studies, which take their turns.
+"""The tester's HTTP API under ``/v1``; the checks of new studies, which take their turns; and small plans.
 
 What a study of three kilobytes fixes may take a second of processor time and tens of megabytes to compute.
 Requests share some tens of threads, which must be there for everybody else: few studies are checked at once,
 one for each analyst, in threads that the end of the process ends.
+
+Plans: one for each person, two in all, each in a process of its own with a time limit. The process is the
+SDK's: it simulates studies of synthetic rows, and has neither this service's settings nor its keys, nor a
+connection (docs/decisions/0018-plans-in-a-process-of-their-own.md).
 """
 
 import asyncio
+import json
+import os
+import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,19 +24,21 @@ from typing import Annotated, Any, TypeVar
 import structlog
 from fastapi import APIRouter, Depends, Path, Query, Request
 from sqlalchemy.engine import Connection, Engine
+from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from tacit_protocol.messages.answers import (
     EnrolledParty,
     Inbox,
     Page,
+    PlanAnswer,
     Published,
     PublishedEntry,
     Stored,
     StudySummary,
 )
 from tacit_protocol.messages.answers import Identity as ServiceIdentity
-from tacit_protocol.messages.study import PartyName, SealedPackage, Transcript
+from tacit_protocol.messages.study import PartyName, SealedPackage, Study, Transcript, read_study
 from tacit_protocol.signing import (
     ACCEPTANCE_TYPE,
     CANCELLATION_TYPE,
@@ -47,6 +56,7 @@ from tacit_services.shared.failpoints import TesterStep, reached
 from tacit_services.shared.http_app import (
     DigestPath,
     answer_schema,
+    body_schema,
     envelope_schema,
     json_bytes,
     json_response,
@@ -180,6 +190,113 @@ class Checks:
         self._begin()
 
 
+PLAN_COMMAND = (sys.executable, "-I", "-m", "tacit.planning.bounded")
+
+PLANS_AT_ONCE_MAX = 2
+"""Plans at once in all: a tester's processors are for verdicts."""
+
+PLAN_LIMIT_S = 55.0
+"""A plan still running then is killed; proxies commonly give up after sixty seconds."""
+
+PLAN_LOOK_S = 0.2
+"""How often it is looked whether the service is stopping."""
+
+PLAN_RETRY_S = 20
+
+PLAN_BYTES_MAX = 2**18
+
+TOO_SLOW = "This took too long: ask for fewer units or columns, or use tacit plan on your own machine."
+FAILED = "The simulation failed. Ask for fewer units or columns, or use tacit plan on your own machine."
+
+
+OnGone = Callable[[Callable[[], None] | None], None]
+
+
+class Planner:
+    """Runs plans for whoever may sign in.
+
+    Args:
+        stopping: whether the service has been asked to stop: no plan outlives that.
+        command: starts the process; PLAN_COMMAND by default.
+        limit_s: how long one plan may take; PLAN_LIMIT_S by default.
+    """
+
+    def __init__(
+        self, stopping: Stopping, command: tuple[str, ...] | None = None, limit_s: float | None = None
+    ) -> None:
+        self._stopping, self._command = stopping, command or PLAN_COMMAND
+        self._limit_s = limit_s or PLAN_LIMIT_S
+        self._planning: set[str] = set()
+
+    async def plan(
+        self, person: str, fields: Mapping[str, str], on_gone: OnGone = lambda _: None
+    ) -> dict[str, Any]:
+        """Return ``{"plan": ...}``, or ``{"refused": "what to change"}``.
+
+        Args:
+            person: whose plan, by key; a person has one at a time, at the page and by the API together.
+            fields: the form's, or ``study``, its exact bytes as text, and ``effect``.
+            on_gone: has what it is given called when the caller goes, which ends the plan; None takes that
+                back.
+
+        Raises:
+            ProblemError: ``rate-limited``: the person has a plan under way, or too many others have.
+        """
+        # Nothing is awaited between the look and the entry, so that two requests cannot both get in.
+        if person in self._planning or len(self._planning) >= PLANS_AT_ONCE_MAX:
+            raise ProblemError("rate-limited", retry_after_s=PLAN_RETRY_S)
+        self._planning.add(person)
+        gone = asyncio.Event()
+        on_gone(gone.set)
+        try:
+            return await self._run(json.dumps(dict(fields)).encode(), gone)
+        finally:
+            on_gone(None)
+            self._planning.discard(person)
+
+    async def _run(self, sent: bytes, gone: asyncio.Event) -> dict[str, Any]:
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={"PATH": os.defpath, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            cwd="/",
+            start_new_session=True,
+        )
+        answering = asyncio.ensure_future(process.communicate(sent))
+        try:
+            if not await self._ended(answering, gone):
+                return {"refused": TOO_SLOW}
+            return _plan_of(process.returncode, (await answering)[0])
+        finally:
+            with suppress(ProcessLookupError):
+                process.kill()
+            answering.cancel()
+            with suppress(asyncio.CancelledError):
+                await process.wait()
+
+    async def _ended(self, answering: "asyncio.Future[Any]", gone: asyncio.Event) -> bool:
+        """Wait for the process; False where its time is up, nobody waits for it, or the service stops."""
+        loop = asyncio.get_running_loop()
+        limit = loop.time() + self._limit_s
+        while not answering.done():
+            if self._stopping.requested or gone.is_set() or loop.time() > limit:
+                return False
+            await asyncio.wait({answering}, timeout=PLAN_LOOK_S)
+        return True
+
+
+def _plan_of(code: int | None, written: bytes) -> dict[str, Any]:
+    """Read what the process wrote. Its memory or processor limits may have ended it."""
+    if code != 0 or len(written) > PLAN_BYTES_MAX:
+        return {"refused": FAILED}
+    found = json.loads(written)
+    return (
+        found if isinstance(found, dict) and ("plan" in found or "refused" in found) else {"refused": FAILED}
+    )
+
+
 VERDICT_RETRY_S = 2
 """When a pending verdict is worth asking for again."""
 
@@ -212,6 +329,7 @@ class Tester:
     inboxes: Inboxes
     bell: Bell
     watch: Watch
+    planner: Planner
     stopping: Stopping
     clock: Clock
 
@@ -241,6 +359,7 @@ def make_router(tester: Tester) -> APIRouter:
     _add_studies(router, tester)
     _add_parties(router, tester)
     _add_catalogue(router, tester)
+    _add_plans(router, tester)
     return router
 
 
@@ -338,6 +457,20 @@ def _add_studies(router: APIRouter, tester: Tester) -> None:
     @router.get("/studies/{digest}/envelope", **answer_schema(Envelope))
     def study_envelope(digest: DigestPath, _: Annotated[str, Depends(reader)]) -> Response:
         return json_response(tester.studies.envelope(digest))
+
+
+def _add_plans(router: APIRouter, tester: Tester) -> None:
+    @router.post("/plans", openapi_extra=body_schema(Study), **answer_schema(PlanAnswer))
+    async def plan(
+        request: Request,
+        key: Annotated[str, Depends(tester.access.require("analyst"))],
+        study: Body,
+        effect: Annotated[float | None, Query(allow_inf_nan=False)] = None,
+    ) -> Response:
+        await run_in_threadpool(read_study, study)  # no process for what is no study
+        fields = {"study": study.decode(), "effect": "" if effect is None else repr(effect)}
+        found = await tester.planner.plan(key, fields, partial(when_gone, request.scope))
+        return json_response({"plan": found.get("plan"), "refused": found.get("refused")})
 
 
 def _add_inbox(router: APIRouter, tester: Tester) -> None:

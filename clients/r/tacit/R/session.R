@@ -5,6 +5,8 @@ RETRIED <- c(429, 502, 503, 504)
 PAGES_MAX <- 1000
 TRANSCRIPT_BYTES_MAX <- 2^28
 POLL_WAIT_S <- 2
+NO_FOLDER <- "/dev/null"
+PROXY_BASIC <- 1 # CURLAUTH_BASIC
 
 # Read a flat TOML file of texts and truth values, as `tacit party init` writes it.
 read_toml <- function(file) {
@@ -54,20 +56,24 @@ tacit_sign_in <- function(party = "party.toml", url = NULL, key_file = NULL, tes
   }
   require_private(url, insecure_plain_http || isTRUE(fields$insecure_plain_http))
   private <- read_private(key_file)
+  shown <- list(place("tester_certificate_file"), place("tester_certificate_key_file"))
+  if (sum(lengths(shown)) == 1) {
+    fail("input", "tester_certificate_file and tester_certificate_key_file need each other")
+  }
   options <- list(
     followlocation = FALSE, accept_encoding = NULL, maxfilesize_large = TRANSCRIPT_BYTES_MAX,
-    connecttimeout = 5, cainfo = ca_file %||% place("tester_ca_file"),
-    sslcert = place("tester_certificate_file"), sslkey = place("tester_certificate_key_file")
+    connecttimeout = 5, sslcert = shown[[1]], sslkey = shown[[2]]
   )
-  proxy <- proxy %||% fields$tester_proxy
-  if (is.null(proxy)) {
-    options$noproxy <- "*" # what the environment says of proxies is not asked
-  } else if (!identical(proxy, "environment")) {
-    options$proxy <- proxy
-    options$noproxy <- "localhost,127.0.0.1,::1"
-    credentials <- place("tester_proxy_credentials_file")
-    if (!is.null(credentials)) options$proxyuserpwd <- readLines(credentials, n = 1, warn = FALSE)
+  authorities <- ca_file %||% place("tester_ca_file")
+  if (!is.null(authorities)) {
+    if (!file.exists(authorities)) fail("input", paste0("tester_ca_file: there is no file ", authorities))
+    # In place of the public ones: libcurl would look into the system's folder as well.
+    options <- c(
+      options, cainfo = authorities, capath = NO_FOLDER, proxy_cainfo = authorities, proxy_capath = NO_FOLDER
+    )
   }
+  credentials <- place("tester_proxy_credentials_file")
+  options <- c(options, proxy_options(url, proxy %||% fields[["tester_proxy"]], credentials))
   structure(
     list(
       url = url, audience = audience %||% fields$tester_audience %||% url, tester_key = tester_key,
@@ -84,12 +90,49 @@ print.tacit_session <- function(x, ...) {
   invisible(x)
 }
 
+# The way there as `tester_proxy` says it. Nothing to this machine in the clear goes to a proxy.
+proxy_options <- function(url, proxy, credentials) {
+  if (is.null(proxy) && !is.null(credentials)) fail("input", "tester_proxy_credentials_file needs tester_proxy")
+  if (is.null(proxy) || (startsWith(url, "http:") && is_loopback(parts_of(url)[3]))) {
+    return(list(noproxy = "*")) # what the environment says of proxies is not asked
+  }
+  options <- list()
+  if (!identical(proxy, "environment")) {
+    if (grepl("@", proxy, fixed = TRUE)) {
+      fail("input", "tester_proxy: put user and password in a file, and name it tester_proxy_credentials_file")
+    }
+    if (!grepl("^https?://(\\[[0-9a-fA-F:.]+\\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?/?$", proxy)) {
+      fail("input", "tester_proxy: write it like http://proxy.hospital.example:3128")
+    }
+    # Without noproxy, NO_PROXY of the environment would count; libcurl's own port is 1080.
+    port <- if (grepl(":[0-9]+/?$", proxy)) "" else if (startsWith(proxy, "https")) ":443" else ":80"
+    options <- list(noproxy = "", proxy = paste0(sub("/$", "", proxy), port))
+  }
+  if (is.null(credentials)) {
+    return(options)
+  }
+  if (!file.exists(credentials)) fail("input", paste("tester_proxy_credentials_file: cannot read", credentials))
+  line <- readLines(credentials, warn = FALSE, encoding = "UTF-8")
+  if (length(line) != 1 || !grepl("^[^:]+:", line)) {
+    fail("input", paste0("tester_proxy_credentials_file: ", credentials, " must hold one line, user:password"))
+  }
+  # libcurl reads both as a URL spells them, and would answer whatever way of signing in the proxy proposes.
+  spelt <- function(text) paste0(rep("%", nchar(text, "bytes")), charToRaw(text), collapse = "")
+  both <- paste0(spelt(sub(":.*$", "", line)), ":", spelt(sub("^[^:]*:", "", line)))
+  c(options, proxyuserpwd = both, proxyauth = PROXY_BASIC)
+}
+
+parts_of <- function(url) {
+  regmatches(url, regexec("^(https?)://(\\[[0-9a-f:]+\\]|[^/:@?#]+)(:[0-9]+)?(/.*)?$", url))[[1]]
+}
+
+is_loopback <- function(host) grepl("^(localhost|127\\.[0-9.]+|\\[::1\\])$", host)
+
 # Plain http would let others read what is sent: it goes to this machine alone.
 require_private <- function(url, insecure) {
-  parts <- regmatches(url, regexec("^(https?)://(\\[[0-9a-f:]+\\]|[^/:@?#]+)(:[0-9]+)?(/.*)?$", url))[[1]]
+  parts <- parts_of(url)
   if (!length(parts)) fail("input", "this is no URL of a tester: write it like https://tester.example")
-  loopback <- grepl("^(localhost|127\\.[0-9.]+|\\[::1\\])$", parts[3])
-  if (parts[2] == "http" && !loopback && !insecure) {
+  if (parts[2] == "http" && !is_loopback(parts[3]) && !insecure) {
     fail("input", paste0(url, ": everybody on the way could read and change what is sent; use https"))
   }
 }
@@ -302,6 +345,39 @@ tacit_create <- function(session, study) {
   study$digest
 }
 
+# How often the study would find an effect, as its tester simulates it: before anybody is asked.
+tacit_plan <- function(session, study, effect = NULL) {
+  if (!inherits(study, "tacit_study")) fail("input", "make the study with tacit_study() first")
+  query <- if (is.null(effect)) list() else list(effect = write_number(effect))
+  found <- read_strict(ask(session, "POST", "/v1/plans", query = query, body = study$payload))
+  if (is.null(found$plan)) fail("input", found$refused %||% "the tester does not say why there is no plan")
+  curve <- found$plan$curve
+  points <- tibble::tibble(
+    epsilon = vapply(curve$points, function(point) point$at, 0),
+    estimate = vapply(curve$points, function(point) point$value, 0),
+    conf.low = vapply(curve$points, function(point) point$interval[[1]] %||% NA_real_, 0),
+    conf.high = vapply(curve$points, function(point) point$interval[[2]] %||% NA_real_, 0),
+    refused = vapply(curve$points, function(point) point$refused, NA)
+  )
+  structure(
+    list(
+      points = points, measure = curve$measure, effect = curve$effect, runs = curve$runs, units = unlist(curve$n),
+      words = found$plan$words, complete = found$plan$complete, fewer = found$plan$fewer
+    ),
+    class = "tacit_plan"
+  )
+}
+
+print.tacit_plan <- function(x, ...) {
+  cat(x$words, "\n", sep = "")
+  if (!x$complete) cat("Time allowed ", x$runs, " simulated studies a point.\n", sep = "")
+  if (!is.null(x$fewer)) cat("Owners were simulated with ", x$fewer, " units at most.\n", sep = "")
+  print(x$points)
+  invisible(x)
+}
+
+tidy.tacit_plan <- function(x, ...) x$points
+
 tacit_cancel <- function(session, study) {
   digest <- require_digest(study)
   message <- charToRaw(write_any(list(format = "tacit/cancellation/1", study = digest)))
@@ -347,4 +423,73 @@ tacit_transcript <- function(session, study, file = NULL) {
   }
   writeBin(bytes, file)
   invisible(file)
+}
+
+# Studies that are carried to an owner, and the owner's answer -------------------------------------------
+
+tacit_envelope <- function(session, study, file = NULL) {
+  bytes <- ask(session, "GET", study_path(study, "envelope"))
+  if (is.null(file)) {
+    return(bytes)
+  }
+  writeBin(bytes, file)
+  invisible(file)
+}
+
+tacit_deliver <- function(session, answer) {
+  bytes <- if (is.raw(answer)) answer else readBin(answer, raw(), file.size(answer))
+  told <- tryCatch(
+    {
+      found <- read_envelope(bytes)
+      kind <- c(release = "releases", decline = "declines")[match(found$type, payload_type(c("release", "decline")))]
+      payload <- open_envelope(bytes, c("release", "decline"), found$key) # whose key that is, the tester says
+      message <- read_message(payload, c(releases = "ReleaseMessage", declines = "DeclineMessage")[[kind]])
+      c(message$study, kind, message$party)
+    },
+    tacit_error = function(error) fail("input", "this is no owner's answer: bring what `tacit agent answer` wrote")
+  )
+  ask(session, "PUT", study_path(told[1], told[2], segment(told[3])), body = bytes)
+  invisible(told[1])
+}
+
+# What a DataSHIELD parser lets through as a text: letters, digits, "_" and "-".
+tacit_text <- function(bytes) base64url(bytes)
+
+AGENT_NOT_YET <- 3L
+AGENT_MARGIN_S <- 300
+
+# Of a DataSHIELD server (inst/DATASHIELD): bring a study to the owner's agent beside it, and return its answer. Which
+# agent, its operator says in the server's environment; nothing that it logs is returned.
+tacitAnswerDS <- function(study, timeout_s = 600) {
+  if (!is.character(study) || length(study) != 1 || is.na(study) || !grepl("^[A-Za-z0-9_-]+$", study)) {
+    stop("study: one text, as tacit_text() writes it", call. = FALSE)
+  }
+  if (!is.numeric(timeout_s) || length(timeout_s) != 1 || !is.finite(timeout_s) || timeout_s < 0) {
+    stop("timeout_s: one number of seconds", call. = FALSE)
+  }
+  configuration <- Sys.getenv("TACIT_AGENT_CONFIG")
+  if (!nzchar(configuration)) stop("the server's operator has named no agent (TACIT_AGENT_CONFIG)", call. = FALSE)
+  folder <- tempfile("tacit")
+  dir.create(folder, mode = "0700")
+  on.exit(unlink(folder, recursive = TRUE))
+  asked <- file.path(folder, "study.dsse")
+  answered <- file.path(folder, "answer.dsse")
+  padded <- paste0(chartr("-_", "+/", study), strrep("=", -nchar(study) %% 4))
+  writeBin(openssl::base64_decode(padded), asked)
+  log <- file.path(folder, "log")
+  told <- c(
+    "agent", "answer", asked, "--output", answered, "--config", configuration,
+    "--timeout-s", format(as.numeric(timeout_s), scientific = FALSE)
+  )
+  # R's own path of libraries would have another Python load those that it was not built for.
+  status <- suppressWarnings(system2(
+    Sys.getenv("TACIT_COMMAND", "tacit"), shQuote(told), stdout = log, stderr = log,
+    env = "LD_LIBRARY_PATH=", timeout = timeout_s + AGENT_MARGIN_S
+  ))
+  kept <- Sys.getenv("TACIT_AGENT_LOG")
+  if (nzchar(kept)) file.append(kept, log)
+  if (identical(status, 0L) && file.exists(answered)) {
+    return(list(state = "answered", answer = readBin(answered, raw(), file.size(answered))))
+  }
+  list(state = if (identical(status, AGENT_NOT_YET)) "not-yet" else "failed", answer = NULL)
 }

@@ -61,6 +61,46 @@ def numbers(name: str, column: pa.Array) -> npt.NDArray[np.float64]:
     return np.where(np.isfinite(values), values, math.nan)
 
 
+def vectors(name: str, column: pa.Array, length: int) -> npt.NDArray[np.float64]:
+    """Return the column as (rows, length) float64; a row that holds no such vector is NaN.
+
+    A vector is a list of so many numbers, or its text, in brackets or braces: ``[0.5, -1]``.
+
+    Raises:
+        DataError: the column's type has no reading as vectors.
+    """
+    column = _stored(column)
+    kind = column.type
+    found = np.full((len(column), length), math.nan)
+    if pa.types.is_dictionary(kind):
+        indices = column.indices.cast(pa.int32()).fill_null(len(column.dictionary))
+        distinct = np.append(vectors(name, column.dictionary, length), np.full((1, length), math.nan), axis=0)
+        found[:] = distinct[indices.to_numpy(zero_copy_only=False)]
+        return found
+    if is_text(kind):
+        for row, spelled in enumerate(column.cast(pa.large_binary()).to_pylist()):
+            found[row] = _spelled_vector(spelled, length)
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        fits = pc.equal(pc.list_value_length(column), length).fill_null(False)
+        values = numbers(name, column.filter(fits).flatten()).reshape(-1, length)
+        found[fits.to_numpy(zero_copy_only=False)] = values
+    elif not pa.types.is_null(kind):
+        raise DataError(f"column {name!r} has a type that cannot be read as vectors")
+    found[~np.isfinite(found).all(axis=1)] = math.nan
+    return found
+
+
+def _spelled_vector(spelled: bytes | None, length: int) -> npt.NDArray[np.float64] | float:
+    """Return the vector that a text spells, (length,); NaN where it spells none of that length."""
+    text = (spelled or b"").strip()
+    if text[:1] + text[-1:] not in (b"[]", b"{}") or text.count(b",") != length - 1:
+        return math.nan
+    try:
+        return np.array([float(number) for number in text[1:-1].split(b",")])
+    except ValueError:
+        return math.nan
+
+
 def is_text(kind: pa.DataType) -> bool:
     """Say whether an Arrow type holds text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))

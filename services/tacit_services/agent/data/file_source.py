@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from tacit_services.agent.data.arrow_columns import UNDECODED, text_of
 from tacit_services.agent.data.source import (
+    LONG_CHARACTERS,
     READ_BYTES,
     Columns,
     DataError,
@@ -30,7 +31,7 @@ from tacit_services.agent.data.source import (
     file_state,
     installed,
 )
-from tacit_services.agent.data.sql_source import LONG_CHARACTERS, VALUE_BYTES, batch_of
+from tacit_services.agent.data.sql_source import VALUE_BYTES, batch_of
 
 NOT_READ = "the file cannot be read: it is damaged, has a password, or is not of the kind that its name says"
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tacit_protocol.domain import in_order
+from tacit_protocol.domain import VECTOR_MAX, in_order
 from tacit_protocol.public_knowledge import ColumnSchema, arrow_type
 from tacit_services.agent.data.arrow_columns import UNDECODED, is_text
 from tacit_services.agent.data.source import (
@@ -36,6 +36,9 @@ DAMAGED = "the Parquet file cannot be read; it may be damaged"
 VALUE_BYTES_MAX = 4096
 """Largest mean size of a column's values in a row group, from the footer: numbers and categories take less; a
 few thousand huge ones could fill the memory from a small file."""
+
+LIST_BYTES_MAX = 16 * VECTOR_MAX
+"""The same of a column's lists."""
 
 CHUNK_BYTES_FREE = 2**24
 """Column chunks up to this size are read whatever their values."""
@@ -219,13 +222,16 @@ def _require_places_in_dictionaries(batch: pa.RecordBatch) -> None:
 def _require_small_values(metadata: pq.FileMetaData, groups: Sequence[int], columns: Columns) -> None:
     with damage_refused():
         paths = [str(metadata.schema.column(index).path) for index in range(metadata.num_columns)]
-    used = [index for index, path in enumerate(paths) if path in columns.names]
+    used = {index: VALUE_BYTES_MAX for index, path in enumerate(paths) if path in columns.names}
+    lists = tuple(f"{name}." for name in columns.vectors)
+    used |= {index: LIST_BYTES_MAX for index, path in enumerate(paths) if path.startswith(lists)}
     for group in groups:
-        for index in used:
+        for index, bytes_max in used.items():
             chunk = metadata.row_group(group).column(index)
+            values = chunk.num_values if bytes_max == VALUE_BYTES_MAX else metadata.row_group(group).num_rows
             if (
                 chunk.total_uncompressed_size > CHUNK_BYTES_FREE
-                and chunk.total_uncompressed_size > VALUE_BYTES_MAX * chunk.num_values
+                and chunk.total_uncompressed_size > bytes_max * values
             ):
                 raise DataError(
                     "a column of the Parquet file holds values too large for numbers or categories"
@@ -402,6 +408,7 @@ class FilePart:
         stored = Columns(
             tuple(name for name in columns.numbers if name not in given),
             tuple(name for name in columns.text if name not in given),
+            vectors=tuple(name for name in columns.vectors if name not in given),
         )
         source = ParquetSource(self.file.path).reading_within(read_bytes)
         for batch in source.row_groups(self.first, self.stop, self.rows).batches(stored, rows_max):
@@ -564,6 +571,8 @@ def _kind(type_: pa.DataType) -> str:
         return "text"
     if is_text(type_):
         return "text"
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_) or pa.types.is_fixed_size_list(type_):
+        return f"list of {_kind(type_.value_type)}s"
     return "number" if pa.types.is_integer(type_) or pa.types.is_floating(type_) else str(type_)
 
 

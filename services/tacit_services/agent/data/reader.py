@@ -17,6 +17,7 @@ import pyarrow as pa
 from tacit_protocol.domain import ONE_WORKER, Domain, EncodedChunk, RawColumn, Workers, encode
 from tacit_protocol.messages.alignment import AlignmentError, UnitKey, canonical_id
 from tacit_services.agent.data.arrow_columns import UNDECODED, is_bytes, numbers, text
+from tacit_services.agent.data.encoders import RowEncoders, Run
 from tacit_services.agent.data.source import READ_BYTES, Columns, DataError, Source
 
 HASH_BYTES = 8
@@ -276,10 +277,9 @@ class _Gathered:
     chunks: list[EncodedChunk] = field(default_factory=list)
     hashes: list[UnitHashes] = field(default_factory=list)
 
-    def add(self, chunk: EncodedChunk, hashes: UnitHashes, keep: npt.NDArray[np.bool_]) -> None:
-        kept = EncodedChunk(chunk.numeric[keep], chunk.categorical[keep], None, int(keep.sum()))
-        self.chunks.append(kept)
-        self.hashes.append(hashes[keep])
+    def add(self, chunk: EncodedChunk, hashes: UnitHashes) -> None:
+        self.chunks.append(chunk)
+        self.hashes.append(hashes)
 
 
 @dataclass(frozen=True)
@@ -287,6 +287,7 @@ class Reader:
     """How a source's rows are read: the domain they are encoded in, their units, the memory they may take.
 
     ``draw`` (64 bits) draws one row of every unit, which is then all there is of it; None keeps all rows.
+    ``encoders`` make columns of the domain that the source has not.
     """
 
     domain: Domain
@@ -294,6 +295,7 @@ class Reader:
     bounds: TableBounds
     hasher: Hasher
     draw: int | None = None
+    encoders: RowEncoders = RowEncoders(())  # noqa: RUF009 (frozen)
 
     def batches(self, source: Source, columns: Columns) -> Iterator[pa.RecordBatch]:
         """Yield a source's rows with the named columns; no batch is empty."""
@@ -304,15 +306,16 @@ class Reader:
     @property
     def chunk_rows(self) -> int:
         """Most rows of a chunk."""
-        rows = self.bounds.chunk_bytes // self._row_bytes
+        rows = self.bounds.chunk_bytes // (self._row_bytes + self.encoders.row_bytes)
         return max(1, min(rows, self.bounds.chunk_rows_max))
 
     def row_chunks(self, source: Source, first: int) -> Iterator[EncodedChunk]:
         """Yield a source's rows, each a unit; their places count from ``first``."""
-        for batch in self.batches(source, self._columns()):
-            positions = np.arange(first, first + batch.num_rows, dtype=np.int64)
-            first += batch.num_rows
-            yield self._encode(batch, positions)
+        with self.encoders.running() as run:
+            for batch in self.batches(source, self.columns):
+                positions = np.arange(first, first + batch.num_rows, dtype=np.int64)
+                first += batch.num_rows
+                yield self._encode(batch, run, positions)
 
     def unit_hashes(self, source: Source) -> Iterator[UnitHashes]:
         """Yield the hash of each row's unit, (rows,)."""
@@ -332,11 +335,13 @@ class Reader:
         DataError for a unit that is not there.
         """
         gathered = _Gathered()
-        for batch in self.batches(source, self._columns()):
-            hashes = self.hasher.hashes(batch.column(self._unit))
-            keep = hashes % np.uint64(parts) == part
-            if keep.any():
-                gathered.add(self._encode(batch), hashes, keep)
+        with self.encoders.running() as run:
+            for batch in self.batches(source, self.columns):
+                hashes = self.hasher.hashes(batch.column(self._unit))
+                keep = hashes % np.uint64(parts) == part
+                if keep.any():
+                    # No row is encoded in more than one pass.
+                    gathered.add(self._encode(batch.filter(pa.array(keep)), run), hashes[keep])
         yield from self._chunks_of(gathered, order)
 
     def _chunks_of(self, gathered: _Gathered, all_units: UnitHashes | None) -> Iterator[EncodedChunk]:
@@ -370,17 +375,23 @@ class Reader:
     def _row_bytes(self) -> int:
         return 8 * len(self.domain.numeric) + 4 * len(self.domain.categorical) + 8
 
-    def _columns(self) -> Columns:
+    @property
+    def columns(self) -> Columns:
+        """The columns of the source that are read."""
         unit = () if self.unit_column is None else (self.unit_column,)
-        return Columns(
-            tuple(column.name for column in self.domain.numeric),
+        return self.encoders.columns(
+            tuple(column.name for column in self.domain.numeric if column.name not in self.encoders.made),
             tuple(column.name for column in self.domain.categorical) + unit,
             self.unit_column,
         )
 
-    def _encode(self, batch: pa.RecordBatch, positions: npt.NDArray[np.int64] | None = None) -> EncodedChunk:
-        raw: dict[str, RawColumn] = {}
+    def _encode(
+        self, batch: pa.RecordBatch, run: Run, positions: npt.NDArray[np.int64] | None = None
+    ) -> EncodedChunk:
+        raw: dict[str, RawColumn] = dict(run.made_of(batch))
         for numeric in self.domain.numeric:
+            if numeric.name in raw:
+                continue
             raw[numeric.name] = numbers(numeric.name, batch.column(numeric.name))
         for categorical in self.domain.categorical:
             raw[categorical.name] = text(batch.column(categorical.name))

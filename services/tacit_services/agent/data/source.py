@@ -8,10 +8,18 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from tacit_protocol.domain import VECTOR_MAX
 from tacit_protocol.public_knowledge import ColumnSchema, header_fault
 
 READ_BYTES = 64 * 2**20
 """What a source may hold while it is read, besides the rows handed out, unless told otherwise."""
+
+
+LONG_CHARACTERS, LONG_BYTES = 4096, 2**14
+"""Longer texts are cut where they are stored, but for ids: none is a level, and one could fill the memory."""
+
+VECTOR_CHARACTERS = 32 * VECTOR_MAX
+"""The same of a text that spells a vector: a number takes 17 digits, a sign, an exponent and separators."""
 
 
 class DataError(Exception):
@@ -24,19 +32,26 @@ class DataError(Exception):
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns to read: those taken as numbers and those taken as text.
+    """The columns to read: those taken as numbers, as text, and as vectors, which are lists or texts of one.
 
-    ``unit`` is the one of the latter that tells a row's unit, if one does.
+    ``unit`` is the one of text that tells a row's unit, if one does.
     """
 
     numbers: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
     unit: str | None = None
+    vectors: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All of them, numbers first."""
-        return self.numbers + self.text
+        """All of them: numbers, texts, vectors."""
+        return self.numbers + self.text + self.vectors
+
+    def characters_of(self, name: str) -> int | None:
+        """Return how many characters of a text are read; None for all of an id."""
+        if name == self.unit:
+            return None
+        return VECTOR_CHARACTERS if name in self.vectors else LONG_CHARACTERS
 
 
 class Source(Protocol):

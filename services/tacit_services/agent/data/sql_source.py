@@ -31,6 +31,8 @@ from tacit_services.agent.data.arrow_columns import UNDECODED, text_of
 from tacit_services.agent.data.csv_source import parsed_block
 from tacit_services.agent.data.parquet_source import balanced_runs
 from tacit_services.agent.data.source import (
+    LONG_BYTES,
+    LONG_CHARACTERS,
     READ_BYTES,
     Columns,
     DataError,
@@ -241,9 +243,6 @@ MOMENTS: dict[int, tuple[sa.types.TypeEngine[Any], str, str]] = {
 YEARS = "0001-01-01", "10000-01-01"
 """The years of ISO texts: from the first of these days, to before the second."""
 
-LONG_CHARACTERS, LONG_BYTES = 4096, 2**14
-"""Longer texts are cut by the database, but for ids: none is a level, and one could fill the memory."""
-
 TEXT = pa.binary()
 """Text as it comes: a database may hold bytes that are no UTF-8."""
 
@@ -327,7 +326,7 @@ def read_as_spelled(
     """Yield the rows of a query of MySQL or MariaDB, at most ``rows_max`` at a time."""
     kinds = _kinds(connection, query)
     selected = [
-        sa.func.left(column, LONG_CHARACTERS) if kind in TEXTS_MYSQL and name != columns.unit else column
+        column if kind not in TEXTS_MYSQL else cut(column, columns.characters_of(name))
         for column, kind, name in zip(query.selected_columns, kinds, columns.names, strict=True)
     ]
     streaming = connection.execution_options(stream_results=True)
@@ -429,10 +428,11 @@ class DuckDbConnection:
         try:
             kinds = map(str, self._driver.sql(_statement(query)).types)
             selected = [
-                _of_duckdb(column, kind, name in columns.numbers, whole=name == columns.unit)
+                _of_duckdb(column, kind, name in columns.numbers, columns.characters_of(name))
                 for column, kind, name in zip(query.selected_columns, kinds, columns.names, strict=True)
             ]
-            row_bytes = 8 * len(columns.numbers) + LONG_CHARACTERS * len(columns.text) + 1
+            long = [columns.characters_of(name) or LONG_CHARACTERS for name in columns.text + columns.vectors]
+            row_bytes = 8 * len(columns.numbers) + sum(long) + 1
             size = max(1, min(rows_max, bytes_max // row_bytes))
             relation = self._driver.sql(_statement(query.with_only_columns(*selected)))
             for batch in relation.to_arrow_reader(size):
@@ -442,7 +442,7 @@ class DuckDbConnection:
 
 
 def _of_duckdb(
-    column: sa.ColumnElement[Any], kind: str, is_number: bool, *, whole: bool
+    column: sa.ColumnElement[Any], kind: str, is_number: bool, characters: int | None
 ) -> sa.ColumnElement[Any]:
     """Return a column as it is asked for: missing as a number where its type is none; else its text, cut."""
     if PLAIN_DUCKDB.fullmatch(kind) or (MOMENTS_DUCKDB.fullmatch(kind) and not is_number):
@@ -451,8 +451,12 @@ def _of_duckdb(
         return sa.cast(sa.null(), sa.Double)
     if kind == "TIMESTAMP WITH TIME ZONE":
         return sa.cast(column, sa.TIMESTAMP)
-    spelled = sa.cast(column, sa.Text)
-    return spelled if whole else sa.func.left(spelled, LONG_CHARACTERS)
+    return cut(sa.cast(column, sa.Text), characters)
+
+
+def cut(text: sa.ColumnElement[Any], characters: int | None) -> sa.ColumnElement[Any]:
+    """Return so many characters of a text; None for all."""
+    return text if characters is None else sa.func.left(text, characters)
 
 
 def read_by_copy(
@@ -472,7 +476,7 @@ def read_by_copy(
             selected.append(_as_number(column, kind))
             types[name] = TEXT if kind in TEXTS else pa.float64()
         else:
-            selected.append(_as_text(column, kind, whole=name == columns.unit))
+            selected.append(_as_text(column, kind, columns.characters_of(name)))
             types[name] = pa.float64() if kind in FLOATS else TEXT
     statement = _statement(query.with_only_columns(*selected))
     return _copied(connection, statement, types, rows_max, max(1, bytes_max // COPY_SHARE))
@@ -504,10 +508,14 @@ def grouped_by_copy(
         yield batch.select(list(names)), batch.column(COUNT).to_pylist()
 
 
-def shortened(column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
-    """Return a column of SQLite whose long texts and bytes are cut."""
+def shortened(
+    column: sa.ColumnElement[Any], characters: int | None = LONG_CHARACTERS
+) -> sa.ColumnElement[Any]:
+    """Return a column of SQLite whose long texts and bytes are cut, but where ``characters`` is None."""
+    if characters is None:
+        return column
     size = sa.func.length(sa.cast(column, sa.BLOB))
-    return sa.case((size > LONG_BYTES, sa.func.substr(column, 1, LONG_CHARACTERS)), else_=column)
+    return sa.case((size > max(LONG_BYTES, characters), sa.func.substr(column, 1, characters)), else_=column)
 
 
 def _kinds(connection: sa.Connection, query: sa.Select[Any]) -> list[int]:
@@ -531,8 +539,10 @@ def _as_number(column: sa.ColumnElement[Any], kind: int) -> sa.ColumnElement[Any
     return column if kind in INTEGERS | FLOATS | NUMERIC else sa.null()
 
 
-def _as_text(column: sa.ColumnElement[Any], kind: int, *, whole: bool = False) -> sa.ColumnElement[Any]:
-    """Return a column as COPY sends it for a category, or ``whole`` for an id.
+def _as_text(
+    column: sa.ColumnElement[Any], kind: int, characters: int | None = LONG_CHARACTERS
+) -> sa.ColumnElement[Any]:
+    """Return a column as COPY sends it for a category, cut, or whole (None) for an id.
 
     PostgreSQL spells every value of every type itself. A driver makes Python's dates of its dates, and fails
     at those that Python has not, ``infinity`` for one: such are missing.
@@ -544,7 +554,7 @@ def _as_text(column: sa.ColumnElement[Any], kind: int, *, whole: bool = False) -
     if kind in NUMERIC:
         return sa.func.nullif(sa.cast(column, sa.Text), "NaN")
     spelled = sa.cast(column, sa.Text)
-    return spelled if whole or kind in INTEGERS | BOOLEANS else sa.func.left(spelled, LONG_CHARACTERS)
+    return spelled if kind in INTEGERS | BOOLEANS else cut(spelled, characters)
 
 
 def _iso(
@@ -807,10 +817,11 @@ class SqlSource:
             yield from connection.batches(query, columns, rows_max, self._read_bytes)
             return
         dialect = connection.dialect.name
-        cut = dialect == "sqlite"
         query = sa.select(
             *(
-                shortened(inner.c[name]) if cut and name != columns.unit else inner.c[name]
+                shortened(inner.c[name], columns.characters_of(name))
+                if dialect == "sqlite"
+                else inner.c[name]
                 for name in columns.names
             )
         ).select_from(inner)

@@ -29,6 +29,7 @@ from tacit_protocol.domain import (
 )
 from tacit_protocol.features.cell_counts import CellGrid
 from tacit_services.agent.data.arrow_columns import text
+from tacit_services.agent.data.encoders import RowEncoders
 from tacit_services.agent.data.reader import (
     CHANGED,
     DistinctHashes,
@@ -197,7 +198,8 @@ class SourceTable:
 
     ``ordered`` gives units their places in the order of their hashes, for a ``hasher`` that two owners share.
     Eight bytes for each unit are then kept. ``workers`` compute the sums over the table. ``draw`` (64 bits)
-    draws one row of every unit; None keeps all of them.
+    draws one row of every unit; None keeps all of them. ``encoders`` make
+    columns of the domain of others of the source.
 
     Raises:
         DataError: at once where a column is absent; on reading where rows cannot be read, there are none,
@@ -215,15 +217,16 @@ class SourceTable:
         ordered: bool = False,
         workers: Workers = ONE_WORKER,
         draw: int | None = None,
+        encoders: RowEncoders = RowEncoders(()),  # noqa: B008 (frozen)
     ):
         bounds = bounds or TableBounds()
         # Sources without buffers of their own say nothing of them.
         self._source = source.reading_within(bounds.read_bytes) if isinstance(source, ReadsWithin) else source
         self._unit_column = unit_column
-        self._reader = Reader(domain, unit_column, bounds, hasher or UnitHasher(), draw)
-        self.workers = workers
-        names = [column.name for column in domain.columns]
-        require_columns(source, [*names, *([unit_column] if unit_column is not None else [])])
+        self._reader = Reader(domain, unit_column, bounds, hasher or UnitHasher(), draw, encoders)
+        # Elsewhere another kind of processor may round otherwise; which one a row comes to, others decide.
+        self.workers = workers if workers.in_process or not encoders.encoders else ONE_WORKER
+        require_columns(source, self._reader.columns.names)
         self._fingerprint = source.fingerprint()
         self._count: Read | None = None
         self._ordered, self._order = ordered, np.empty(0, dtype=np.uint64)

@@ -18,11 +18,17 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics import randomised_tables
 from tacit_protocol.numerics.randomised_tables import combined_basis, contrasts
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.privacy.randomised_response import mixing
+from tacit_protocol.privacy.randomised_response import mixing, retention
 from tacit_protocol.procedures import mutual_independence
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.disclosure import Asked
-from tacit_protocol.procedures.mutual_independence import MutualIndependence, MutualIndependenceResult
+from tacit_protocol.procedures.mutual_independence import (
+    NEW_DEFAULTS,
+    MutualIndependence,
+    MutualIndependenceResult,
+    MutualPlan,
+    mutual_plan,
+)
 from tacit_protocol.procedures.relay import check_own_release, combined, relay_of, statement_of
 
 PROCEDURE = MutualIndependence()
@@ -98,8 +104,11 @@ class Recorder:
         return np.zeros(count, dtype=np.uint64)
 
 
-def largest(study: Study, side: int, sent: dict[str, Release] | None = None) -> float:
-    """Return the largest log-odds of an owner's release on neighbours: of its cuts, and what follows."""
+def largest(study: Study, side: int, sent: dict[str, Release] | None = None, place: int = UNITS - 1) -> float:
+    """Return the largest log-odds of an owner's release on neighbours: of its cuts, and what follows.
+
+    They differ in the unit at ``place``.
+    """
     rng, found = np.random.default_rng(SEED), 0.0
     relay = relay_of(PROCEDURE, study)
     for others in (rng.random(UNITS - 1), np.full(UNITS - 1, 0.5)):
@@ -107,7 +116,7 @@ def largest(study: Study, side: int, sent: dict[str, Release] | None = None) -> 
             for cuts in range(0, 127, 9):
                 sources, made = (Recorder(cuts), Recorder(cuts)), []
                 for value, source in zip((own, twin), sources, strict=True):
-                    table = table_of(study, side, np.append(others, value))
+                    table = table_of(study, side, np.insert(others, place, value))
                     if sent is None or relay is None:
                         summary = PROCEDURE.summarise(study, table)
                     else:
@@ -148,6 +157,62 @@ def test_a_table_of_half_the_noise_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(mutual_independence, "L1_SENSITIVITY", 1.0)
     study = study_of(TWO)
     assert largest(study, 2, sent_to_last(study)) > 1.5 * EPSILON
+
+
+DEALT = TWO | {"cuts": "dealt", "test": "sum"}
+
+
+@pytest.mark.parametrize("side", [0, 2])
+@pytest.mark.parametrize("placing", [True, False])
+def test_a_dealt_unit_places_cuts_or_answers_at_the_whole_of_epsilon(side: int, placing: bool) -> None:
+    study = study_of(DEALT)
+    answering, drawn = mutual_plan(study).deal(UNITS)
+    assert sorted([*answering, *drawn]) == list(range(UNITS))
+    assert len(drawn) == mutual_independence.dealt_units(UNITS, EPSILON, 1) == 20
+    place = int((drawn if placing else answering)[0])
+    sent = sent_to_last(study) if side == 2 else None
+    # A unit that moves from one end to another changes a list's loss by 1, so that the odds of cuts are below
+    # epsilon by what the other lists do; those of answers and counts reach it.
+    assert (0.4 if placing else 0.99) * EPSILON < largest(study, side, sent, place) <= EPSILON * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("side", [0, 2])
+def test_units_that_place_cuts_and_answer_too_are_caught(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: all units place the cuts, and those that answer do so at the whole of epsilon."""
+    dealt = MutualPlan.deal
+    monkeypatch.setattr(MutualPlan, "deal", lambda plan, n: (dealt(plan, n)[0], np.arange(n)))
+    study = study_of(DEALT)
+    place = int(mutual_plan(study).deal(UNITS)[0][0])
+    sent = sent_to_last(study) if side == 2 else None
+    assert largest(study, side, sent, place) > 1.2 * EPSILON
+
+
+def test_who_does_not_answer_is_public_and_stewards_are_told() -> None:
+    study = study_of(DEALT, owners=3, epsilon=2.0)
+    rng = np.random.default_rng(SEED)
+    releases = releases_of(study, [rng.random(300) for _ in study.owners], OpenDPNoise())
+    units = 300 - mutual_independence.dealt_units(300, 2.0, 1)
+    assert releases["a"].units == 300
+    assert releases["a"].answers["n0"].units == units
+    assert releases["a"].answers["n0"].retention == retention(2_000_000, 2)
+    asked = Asked.of(PROCEDURE, study, PROCEDURE.cost(study), "a")
+    assert "unit that does not place the cuts instead" in asked.what_leaves
+    whole = study_of(TWO | {"cuts": "even"}, epsilon=2.0)
+    sent = releases_of(whole, [rng.random(300) for _ in study.owners], OpenDPNoise())
+    assert sent["a"].answers["n0"].units == 300
+    with pytest.raises(ReleaseError):
+        check_own_release(PROCEDURE, whole, "a", releases["a"])
+
+
+def test_in_one_round_cells_are_three_only_where_they_find_more() -> None:
+    def cells(method: str, units: int, epsilon: float, **chosen: Any) -> int:
+        study = study_of({"method": method} | NEW_DEFAULTS | chosen, epsilon=epsilon)
+        return mutual_plan(study).cells(0, units).cells
+
+    assert [cells("one-round", 3000, epsilon) for epsilon in (1.0, 2.0, 4.0)] == [2, 2, 3]
+    assert cells("one-round", 10**6, 1.0) == 3
+    assert [cells("two-round", units, 1.0) for units in (1000, 3000)] == [2, 3]
+    assert cells("one-round", 3000, 1.0, cuts="fitted") == 3
 
 
 # Who sends, and what is refused.
@@ -236,6 +301,23 @@ def test_dependence_of_three_of_which_no_two_depend_is_seen(method: str) -> None
     assert "not independent" in PROCEDURE.meaning(study, verdict.model_dump()).sentence
 
 
+@pytest.mark.parametrize("method", ["two-round", "one-round"])
+def test_many_pairs_that_depend_a_little_are_seen_in_one_sum(method: str) -> None:
+    """Four columns, all correlated: the steps do not show what the sum does, of the same releases."""
+    found: dict[str, list[float]] = {"steps": [], "sum": []}
+    for run in range(12):
+        rng = np.random.default_rng([SEED, run])
+        common = rng.standard_normal(2000)
+        mixed = np.sqrt(0.3) * common + np.sqrt(0.7) * rng.standard_normal((4, 2000))
+        columns = list(np.clip(0.5 + mixed / 8, 0, 1))
+        studies = [study_of(DEALT | {"method": method, "test": test}, owners=4) for test in found]
+        releases = releases_of(studies[0], columns, SimulatedNoise(rng))
+        for test, study in zip(found, studies, strict=True):
+            found[test].append(PROCEDURE.assemble(study, releases).pvalue)
+    assert np.median(found["sum"]) < 0.5 * np.median(found["steps"])
+    assert np.mean(np.array(found["sum"]) <= 0.05) >= 0.5
+
+
 def test_the_pair_that_depends_is_named_wherever_it_stands() -> None:
     rng = np.random.default_rng(SEED)
     first, noise, other = rng.random((3, 4000))
@@ -261,7 +343,8 @@ def test_the_level_is_kept_and_intervals_of_independent_pairs_cover() -> None:
         x, y, z = rng.random((3, 300))
         columns = [x**4, np.where(y < 0.7, 0.0, y), z]
         study = study_of(
-            TWO | {"permutations": 99, "method": "one-round" if run % 3 == 0 else "two-round"},
+            (TWO if run % 2 else DEALT)
+            | {"permutations": 99, "method": "one-round" if run % 3 == 0 else "two-round"},
             level=0.1,
             seed=run,
             epsilon=2.0,
