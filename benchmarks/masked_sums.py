@@ -6,29 +6,52 @@
 Power: two columns of two levels that depend on each other, tested by ``independence_table`` on noisy counts
 of all owners together. Every run is the owners' real release, Gaussian noise of OpenDP at (epsilon, delta)
 towards whoever reads, masks where there are any, and the procedure's own test of the sum. The curator counts
-all owners' units and draws one noise. Cost: one run is all owners' releases and the tester's sum, in this
-process.
+all owners' units and draws one noise. Groups: a number of two groups at owners who differ in its mean and in
+the groups' shares, by ``group_comparison``; the curator adds up covariances within owners. Embeddings: how
+far the mean of all owners' units that is read is from their own. Cost: one run is all owners' releases and
+the tester's sum, in this process.
 """
 
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy.optimize import brentq
 from scipy.special import ndtri
 
-from benchmarks.harness import Answers, Benchmark, Cell, Counts, cells_for, grid, main, seeds, table
+from benchmarks.harness import (
+    Answers,
+    Benchmark,
+    Cell,
+    Counts,
+    cells_for,
+    grid,
+    main,
+    seeds,
+    table,
+    with_square,
+)
 from tacit.in_process.runner import CountedTable, in_masks, local_study
-from tacit_protocol.domain import CategoricalColumn, Domain
+from tacit.in_process.runner import run as run_here
+from tacit.in_process.samples import ArrayTable, Sample
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.cell_counts import COUNT_BITS
+from tacit_protocol.features.moments import MEAN
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Release, ReleaseMessage, Study
 from tacit_protocol.numerics.noisy_tables import add_tables
+from tacit_protocol.privacy.gaussian_mechanism import release_sums
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.counts.independence_table import IndependenceTable
 from tacit_protocol.procedures.counts.release import COUNTS, noisy_counts
+from tacit_protocol.procedures.embedding_release import EmbeddingRelease
+from tacit_protocol.procedures.group_comparison import GroupComparison
+from tacit_protocol.procedures.group_comparison.release import masked_plan, plan_of
+from tacit_protocol.procedures.group_comparison.statistic import compare_masked
 from tacit_protocol.procedures.masking import masked, roster_of, total_of
 from tacit_protocol.signing import RELEASE_TYPE, PrivateKey, draw_mask_secret, mask_public_hex, sign_envelope
 
@@ -156,6 +179,93 @@ def _added(releases: Mapping[str, Release]) -> npt.NDArray[np.float64]:
     return np.asarray(np.sum([release.vectors[COUNTS].mean(1) for release in releases.values()], axis=0))
 
 
+GROUPS, EMBEDDING = GroupComparison(), EmbeddingRelease()
+NUMBER = NumericColumn(name="y", lower=-4.0, upper=4.0)
+GROUP_DOMAIN = Domain(columns=(CategoricalColumn(name="g", levels=("a", "b")), NUMBER))
+GROUP_EPSILON, EFFECT = 0.5, 0.3
+"""The difference is in standard deviations within a group, of which the bounds are eight apart."""
+
+GROUP_POINTS = (0.85, 1.05, 1.3, 1.6)
+GROUP_RUNS, EMBEDDING_RUNS, EMBEDDING_UNITS, EMBEDDING_POINTS = 200, 40, 6000, 20
+
+
+def asked_of(procedure: str, owners: int, way: str, epsilon: float, **parameters: Any) -> Study:
+    """Return a study of so many owners; a curator's has the claim of owners who all share the noise."""
+    if way != "separate":
+        colluders = 0 if way == "curator" else int(way[4:])
+        parameters |= {"aggregation": "masked", "colluders": colluders}
+    names = [f"owner-{place}" for place in range(owners)]
+    at: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "alpha": LEVEL, "seed": "0" * 32}
+    return local_study(procedure, GROUP_DOMAIN, names, parameters, **at)
+
+
+def group_study(owners: int, way: str) -> Study:
+    """Return the study of groups."""
+    return asked_of(GROUPS.name, owners, way, GROUP_EPSILON, group="g")
+
+
+def derived_groups(owners: int, way: str, variance: float) -> float:
+    """Return the units of all owners for power .8 by a normal law of the covariance with T1.
+
+    A group is half of an owner's units, and its noisy sums count by halves where they are separate.
+    """
+    study = group_study(owners, way)
+    if way == "separate":
+        scale = plan_of(study).noise(1000)
+        noise = owners * scale**2 / 2
+    else:
+        plan = masked_plan(group_study(owners, "curator"))
+        assert plan is not None
+        noise = plan.noises[0] ** 2 * variance
+    reach = -ndtri(0.7 * LEVEL / 2) + ndtri(POWER)
+    return float(brentq(lambda n: n * EFFECT / 16 - reach * math.sqrt(n / 64 + noise), 10, 10**7))
+
+
+def group_rows(rng: np.random.Generator, place: int, owners: int, units: int) -> ArrayTable:
+    """Return one owner's rows: its share of the groups and the middle of its values are its own."""
+    off = place / max(1, owners - 1) - 0.5
+    group = rng.random(units) < 0.5 + 0.2 * off
+    values = rng.standard_normal(units) + off + EFFECT * group
+    return ArrayTable.of(Sample({"g": np.where(group, "b", "a"), "y": values}), GROUP_DOMAIN, None)
+
+
+def group_run(owners: int, way: str, variance: float, point: float, run: int) -> Answers:
+    """Release and test once."""
+    study, (rng, _) = group_study(owners, way), seeds(f"groups {owners} {way} {point}", run)
+    units = round(point * derived_groups(owners, way, variance) / owners)
+    tables = {o.name: group_rows(rng, p, owners, units) for p, o in enumerate(study.owners)}
+    plan = masked_plan(study)
+    if plan is None:
+        return {"reject": run_here(GROUPS, study, list(tables.values()), OpenDPNoise()).reject}
+    sums = [plan.pairs.parts(plan.pairs.sum(table)) for table in tables.values()]
+    if way == "curator":
+        added = [replace(own[0], sums=sum(part.sums for part in own)) for own in zip(*sums, strict=True)]
+        vectors = release_sums(tuple(added), plan.shared.claim, OpenDPNoise())
+        found = plan.read_total(vectors)
+    else:
+        own = {name: GROUPS.privatise(study, plan.pairs.sum(t), OpenDPNoise()) for name, t in tables.items()}
+        found = plan.read(in_masks(GROUPS, study, own))
+    return {"reject": compare_masked(found, range(4), numeric=True).pvalue <= LEVEL}
+
+
+def embedding_run(owners: int, way: str, run: int) -> Answers:
+    """Release once, and measure how far the mean that is read is from that of all units."""
+    parameters = {"placement": "uniform", "n_points": EMBEDDING_POINTS}
+    curated, rng = way == "curator", seeds(f"embedding {owners} {way}", run)[0]
+    kind = "separate" if curated else way
+    study = asked_of(EMBEDDING.name, 1 if curated else owners, kind, 1.0, **parameters)
+    each, noise, exact, releases = EMBEDDING_UNITS // len(study.owners), OpenDPNoise(), 0.0, {}
+    for place, owner in enumerate(study.owners):
+        held = EMBEDDING.summarise(study, group_rows(rng, place, len(study.owners), each))
+        exact = exact + held.sums.total * 2.0**-held.sums.bits
+        releases[owner.name] = EMBEDDING.privatise(study, held, noise)
+    shared = EMBEDDING.shared_noise(study)
+    if shared is not None:
+        releases = {"": total_of(shared.masking, in_masks(EMBEDDING, study, releases))}
+    read = sum(release.vectors[MEAN].mean(1) for release in releases.values())
+    return with_square("error", float(np.linalg.norm(read - exact)) / (each * len(study.owners)))
+
+
 def settings() -> list[tuple[int, str, float]]:
     """Return owners, way and variance; the curator first."""
     return [(1, "curator", 1.0), *((k, way, variance) for k in OWNERS for way, variance in ways(k))]
@@ -174,19 +284,28 @@ def cells() -> list[Cell]:
             [(k[0], way[0], variance[0], point) for point in points],
         )
     ]
+    for k, way, variance in settings():
+        asked_points = [
+            (max(k, 5) if way == "curator" else k, way, variance, point) for point in GROUP_POINTS
+        ]
+        found += cells_for(
+            "groups, k = {}, {}, variance {:.3g}, {} of n", GROUP_RUNS, group_run, asked_points
+        )
+        found += cells_for("embedding, k = {}, {}", EMBEDDING_RUNS, embedding_run, [(k, way)])
     return found + cells_for("cost {}", COST_RUNS, cost_run, [("separate",), ("masked",)])
 
 
-def needed(counts: Counts, owners: int, way: str, variance: float) -> tuple[float, float] | None:
+def needed(counts: Counts, kind: str, owners: int, way: str, variance: float) -> tuple[float, float] | None:
     """Return the units for power .8 and their standard error, by a probit line of power on log n."""
     found = []
-    for point in POINTS:
-        cell = f"power, k = {owners}, {way}, variance {variance:.3g}, {point} of n"
+    derived_units = derived(variance) if kind == "power" else derived_groups(owners, way, variance)
+    for point in POINTS if kind == "power" else GROUP_POINTS:
+        cell = f"{kind}, k = {owners}, {way}, variance {variance:.3g}, {point} of n"
         rate, runs = counts.rate(cell, "reject"), counts.runs[cell]
         if rate is not None and 0 < rate < 1:
             slope = math.exp(-(float(ndtri(rate)) ** 2) / 2) / math.sqrt(2 * math.pi)
             spread = math.sqrt(rate * (1 - rate) / runs) / slope
-            found.append((math.log(point * derived(variance)), float(ndtri(rate)), spread))
+            found.append((math.log(point * derived_units), float(ndtri(rate)), spread))
     if len(found) < 3:
         return None
     logs, probits, spreads = (np.array(part) for part in zip(*found, strict=True))
@@ -197,14 +316,20 @@ def needed(counts: Counts, owners: int, way: str, variance: float) -> tuple[floa
     return units, units * error
 
 
-def parts(counts: Counts) -> dict[str, str]:
-    """Write the tables of the page."""
-    curator = needed(counts, 1, "curator", 1.0)
+def units_table(counts: Counts, kind: str) -> str:
+    """Write the units for power .8 of every way, beside those of a curator."""
+    strata = 1 if kind == "power" else 5
+    curator = needed(counts, kind, strata, "curator", 1.0)
     rows: dict[str, dict[str, str]] = {}
     for owners, way, variance in settings():
-        own = needed(counts, owners, way, variance)
+        strata = owners if kind == "power" or way != "curator" else 5
+        own = needed(counts, kind, strata, way, variance)
         if own is None or curator is None:
             continue
+        if kind == "power":
+            expected = derived(variance) / derived(1.0)
+        else:
+            expected = derived_groups(strata, way, variance) / derived_groups(5, "curator", 1.0)
         ratio = own[0] / curator[0]
         error = ratio * math.hypot(own[1] / own[0], curator[1] / curator[0])
         words = way if way in ("curator", "separate") else f"masked, {way}"
@@ -212,8 +337,38 @@ def parts(counts: Counts) -> dict[str, str]:
             "variance of the noise": f"{variance:.2f}",
             "n for power .8": f"{own[0]:.0f} ± {own[1]:.0f}",
             "of the curator's": "1" if owners == 1 else f"{ratio:.2f} ± {error:.2f}",
-            "derived": f"{derived(variance) / derived(1.0):.2f}",
+            "derived": f"{expected:.2f}",
         }
+    return table(rows, "release")
+
+
+def errors_table(counts: Counts) -> str:
+    """Write how far embeddings are off, beside a curator's."""
+    rows: dict[str, dict[str, str]] = {}
+    curator = _mean_error(counts, 1, "curator")
+    for owners, way, variance in settings():
+        own = _mean_error(counts, owners, way)
+        if own is None or curator is None:
+            continue
+        ratio = own[0] / curator[0]
+        error = ratio * math.hypot(own[1] / own[0], curator[1] / curator[0])
+        words = way if way in ("curator", "separate") else f"masked, {way}"
+        rows[words if owners == 1 else f"{owners} owners, {words}"] = {
+            "distance": f"{own[0]:.4f} ± {own[1]:.4f}",
+            "of the curator's": "1" if owners == 1 else f"{ratio:.2f} ± {error:.2f}",
+            "derived": f"{math.sqrt(variance):.2f}",
+        }
+    return table(rows, "release")
+
+
+def _mean_error(counts: Counts, owners: int, way: str) -> tuple[float, float] | None:
+    cell = f"embedding, k = {owners}, {way}"
+    found = counts.spread(cell, "error")
+    return None if found is None else (found[0], found[1] / math.sqrt(counts.runs[cell]))
+
+
+def parts(counts: Counts) -> dict[str, str]:
+    """Write the tables of the page."""
     asked = ("noise s", "masks s", "signing s", "sum s", "megabytes")
     cost = grid(
         "",
@@ -225,8 +380,12 @@ def parts(counts: Counts) -> dict[str, str]:
         lambda cell, what: counts.shown(cell, what, ".3g"),
     )
     return {
-        "power": table(rows, "release"),
+        "power": units_table(counts, "power"),
         "runs": counts.runs_of("power"),
+        "groups": units_table(counts, "groups"),
+        "group runs": counts.runs_of("groups"),
+        "embeddings": errors_table(counts),
+        "embedding runs": counts.runs_of("embedding"),
         "cost": cost,
         "cost runs": counts.runs_of("cost"),
     }

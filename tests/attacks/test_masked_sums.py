@@ -17,7 +17,9 @@ from masked_world import (
     masked_study,
     release_in,
 )
+from window import Window
 
+from tacit.command.study_view import held_words
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.study import DeclineMessage, Release, ReleaseMessage, Study, Transcript
 from tacit_protocol.privacy.guarantee import MaskedVector
@@ -28,12 +30,14 @@ from tacit_protocol.signing import (
     DECLINE_TYPE,
     RELEASE_TYPE,
     draw_mask_secret,
+    issue_token,
     mask_public_hex,
     sign_envelope,
 )
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent import views
 from tacit_services.agent.schema import MASK_SECRETS, OUTBOX, RECEIVED
+from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.studies import study_of_row
 from tacit_services.ledger.entries import RESERVATIONS
 from tacit_services.tester.tables import MASK_KEYS, RELEASES
@@ -299,6 +303,28 @@ def test_an_owner_whose_database_was_put_back_shows_no_second_key_and_ends_the_s
     world.answer()
     assert verify_transcript(world.transcript(study)).verdict.outcome == "incomplete"
     assert world.spent() == []
+
+
+@pytest.mark.long
+def test_who_looks_at_a_masked_release_that_is_held_is_told_that_it_says_nothing(
+    world: MaskedWorld,
+) -> None:
+    study = world.ask()
+    agent = world.agents["west"]
+    agent.use_policy(agent.policy.model_copy(update={"look_before_sending": True}))
+    world.show_keys()
+    world.answer("west")
+    world.now += 3600
+    row = world.state(study, "west")
+    assert row.state == "held"
+    view = agent.held_view(study_of_row(row))
+    assert view is not None
+    assert "nothing can be read from them before every owner has sent" in " ".join(held_words({"held": view}))
+    app = create_agent_app(agent, Runtime("0", lambda: True, lambda: None))
+    token = lambda: issue_token(key_of("west"), "agent:west", int(world.now))  # noqa: E731
+    page = Window(app, "http://localhost", token).sign_in().get(f"/studies/{study}").text
+    assert "Nothing can be read from them" in page
+    assert "counts</bdi>: 4 numbers" in page
 
 
 @pytest.mark.long

@@ -103,6 +103,43 @@ SOFT = {
     "soft cells, a number and a category, units of 3 rows": soft(GROUP, AGE, WARD, rows=3, reached=0.99),
 }
 
+
+def masked(*columns: Column, epsilon: float = 1.0, **parts: Any) -> ReleaseCase:
+    """One of two owners who mask: its share of the noise is all that nobody else knows."""
+    chosen = {"group": "g", "aggregation": "masked", "colluders": 0}
+    asked = study("group_comparison", columns, chosen, epsilon, owners=TWO_OWNERS)
+    return ReleaseCase(asked, partial(within, asked), tables=len(WITHIN), **parts)
+
+
+WITHIN = (
+    (2000, 60, 1, 1),
+    (4000, 25, 1, 1),
+    (800, 0, 1, 2),
+    (300, 300, 0, 1),
+    (60, 1500, 0, 0),
+    (0, 1, 1, 1),
+)
+"""Other units of either group, all at the lower end of every column, and the groups of the replaced unit, who
+goes from the upper end of every column to the lower one."""
+
+
+def within(asked: Study, index: int) -> Neighbours:
+    columns, (first, second, before, after) = asked.domain, WITHIN[index]
+    place = columns.categorical.index(next(c for c in columns.categorical if c.name == "g"))
+    others, one, other = (
+        rows_at(columns, end, count) for end, count in ((0, first + second), (1, 1), (0, 1))
+    )
+    others.categorical[:, place] = np.repeat([0, 1], [first, second])
+    one.categorical[:, place], other.categorical[:, place] = before, after
+    return neighbours(columns, others, one, other)
+
+
+MASKED = {
+    "masked, a number": masked(GROUP, AGE, reached=0.94),
+    "masked, numbers and categories": masked(GROUP, AGE, SCORE, WARD, SICK, reached=0.9),
+    "masked, a category": masked(GROUP, SICK, epsilon=4.0, reached=0.94, black_box=True),
+}
+
 CASES = {
     "a number": case("a number"),
     "numbers and categories": case("numbers and categories"),
@@ -110,4 +147,5 @@ CASES = {
     "categories, epsilon 4": case("categories, epsilon 4", black_box=True),
     **BESIDE,
     **SOFT,
+    **MASKED,
 }

@@ -4,11 +4,15 @@ import numpy as np
 import pytest
 from audited_studies import neighbours, random_rows, rows_at
 from group_comparison_cases import AGE, BESIDE, CASES, SOFT, beside, worst_units
+from long_runs import LONG
 from release_audit import largest_move, moved_in_noise, promised
 from release_audit import release as release_of
 
+from tacit_protocol.domain import Domain
+from tacit_protocol.procedures import within_owners
 from tacit_protocol.procedures.group_comparison import release
-from tacit_protocol.procedures.group_comparison.release import GroupFeatures
+from tacit_protocol.procedures.group_comparison.release import GroupFeatures, masked_plan
+from tacit_protocol.procedures.within_owners import WithinPairs
 
 
 def is_caught(name: str) -> bool:
@@ -83,6 +87,66 @@ def test_no_two_units_move_soft_cells_by_more_than_two(kind: str) -> None:
     halves = (cells[:, None] + cells[None]) / 2
     moved = np.abs(halves.reshape(-1, cells.shape[1])[::97, None] - cells[None]).sum(axis=-1)
     assert 1.999 < moved.max() <= 2 + 1e-12
+
+
+def searched(pairs: WithinPairs, columns: Domain, trials: int, seed: int = 5) -> dict[str, float]:
+    """How near neighbours come to the sensitivity of each part of a masked release, 1 at most.
+
+    Tables of two units to some thousand: most at the ends of columns, groups of any sizes; the replaced unit
+    is of either group or none, before and afterwards.
+    """
+    rng, found = np.random.default_rng(seed), dict.fromkeys(within_owners.PAIR_SHARES, 0.0)
+    for _ in range(trials):
+        count = int(rng.choice([1, 2, 3, 5, 8, 20, 60, 400, 3000]))
+        others = random_rows(columns, int(rng.integers(1 << 30)), count)
+        for end in (0.0, 1.0):
+            others.numeric[rng.random(others.numeric.shape) < rng.choice([0, 0.5, 1.0])] = end
+        few = rng.choice([0.0, 0.01, 0.02, 0.1, 0.5, 0.9, 0.98, 0.99, 1.0])
+        others.categorical[:, 0] = rng.random(count) < few
+        for place in range(1, others.categorical.shape[1]):
+            if rng.random() < 0.5:
+                others.categorical[:, place] = rng.integers(2)
+        units = [rows_at(columns, end, 1) for end in rng.permutation(2)]
+        for unit in units:
+            unit.categorical[:, 0] = rng.choice([0, 0, 1, 1, 2])
+            if rng.random() < 0.3:
+                unit.numeric[:] = rng.random(unit.numeric.shape)
+        one, other = (
+            pairs.parts(pairs.sum(table)) for table in neighbours(columns, others, units[0], units[1])
+        )
+        for part, twin in zip(one, other, strict=True):
+            moved = float(np.linalg.norm((part.sums - twin.sums).astype(float))) * 2.0**part.exponent
+            found[part.name] = max(found[part.name], moved / part.sensitivity)
+    return found
+
+
+TRIALS = 20_000 if LONG else 600
+
+
+@pytest.mark.parametrize(
+    ("name", "reached"),
+    [("masked, a number", 0.85), pytest.param("masked, a category", 0.9, marks=pytest.mark.long)],
+)
+def test_no_neighbour_moves_a_masked_part_by_more_than_is_stated(name: str, reached: float) -> None:
+    plan = masked_plan(CASES[name].study)
+    assert plan is not None
+    found = searched(plan.pairs, CASES[name].study.domain, TRIALS)
+    assert max(found.values()) <= 1
+    assert min(found.values()) > reached, "the search is too weak to say anything"
+
+
+def test_masked_movements_that_are_too_small_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: half of the constant of M, a spread and a diameter that are a tenth too small."""
+    plan = masked_plan(CASES["masked, a number"].study)
+    assert plan is not None
+    columns = CASES["masked, a number"].study.domain
+    monkeypatch.setattr(within_owners, "VARIANCE_MOVEMENT", 0.5)
+    assert searched(plan.pairs, columns, 250)["variances"] > 1.3
+    monkeypatch.setattr(within_owners, "SPREAD_MOVEMENT", 0.9)
+    found = searched(plan.pairs, columns, 250)
+    assert found["spreads"] > 1.05
+    monkeypatch.setattr(plan.pairs, "movement", 0.9 * plan.pairs.movement)
+    assert searched(plan.pairs, columns, 250)["covariances"] > 1.05
 
 
 @pytest.mark.parametrize("name", BESIDE)

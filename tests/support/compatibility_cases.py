@@ -362,6 +362,9 @@ CASES: dict[str, Case] = {
         delta=0.0,
     ),
     "group_comparison-categories": Case("group_comparison", {"group": "sex"}, THREE, COUNTED),
+    "group_comparison-masked": Case(
+        "group_comparison", MASKED | {"group": "sex"}, THREE, ("age", "score", "ward", "sex")
+    ),
     "group_comparison-beside-answers": Case(
         "group_comparison",
         {},

@@ -139,6 +139,11 @@ def held_words(asked: Mapping[str, Any]) -> list[str]:
             f"  {printable(name)}: {', '.join(f'{found:.6g}' for found in sums)}{rest}; "
             f"{vector['noise']} noise of scale {vector['scale']:.4g}"
         )
+    said += [
+        f"  {printable(name)}: {vector['size']} numbers under masks that cancel in the sum of all owners; "
+        "nothing can be read from them before every owner has sent"
+        for name, vector in release.get("masked", {}).items()
+    ]
     said += [f"  {printable(name)}: a randomised answer of each unit" for name in release.get("answers", {})]
     said += [f"  {name}: {release[name]}" for name in ("decision", "choice", "cuts") if name in release]
     return [*said, "What is spent stays spent, sent or declined."]

@@ -14,6 +14,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.aggregated_test import TestName
 from tacit_protocol.procedures.aggregated_test.statistic import Regression
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.masking import Aggregation, is_masked
 
 
 def group_comparison(
@@ -28,6 +29,8 @@ def group_comparison(
     names: Sequence[str] | None = None,
     seed: int | None = None,
     noise: Literal["auto", "gaussian", "laplace"] = "auto",
+    aggregation: Aggregation = "separate",
+    colluders: int | None = None,
 ) -> GroupComparisonResult:
     """Test privately whether groups differ within every owner, and estimate by how much.
 
@@ -54,6 +57,10 @@ def group_comparison(
         noise: "gaussian", which needs a delta and tells of standard deviations too; "laplace", pure epsilon,
             with less noise for few columns; or "auto", which chooses by the numbers of units, groups and
             columns, epsilon and delta. Not beside a randomised column.
+        aggregation: "separate", or "masked": only the sum of all samples' covariances within themselves is
+            read, with shares of one Gaussian noise, as owners do who show nobody their own. Of two groups;
+            of a unit's rows one is drawn; no finding is of one owner.
+        colluders: of how many samples' owners it is reckoned that they collude with the tester; where masked.
 
     Returns:
         A frozen result that unpacks into ``statistic, pvalue``, with ``columns``, ``effects``,
@@ -76,8 +83,8 @@ def group_comparison(
         True
     """
     if isinstance(group, RandomisedColumn):
-        if noise != "auto":
-            raise InputError("sums beside a randomised group are pure: leave noise out")
+        if noise != "auto" or aggregation != "separate":
+            raise InputError("sums beside a randomised group are pure: leave noise and aggregation out")
         return run_beside(
             GroupComparisonResult,
             "group_comparison",
@@ -88,13 +95,14 @@ def group_comparison(
             at=terms(epsilon, delta, alpha, seed),
         )
     wanted = None if columns is None else [group, *(name for name in columns if name != group)]
+    masks = {} if aggregation == "separate" else {"aggregation": aggregation, "colluders": colluders}
     return _asked(
         GroupComparisonResult,
         "group_comparison",
         samples,
         wanted,
         {"group": group},
-        parameters={} if noise == "auto" else {"noise": noise},
+        parameters=masks | ({} if noise == "auto" else {"noise": noise}),
         units=units,
         bounds=bounds,
         names=names,
@@ -303,7 +311,7 @@ def _asked(
     domain = domain_of(bounds, held)
     chosen = {**named, **(parameters or {})}
     study = local_study(procedure, domain, owner_names(names, len(read)), chosen, **at)
-    rows = "one" if procedure == "aggregated_test" else "average"
+    rows = "one" if procedure == "aggregated_test" or is_masked(study) else "average"
     tables = [
         ArrayTable.of(sample, domain, unit, drawing(rows, unit) if unit is not None else None)
         for sample, unit in zip(read, unit_values, strict=True)

@@ -127,6 +127,10 @@ class Masking:
         )
 
 
+MISLED = "and where owners differ that may make or hide what the sum shows"
+"""What a sum of owners' numbers may hide, where they are not of what goes on within owners."""
+
+
 @dataclass(frozen=True)
 class SharedNoise:
     """One noise that owners who mask share: what the study claims of it, and what is each owner's own."""
@@ -148,12 +152,12 @@ class SharedNoise:
             "whether owners differ is hidden"
         )
 
-    def caveats(self, what: str) -> tuple[str, ...]:
+    def caveats(self, what: str, misled: str = MISLED) -> tuple[str, ...]:
         """Say in a verdict what its masks hide, and towards whom it protects how well."""
         owners, some = len(self.masking.names), self.masking.colluders
         return (
             f"the {owners} owners' {what} were masked and only their sum was read: nothing is known of any "
-            "one owner, and where owners differ that may make or hide what the sum shows",
+            f"one owner, {misled}",
             f"epsilon {self.claim.budget.epsilon:g} holds towards the tester with up to {some} of the "
             f"owners; what each spent, epsilon {self.own.budget.epsilon:.4g}, holds whoever colludes, and "
             "of a person whom several owners count the sum of it",

@@ -1,8 +1,44 @@
-"""What procedures share that ask about units within owners, whom nobody needs to trust: their verdicts."""
+"""What procedures share that ask about units within owners, whom nobody needs to trust.
 
-from collections.abc import Sequence
+Their verdicts; and covariances within owners where owners mask, so that the sum of all alone can be read. Of
+x in {0, 1} and a bounded number y an owner of n units has, exactly,
+
+    C = sum of (x - mean x)(y - mean y),   A = sum of (x - mean x)^2,   M = max(V, R),
+    V = A (sum of (y - mean y)^2)/(n - 1),   R = (n0/n)^2 S1 + (n1/n)^2 S0,
+
+S the sum of squares about each group's own mean, and releases C, M and A with its share of the noise. Where x
+does not go with y within owners, C has mean 0 and variance V given the numbers themselves; so have all
+owners' sums, whatever owners differ in. R is C's variance where the groups differ in mean and spread.
+
+**Sensitivity.** Replacing a unit, or counting one no longer, moves the vector of C by no more than the
+diameter of y, M by the squared range of y, A by 1. docs/mathematics/masked-sums.md#within-owners.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Annotated, Any, ClassVar
 
+import numpy as np
+import numpy.typing as npt
+from scipy.special import ndtr
+
+from tacit_protocol.domain import EncodedChunk, Table, reduce_table
+from tacit_protocol.features.moments import UnitCountError
+from tacit_protocol.messages.study import Release
+from tacit_protocol.privacy.exact_sums import FEATURE_ERROR_STEPS
+from tacit_protocol.privacy.gaussian_mechanism import (
+    LayoutError,
+    SumPart,
+    check_layout,
+    noise_scales,
+    release_sums,
+)
+from tacit_protocol.privacy.guarantee import NoisyVector
+from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.base import ReleaseError, StudyError
+from tacit_protocol.procedures.masking import MASKED_BITS, SharedNoise, total_of
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     EFFECTS,
@@ -129,6 +165,225 @@ class WithinOwnersVerdict(PvalueVerdict):
     def details(self) -> Sequence[str | ShownTable]:
         """Return what the command shows after the cost."""
         return (effects_table(self.effects_by_owner),) if len(self.units) > 1 else ()
+
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+STEP_BITS = 15
+"""Numbers are rounded to steps of 2^-15, so that sums of their squares are exact."""
+
+STEPS = 1 << STEP_BITS
+
+COVARIANCES, VARIANCES, SPREADS = "covariances", "variances", "spreads"
+"""Names of a masked release's vectors."""
+
+PAIR_SHARES = {COVARIANCES: 0.75, VARIANCES: 0.2, SPREADS: 0.05}
+"""Of mu^2: the test reads covariances; what is known too little of a variance is added to it."""
+
+VARIANCE_MOVEMENT, SPREAD_MOVEMENT = 1.0, 1.0
+"""How far a replaced unit moves M, in squared ranges of y, and A."""
+
+
+@dataclass
+class PairSums:
+    """Exact sums over an owner's units of 1, x, y, xy, yy, xyy, (6, pairs). They never leave it."""
+
+    held: Integers = field(repr=False)
+    units: int = 0
+
+
+class WithinPairs:
+    """Pairs of bounded numbers of which an owner has covariances within itself: see the module.
+
+    Attributes:
+        weights: of each pair's covariance, (pairs,): noise on it is smaller the larger its weight is.
+        movement: bound on the L2 movement of all weighted covariances when one unit is replaced.
+        y_ranges: range of each pair's y, (pairs,).
+        spread_of: of which of the sums of squares of x that are released each pair's is, (pairs,).
+    """
+
+    def __init__(
+        self, weights: Floats, movement: float, y_ranges: Floats, spread_of: npt.NDArray[np.intp]
+    ) -> None:
+        self.weights, self.y_ranges, self.spread_of = weights, y_ranges, spread_of
+        self.movement = movement
+
+    @property
+    def numbers(self) -> int:
+        """How many noisy numbers an owner sends."""
+        return 2 * len(self.weights) + len(self._firsts)
+
+    @property
+    def _firsts(self) -> npt.NDArray[np.intp]:
+        """The first pair of each sum of squares of x."""
+        return np.unique(self.spread_of, return_index=True)[1]
+
+    def steps(self, chunk: EncodedChunk) -> tuple[Integers, Integers, npt.NDArray[np.bool_]]:
+        """Return x, y in steps of 2^-15 and whether a unit counts, (rows, pairs) each."""
+        raise NotImplementedError
+
+    def start(self) -> PairSums:
+        """Return the sums over no unit."""
+        return PairSums(np.zeros((6, len(self.weights)), dtype=np.int64))
+
+    def add(self, partial: PairSums, chunk: EncodedChunk) -> None:
+        """Add a chunk's units, of one row each."""
+        if chunk.unit is not None and chunk.rows != chunk.units:
+            raise StudyError(ONE_ROW)
+        x, y, counts = self.steps(chunk)
+        x, y = np.where(counts, x, 0), np.where(counts, y, 0)
+        xy = x * y
+        powers = (counts, x, y, xy, y * y, xy * y)
+        partial.held += np.stack([power.sum(axis=0, dtype=np.int64) for power in powers])
+        partial.units += chunk.rows
+
+    def merge(self, partial: PairSums, other: PairSums) -> None:
+        """Add the sums over another part of the table."""
+        partial.held += other.held
+        partial.units += other.units
+
+    def sum(self, table: Table) -> PairSums:
+        """Sum an owner's units, exactly. Raises UnitCountError where they are not ``table.units``."""
+        found = reduce_table(table, self)
+        if found.units != table.units:
+            raise UnitCountError("the data changed while they were read")
+        return found
+
+    def parts(self, sums: PairSums | None = None) -> tuple[SumPart, ...]:
+        """Lay the release out; zeros stand for what is not given."""
+        count, firsts = len(self.weights), self._firsts
+        vectors = [np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64), 0 * firsts]
+        if sums is not None:
+            vectors = self._exact(sums)
+        # Each of two neighbours lies half a step, and a float's error, from its ideal.
+        near = 2 * (0.5 + FEATURE_ERROR_STEPS) / STEPS * float(np.linalg.norm(self.weights))
+        bounds = (
+            self.movement + near,
+            VARIANCE_MOVEMENT * float(np.linalg.norm(self.weights**2 * self.y_ranges**2)),
+            SPREAD_MOVEMENT * math.sqrt(len(firsts)),
+        )
+        parts = []
+        for (name, share), values, bound in zip(PAIR_SHARES.items(), vectors, bounds, strict=True):
+            # Each of two neighbours' numbers is rounded down to the grid.
+            sensitivity = bound + math.sqrt(len(values)) * 2.0**-MASKED_BITS
+            parts.append(SumPart(name, values, -MASKED_BITS, sensitivity, share))
+        return tuple(parts)
+
+    def _exact(self, sums: PairSums) -> list[Integers]:
+        covariances, variances, spreads = [], [], []
+        for place, weight in enumerate(Fraction(float(own)) for own in self.weights):
+            n, x, y, xy, yy, xyy = (int(own) for own in sums.held[:, place])
+            spread, variance = _squares(x, x, n), Fraction(0)
+            if 0 < x < n:
+                variance = spread * _squares(yy, y, n) / (STEPS**2 * (n - 1))
+                inner, outer = (
+                    _squares(*own) / STEPS**2 for own in ((xyy, xy, x), (yy - xyy, y - xy, n - x))
+                )
+                variance = max(variance, (Fraction(n - x, n)) ** 2 * inner + Fraction(x, n) ** 2 * outer)
+            covariances.append(weight * Fraction(xy * n - x * y, max(n, 1) * STEPS))
+            variances.append(weight**2 * variance)
+            spreads.append(spread)
+        found = (covariances, variances, [spreads[first] for first in self._firsts])
+        return [np.array([math.floor(own * 2**MASKED_BITS) for own in part]) for part in found]
+
+
+def _squares(squares: int, total: int, count: int) -> Fraction:
+    """Return the sum of squares about the mean; 0 of no number."""
+    return Fraction(squares * count - total * total, count) if count else Fraction(0)
+
+
+WITHIN_ALONE = "nor whether an effect is the same at all; what owners differ in neither makes nor hides one"
+"""What masks hide of covariances within owners, and what they do not."""
+
+ONE_ROW = 'covariances are of units of one row: ask for unit_rows "one"'
+
+
+@dataclass(frozen=True)
+class ReadPairs:
+    """All owners' sums: weighted ``covariances`` and their ``variances``, ``spreads`` of x, (pairs,) each.
+
+    ``noise``, ``doubt`` and ``spread_noise`` are the standard deviations of the noise on each of them.
+    """
+
+    weights: Floats
+    covariances: Floats
+    variances: Floats
+    spreads: Floats
+    noise: float
+    doubt: float
+    spread_noise: float
+
+    def statistic(self, place: int) -> float:
+        """Return a pair's squared covariance over its variance, noise counted."""
+        variance = max(float(self.variances[place]), 0.0) + self.noise**2
+        return float(self.covariances[place]) ** 2 / variance
+
+    def pvalue(self, place: int) -> float:
+        """Return the probability of so large a covariance, averaged over what its variance may be."""
+        points, weights = NORMAL
+        variances = np.maximum(self.variances[place] + self.doubt * (points + CAUTION), 0.0) + self.noise**2
+        found = 2 * ndtr(-abs(float(self.covariances[place])) / np.sqrt(variances))
+        return float(min(1.0, found @ weights / weights.sum()))
+
+    def slope(self, place: int) -> tuple[float, float, tuple[float, float, float]]:
+        """Return C, C(x, x) and the variance of C - theta C(x, x) as a polynomial; its doubt is added."""
+        weight = float(self.weights[place])
+        variance = max(float(self.variances[place]), 0.0) + self.doubt + self.noise**2
+        top = float(self.covariances[place]) / weight
+        return top, float(self.spreads[place]), (variance / weight**2, 0.0, self.spread_noise**2)
+
+
+NORMAL = np.polynomial.hermite_e.hermegauss(61)
+"""Points and weights of the rule by which p-values are averaged over normal noise."""
+
+CAUTION = 0.4
+"""By how many standard deviations of its noise a variance is raised before that: then no level from .05 to
+.001 is exceeded, whatever the variance is, where its noise is up to 20 times that of a squared covariance."""
+
+
+@dataclass(frozen=True)
+class MaskedPairs:
+    """Pairs whose covariances leave masked, with the noise that owners share."""
+
+    pairs: WithinPairs
+    shared: SharedNoise
+
+    def release(self, sums: PairSums, noise: NoiseSource) -> Release:
+        """Add an owner's share of the noise. Raises SensitivityError where it is too small for its grid."""
+        own = self.shared.own
+        vectors = release_sums(self.pairs.parts(sums), own, noise)
+        return Release(units=sums.units, guarantee=own, vectors=vectors)
+
+    def check(self, release: Release) -> None:
+        """Raise ReleaseError where an owner's release has not the shape and the noise that a study fixes."""
+        if release.decision is not None or release.choice is not None:
+            raise ReleaseError("the release has not the vectors that the study asks for")
+        try:
+            check_layout(release.vectors, release.guarantee, self.pairs.parts(), self.shared.own)
+        except (LayoutError, ValueError) as error:
+            raise ReleaseError(str(error)) from None
+
+    @property
+    def noises(self) -> tuple[float, float, float]:
+        """The standard deviations of the noise on the sums: covariances, variances, spreads."""
+        drawn = math.sqrt(len(self.shared.masking.names))
+        scales = noise_scales(self.pairs.parts(), self.shared.own)
+        return drawn * scales[COVARIANCES], drawn * scales[VARIANCES], drawn * scales[SPREADS]
+
+    def read(self, releases: Mapping[str, Release]) -> ReadPairs:
+        """Return all owners' sums. Raises ReleaseError where a release is missing, or has another layout."""
+        return self.read_total(total_of(self.shared.masking, releases).vectors)
+
+    def read_total(self, vectors: Mapping[str, NoisyVector]) -> ReadPairs:
+        """Return all owners' sums, of vectors that have them and the noise of all."""
+        covariances, variances, spreads = (vectors[name].mean(1) for name in PAIR_SHARES)
+        own = np.unique(self.pairs.spread_of, return_inverse=True)[1]
+        return ReadPairs(self.pairs.weights, covariances, variances, spreads[own], *self.noises)
+
+    def least_noise(self) -> float:
+        """Return the least noise on a covariance, in parts of what one unit can add to it."""
+        return float((self.noises[0] / self.pairs.weights / self.pairs.y_ranges).min())
 
 
 def smallest(pvalues: Sequence[float | None]) -> float | None:

@@ -51,6 +51,7 @@ from tacit_protocol.procedures.group_comparison.release import (
     Plan,
     fitting_cells,
     fitting_noise,
+    masked_plan,
     plan_beside,
     plan_of,
 )
@@ -64,10 +65,12 @@ from tacit_protocol.procedures.group_comparison.statistic import (
     compare,
     compare_answered,
     compare_cells,
+    compare_masked,
     mean_difference,
     risk_effects,
     variance_ratio,
 )
+from tacit_protocol.procedures.masking import SharedNoise, SumsOfOwners, is_masked
 from tacit_protocol.procedures.populations import (
     Columns,
     Difference,
@@ -83,6 +86,9 @@ from tacit_protocol.procedures.within_owners import (
     FIELLER,
     STATED_MAX,
     TOLD,
+    WITHIN_ALONE,
+    PairSums,
+    ReadPairs,
     TestedPart,
     WithinOwnersVerdict,
     smallest,
@@ -253,7 +259,7 @@ class GroupShift(Difference):
         return rows | found | {plan.group.name: group}
 
 
-class GroupComparison(BesideAnswers):
+class GroupComparison(SumsOfOwners, BesideAnswers):
     """See the module. Registered as ``group_comparison``."""
 
     name: ClassVar[str] = "group_comparison"
@@ -271,6 +277,7 @@ class GroupComparison(BesideAnswers):
         rank=6,
     )
     population: ClassVar[type[Population] | None] = GroupShift
+    masked_numbers: ClassVar[str] = "covariances within owners"
 
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {},
@@ -280,7 +287,7 @@ class GroupComparison(BesideAnswers):
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
         """Return the noise of a study that has no delta: Laplace's."""
-        if study.budget.delta_pico or "noise" in study.parameters or study.columns_apart:
+        if study.budget.delta_pico or "noise" in study.parameters or study.columns_apart or is_masked(study):
             return {}
         units = [owner.units for owner in study.owners if owner.units is not None]
         if len(units) < len(study.owners):
@@ -292,7 +299,7 @@ class GroupComparison(BesideAnswers):
 
     def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:
         """Return the noise that suits these numbers of units, where the study leaves it."""
-        if "noise" in study.parameters or study.columns_apart:
+        if "noise" in study.parameters or study.columns_apart or is_masked(study):
             return {}
         return fitting_noise(study, min(units.values()))
 
@@ -304,17 +311,32 @@ class GroupComparison(BesideAnswers):
         if study.curator is not None:
             raise StudyError("owners send their own releases here; leave the curator out")
         plan_of(study)
+        masked_plan(study)
+
+    def shared_noise(self, study: Study) -> SharedNoise | None:
+        """Return the noise of masked covariances; None where every owner's sums are read by themselves."""
+        masked = masked_plan(study)
+        return None if masked is None else masked.shared
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where these numbers of units, by owner, do not suit the study."""
+        super().check_units(study, units)
+        self.require_room(study, units)
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the whole budget in one joint release, or epsilon alone."""
         if (plan := self.beside(study)) is not None:
             return plan.costs[plan.sender.name]
+        if (shared := self.shared_noise(study)) is not None:
+            return shared.own
         return plan_of(study).guarantee
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends; of answers, at most."""
         if (plan := self.beside(study)) is not None:
             return plan.numbers_sent()
+        if (masked := masked_plan(study)) is not None:
+            return masked.pairs.numbers
         return plan_of(study).release.numbers
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
@@ -325,10 +347,16 @@ class GroupComparison(BesideAnswers):
             return ()
         plan = plan_of(study)
         advice = "ask for more units, a larger epsilon, or fewer columns"
-        noise = plan.noise(max(units.values()))
         groups = plan.features.groups
         # Groups of one size that differ by as much as they can, against the noise of what tells it.
         most = sum(units.values()) / groups**2
+        if (masked := masked_plan(study)) is not None:
+            hidden = most < -float(ndtri(study.level / 2)) * masked.least_noise()
+            words = (
+                f"{HOPELESS}groups could differ by all that bounds allow and noise would hide it; {advice}"
+            )
+            return (words,) if hidden and len(units) == len(study.owners) else ()
+        noise = plan.noise(max(units.values()))
         if most < -2 * float(ndtri(study.level / 2)) * noise * (len(units) / groups) ** 0.5:
             return (
                 f"{HOPELESS}groups could differ by all that bounds allow and noise would hide it; {advice}",
@@ -338,18 +366,25 @@ class GroupComparison(BesideAnswers):
             return ()
         return (f"noise hides the size of an average group at {', '.join(drowned)}; {advice}",)
 
-    def summarise(self, study: Study, table: Table) -> FeatureSums | OwnCodes | OwnSums:
+    def summarise(self, study: Study, table: Table) -> FeatureSums | OwnCodes | OwnSums | PairSums:
         """Sum the units' features, or read the sender's groups, exactly. They never leave the owner."""
         if (plan := self.beside(study)) is not None:
             return plan.read(table)
+        if (masked := masked_plan(study)) is not None:
+            return masked.pairs.sum(table)
         return plan_of(study).release.sum(table)
 
     def privatise(
-        self, study: Study, summary: FeatureSums | OwnCodes | OwnSums, noise: NoiseSource
+        self, study: Study, summary: FeatureSums | OwnCodes | OwnSums | PairSums, noise: NoiseSource
     ) -> Release:
         """Add the noise that ``cost`` states, jointly, to the sums; or draw answers."""
         if isinstance(summary, OwnCodes | OwnSums):
             return self._plan_beside(study).release(summary, noise)
+        masked = masked_plan(study)
+        if isinstance(summary, PairSums) or masked is not None:
+            if masked is None or not isinstance(summary, PairSums):
+                raise TypeError("the summary is that of another study")
+            return masked.release(summary, noise)
         plan = plan_of(study)
         try:
             vectors = plan.privatise(summary, noise)
@@ -364,6 +399,9 @@ class GroupComparison(BesideAnswers):
         """
         if (beside := self.beside(study)) is not None:
             beside.check_sums(release)
+            return
+        if (masked := masked_plan(study)) is not None:
+            masked.check(release)
             return
         plan = plan_of(study)
         try:
@@ -405,7 +443,7 @@ class GroupComparison(BesideAnswers):
         outcomes = joined([column.name for column in plan.outcomes], 6)
         asked = f"compares {outcomes} between {plan.group.name}, within owners"
         if not plan.pure:
-            return (asked,)
+            return (asked, *self.asked_of_masks(study))
         why = "there is no delta" if study.budget.delta_pico == 0 else "few numbers carry less noise so"
         return (asked, f"releases soft cells in Laplace noise of pure epsilon: {why}")
 
@@ -441,6 +479,17 @@ class GroupComparison(BesideAnswers):
         if (beside := self.beside(study)) is not None:
             return self.conclude_beside(beside, releases, progress)
         plan, names = plan_of(study), [owner.name for owner in study.owners]
+        if (masked := masked_plan(study)) is not None:
+            places, found = _places(plan), masked.read(releases)
+            return GroupComparisonResult(
+                method=f"masked {_method(plan, len(names))}",
+                **self._stated(
+                    study,
+                    releases,
+                    (plan.outcomes, _masked_tests(plan, found, places)),
+                    lambda place: _masked_comparisons(plan, plan.outcomes[place], found, places[place]),
+                ),
+            )
         read = [releases[name] for name in names]
         if plan.pure:
             cells = list(_cells(plan, read))
@@ -521,8 +570,10 @@ class GroupComparison(BesideAnswers):
     ) -> dict[str, Any]:
         """Return a verdict's fields: of the columns and their tests, and of each one's comparisons."""
         (outcomes, tests), units = tested, {o.name: releases[o.name].units for o in study.owners}
-        beside = self.beside(study)
+        beside, shared = self.beside(study), self.shared_noise(study)
         caveats = () if beside is None else beside.caveats
+        if shared is not None:
+            caveats = shared.caveats(self.masked_numbers, WITHIN_ALONE)
         pvalues = np.array([test.pvalue for test in tests])
         adjusted = holm(pvalues)
         order = np.argsort(pvalues, kind="stable")
@@ -534,10 +585,10 @@ class GroupComparison(BesideAnswers):
             comparisons += own[: STATED_MAX - len(comparisons)]
         best = int(order[0])
         # Of one effect at two owners none is an owner's.
-        alone = [] if beside else comparisons[: BY_OWNER_MAX // len(units)]
+        alone = [] if beside or shared else comparisons[: BY_OWNER_MAX // len(units)]
         return {
             **decided(study, tests[best].statistic, float(adjusted[best])),
-            **common_fields(study, units),
+            **common_fields(study, units, None if shared is None else shared.own),
             "warnings": (*self.warnings(study, units), *caveats, *reuse_warnings(study)),
             "columns": tuple(
                 ComparedColumn(
@@ -586,6 +637,32 @@ def _answered_comparisons(plan: Beside, column: Column, block: AnsweredBlock) ->
             difference, odds = answered_risk_effects(block, first, 0, level)
             effects = {"risk difference": difference, "odds ratio": odds}
             yield Comparison(column, groups, column.levels[level], effects)
+
+
+def _places(plan: Plan) -> list[range]:
+    """Return the places of every column's pairs: of two levels the last one alone is a pair."""
+    found, start = [], 0
+    for column in plan.outcomes:
+        count = len(SQUARES) if isinstance(column, NumericColumn) else len(_events(column))
+        found.append(range(start, start + count))
+        start += count
+    return found
+
+
+def _masked_tests(plan: Plan, found: ReadPairs, places: Sequence[range]) -> list[Compared]:
+    pairs = zip(plan.outcomes, places, strict=True)
+    return [compare_masked(found, own, numeric=isinstance(column, NumericColumn)) for column, own in pairs]
+
+
+def _masked_comparisons(plan: Plan, column: Column, found: ReadPairs, places: range) -> Iterator[Comparison]:
+    """Yield a column's comparisons of the second group with the first, of all owners together."""
+    groups = (plan.group.levels[1], plan.group.levels[0])
+    if isinstance(column, NumericColumn):
+        yield Comparison(column, groups, None, {"mean difference": Effects.single(*found.slope(places[0]))})
+        return
+    for place, level in zip(places, _events(column), strict=True):
+        difference = Effects.single(*found.slope(place))
+        yield Comparison(column, groups, column.levels[level], {"risk difference": difference})
 
 
 def _cells(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Cells]]:

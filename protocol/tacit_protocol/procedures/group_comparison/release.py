@@ -28,6 +28,7 @@ s^2/2 <= 2, s = |t + t'|: T2 costs nothing. Indicators move by 2: columns by 2 e
 docs/mathematics/group-comparison.md.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, Literal
@@ -36,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tacit_protocol.domain import CategoricalColumn, Column, ColumnName, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, ColumnName, EncodedChunk, NumericColumn
 from tacit_protocol.features.kernels import FloatMatrix, Rows
 from tacit_protocol.features.moments import MEAN, FeatureSums, MomentRelease, MomentShares
 from tacit_protocol.features.private_cells import UnitRows
@@ -61,9 +62,11 @@ from tacit_protocol.privacy.laplace_mechanism import (
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.answered_column import Beside, beside
 from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.procedures.masking import MaskedParameters, shared_noise_in
+from tacit_protocol.procedures.within_owners import ONE_ROW, STEPS, MaskedPairs, WithinPairs
 
 Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
 
 SQUARES = np.array([1.0, 0.4, 0.0625, 0.16])
 """Squared weights of T1 to T4: means first; T2 tells spreads and variances, T3 and T4 other differences."""
@@ -81,13 +84,15 @@ GRID = 1024
 """Intervals of [-1, 1] on which the largest movement and length of a numeric part are sought."""
 
 
-class GroupComparisonParameters(StrictModel):
+class GroupComparisonParameters(MaskedParameters):
     """Who is compared; every other column of the study is what they may differ in.
 
     Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"noise", "soft_cells"})
+    added_fields: ClassVar[frozenset[str]] = (
+        frozenset({"noise", "soft_cells"}) | MaskedParameters.added_fields
+    )
 
     group: ColumnName | None = Field(
         None, description="The categorical column of the groups; by default the first categorical one."
@@ -142,6 +147,7 @@ class GroupFeatures:
         self._group, self._numeric, self._outcomes = group, numeric, outcomes
         self.groups = groups
         self.columns = numeric + len(outcomes)
+        self.places = group, numeric, outcomes
         count = COUNT_SQUARE * numeric / self.columns
         self.count_scale = float(np.sqrt(count))
         self.scales = np.sqrt(SQUARES / self.columns)
@@ -428,6 +434,71 @@ def plan_of(study: Study) -> Plan:
         raise StudyError(str(error)) from None
     release = MomentRelease(features, MomentShares(1.0, 0.0))
     return Plan(group, (*numeric, *(c for _, c in others)), features, release, guarantee)
+
+
+class GroupPairs(WithinPairs):
+    """Of two groups: x is the second one, y T1 to T4 of numbers and the indicators of categories' levels.
+
+    Units of neither group count nowhere, of no listed level not in their column's pairs. Of a column of two
+    levels the last one alone is a pair: the other is what is left.
+    """
+
+    def __init__(self, group: int, numeric: int, outcomes: Sequence[tuple[int, int]]) -> None:
+        """Take the places of columns, as ``GroupFeatures``."""
+        self._group, self._numeric = group, numeric
+        self._levels = [(place, level) for place, levels in outcomes for level in range(levels == 2, levels)]
+        weights = [float(np.sqrt(square)) for square in SQUARES] * numeric
+        weights += [
+            float(np.sqrt(2.0)) if levels == 2 else 1.0 for _, levels in outcomes for _ in _pairs(levels)
+        ]
+        movement = numeric_bounds()[0] * numeric + 2.0 * len(outcomes)
+        first = int(numeric > 0)
+        spread_of = [0] * (len(SQUARES) * numeric)
+        spread_of += [first + at for at, (_, levels) in enumerate(outcomes) for _ in _pairs(levels)]
+        self._sizes = [levels for _, levels in outcomes for _ in _pairs(levels)]
+        ranges = [2.0] * (len(SQUARES) * numeric) + [1.0] * len(self._levels)
+        super().__init__(np.array(weights), float(np.sqrt(movement)), np.array(ranges), np.array(spread_of))
+
+    def steps(self, chunk: EncodedChunk) -> tuple[Integers, Integers, npt.NDArray[np.bool_]]:
+        """Return the second group's units, the features and which units count, (rows, pairs) each."""
+        rows, group = len(chunk.numeric), chunk.categorical[:, self._group]
+        counts = np.repeat((group < 2)[:, None], len(self.weights), axis=1)
+        y = np.zeros((rows, len(self.weights)), dtype=np.int64)
+        t = np.clip(2 * chunk.numeric - 1, -1.0, 1.0)
+        start = len(SQUARES) * self._numeric
+        y[:, :start] = np.rint(chebyshev(t).reshape(rows, -1) * STEPS)
+        for at, ((place, level), levels) in enumerate(zip(self._levels, self._sizes, strict=True), start):
+            codes = chunk.categorical[:, place]
+            counts[:, at] &= codes < levels
+            y[:, at] = STEPS * (codes == level)
+        return np.repeat((group == 1).astype(np.int64)[:, None], len(self.weights), axis=1), y, counts
+
+
+def _pairs(levels: int) -> range:
+    return range(1 if levels == 2 else levels)
+
+
+@planned_once
+def masked_plan(study: Study) -> MaskedPairs | None:
+    """Return what a study fixes whose owners mask; None where every owner's sums are read by themselves.
+
+    Raises StudyError where it cannot be run as written.
+    """
+    parameters = parse_parameters(GroupComparisonParameters, study)
+    if parameters.aggregation == "separate" and parameters.colluders is None:
+        return None
+    plan = plan_of(study)
+    shared = shared_noise_in(study, parameters, parameters.noise, lambda: plan.guarantee)
+    if shared is None:
+        return None
+    if not isinstance(plan.features, GroupFeatures) or plan.features.groups != 2:
+        raise StudyError("masked sums compare two groups: list two levels of the group's column")
+    if study.averages_rows:
+        raise StudyError(ONE_ROW)
+    pairs = GroupPairs(*plan.features.places)
+    if pairs.numbers > COORDINATES_MAX // len(study.owners):
+        raise StudyError("the study asks for too many numbers; use fewer columns or levels")
+    return MaskedPairs(pairs, shared)
 
 
 ANSWERED_SQUARE = 0.25

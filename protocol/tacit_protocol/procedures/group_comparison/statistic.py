@@ -39,6 +39,7 @@ from scipy.special import chdtrc
 from tacit_protocol.numerics.inference import Effects, Number, effects_of_numbers
 from tacit_protocol.privacy.randomised_response import unmixing
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
+from tacit_protocol.procedures.within_owners import ReadPairs
 
 Floats = npt.NDArray[np.float64]
 
@@ -86,6 +87,17 @@ def compare(blocks: Sequence[Block]) -> Compared:
         found.append((min(1.0, float(chdtrc(freedom, statistic)) / weight), -statistic))
     pvalue, negative = min(found)
     return Compared(-negative, pvalue)
+
+
+def compare_masked(found: ReadPairs, places: range, *, numeric: bool) -> Compared:
+    """Test whether two groups differ in a column within owners, by all owners' covariances at these places.
+
+    Of a number they are those of T1 to T4, of a category those of its levels, of whom each counts alike.
+    """
+    weights = WEIGHTS if numeric else np.full(len(places), 1 / len(places))
+    pvalues = [found.pvalue(place) / float(own) for place, own in zip(places, weights, strict=True)]
+    best = int(np.argmin(pvalues))
+    return Compared(found.statistic(places[best]), min(1.0, pvalues[best]))
 
 
 def contrasts(size: int) -> Floats:

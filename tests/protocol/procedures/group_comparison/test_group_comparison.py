@@ -1,17 +1,21 @@
 """Comparison of groups: level, power, effects and their intervals, sensitivity, odd groups, bad studies."""
 
+import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from local_noise import seeded_noise
 from made_studies import made_study
+from scipy.special import ndtr
 from two_sample_cases import MemoryTable
 
 import tacit.local
 from tacit.errors import InputError, StudyRefusedError
 from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, NumericColumn
-from tacit_protocol.numerics.inference import estimated
+from tacit_protocol.messages.study import Study
+from tacit_protocol.numerics.inference import Effects, estimated
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.procedures.base import Rereads, StudyError
 from tacit_protocol.procedures.discovery import procedure_named
@@ -19,17 +23,20 @@ from tacit_protocol.procedures.group_comparison.release import (
     SQUARES,
     GroupFeatures,
     chebyshev,
+    masked_plan,
     numeric_bounds,
     plan_of,
 )
 from tacit_protocol.procedures.group_comparison.statistic import (
     Block,
     compare,
+    compare_masked,
     contrasts,
     mean_difference,
     risk_effects,
     variance_ratio,
 )
+from tacit_protocol.procedures.within_owners import CAUTION, PAIR_SHARES, MaskedPairs, ReadPairs
 
 PROCEDURE = procedure_named("group_comparison")
 SEX = CategoricalColumn(name="sex", levels=("f", "m"))
@@ -375,3 +382,162 @@ def test_a_release_is_read_again_for_the_same_columns_groups_and_budget() -> Non
         other = source.model_copy(update=change)
         with pytest.raises(StudyError, match=words):
             PROCEDURE.reread(source, source.owners[0], other, release)
+
+
+# Owners who mask.
+
+WARD = CategoricalColumn(name="ward", levels=("a", "b", "c"))
+
+
+def asked_masked(epsilon: float = 1.0, owners: int = 3, colluders: int = 0, **changes: Any) -> Study:
+    """Return a study of a number and a category at owners who mask."""
+    parameters = {"group": "sex", "aggregation": "masked", "colluders": colluders} | changes
+    columns = Domain(columns=(SEX, AGE, WARD))
+    names = tuple(f"o{place}" for place in range(owners))
+    return made_study("group_comparison", columns, parameters, owners=names, epsilon=epsilon, delta=1e-5)
+
+
+def masked_table(age: Any, sex: Any, ward: Any) -> MemoryTable:
+    codes = np.stack([sex, ward], axis=1).astype(np.int32)
+    return MemoryTable(Domain(columns=(SEX, AGE, WARD)), np.clip(np.asarray(age)[:, None] / 100, 0, 1), codes)
+
+
+def sums_read(plan: MaskedPairs, tables: list[MemoryTable], rng: np.random.Generator | None) -> ReadPairs:
+    """Return what is read of owners' tables: their exact numbers, with normal noise or none."""
+    parts = [plan.pairs.parts(plan.pairs.sum(own)) for own in tables]
+    found = []
+    for place, noise in enumerate(plan.noises):
+        exact = np.sum([own[place].sums for own in parts], axis=0) * 2.0**-20
+        found.append(exact if rng is None else exact + noise * rng.standard_normal(len(exact)))
+    own = np.unique(plan.pairs.spread_of, return_inverse=True)[1]
+    return ReadPairs(plan.pairs.weights, found[0], found[1], found[2][own], *plan.noises)
+
+
+def masked_owners(
+    rng: np.random.Generator, effect: float, units: int = 400, spread: float = 1.0
+) -> list[MemoryTable]:
+    """Return three owners who differ in everything: only ``effect``, in standard deviations, is of groups."""
+    found = []
+    for off, share in ((-1.0, 0.2), (0.0, 0.5), (1.0, 0.8)):
+        sex = rng.random(units) < share
+        age = rng.standard_normal(units) * np.where(sex, spread, 1.0) + off + effect * sex
+        ward = rng.choice(3, units, p=[0.4 + off / 4, 0.4 - off / 4, 0.2])
+        found.append(masked_table(50 + 12.5 * age, sex, ward))
+    return found
+
+
+def plan_masked(**options: Any) -> MaskedPairs:
+    plan = masked_plan(asked_masked(**options))
+    assert plan is not None
+    return plan
+
+
+def test_masked_numbers_are_the_covariances_and_variances_that_the_page_says() -> None:
+    rng, plan = np.random.default_rng(2), plan_masked()
+    sex, ward, age = rng.choice(3, 300, p=[0.5, 0.3, 0.2]), rng.choice(4, 300), rng.normal(50, 20, 300)
+    found = sums_read(plan, [masked_table(age, sex, ward)], None)
+    t = chebyshev(np.clip(age / 50 - 1, -1, 1))
+    features = [*t.T, *(ward == level for level in range(3))]
+    for place, feature in enumerate(features):
+        counts = sex < 2 if place < 4 else (sex < 2) & (ward < 3)
+        x, y = sex[counts].astype(float), np.asarray(feature)[counts].astype(float)
+        n, share, weight = len(x), x.mean(), plan.pairs.weights[place]
+        spread = n * share * (1 - share)
+        exchangeable = spread * y.var(ddof=1)
+        inner, outer = (((y[x == own] - y[x == own].mean()) ** 2).sum() for own in (1, 0))
+        apart = (1 - share) ** 2 * inner + share**2 * outer
+        assert found.covariances[place] == pytest.approx(weight * np.cov(x, y, ddof=0)[0, 1] * n, abs=0.01)
+        assert found.variances[place] == pytest.approx(weight**2 * max(exchangeable, apart), abs=0.01)
+        assert found.spreads[place] == pytest.approx(spread, abs=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+def test_a_masked_p_value_keeps_its_level_whatever_the_variance_is(alpha: float) -> None:
+    """By quadrature; without its caution the level would be exceeded by a third."""
+    points, weights = np.polynomial.hermite_e.hermegauss(40)
+
+    def level(doubt: float, variance: float) -> float:
+        noisy = variance + doubt * points
+        read = ReadPairs(np.ones(40), np.zeros(40), noisy, np.ones(40), 1.0, doubt, 1.0)
+        low, high = np.zeros(40), np.full(40, 1e2)
+        for _ in range(30):
+            middle = (low + high) / 2
+            object.__setattr__(read, "covariances", middle)
+            above = np.array([read.pvalue(place) for place in range(40)]) > alpha
+            low, high = np.where(above, middle, low), np.where(above, high, middle)
+        return float(2 * ndtr(-high / math.sqrt(variance + 1)) @ weights / weights.sum())
+
+    assert CAUTION > 0
+    assert max(level(*at) for at in [(0.1, 0.0), (1.0, 3.0), (20.0, 30.0)]) <= 1.005 * alpha
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+def test_masked_groups_keep_the_level_where_owners_differ_in_all_else(epsilon: float) -> None:
+    """Of 800 studies of a number and of a category; 1e-6: .05 + 4.9 standard errors."""
+    rng, plan, runs = np.random.default_rng(11), plan_masked(epsilon=epsilon), 800
+    rejected, places = np.zeros(2), (range(4), range(4, 7))
+    for _ in range(runs):
+        found = sums_read(plan, masked_owners(rng, 0.0), rng)
+        rejected += [
+            compare_masked(found, own, numeric=n == 0).pvalue <= 0.05 for n, own in enumerate(places)
+        ]
+    assert (rejected / runs <= 0.05 + 4.9 * (0.05 * 0.95 / runs) ** 0.5).all()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("effect", "spread"), [(0.3, 1.0), (1.0, 0.4), (0.0, 2.0)])
+def test_masked_intervals_cover_also_where_spreads_differ(effect: float, spread: float) -> None:
+    """Of 600 studies at .95; 1e-6: .95 - 4.9 standard errors. The mean is that of clipped numbers, nearly."""
+    rng, plan, runs, inside = np.random.default_rng(12), plan_masked(epsilon=4.0), 600, 0
+    for _ in range(runs):
+        found = sums_read(plan, masked_owners(rng, effect, spread=spread), rng)
+        interval = Effects.single(*found.slope(0)).common(0.05)
+        assert interval is not None
+        inside += interval[1] <= effect / 4 <= interval[2]
+    assert inside / runs >= 0.95 - 4.9 * (0.05 * 0.95 / runs) ** 0.5
+
+
+def test_a_masked_difference_is_found_and_told_in_units_and_of_no_owner() -> None:
+    rng = np.random.default_rng(4)
+    samples = []
+    for off in (0, 10, 20):
+        sex = rng.choice(["f", "m"], 2000)
+        samples.append(pd.DataFrame({"sex": sex, "age": rng.normal(40 + off, 10, 2000) + 5 * (sex == "m")}))
+    result = tacit.local.group_comparison(
+        *samples,
+        group="sex",
+        bounds={"sex": ["f", "m"], "age": (0, 100)},
+        epsilon=2,
+        delta=1e-5,
+        aggregation="masked",
+        colluders=1,
+    )
+    (effect,) = result.effects
+    assert result.reject
+    assert effect.lower < 5 < effect.upper
+    assert abs(effect.estimate - 5) < 4 * 0.5
+    assert result.effects_by_owner == ()
+    assert result.heterogeneity_pvalue is None
+    assert any("only their sum was read" in words for words in result.warnings)
+    assert set(result.source.releases["sample-1"].masked) == set(PAIR_SHARES)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"noise": "laplace"}, "Gaussian"),
+        ({"colluders": 3}, "at least one owner"),
+        ({"aggregation": "separate"}, "leave it out"),
+        ({"group": "ward"}, "two groups"),
+    ],
+)
+def test_groups_that_cannot_be_masked_are_refused(changes: Any, words: str) -> None:
+    with pytest.raises(StudyError, match=words):
+        PROCEDURE.check(asked_masked(**changes))
+
+
+def test_masked_units_of_several_rows_are_refused() -> None:
+    averaged = asked_masked().model_copy(update={"unit_column": "person"})
+    with pytest.raises(StudyError, match='unit_rows "one"'):
+        PROCEDURE.check(averaged)
