@@ -1,6 +1,7 @@
 """P0's figure 4: its tests as its code has them, and Tacit's, on its data sets against n and epsilon.
 
     python -m benchmarks.p0                        # continues where it stopped
+    python -m benchmarks.p0 --page p0-images       # its experiment on faces, in shape
     python -m benchmarks.p0 --runs 0.05 --folder /tmp/glance
 
 P0 is Raj, Law, Sejdinovic and Park, *A differentially private kernel two-sample test*. Its tests run here on
@@ -8,7 +9,9 @@ synthetic data alone: their level, and of TCS the privacy, is not what the paper
 """
 
 import functools
+import hashlib
 import math
+import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,14 +21,29 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import chi2
 
-from benchmarks.harness import Answers, Benchmark, Cell, Counts, Floats, curves, grid, main, question
-from benchmarks.problems import DELTA, LEVEL, PROBLEMS, locations_of
+from benchmarks.harness import (
+    Answers,
+    Benchmark,
+    Cell,
+    Counts,
+    Floats,
+    cells_of,
+    curves,
+    grid,
+    main,
+    question,
+)
+from benchmarks.problems import DELTA, LEVEL, PROBLEMS, MemoryTable, chunk_of, locations_of
 from benchmarks.two_sample import NO_PRIVACY, PERMUTATION, Method
 from tacit.planning.locations import optimise_locations
+from tacit_protocol.domain import Domain, Encoder, EncoderModel, ImageColumn, Projection
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import RawMeanEmbedding, encode_locations, median_distance
 from tacit_protocol.numerics.quadratic_forms import survival
 from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_services.agent.data.encoders import EncoderFolders, RowEncoders
+from tacit_services.agent.data.parquet_source import ParquetSource
+from tacit_services.agent.data.table import SourceTable
 
 RUNS = 100
 LOCATIONS = 5
@@ -240,7 +258,159 @@ def draw(counts: Counts, folder: Path) -> None:
         curves(folder / path, panels, label, "rejected at level .01", yscale="linear")
 
 
-BENCHMARKS = (Benchmark("p0", cells, parts, draw),)
+# The experiment on faces, in shape: images at two owners, through a public network, and the tests.
+
+DIGITS = (3, 8)
+"""Whose images the owners hold; the network is trained on public images of the eight other digits alone."""
+
+HIDDEN, PROJECTED = 32, 10
+"""Numbers of the network's last hidden layer, and columns that a public projection makes of them."""
+
+SHARES: Mapping[str, tuple[float, str]] = {
+    "none": (0.0, "threes at both owners: type I error"),
+    "tenth": (0.1, "threes, against threes of which a tenth are eights: power"),
+    "quarter": (0.25, "threes, against threes of which a quarter are eights: power"),
+    "all": (1.0, "threes against eights: power"),
+}
+"""What share of the second owner's images are of the second digit."""
+
+IMAGE_SIZES = (100, 300, 1000, 3000)
+IMAGE_SIZE = 1000
+IMAGE_RUNS = 200
+
+
+def network(weights: Sequence[Floats]) -> bytes:
+    """Return the ONNX model of one hidden layer, (64, HIDDEN) and (HIDDEN,), of images of 8 x 8 pixels."""
+    from onnx import TensorProto, helper, numpy_helper  # noqa: PLC0415 (of this page alone)
+
+    graph = helper.make_graph(
+        [
+            helper.make_node("Flatten", ["image"], ["pixels"]),
+            helper.make_node("Gemm", ["pixels", "w", "b"], ["sums"]),
+            helper.make_node("Relu", ["sums"], ["features"]),
+        ],
+        "digits",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 1, 8, 8])],
+        [helper.make_tensor_value_info("features", TensorProto.FLOAT, [1, HIDDEN])],
+        [
+            numpy_helper.from_array(values.astype(np.float32), name)
+            for name, values in zip("wb", weights, strict=True)
+        ],
+    )
+    versions = [helper.make_opsetid("", 17)]
+    return bytes(helper.make_model(graph, opset_imports=versions, ir_version=8).SerializeToString())
+
+
+@functools.cache
+def encoded_images() -> tuple[Domain, dict[int, Floats]]:
+    """Return the study's columns, and of each digit all images as an agent encodes them, in [0, 1].
+
+    The images are scikit-learn's; the network is trained, and its norm taken, on those of the other digits.
+    """
+    import pyarrow as pa  # noqa: PLC0415 (of this page alone)
+    import pyarrow.parquet as pq  # noqa: PLC0415
+    from PIL import Image  # noqa: PLC0415
+    from sklearn.datasets import load_digits  # noqa: PLC0415
+    from sklearn.neural_network import MLPClassifier  # noqa: PLC0415
+
+    digits = load_digits()
+    public = ~np.isin(digits.target, DIGITS)
+    pixels = digits.data / 16
+    trained = MLPClassifier((HIDDEN,), max_iter=400, random_state=0).fit(
+        pixels[public], digits.target[public]
+    )
+    weights = trained.coefs_[0], trained.intercepts_[0]
+    features = np.maximum(pixels[public] @ weights[0] + weights[1], 0)
+    model = network(weights)
+    encoder = Encoder(
+        inputs=(ImageColumn(name="photo", width=8, height=8, channels="grey"),),
+        model=EncoderModel(
+            sha256=hashlib.sha256(model).hexdigest(),
+            licence="CC0-1.0",
+            length=HIDDEN,
+            norm=float(np.quantile(np.linalg.norm(features, axis=1), 0.95)),
+        ),
+        projection=Projection(seed="0" * 32),
+        outputs=tuple(f"f{place}" for place in range(PROJECTED)),
+    )
+    domain, found = Domain(columns=encoder.columns()), {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / encoder.files[0][0]).write_bytes(model)
+        encoders = RowEncoders((encoder,), EncoderFolders(folder, folder))
+        for digit in DIGITS:
+            held = digits.images[digits.target == digit]
+            for place, image in enumerate(held):
+                pixels = np.round(image * 255 / 16).astype(np.uint8)
+                Image.fromarray(pixels).save(folder / f"{digit}-{place}.png")
+            paths = [f"{digit}-{place}.png" for place in range(len(held))]
+            pq.write_table(pa.table({"photo": paths}), folder / f"{digit}.parquet")
+            table = SourceTable(ParquetSource(folder / f"{digit}.parquet"), domain, encoders=encoders)
+            found[digit] = np.concatenate([chunk.numeric for chunk in table.chunks()])
+    return domain, found
+
+
+def images_of(share: float, n: int, rng: np.random.Generator) -> MemoryTable:
+    """Draw n encoded images, with replacement, of which about such a share is of the second digit."""
+    domain, held = encoded_images()
+    second = rng.random(n) < share
+    rows = [held[DIGITS[of]][rng.integers(len(held[DIGITS[of]]))] for of in second.astype(int)]
+    return MemoryTable(domain, chunk_of(np.array(rows)))
+
+
+def run_images(kind: str, n: int, number: int) -> Answers:
+    """Draw both owners' images once, and P0's rows for training, and ask every test at every epsilon."""
+    rng = np.random.default_rng([number, n, zlib.crc32(kind.encode())])
+    shares = {"x": 0.0, "y": SHARES[kind][0]}
+    tables = {name: images_of(share, n, rng) for name, share in shares.items()}
+    training = [images_of(share, round(TRAINING * n), rng).chunk.numeric for share in shares.values()]
+    rows = rng.permutation(np.concatenate(training))
+    kernel = ProductKernel("gaussian", median_distance(rows[:BANDWIDTH_ROWS]) / 2)
+    features = RawMeanEmbedding(kernel, locations_of(rows[:LOCATIONS]))
+    x, y = (features(table.chunk) for table in tables.values())
+    answers = dict(published(x, y, EPSILONS, rng))
+    for method in IMAGE_OURS:
+        answers |= method.answers(f"images {kind}", tables, EPSILONS, number)
+    return answers
+
+
+IMAGE_OURS = OURS[:4]
+IMAGE_NAMES = (
+    *(name for name in PUBLISHED if OPTIMISED not in name),
+    *(method.name for method in IMAGE_OURS),
+)
+
+
+def image_cells() -> list[Cell]:
+    """List the cells."""
+    return cells_of("{} n={}", IMAGE_RUNS, run_images, SHARES, IMAGE_SIZES)
+
+
+def image_parts(counts: Counts) -> dict[str, str]:
+    """Write a table of each share against n, and one against epsilon."""
+
+    def tables(columns: Sequence[tuple[str, tuple[float, int]]]) -> str:
+        def shown(kind: str, name: str, place: tuple[float, int]) -> str:
+            epsilon = NO_PRIVACY if name.startswith(WITHOUT) else place[0]
+            return counts.shown(f"{kind} n={place[1]}", question(name, epsilon, LEVEL), ".2f")
+
+        return "\n".join(
+            f"### {title[0].upper()}{title[1:]}\n\n"
+            + grid("test", [(one, one) for one in IMAGE_NAMES], columns, lambda m, c, k=kind: shown(k, m, c))
+            for kind, (_, title) in SHARES.items()
+        )
+
+    return {
+        "runs": counts.runs_of(""),
+        "sizes": tables([(f"n={n}", (EPSILON, n)) for n in IMAGE_SIZES]),
+        "epsilons": tables([(f"ε={epsilon:g}", (epsilon, IMAGE_SIZE)) for epsilon in EPSILONS]),
+    }
+
+
+BENCHMARKS = (
+    Benchmark("p0", cells, parts, draw),
+    Benchmark("p0-images", image_cells, image_parts),
+)
 
 if __name__ == "__main__":
     main(__doc__, *BENCHMARKS)

@@ -279,13 +279,16 @@ if __name__ == "__main__":
     sys.exit(run.run())
 """
 
-BAD_TASKS_OF_FLARE = """
+TASKS_OF_FLARE = """
+import sys
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
-from tacit_flare import STUDY, TASK, AnswerStudy
+from tacit_flare import ANSWER, STATE, STUDY, TASK, AnswerStudy
 for name, told in ((TASK, {STUDY: "no base64!"}), (TASK, {STUDY: 7}), ("train", {})):
     print(AnswerStudy(1).execute(name, Shareable(told), FLContext(), Signal()).get_return_code())
+reply = AnswerStudy(3).execute(TASK, Shareable({STUDY: sys.stdin.read()}), FLContext(), Signal())
+print(reply.get_return_code(), reply[STATE], reply[ANSWER])
 """
 
 
@@ -308,7 +311,7 @@ def test_a_job_of_nvidia_flare_carries_a_study_to_two_sites(world: World, say: S
     script = world.folder / "job.py"
     script.write_text(BY_FLARE)
 
-    def job(number: int, wait_s: str) -> dict[str, bytes]:
+    def job(number: int) -> dict[str, bytes]:
         answers = world.folder / f"answers-{number}"
         answers.mkdir()
         folders = [answers, world.folder / f"jobs-{number}", world.folder / f"simulated-{number}"]
@@ -317,7 +320,7 @@ def test_a_job_of_nvidia_flare_carries_a_study_to_two_sites(world: World, say: S
             capture_output=True,
             text=True,
             check=False,
-            env=environment | {"WAIT_S": wait_s},
+            env=environment | {"WAIT_S": "200"},
         )
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
         logs = [path.read_text("utf-8", "replace") for path in folders[2].rglob("*") if "log" in path.name]
@@ -325,22 +328,27 @@ def test_a_job_of_nvidia_flare_carries_a_study_to_two_sites(world: World, say: S
         assert not any(word in text for text in (done.stdout, done.stderr, *logs) for word in LOGGED)
         return {file.stem: file.read_bytes() for file in answers.iterdir()}
 
-    first = job(1, "5")
-    assert set(first) == {"north"}  # the south's steward has not looked
+    alone = subprocess.run(
+        [python, "-c", TASKS_OF_FLARE],
+        input=base64.b64encode(study.read_bytes()).decode(),
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment | {"TACIT_COMMAND": str(tacit), "TACIT_AGENT_CONFIG": str(world.files["south"])},
+    )
+    told = ["BAD_TASK_DATA", "BAD_TASK_DATA", "TASK_UNKNOWN", "OK", "not-yet", "None"]
+    assert alone.stdout.split() == told  # the south's steward has not looked
     assert world.spent("south") == []
     approve(world, say, digest)
-    second = job(2, "200")
-    assert set(second) == {"north", "south"}
-    assert second["north"] == first["north"]
+    first = job(1)
+    assert set(first) == {"north", "south"}
+    assert job(2) == first
     assert [world.spent(name) for name in ("north", "south")] == [[digest], [digest]]
-    for name in second:
+    for name in first:
         file = str(world.folder / "answers-2" / f"{name}.dsse")
         assert say("study", "deliver", file, "--party", str(world.files["ann"]))[0] == 0
-    told = ["--timeout-s", "200", "--party", str(world.files["ann"])]
-    assert say("study", "watch", digest, *told)[0] == 0
-    bad = [python, "-c", BAD_TASKS_OF_FLARE]
-    done = subprocess.run(bad, capture_output=True, text=True, check=True, env=environment)
-    assert done.stdout.split() == ["BAD_TASK_DATA", "BAD_TASK_DATA", "TASK_UNKNOWN"]
+    watching = ["--timeout-s", "200", "--party", str(world.files["ann"])]
+    assert say("study", "watch", digest, *watching)[0] == 0
 
 
 BY_DATASHIELD = """

@@ -13,7 +13,14 @@ from study_parties import MeanProcedure, Parties
 from tester_federation import URL, Federation
 from window import FORM, Window
 
-from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import (
+    CategoricalColumn,
+    Domain,
+    Encoder,
+    NumericColumn,
+    Projection,
+    VectorColumn,
+)
 from tacit_protocol.messages.catalogue import CatalogueMessage, PublishedDataSet
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import Owner, Study, read_study
@@ -333,6 +340,26 @@ def test_a_study_asked_again_says_all_that_it_said(asking: Asking) -> None:
     assert again.seed != first.seed
     assert asking.window.get(f"/new?from={'0' * 64}").status_code == 404
     assert asking.window.get("/new?from=x").status_code == 400
+
+
+def test_a_study_with_encoders_shows_them_and_is_asked_again_by_the_command(asking: Asking) -> None:
+    """A form that left them out would ask for columns that nobody holds."""
+    first, _ = asking.study(asking.review(asking.columns()).text)
+    encoder = Encoder(
+        inputs=(VectorColumn(name="<b>v</b>", length=9, norm=1.0),),
+        projection=Projection(sha256="1" * 64, licence="CC0-1.0"),
+        outputs=("a", "b"),
+    )
+    made = first.model_copy(update={"domain": Domain(columns=encoder.columns()), "encoders": (encoder,)})
+    payload, parties = encode(made), asking.federation.parties
+    envelope = sign_envelope(payload, STUDY_TYPE, parties.analyst)
+    put = asking.federation.put(f"/v1/studies/{digest(payload)}", parties.analyst, envelope)
+    assert put.status_code == 201, put.text
+    page = asking.window.get(f"/studies/{digest(payload)}").text
+    assert f"a public projection {'1' * 64} (licence CC0-1.0)" in page
+    assert "&lt;b&gt;v&lt;/b&gt; (vector)" in page
+    assert f"/new?from={digest(payload)}" not in page
+    assert made.title not in asking.window.get(f"/new?from={digest(payload)}").text
 
 
 def test_a_plan_fills_the_form_in(asking: Asking) -> None:

@@ -89,7 +89,7 @@ def kernel_two_sample(
     setting: Literal["curator"],
     release: Literal["aggregate", "table", "auto"],
     **arguments: Any,
-) -> JointIndependenceResult | CellsTableResult: ...
+) -> DecisionResult | JointIndependenceResult | CellsTableResult: ...
 
 
 @overload

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
@@ -66,13 +67,22 @@ def works_of(study: Study, software: str) -> tuple[Work, ...]:
     return (*(() if known is None else known.works(study)), software_work(software))
 
 
-def methods_text(study: Study, verdict: Mapping[str, Any], software: str, null: Null | None) -> str:
-    """Return the methods text: mechanism, sensitivity, guarantee, null distribution, level, software."""
+def methods_text(
+    study: Study,
+    verdict: Mapping[str, Any],
+    software: str,
+    null: Null | None,
+    releases: Mapping[str, Release] = MappingProxyType({}),
+) -> str:
+    """Return the methods text: mechanism, sensitivity, guarantee, null distribution, level, software.
+
+    ``releases``, by owner, tell which mechanisms a guarantee is of that events state alone.
+    """
     return " ".join(
         part
         for part in (
             _who(study, verdict),
-            _mechanism(study),
+            _mechanism(study, releases),
             _guarantee(study),
             _reuse(study),
             _decision(study, verdict, null),
@@ -95,19 +105,47 @@ def _who(study: Study, verdict: Mapping[str, Any]) -> str:
     return f"{who}, {owners}, computed next to its data, and released with noise, {what}. {bounds}"
 
 
-def _mechanism(study: Study) -> str:
-    """Say how noise is added, owner by owner where they spend differently."""
+def _mechanism(study: Study, releases: Mapping[str, Release]) -> str:
+    """Say how noise is added, owner by owner where they spend, or send, differently."""
+    curated = None if study.curator is None else releases.get(study.curator.name)
     try:
         procedure = procedure_named(study.procedure)
-        spent = {owner.name: cost_for(procedure, study, owner.name).events for owner in study.owners}
+        words = {
+            owner.name: _mechanism_words(
+                cost_for(procedure, study, owner.name).events, releases.get(owner.name, curated)
+            )
+            for owner in study.owners
+        }
     except StudyError:
         return ""
-    if len(set(spent.values())) == 1:
-        return f"The mechanism is {_mechanism_words(next(iter(spent.values())))}."
-    return " ".join(f"The mechanism of {name} is {_mechanism_words(own)}." for name, own in spent.items())
+    if len(set(words.values())) == 1:
+        return f"The mechanism is {next(iter(words.values()))}."
+    return " ".join(f"The mechanism of {name} is {own}." for name, own in words.items())
 
 
-def _mechanism_words(events: Sequence[MechanismEvent]) -> str:
+def _pure_words(release: Release | None, *, noise_told: bool) -> str:
+    """Name what in a release is private by a stated guarantee alone, of which no noise is told elsewhere."""
+    if release is None:
+        return "what it releases,"
+    kinds = {vector.noise for vector in release.vectors.values()} if not noise_told else set()
+    found = [
+        words
+        for words, there in (
+            ("cuts between cells drawn by the exponential mechanism", bool(release.cuts)),
+            ("one draw of the exponential mechanism", release.choice is not None),
+            ("randomised response", bool(release.answers)),
+            ("discrete Laplace noise", "laplace" in kinds),
+            ("K-norm noise", "k-norm" in kinds),
+            ("one private decision", release.decision is not None),
+        )
+        if there
+    ]
+    together = " together" if len(found) > 1 else ""
+    return f"{joined(found, NAMED_MAX)},{together}" if found else "what it releases,"
+
+
+def _mechanism_words(events: Sequence[MechanismEvent], release: Release | None) -> str:
+    told = any(isinstance(event, GaussianEvent | LaplaceEvent) for event in events)
     parts = []
     for event, times in Counter(events).items():
         often = "" if times == 1 else f", {times} times"
@@ -126,7 +164,8 @@ def _mechanism_words(events: Sequence[MechanismEvent]) -> str:
                 parts.append(f"a part of δ, {event.delta:.3g}, for the noise being discrete{often}")
             case ApproximateEvent():
                 delta = "" if event.delta == 0 else f", {event.delta:.3g}"
-                parts.append(f"a randomised choice that is ({event.epsilon:g}{delta})-private{often}")
+                own = _pure_words(release, noise_told=told)
+                parts.append(f"{own} ({event.epsilon:g}{delta})-private{often}")
     return " and ".join(parts)
 
 
@@ -229,7 +268,7 @@ def report_html(
         warnings_left=max(0, len(warnings) - WARNINGS_MAX),
         figures=figures,
         tables=[_figures(study, verdict), *_effects(verdict), *_compared(verdict), _spent(reported)],
-        methods=methods_text(study, verdict, software, null),
+        methods=methods_text(study, verdict, software, null, reported.releases),
         works=works_of(study, software),
     )
 

@@ -824,8 +824,9 @@ def add_new_studies(site: Site, tester: Tester, plans: Plans) -> None:
     def begin(
         request: Request, reader: Reader, source: Annotated[Digest | None, Query(alias="from")] = None
     ) -> Response:
-        if source is not None:
-            return steps.columns(request, reader, fields_of(tester.studies.parsed(source)), again=source)
+        earlier = None if source is None else tester.studies.parsed(source)
+        if earlier is not None and not earlier.encoders:  # of which the form knows nothing
+            return steps.columns(request, reader, fields_of(earlier), again=source)
         said = request.query_params
         fields = PLAIN | {there: said[here] for here, there in PLAN_FIELDS.items() if here in said}
         _require_short(fields)

@@ -462,6 +462,7 @@ def _add_studies(site: Site, tester: Tester) -> None:
             rules=PUBLIC_RULES,
             study=study.model_dump(mode="json"),
             stated_purpose=study.stated_purpose,
+            encoders=[encoder.words() for encoder in study.encoders],
             question=procedure_named(study.procedure).title,
             is_open=summary["state"] in OPEN,
             revision=revision(summary),

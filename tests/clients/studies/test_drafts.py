@@ -11,7 +11,8 @@ import pytest
 
 from tacit.command.app import run
 from tacit.errors import InputError
-from tacit.studies.draft import EnrolledKeys, StudyDraft, draft_schema, schema_text
+from tacit.studies.draft import EnrolledKeys, StudyDraft, draft_schema, draft_text, schema_text
+from tacit_protocol.domain import bounds_words
 from tacit_protocol.messages.study import Party
 from tacit_protocol.procedures.discovery import PROCEDURES
 
@@ -69,6 +70,22 @@ def test_every_fault_of_a_file_is_named_with_its_line(tmp_path: Path) -> None:
     assert 'line 5, epsilon: this must be a valid number, and not "one"' in told
     assert "delta: this key is missing" in told
     assert "title" not in told
+
+
+def test_outputs_of_encoders_have_bounds_by_themselves(good: dict[str, Any]) -> None:
+    """And keep those that are given; a draft is written and read as it was; a fault is told by its key."""
+    encoder = {
+        "inputs": [{"kind": "vector", "name": "v", "length": 100, "norm": 2.0}],
+        "projection": {"seed": "0" * 32},
+        "outputs": ["a", "b"],
+    }
+    narrow = {"kind": "numeric", "name": "b", "lower": -0.1, "upper": 0.1}
+    made = StudyDraft.from_dict(good | {"encoders": [encoder], "columns": [narrow]})
+    assert [(c.name, bounds_words(c)) for c in made.columns] == [("b", "-0.1 to 0.1"), ("a", "-0.8 to 0.8")]
+    assert StudyDraft.from_dict(tomllib.loads(draft_text(made))) == made
+    assert "encoders" not in draft_text(StudyDraft.from_dict(good))
+    with pytest.raises(InputError, match=r"encoders\[0\].inputs\[0\]\S*length"):
+        StudyDraft.from_dict(good | {"encoders": [encoder | {"inputs": [{"kind": "vector", "name": "v"}]}]})
 
 
 def test_the_committed_schema_is_current(capsys: pytest.CaptureFixture[str]) -> None:

@@ -609,7 +609,7 @@ def test_an_agent_answers_for_vectors_that_its_policy_lists(make: MakeAgent) -> 
 def test_an_agent_runs_a_listed_model_on_its_images(make: MakeAgent) -> None:
     """The mean shade, -1 to 1, of 58 white images and of two that cannot be read, which count as 0.
 
-    As encoded they sum to 59, and to 30 were none read. Laplace noise of scale 1 is beyond 14 with chance 8e-7.
+    As encoded they sum to 59, and to 30 were none read. Laplace noise of scale 1 passes 14 with chance 8e-7.
     """
     content = model_of(
         [helper.make_node("ReduceMean", ["in"], ["out"], axes=[1, 2, 3], keepdims=1)],

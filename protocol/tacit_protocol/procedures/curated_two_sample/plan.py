@@ -49,6 +49,7 @@ from tacit_protocol.procedures.base import (
     public_seed,
 )
 from tacit_protocol.procedures.curated_two_sample.permuted_means import (
+    KERNEL_UNITS_MAX,
     PermutationSizeError,
     PermutedFeatures,
     PermutedKernel,
@@ -428,13 +429,16 @@ SAMPLE = "sample"
 
 
 def parameters_of(study: Study) -> CuratedTwoSampleParameters:
-    """Read a study's parameters; of several columns ``auto`` is the private decision of the whole kernel.
+    """Read a study's parameters; ``auto`` is the private decision of the whole kernel.
 
-    Of one column it is joint independence's; and so where the study says how many blocks or categories.
+    It is joint independence's where the study says how many blocks or categories; and of one column of more
+    units than the kernel is computed for, or of samples whose sizes are not stated.
     """
     asked = parse_parameters(CuratedTwoSampleParameters, study)
     named = asked.blocks or asked.categories or asked.features != "auto"
-    if asked.release != "auto" or named or len(study.domain.columns) == 1:
+    sizes = [owner.units for owner in study.owners]
+    many = sum(size or KERNEL_UNITS_MAX + 1 for size in sizes) > KERNEL_UNITS_MAX
+    if asked.release != "auto" or named or (many and len(study.domain.columns) == 1):
         return asked
     return asked.model_copy(update={"release": "permutation", "features": "kernel"})
 

@@ -143,6 +143,9 @@ class ParquetSource:
         metadata, schema = self.footer()
         groups = self._groups(metadata)
         _require_small_values(metadata, groups, columns)
+        if columns.vectors:
+            # Their lists may be longer than the study's vectors are.
+            rows_max = max(1, min(rows_max, self._read_bytes // LIST_BYTES_MAX))
         strings = {field.name for field in schema if is_text(field.type)}
         kept = tuple(name for name in columns.names if name in strings)
         # What decrypts the pages of an encrypted file comes with its footer.

@@ -191,9 +191,12 @@ def test_a_table_says_of_every_column_how_it_depends_on_the_sample() -> None:
     assert PROCEDURE.panels(study, verdict.model_dump(mode="json"), {})
 
 
-def test_auto_is_a_decision_of_several_columns_and_a_p_value_of_one() -> None:
+def test_auto_is_a_decision_and_of_one_column_of_many_units_a_p_value() -> None:
     one = study_of(domain_of(1), {"release": "auto"}, delta=0.0)
     assert PROCEDURE.verdict_type(one) is CuratedTwoSampleTable
+    for units, verdict in ((25_000, CuratedTwoSampleDecision), (25_001, CuratedTwoSampleTable)):
+        owners = tuple(owner.model_copy(update={"units": units}) for owner in one.owners)
+        assert PROCEDURE.verdict_type(one.model_copy(update={"owners": owners})) is verdict
     several = study_of(NUMERIC, {"release": "auto"}, delta=0.0)
     PROCEDURE.check(several)
     assert PROCEDURE.verdict_type(several) is CuratedTwoSampleDecision

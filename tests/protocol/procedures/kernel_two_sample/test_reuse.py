@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from two_sample_cases import MemoryTable, SeededNoise, domain_of, numbers, releases_of, study_of
 
-from tacit_protocol.domain import Domain
+from tacit_protocol.domain import Domain, Encoder, Projection, VectorColumn
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
@@ -18,6 +18,11 @@ from tacit_protocol.procedures.means.private_means import PrivateMeans, bounded_
 PROCEDURE = KernelTwoSample()
 NUMERIC = domain_of(2)
 SOURCE = "c" * 64
+ENCODER = Encoder(
+    inputs=(VectorColumn(name="v", length=9, norm=1.0),),
+    projection=Projection(seed="0" * 32),
+    outputs=tuple(column.name for column in NUMERIC.columns),
+)
 
 
 def table(domain: Domain, rows: int, seed: int) -> MemoryTable:
@@ -49,6 +54,7 @@ OTHER: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = {
     "mean_share": ({"features": "me"}, {"mean_share": 0.5}, {}, "another mean_share"),
     "drawn locations": ({"features": "me"}, {}, {"seed": "9" * 32}, "same seed"),
     "drawn frequencies": ({"features": "scf"}, {}, {"seed": "9" * 32}, "same seed"),
+    "encoders": ({}, {}, {"encoders": (ENCODER,)}, "made by other encoders"),
     "procedure": ({}, {}, {"procedure": "another"}, "of kernel_two_sample and embedding_release, no others"),
 }
 
