@@ -186,7 +186,7 @@ GROUP_EPSILON, EFFECT = 0.5, 0.3
 """The difference is in standard deviations within a group, of which the bounds are eight apart."""
 
 GROUP_POINTS = (0.85, 1.05, 1.3, 1.6)
-GROUP_RUNS, EMBEDDING_RUNS, EMBEDDING_UNITS, EMBEDDING_POINTS = 200, 40, 6000, 20
+GROUP_RUNS, EMBEDDING_RUNS, EMBEDDING_UNITS, EMBEDDING_POINTS = 200, 160, 6000, 20
 
 
 def asked_of(procedure: str, owners: int, way: str, epsilon: float, **parameters: Any) -> Study:

@@ -12,6 +12,7 @@ import pytest
 from masked_world import key_message
 from recording_proxy import Recorded, Recording, behind_a_proxy
 
+from tacit.database.files import load_database
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.setup.keys import load_key
@@ -51,13 +52,19 @@ class World:
         site = next(site for site in self.federation.agents if site.name == name)
         return load_key(site.folder / "agent.pem")
 
-    def ask(self, file: Path, title: str) -> str:
+    def ask(
+        self,
+        file: Path,
+        title: str,
+        asked: str = 'procedure = "noisy_counts"\nepsilon = 0.5',
+        parameters: str = 'noise = "gaussian"\ncolluders = 1',
+        columns: str = "",
+    ) -> str:
         party = ("--party", str(self.federation.analyst.configuration))
         owners = "".join(f'[[owners]]\nname = "{name}"\ndata_set = "people"\n' for name in OWNERS)
         file.write_text(
-            f'title = "{title}"\nprocedure = "noisy_counts"\nepsilon = 0.5\ndelta = 1e-6\n'
-            '[parameters]\nnoise = "gaussian"\naggregation = "masked"\ncolluders = 1\n'
-            f'[[columns]]\nkind = "categorical"\nname = "answer"\nlevels = ["no", "yes"]\n{owners}'
+            f'title = "{title}"\n{asked}\ndelta = 1e-6\n[parameters]\naggregation = "masked"\n{parameters}\n'
+            f'{columns}[[columns]]\nkind = "categorical"\nname = "answer"\nlevels = ["no", "yes"]\n{owners}'
         )
         return str(self.tacit_json("study", "create", str(file), *party)["digest"])
 
@@ -87,15 +94,21 @@ class World:
         return {one.path.removeprefix(path): one.status for one in puts}
 
 
+def person(name: str, row: int) -> tuple[str, int]:
+    """Return a row: who answered yes is twenty years older, and owners lie apart."""
+    yes = row < YES[name]
+    return "yes" if yes else "no", 10 + 10 * OWNERS.index(name) + row % 9 + 20 * yes
+
+
 @pytest.fixture
 def world(tmp_path: Path, tacit_json: Tacit) -> Iterator[World]:
     owners = []
     for name in OWNERS:
         with (tmp_path / f"{name}.csv").open("w", newline="") as opened:
             rows = csv.writer(opened)
-            rows.writerow(["answer"])
-            rows.writerows([["yes" if row < YES[name] else "no"] for row in range(UNITS)])
-        policy = PolicySetup("automatic", 2.0, 1e-5, procedures=("*",), columns=("answer",))
+            rows.writerow(["answer", "age"])
+            rows.writerows([person(name, row) for row in range(UNITS)])
+        policy = PolicySetup("automatic", 2.0, 1e-5, procedures=("*",), columns=("answer", "age"))
         source = DataSetSetup("people", str(tmp_path / f"{name}.csv"), 20.0, 1e-4)
         owners.append(OwnerSetup(name, source, policy))
     with ExitStack() as stack:
@@ -161,3 +174,34 @@ def test_five_agents_mask_and_a_hostile_tester_gets_nothing_for_its_lies(
     study = world.ask(tmp_path / "equivocates.toml", "The tester shows two rosters")
     eventually(lambda: len(world.released(study)) == 5)
     assert world.released(study) == {name: 422 if name in {"east", "north"} else 201 for name in OWNERS}
+
+
+AGE = '[[columns]]\nkind = "numeric"\nname = "age"\nlower = 0.0\nupper = 100.0\n'
+
+
+def test_five_agents_compare_groups_and_release_one_database_under_masks(
+    world: World, tmp_path: Path, tacit_json: Tacit
+) -> None:
+    """The noise of the difference has a standard deviation of 2 years: off by 12 with probability 1e-9."""
+    groups = 'procedure = "group_comparison"\nepsilon = 1.0'
+    study = world.ask(tmp_path / "groups.toml", "Are they older?", groups, "colluders = 3", AGE)
+    told = world.ended(study)
+    assert told["outcome"] == "completed"
+    (effect,) = told["result"]["effects"]
+    assert told["result"]["reject"]
+    assert abs(effect["estimate"] - 20) < 12
+    assert told["result"]["effects_by_owner"] == []
+    database = 'procedure = "embedding_release"\nepsilon = 1.0'
+    study = world.ask(
+        tmp_path / "database.toml", "What do they look like?", database, "colluders = 3\nn_points = 20", AGE
+    )
+    told = world.ended(study)
+    assert told["outcome"] == "completed"
+    assert set(world.released(study)) == set(OWNERS)
+    party = ("--party", str(world.federation.analyst.configuration))
+    transcript = tmp_path / "transcript.json"
+    tacit_json("study", "transcript", study, "--output", str(transcript), *party)
+    kept = json.loads(transcript.read_text())
+    assert len(kept["mask_keys"]) == len(OWNERS)
+    database_of_all = load_database(transcript)
+    assert database_of_all.units == UNITS * len(OWNERS)
