@@ -323,6 +323,18 @@ CASES: dict[str, Case] = {
         epsilon=0.3,
         delta=0.0,
     ),
+    "aggregated_test-masked": Case(
+        "aggregated_test",
+        {"test": "mann_whitney", "aggregation": "masked", "colluders": 1},
+        THREE,
+        ("age", "sex"),
+    ),
+    "joint_independence-masked": Case(
+        "joint_independence",
+        {"method": "aggregate", "aggregation": "masked", "colluders": 0},
+        THREE,
+        NUMBERS,
+    ),
     "joint_independence-aggregate": Case(
         "joint_independence", {"method": "aggregate"}, THREE, NUMBERS, epsilon=0.3, delta=0.0
     ),
