@@ -405,6 +405,9 @@ CASES: dict[str, Case] = {
     "identity-mcgof": Case("identity", EQUAL | REPLICATES, ONE, ("ward",), delta=0.0),
     "identity-mcgof-gaussian": Case("identity", EQUAL | {"noise": "gaussian"} | REPLICATES, ONE, ("ward",)),
     "identity-zcdp-gof": Case("identity", EQUAL | {"method": "zcdp-gof"}, ONE, ("ward",)),
+    "identity-masked": Case(
+        "identity", EQUAL | {"method": "zcdp-gof", "aggregation": "masked", "colluders": 1}, THREE, ("ward",)
+    ),
     "identity-privit-laplace": Case(
         "identity", EQUAL | {"method": "privit-laplace"} | REPLICATES, ONE, ("ward",), delta=0.0
     ),

@@ -282,6 +282,39 @@ def test_a_masked_embedding_is_planned_with_the_noise_of_its_sum() -> None:
     assert found[0] < found[2]
 
 
+def identity_study(parameters: Any = None, colluders: int = 1) -> Study:
+    """Return a study of whether three owners' units together follow a known distribution."""
+    asked = {"noise": None, "method": "zcdp-gof", "probabilities": [0.7, 0.3]} | (parameters or {})
+    return masked_study(MASKED[:3], colluders, asked, procedure="identity")
+
+
+def test_a_known_distribution_is_compared_with_the_masked_counts_of_all() -> None:
+    study, procedure = identity_study(), PROCEDURES["identity"]
+    tables = [
+        CountedTable(study.domain, np.array(counts), np.arange(2))
+        for counts in ([900, 100], [500, 500], [700, 300])
+    ]
+    exact = run(procedure, study, tables, NoNoise())
+    assert exact.pvalue > 0.99, "together they are as stated, though no two owners are alike"
+    assert not run(procedure, study, tables, OpenDPNoise()).source.releases[MASKED[0]].vectors
+    other = run(procedure, study, [tables[0], tables[0], tables[2]], OpenDPNoise())
+    assert other.reject, "400 more than expected, 13 times what noise and chance have: missed once in 1e20"
+    assert any("only their sum" in warning for warning in other.warnings)
+    claim, own = procedure.claim(study), procedure.cost(study)
+    assert mu_of(own) == pytest.approx(mu_of(claim) * math.sqrt(2), rel=1e-9)
+    assert other.epsilon == own.budget.epsilon > study.budget.epsilon
+    assert other.rho == pytest.approx(mu_of(own) ** 2 / 2, rel=1e-9), "what each spent"
+    assert procedure.panels(study, other.model_dump(), other.source.releases)
+    for changes, words in [
+        ({"method": "mcgof"}, "Gaussian"),
+        ({"method": "privit"}, "masked sums are of counts"),
+        ({"colluders": None}, "needs colluders"),
+        ({"aggregation": "separate", "colluders": None}, "name one owner"),
+    ]:
+        with pytest.raises(StudyError, match=words):
+            check_study(procedure, identity_study(changes))
+
+
 VOTING: dict[str, Any] = {
     "aggregated_test": {"test": "pearson"},
     "joint_independence": {"method": "aggregate"},
