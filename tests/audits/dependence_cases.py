@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from audited_studies import domain, neighbours, random_rows, rows_at, stacked, study
+from audited_studies import TWO_OWNERS, domain, neighbours, random_rows, rows_at, stacked, study
 from neighbour_search import Rows
 from release_audit import FixedTable, Neighbours, ReleaseCase, release
 
@@ -98,10 +98,13 @@ def voting(
     **parts: Any,
 ) -> ReleaseCase:
     epsilon = parts.pop("epsilon", 1.0)
-    asked = study(procedure, columns, parameters, epsilon, 0.0)
+    # One of two owners who mask: its share of the noise is all that nobody else knows.
+    masks = {"delta": 1e-5, "owners": TWO_OWNERS} if "aggregation" in parameters else {"delta": 0.0}
+    asked = study(procedure, columns, parameters, epsilon, **masks)
     return ReleaseCase(asked, partial(voting_neighbours, asked, units), tables=3, reached=0.99, **parts)
 
 
+MASKS = {"aggregation": "masked", "colluders": 0}
 AB = CategoricalColumn(name="g", levels=("a", "b"))
 
 AGGREGATED_TEST = {
@@ -112,6 +115,7 @@ AGGREGATED_TEST = {
     "a table, without one": voting(
         (AB, CategoricalColumn(name="o", levels=("x", "y", "z"))), {"test": "chi_squared"}, epsilon=4.0
     ),
+    "masked, with a direction": voting(domain(2), {"test": "paired_t", "block_level": 0.5} | MASKS),
     "given others": voting(
         domain(3), {"test": "conditional_independence", "block_level": 0.5, "blocks": 2}, units=80
     ),
@@ -130,6 +134,7 @@ JOINT_INDEPENDENCE = {
     "2 categories, distances": joint(TWO_CATEGORIES, DISTANCE, reached=0.8),
     "2 groups of 2": joint(domain(4), NARROW | {"groups": [["x0", "x1"], ["x2", "x3"]]}, reached=0.8),
     "aggregated": voting(domain(2), {"method": "aggregate"}, "joint_independence"),
+    "aggregated, masked": voting(domain(2), {"method": "aggregate"} | MASKS, "joint_independence"),
     # At such a level decisions to reject are common enough to be counted by the black-box audit.
     "2 variables, one unit apart": joint(
         domain(2), NARROW | {"permutations": 99}, 4.0, level=0.3, apart=1, units=4, black_box=True

@@ -179,10 +179,11 @@ def test_five_agents_mask_and_a_hostile_tester_gets_nothing_for_its_lies(
 AGE = '[[columns]]\nkind = "numeric"\nname = "age"\nlower = 0.0\nupper = 100.0\n'
 
 
-def test_five_agents_compare_groups_and_release_one_database_under_masks(
+def test_five_agents_compare_groups_vote_and_release_one_database_under_masks(
     world: World, tmp_path: Path, tacit_json: Tacit
 ) -> None:
-    """The noise of the difference has a standard deviation of 2 years: off by 12 with probability 1e-9."""
+    """The noise of the difference has a standard deviation of 2 years: off by 12 with probability 1e-9.
+    Nearly all of 200 blocks vote up, and their noise has one of 13: missed with probability 1e-12."""
     groups = 'procedure = "group_comparison"\nepsilon = 1.0'
     study = world.ask(tmp_path / "groups.toml", "Are they older?", groups, "colluders = 3", AGE)
     told = world.ended(study)
@@ -191,6 +192,13 @@ def test_five_agents_compare_groups_and_release_one_database_under_masks(
     assert told["result"]["reject"]
     assert abs(effect["estimate"] - 20) < 12
     assert told["result"]["effects_by_owner"] == []
+    votes = 'procedure = "aggregated_test"\nepsilon = 1.0'
+    test = 'test = "mann_whitney"\ncolluders = 3'
+    study = world.ask(tmp_path / "votes.toml", "Do blocks say that they are older?", votes, test, AGE)
+    told = world.ended(study)
+    assert told["outcome"] == "completed"
+    assert (told["result"]["direction"], told["result"]["votes_by_owner"]) == ("up", {})
+    assert set(world.released(study).values()) == {201}
     database = 'procedure = "embedding_release"\nepsilon = 1.0'
     study = world.ask(
         tmp_path / "database.toml", "What do they look like?", database, "colluders = 3\nn_points = 20", AGE

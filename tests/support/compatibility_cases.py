@@ -323,6 +323,18 @@ CASES: dict[str, Case] = {
         epsilon=0.3,
         delta=0.0,
     ),
+    "aggregated_test-masked": Case(
+        "aggregated_test",
+        {"test": "mann_whitney", "aggregation": "masked", "colluders": 1},
+        THREE,
+        ("age", "sex"),
+    ),
+    "joint_independence-masked": Case(
+        "joint_independence",
+        {"method": "aggregate", "aggregation": "masked", "colluders": 0},
+        THREE,
+        NUMBERS,
+    ),
     "joint_independence-aggregate": Case(
         "joint_independence", {"method": "aggregate"}, THREE, NUMBERS, epsilon=0.3, delta=0.0
     ),
@@ -393,6 +405,9 @@ CASES: dict[str, Case] = {
     "identity-mcgof": Case("identity", EQUAL | REPLICATES, ONE, ("ward",), delta=0.0),
     "identity-mcgof-gaussian": Case("identity", EQUAL | {"noise": "gaussian"} | REPLICATES, ONE, ("ward",)),
     "identity-zcdp-gof": Case("identity", EQUAL | {"method": "zcdp-gof"}, ONE, ("ward",)),
+    "identity-masked": Case(
+        "identity", EQUAL | {"method": "zcdp-gof", "aggregation": "masked", "colluders": 1}, THREE, ("ward",)
+    ),
     "identity-privit-laplace": Case(
         "identity", EQUAL | {"method": "privit-laplace"} | REPLICATES, ONE, ("ward",), delta=0.0
     ),

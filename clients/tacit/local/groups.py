@@ -180,6 +180,7 @@ def aggregated_test(
     *samples: Any,
     test: TestName,
     epsilon: float,
+    delta: float = 0.0,
     bounds: Mapping[str, Any],
     group: str | None = None,
     columns: Sequence[str] | None = None,
@@ -187,11 +188,13 @@ def aggregated_test(
     alpha: float = 0.05,
     names: Sequence[str] | None = None,
     seed: int | None = None,
+    aggregation: Aggregation = "separate",
+    colluders: int | None = None,
     **parameters: Any,
 ) -> AggregatedTestResult:
     """Take privately a test that people know: blocks of every owner's units vote, and the sum is released.
 
-    Pure epsilon, with no curator; what differs between owners makes no difference.
+    Pure epsilon unless masked, with no curator; what differs between owners makes no difference.
 
     Args:
         samples: pandas, Polars or Arrow tables, one for each owner.
@@ -201,6 +204,7 @@ def aggregated_test(
             "chi_squared" of a group and a category; "log_rank" of a time, an event and a group;
             "conditional_independence" of two columns and those that are given.
         epsilon: budget that every owner spends, greater than 0.
+        delta: budget of masked sums, above 0; others do not use it.
         bounds: what is publicly known: each column's (lower, upper) pair or levels, by name. Never taken from
             the data. Numbers outside count as the bound.
         group: the column of the groups; by default the first categorical one.
@@ -210,6 +214,10 @@ def aggregated_test(
         alpha: level of the test, in (0, 0.5); of both sides.
         names: the owners' names, by default sample-1, sample-2, ...
         seed: fixes the permutations. Never the blocks or the noise: two calls differ.
+        aggregation: "separate", or "masked": only the sum of all samples' votes is read, with shares of one
+            Gaussian noise, as owners do who show nobody their own. Less noise with seven honest owners or
+            more, at epsilon 1 and delta 1e-5; with fewer it hides, and sees less.
+        colluders: of how many samples' owners it is reckoned that they collude with the tester; where masked.
         parameters: further parameters of the procedure, such as ``blocks`` and ``block_level``.
 
     Returns:
@@ -231,6 +239,8 @@ def aggregated_test(
         >>> result.reject, result.direction
         (True, 'down')
     """
+    masked = aggregation == "masked" or colluders is not None
+    masks = {"aggregation": aggregation, "colluders": colluders} if masked else {}
     return _asked(
         AggregatedTestResult,
         "aggregated_test",
@@ -238,10 +248,10 @@ def aggregated_test(
         columns,
         {} if group is None else {"group": group},
         units=units,
-        parameters={"test": test} | parameters,
+        parameters={"test": test} | masks | parameters,
         bounds=bounds,
         names=names,
-        at=terms(epsilon, 0.0, alpha, seed),
+        at=terms(epsilon, delta, alpha, seed),
     )
 
 

@@ -142,7 +142,7 @@ def check_layout(
     vectors: Mapping[str, NoisyVector], stated: Guarantee, layout: tuple[SumPart, ...], fixed: Guarantee
 ) -> None:
     """Raise LayoutError where ``vectors`` or the stated guarantee are not those that the study fixes."""
-    if not _same_guarantee(stated, fixed):
+    if not same_guarantee(stated, fixed):
         raise LayoutError("the release states another guarantee than the study")
     parts = {part.name: part for part in layout}
     if set(parts) != set(vectors):
@@ -156,8 +156,8 @@ def check_layout(
             raise LayoutError(f"vector {name} has not the noise that the study fixes")
 
 
-def _same_guarantee(stated: Guarantee, fixed: Guarantee) -> bool:
-    # Another processor may round the calibration otherwise, as with the scales.
+def same_guarantee(stated: Guarantee, fixed: Guarantee) -> bool:
+    """Whether a release states the study's guarantee: another processor may round its noise otherwise."""
     if stated.budget != fixed.budget or len(stated.events) != len(fixed.events):
         return False
     for a, b in zip(stated.events, fixed.events, strict=True):

@@ -3,25 +3,44 @@
 Every block's permutation test, ties broken by lot, rejects under the null hypothesis with a probability that
 is known exactly. A block votes 1 where it rejects; or, of a test with a direction, 1 or -1 where it rejects
 towards one side or the other. One unit is in one block and changes one vote, whatever is done inside a
-block. The p-value is that of the sum of such votes with the noise.
+block. The p-value is that of the sum of such votes with the noise. Where owners mask, the noise is Gaussian,
+and their sums are read together alone.
 Derivations: docs/mathematics/aggregated-tests.md.
 """
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import gammaln, nbdtr, xlogy
+from scipy.special import gammaln, nbdtr, ndtr, xlogy
 
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.inference import PVALUE_MIN
-from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE
+from tacit_protocol.privacy.gaussian_mechanism import (
+    SCALE_TOLERANCE,
+    SumPart,
+    gaussian_guarantee,
+    mu_of,
+    release_sums,
+)
 from tacit_protocol.privacy.guarantee import Guarantee, LaplaceEvent, NoisyVector
 from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.permutation_test import rank_max
+from tacit_protocol.procedures.masking import (
+    MASKED_BITS,
+    TOGETHER,
+    MaskedParameters,
+    SharedNoise,
+    SumsOfOwners,
+    shared_noise_in,
+    total_of,
+)
+from tacit_protocol.strict import StudyError
 from tacit_protocol.verdicts.presentation import Critical, Null
 
 Floats = npt.NDArray[np.float64]
@@ -64,11 +83,13 @@ EVALUATION = 1e-9
 class Vote:
     """How blocks vote: 1 where they reject; with a direction 1 or -1, where they reject towards a side.
 
-    ``level`` is that of each block's test, of either side of a test with a direction: in (0, 0.5].
+    ``level`` is that of each block's test, of either side of a test with a direction: in (0, 0.5]. The vector
+    of a release has the ``name``.
     """
 
     level: float = BLOCK_LEVEL
     directed: bool = False
+    name: str = "votes"
 
     @property
     def rank(self) -> int:
@@ -108,12 +129,12 @@ class Vote:
         more = DIRECTED_BLOCKS_PER_SQUARE / epsilon**2 if self.directed else BLOCKS_PER_NOISE / epsilon
         return max(1, min(asked or round(min(BLOCKS_MAX, BLOCKS_ALWAYS + more)), units // units_min))
 
-    def released(self, blocks: int, guarantee: Guarantee) -> LaplaceStatistic:
-        """Return how the sum of so many votes is released: Laplace noise, pure epsilon."""
+    def released(self, blocks: int, guarantee: Guarantee) -> LaplaceStatistic | SumPart:
+        """Return how the sum of so many votes is released: with Laplace noise, or Gaussian where masked."""
         event = guarantee.events[0]
-        if not isinstance(event, LaplaceEvent):
-            raise TypeError("the guarantee is not that of a Laplace release")
-        return LaplaceStatistic(self.sensitivity, float(blocks), event.noise_multiplier)
+        if isinstance(event, LaplaceEvent):
+            return LaplaceStatistic(self.sensitivity, float(blocks), event.noise_multiplier)
+        return SumPart(self.name, np.zeros(1, dtype=np.int64), -MASKED_BITS, self.sensitivity, 1.0)
 
     def release(self, votes: int, blocks: int, guarantee: Guarantee, noise: NoiseSource) -> NoisyVector:
         """Add the noise to the sum of votes. Nothing else of them may leave.
@@ -121,22 +142,32 @@ class Vote:
         Raises:
             StudyError: so many blocks and so little noise fit no grid.
         """
-        return self.released(blocks, guarantee).release(float(votes), noise)
+        fixed = self.released(blocks, guarantee)
+        if isinstance(fixed, LaplaceStatistic):
+            return fixed.release(float(votes), noise)
+        part = replace(fixed, sums=np.array([votes << MASKED_BITS], dtype=np.int64))
+        return release_sums((part,), guarantee, noise)[part.name]
+
+    def noise(self, blocks: int, guarantee: Guarantee) -> tuple[Literal["laplace", "gaussian"], float, int]:
+        """Return the kind of the noise on the sum of so many votes, its scale, and the grid's exponent."""
+        fixed = self.released(blocks, guarantee)
+        if isinstance(fixed, LaplaceStatistic):
+            return "laplace", fixed.scale, -fixed.bits
+        return "gaussian", fixed.scale(mu_of(guarantee)), fixed.exponent
 
     def fits(self, vector: NoisyVector, blocks: int, guarantee: Guarantee) -> bool:
         """Say whether a vector is one sum with the grid and the noise that the study fixes."""
-        fixed = self.released(blocks, guarantee)
-        same = vector.noise == "laplace" and abs(vector.scale / fixed.scale - 1) <= SCALE_TOLERANCE
-        return same and vector.exponent == -fixed.bits and len(vector.values) == 1
+        kind, scale, exponent = self.noise(blocks, guarantee)
+        same = vector.noise == kind and abs(vector.scale / scale - 1) <= SCALE_TOLERANCE
+        return same and vector.exponent == exponent and len(vector.values) == 1
 
     def law(self, blocks: Sequence[int], guarantee: Guarantee) -> "VotesLaw":
         """Return the null law of senders' noisy sums, of so many blocks each, added up."""
-        grids = [self.released(count, guarantee) for count in blocks]
-        scale, step = max(grid.scale for grid in grids), max(2.0**-grid.bits for grid in grids)
-        return VotesLaw(sum(blocks), len(blocks), scale, step, self)
+        kinds, scales, exponents = zip(*(self.noise(count, guarantee) for count in blocks), strict=True)
+        return VotesLaw(sum(blocks), len(blocks), max(scales), 2.0 ** max(exponents), self, kinds[0])
 
 
-REJECTIONS = Vote()
+REJECTIONS = Vote(name="rejecting_blocks")
 """The votes of a test without a direction: a block votes 1 where it rejects at BLOCK_LEVEL."""
 
 
@@ -164,7 +195,7 @@ class VotesLaw:
     """The law, under the null hypothesis, of the sum of owners' noisy sums of votes.
 
     ``blocks`` are all owners' together, ``terms`` how many noises were added, of ``scale`` each on a grid of
-    ``step``.
+    ``step``: that of a Laplace law, or the standard deviation of a normal one.
     """
 
     blocks: int
@@ -172,6 +203,7 @@ class VotesLaw:
     scale: float
     step: float
     vote: Vote = REJECTIONS
+    noise: Literal["laplace", "gaussian"] = "laplace"
 
     @property
     def mean(self) -> float:
@@ -183,7 +215,12 @@ class VotesLaw:
         """Standard deviation, noise and all."""
         each = self.vote.probability
         variance = 2 * each if self.vote.directed else each * (1 - each)
-        return math.sqrt(self.blocks * variance + 2 * self.terms * self.scale**2)
+        return math.sqrt(self.blocks * variance + self.noise_variance)
+
+    @property
+    def noise_variance(self) -> float:
+        """Variance of all noises together."""
+        return self.terms * self.scale**2 * (2 if self.noise == "laplace" else 1)
 
     @cached_property
     def votes(self) -> tuple[Floats, Floats, float]:
@@ -207,12 +244,17 @@ class VotesLaw:
     def tail(self, value: float) -> float:
         """Return the probability of a sum of at least ``value``, never below the exact one.
 
-        Noise on a grid is less than a step for each term away from noise on the line: the value is lowered by
-        as much.
+        Laplace noise on a grid is less than a step for each term away from noise on the line, and tails of
+        Gaussian noise on a grid are no larger than those of noise on the line a step below: the value is
+        lowered by as much.
         """
         sums, weights, left_out = self.votes
         left = value - self.terms * self.step - sums
-        found = float(weights @ laplace_sum_tail(left / self.scale, self.terms))
+        if self.noise == "laplace":
+            beyond = laplace_sum_tail(left / self.scale, self.terms)
+        else:
+            beyond = ndtr(-left / math.sqrt(self.noise_variance))
+        found = float(weights @ beyond)
         return min(1.0, max(PVALUE_MIN, (found + left_out) * (1 + EVALUATION)))
 
     def pvalue(self, statistic: float) -> float:
@@ -255,6 +297,52 @@ def drawn_law(law: VotesLaw, level: float, statistic: float, words: str) -> Null
     return Null(words, (edges[1:] + edges[:-1]) / 2, np.maximum(density, 0.0), (Critical(critical),))
 
 
-def sum_of_votes(vectors: Sequence[NoisyVector]) -> float:
-    """Add up the owners' noisy sums."""
-    return math.fsum(float(vector.mean(1)[0]) for vector in vectors)
+def sum_of_votes(releases: Mapping[str, Release], vote: Vote, shared: SharedNoise | None = None) -> float:
+    """Add up the owners' noisy sums of votes; where they mask, their sum is all that can be read."""
+    read = releases if shared is None else {TOGETHER: total_of(shared.masking, releases)}
+    return math.fsum(float(release.vectors[vote.name].mean(1)[0]) for release in read.values())
+
+
+def shared_in_votes(study: Study, parameters: MaskedParameters) -> SharedNoise | None:
+    """Return the Gaussian noise that owners who mask their sums share; None where each is read by itself.
+
+    Raises:
+        StudyError: the study asks for masks that cannot be made, or has no delta.
+    """
+
+    def claim() -> Guarantee:
+        if study.budget.delta_pico == 0:
+            raise StudyError(
+                "shares of noise add up where it is Gaussian, which has no pure guarantee: with aggregation "
+                "masked give a delta above 0, such as 1e-5, or leave aggregation out"
+            )
+        return gaussian_guarantee(study.budget)
+
+    return shared_noise_in(study, parameters, "gaussian", claim)
+
+
+def epsilon_of_noise(guarantee: Guarantee) -> float:
+    """Return the epsilon at which Laplace noise is as wide as that on one owner's sum.
+
+    By it the number of blocks is chosen: the p-value asks how wide noise is, not of which law.
+    """
+    if isinstance(guarantee.events[0], LaplaceEvent):
+        return guarantee.budget.epsilon
+    return math.sqrt(2) * mu_of(guarantee)
+
+
+class SumsOfVotes(SumsOfOwners):
+    """What a test by aggregation says and refuses where its owners mask their sums."""
+
+    masked_numbers: ClassVar[str] = "sums of votes"
+
+    def asked_of_masks(self, study: Study) -> tuple[str, ...]:
+        """Say to whoever plans what masks gain, hide and cost, beside separate sums with Laplace noise."""
+        if (shared := self.shared_noise(study)) is None:
+            return ()
+        # A sum that one unit moves by D: k times 2 (D/epsilon)^2 beside (D/mu)^2.
+        owners = len(study.owners)
+        separate = 2 * owners * (mu_of(shared.claim) / study.budget.epsilon) ** 2
+        less = ", which is less" if separate < owners / shared.masking.honest else ""
+        words = f"{separate:.3g} times{less}, in pure epsilon"
+        return (shared.asked(self.masked_numbers, words),)

@@ -140,14 +140,18 @@ class SharedNoise:
     own: Guarantee
     """What each owner's share of the noise guarantees whoever colludes, and each account pays."""
 
-    def asked(self, what: str) -> str:
-        """Say to whoever plans what is gained and what is hidden; ``what`` is masked: "tables"."""
+    def asked(self, what: str, separate: str = "") -> str:
+        """Say to whoever plans what is gained and what is hidden; ``what`` is masked: "tables".
+
+        ``separate`` says how much noise separate ones have, where that is not the number of owners times.
+        """
         owners, some = len(self.masking.names), self.masking.colluders
         variance = f"{owners / self.masking.honest:.3g}".removesuffix(".0")
         return (
             f"reads the sum of {owners} owners' masked {what} and no owner's own: {variance} times the "
-            f"variance of a trusted curator's noise, where separate {what} have {owners} times; epsilon "
-            f"{self.claim.budget.epsilon:.4g} holds towards the tester with up to {some} of the owners, "
+            f"variance of a trusted curator's noise, where separate {what} have "
+            f"{separate or f'{owners} times'}; epsilon {self.claim.budget.epsilon:.4g} holds towards the "
+            f"tester with up to {some} of the owners, "
             f"each account pays epsilon {self.own.budget.epsilon:.4g}, which holds whoever colludes; "
             "whether owners differ is hidden"
         )

@@ -294,7 +294,7 @@ def _squares(squares: int, total: int, count: int) -> Fraction:
 
 
 WITHIN_ALONE = "nor whether an effect is the same at all; what owners differ in neither makes nor hides one"
-"""What masks hide of covariances within owners, and what they do not."""
+"""What masks hide of what is computed within owners, and what they do not."""
 
 ONE_ROW = 'covariances are of units of one row: ask for unit_rows "one"'
 

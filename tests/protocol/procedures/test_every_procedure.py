@@ -27,10 +27,9 @@ from tacit_protocol.messages.study import NoisyVector, Release, Study, read_stud
 from tacit_protocol.preparation import HOPELESS
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent, RandomisedAnswers
-from tacit_protocol.procedures.aggregated_test import VOTES
+from tacit_protocol.procedures.aggregation import REJECTIONS, Vote
 from tacit_protocol.procedures.base import ReleaseError, StudyError, canonical, check_study, planned_once
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
-from tacit_protocol.procedures.joint_independence import REJECTING
 from tacit_protocol.procedures.masking import claim_of, masking_of, spent_budget, total_of
 from tacit_protocol.procedures.relay import check_own_release, combined, numbers_released_by, relay_of
 from tacit_protocol.verification import verify_transcript
@@ -154,7 +153,7 @@ def misfits(form: str, shift: int = 0) -> set[str]:
             continue
         for name, vector in release.vectors.items():
             drawn = name == "mean" and "histograms" in release.vectors
-            if drawn or release.cuts or name in {REJECTING, VOTES}:
+            if drawn or release.cuts or name in {REJECTIONS.name, Vote().name}:
                 continue
             away = np.subtract(vector.values, rows[sender].vectors[name].values) * 2.0**vector.exponent
             if vector.noise == "k-norm":

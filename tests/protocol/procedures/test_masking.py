@@ -12,6 +12,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from made_studies import made_study, rows_table
 from masked_world import MASKED, NoNoise, exact_total, key_message, masked_study
 
 import tacit.local
@@ -24,6 +25,7 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.gaussian_mechanism import mu_of
 from tacit_protocol.privacy.guarantee import Budget, MaskedVector
 from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.aggregation import Vote, VotesLaw
 from tacit_protocol.procedures.base import PublicRuleError, StudyError, canonical, check_study, require_units
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.discovery import PROCEDURES
@@ -278,6 +280,168 @@ def test_a_masked_embedding_is_planned_with_the_noise_of_its_sum() -> None:
             seed=1,
         ).error
     assert found[0] < found[2]
+
+
+def identity_study(parameters: Any = None, colluders: int = 1) -> Study:
+    """Return a study of whether three owners' units together follow a known distribution."""
+    asked = {"noise": None, "method": "zcdp-gof", "probabilities": [0.7, 0.3]} | (parameters or {})
+    return masked_study(MASKED[:3], colluders, asked, procedure="identity")
+
+
+def test_a_known_distribution_is_compared_with_the_masked_counts_of_all() -> None:
+    study, procedure = identity_study(), PROCEDURES["identity"]
+    tables = [
+        CountedTable(study.domain, np.array(counts), np.arange(2))
+        for counts in ([900, 100], [500, 500], [700, 300])
+    ]
+    exact = run(procedure, study, tables, NoNoise())
+    assert exact.pvalue > 0.99, "together they are as stated, though no two owners are alike"
+    assert not run(procedure, study, tables, OpenDPNoise()).source.releases[MASKED[0]].vectors
+    other = run(procedure, study, [tables[0], tables[0], tables[2]], OpenDPNoise())
+    assert other.reject, "400 more than expected, 13 times what noise and chance have: missed once in 1e20"
+    assert any("only their sum" in warning for warning in other.warnings)
+    claim, own = procedure.claim(study), procedure.cost(study)
+    assert mu_of(own) == pytest.approx(mu_of(claim) * math.sqrt(2), rel=1e-9)
+    assert other.epsilon == own.budget.epsilon > study.budget.epsilon
+    assert other.rho == pytest.approx(mu_of(own) ** 2 / 2, rel=1e-9), "what each spent"
+    assert procedure.panels(study, other.model_dump(), other.source.releases)
+    for changes, words in [
+        ({"method": "mcgof"}, "Gaussian"),
+        ({"method": "privit"}, "masked sums are of counts"),
+        ({"colluders": None}, "needs colluders"),
+        ({"aggregation": "separate", "colluders": None}, "name one owner"),
+    ]:
+        with pytest.raises(StudyError, match=words):
+            check_study(procedure, identity_study(changes))
+
+
+VOTING: dict[str, Any] = {
+    "aggregated_test": {"test": "pearson"},
+    "joint_independence": {"method": "aggregate"},
+}
+"""Procedures whose owners' blocks vote, with a direction and without."""
+
+
+def voting_study(name: str, changes: Any = None, owners: int = 3, **fields: Any) -> Study:
+    """Return a study of owners' masked sums of votes, of two numbers."""
+    numbers = Domain(columns=tuple(NumericColumn(name=name, lower=0, upper=1) for name in "xy"))
+    asked = VOTING[name] | {"aggregation": "masked", "colluders": 1} | (changes or {})
+    asked = {key: value for key, value in asked.items() if value is not None}
+    return made_study(name, numbers, asked, owners=MASKED[:owners], **fields)
+
+
+def voted(study: Study, noise: Any) -> tuple[int, dict[str, Release]]:
+    """Return the exact sum of all owners' votes, and their masked releases."""
+    procedure, rng, total, releases = PROCEDURES[study.procedure], np.random.default_rng(2), 0, {}
+    keys = {owner.name: KEYS[owner.name] for owner in study.owners}
+    roster = roster_of(STUDY, keys, keys)
+    for owner in study.owners:
+        x = rng.random((80, 1))
+        table = rows_table(study.domain, np.hstack([x, np.clip(x + 0.2 * rng.random((80, 1)), 0, 1)]))
+        summary = procedure.summarise(study, table)
+        total += summary.votes if study.procedure == "aggregated_test" else summary.rejecting
+        made = procedure.privatise(study, summary, noise)
+        releases[owner.name] = masked(made, roster, owner.name, secret_of(owner.name))
+        procedure.check_release(study, as_layout(releases[owner.name]))
+    return total, releases
+
+
+@pytest.mark.parametrize(("name", "bound"), [("aggregated_test", 2), ("joint_independence", 1)])
+def test_masked_votes_add_up_exactly_with_the_noise_of_all(name: str, bound: int) -> None:
+    study, procedure = voting_study(name), PROCEDURES[name]
+    total, releases = voted(study, NoNoise())
+    verdict = procedure.assemble(study, releases)
+    assert verdict.statistic == total, "masks cancel to the last bit"
+    assert verdict.reject
+    claim, own = procedure.claim(study), procedure.cost(study)
+    (vector,) = (next(iter(release.masked.values())) for release in list(releases.values())[:1])
+    assert vector.scale == pytest.approx(bound / mu_of(own), rel=1e-9)
+    masking = masking_of(procedure, study)
+    assert masking is not None
+    assert mu_of(own) == pytest.approx(mu_of(claim) * math.sqrt(2), rel=1e-9)
+    assert mu_of(masking.towards(claim, 0)) == pytest.approx(mu_of(claim) * math.sqrt(2 / 3), rel=1e-9)
+    assert (masking.towards(claim, 1), masking.towards(claim, 2)) == (claim, own)
+    assert claim.budget == study.budget
+    assert verdict.epsilon == own.budget.epsilon > study.budget.epsilon
+    assert any("only their sum" in warning for warning in verdict.warnings)
+    each = 0.6 if bound == 2 else 0.21
+    assert verdict.deviation**2 == pytest.approx(verdict.blocks * each + 3 * vector.scale**2, rel=1e-9)
+    assert procedure.null(study, verdict.model_dump(), releases) is not None
+    told = procedure.panels(study, verdict.model_dump(), releases)
+    assert [row.label for panel in told for row in panel.rows] == (["all"] if bound == 2 else [])
+    assert "which is less, in pure epsilon" in procedure.asks(study)[-1]
+    many = voting_study(name, {"colluders": 0}, owners=5, epsilon=0.1, delta=1e-4)
+    assert "which is less" not in procedure.asks(many)[-1]
+    thinner = next(iter(releases.values()))
+    few = {key: v.model_copy(update={"scale": v.scale / 1.01}) for key, v in thinner.masked.items()}
+    with pytest.raises(ReleaseError, match="noise"):
+        procedure.check_release(study, as_layout(thinner.model_copy(update={"masked": few})))
+
+
+@pytest.mark.parametrize("vote", [Vote(), Vote(0.3, True)])
+def test_the_p_value_of_masked_votes_is_never_below_the_exact_one(vote: Vote) -> None:
+    """Beside every sum of 7 votes and of three discrete Gaussians, on a grid coarse enough to be seen."""
+    step, deviation = 2.0**-6, 0.8
+    reach = np.arange(-1000, 1001)
+    one = np.exp(-((reach * step / deviation) ** 2) / 2)
+    one /= one.sum()
+    noise = np.convolve(np.convolve(one, one), one)
+    each = [0.3, 0.4, 0.3] if vote.directed else [0.7, 0.3]
+    votes = np.ones(1)
+    for _ in range(7):
+        votes = np.convolve(votes, each)
+    sums = np.arange(len(votes)) - (7 if vote.directed else 0)
+    law = VotesLaw(7, 3, deviation, step, vote, "gaussian")
+
+    def exact(value: float) -> float:
+        reached = (np.arange(len(noise)) - 3000) * step
+        return float(
+            sum(weight * noise[reached >= value - own].sum() for own, weight in zip(sums, votes, strict=True))
+        )
+
+    for value in (-4.0, 0.0, 1.703125, 5.25, 9.0):
+        assert exact(value) <= law.tail(value) <= exact(value - 4 * step) * (1 + 1e-6)
+        assert law.tail(value + 4 * step) < exact(value), "a bound that is not near says nothing"
+    critical = law.critical(0.05)
+    tails = 2 * exact(critical) if vote.directed else exact(critical)
+    assert 0.04 < tails <= 0.05, "the level is kept, and used"
+
+
+@pytest.mark.parametrize("name", VOTING)
+def test_votes_that_cannot_be_masked_are_refused_with_what_to_do(name: str) -> None:
+    procedure = PROCEDURES[name]
+    for study, words in [
+        (voting_study(name, delta=0.0), "give a delta above 0"),
+        (voting_study(name, {"colluders": None}), "needs colluders"),
+        (voting_study(name, {"colluders": 3}), "at least one owner"),
+        (voting_study(name, {"aggregation": None}), "leave it out"),
+        (voting_study(name, owners=1), "between 2"),
+    ]:
+        with pytest.raises(StudyError, match=words):
+            check_study(procedure, study)
+    if name == "joint_independence":
+        with pytest.raises(StudyError, match='method "aggregate"'):
+            check_study(procedure, voting_study(name, {"method": "table"}))
+        with pytest.raises(StudyError, match="no curator"):
+            check_study(procedure, voting_study(name, curated=True))
+    plain = voting_study(name, {"aggregation": None, "colluders": None}, delta=0.0)
+    assert b"aggregation" not in encode(canonical(procedure, plain))
+    assert procedure.families >= {"gaussian"}
+    assert "gaussian" not in (procedure.divided_for or ()), "nobody's account is divided anew"
+
+
+def test_in_one_process_masked_votes_are_told_together() -> None:
+    import pyarrow as pa  # noqa: PLC0415
+
+    rng = np.random.default_rng(1)
+    tables = [pa.table({"x": x, "y": x + 0.1 * rng.random(200)}) for x in rng.random((3, 200))]
+    asked: dict[str, Any] = {"test": "pearson", "bounds": {"x": (0, 1), "y": (0, 2)}, "epsilon": 4}
+    asked |= {"aggregation": "masked", "colluders": 0}
+    result = tacit.local.aggregated_test(*tables, **asked, delta=1e-5, seed=1)
+    assert (result.votes_by_owner, result.direction) == ({}, "up")
+    assert not any(release.vectors for release in result.source.releases.values())
+    with pytest.raises(StudyRefusedError, match="delta above 0"):
+        tacit.local.aggregated_test(*tables, **asked)
 
 
 def test_masked_numbers_have_one_spelling() -> None:

@@ -20,6 +20,7 @@ from tacit_protocol.domain import CategoricalColumn, Column, ColumnName, Domain,
 from tacit_protocol.features.unit_gram import UnitRows, gather_units
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.gaussian_mechanism import same_guarantee
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.laplace_mechanism import laplace_sum_guarantee
 from tacit_protocol.privacy.noise import NoiseSource
@@ -36,10 +37,13 @@ from tacit_protocol.procedures.aggregation import (
     BLOCK_LEVEL,
     BLOCKS_MAX,
     REJECTIONS,
+    SumsOfVotes,
     Vote,
     VotesLaw,
     block_places,
     drawn_law,
+    epsilon_of_noise,
+    shared_in_votes,
     sum_of_votes,
 )
 from tacit_protocol.procedures.base import (
@@ -59,6 +63,7 @@ from tacit_protocol.procedures.base import (
     planned_once,
     require_shared_columns,
 )
+from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise
 from tacit_protocol.procedures.populations import (
     Columns,
     EffectError,
@@ -71,12 +76,9 @@ from tacit_protocol.procedures.populations import (
     with_standard_effect,
 )
 from tacit_protocol.procedures.survival import HazardRatio
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.procedures.within_owners import WITHIN_ALONE
 from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import Meaning, Null, Row, RowsPanel, Shown, Work, either
-
-VOTES = "votes"
-"""Name of the vector in a release."""
 
 UNITS_MIN, FITTED_UNITS_MIN = 10, 40
 """Fewest units of a block; and where functions are fitted first."""
@@ -133,8 +135,8 @@ TestName = Literal[
 ]
 
 
-class AggregatedTestParameters(StrictModel):
-    """Which test blocks take, of which columns."""
+class AggregatedTestParameters(MaskedParameters):
+    """Which test blocks take, of which columns, and whether owners' sums are read or their sum alone."""
 
     test: TestName = Field(description="The test that every block of units takes.")
     group: ColumnName | None = Field(
@@ -187,7 +189,7 @@ class AggregatedTestResult(PvalueVerdict):
         blocks: how many blocks were tested, all owners together.
         expected: the sum to be expected under the null hypothesis.
         deviation: its standard deviation under the null hypothesis, noise and all.
-        votes_by_owner: every owner's noisy sum.
+        votes_by_owner: every owner's noisy sum; nobody's where they were masked.
         blocks_by_owner: every owner's number of blocks.
     """
 
@@ -281,6 +283,8 @@ class _Plan:
     test: BlockTest
     roles: Roles
     guarantee: Guarantee
+    """What each owner spends: where they mask its own, by which it draws its share of the noise."""
+    shared: SharedNoise | None
 
     @property
     def vote(self) -> Vote:
@@ -296,7 +300,7 @@ class _Plan:
         """Return in how many blocks an owner's units are tested."""
         # Fitted functions need large blocks, whatever the direction.
         counting = REJECTIONS if self.test.takes == "given" else self.vote
-        epsilon = self.guarantee.budget.epsilon
+        epsilon = epsilon_of_noise(self.guarantee)
         return counting.blocks(units, epsilon, self.parameters.blocks, self.units_min)
 
     def law(self, units: Sequence[int]) -> VotesLaw:
@@ -396,12 +400,13 @@ class TestedEffect(Population):
         return found
 
 
-class AggregatedTest(Procedure):
+class AggregatedTest(SumsOfVotes, Procedure):
     """See the module. Registered as ``aggregated_test``."""
 
     name: ClassVar[str] = "aggregated_test"
     title: ClassVar[str] = "Does a test that you know reject, within every owner?"
-    families: ClassVar[frozenset[Family]] = frozenset(("pure",))
+    families: ClassVar[frozenset[Family]] = frozenset(("pure", "gaussian"))
+    divided_for: ClassVar[frozenset[Family] | None] = frozenset(("pure",))
     Parameters: ClassVar[type[BaseModel]] = AggregatedTestParameters
     Verdict: ClassVar[type[BaseVerdict]] = AggregatedTestResult
     released: ClassVar[str] = "the sum of the votes of blocks of its units, each of which takes the test"
@@ -452,8 +457,12 @@ class AggregatedTest(Procedure):
                 )
 
     def cost(self, study: Study) -> Guarantee:
-        """Return what each owner spends: epsilon, on one sum. Delta is not used."""
+        """Return what each owner spends, on one sum: epsilon; where masked, what holds whoever colludes."""
         return plan_of(study).guarantee
+
+    def shared_noise(self, study: Study) -> SharedNoise | None:
+        """Return the noise of masked sums; None where every owner's is read by itself, in pure epsilon."""
+        return plan_of(study).shared
 
     def numbers_released(self, study: Study) -> int:  # noqa: ARG002
         """Return 1: one noisy sum."""
@@ -462,7 +471,8 @@ class AggregatedTest(Procedure):
     def asks(self, study: Study) -> tuple[str, ...]:
         """Say which test is taken of what."""
         plan = plan_of(study)
-        return (f"{plan.test.words} of {plan.roles.first.name} and {plan.roles.second.name}, by blocks",)
+        asked = f"{plan.test.words} of {plan.roles.first.name} and {plan.roles.second.name}, by blocks"
+        return (asked, *self.asked_of_masks(study))
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where, though every block voted alike, the study would miss it more often than not."""
@@ -524,20 +534,20 @@ class AggregatedTest(Procedure):
         plan = plan_of(study)
         blocks = plan.blocks(summary.units)
         vector = plan.vote.release(summary.votes, blocks, plan.guarantee, noise)
-        return Release(units=summary.units, guarantee=plan.guarantee, vectors={VOTES: vector})
+        return Release(units=summary.units, guarantee=plan.guarantee, vectors={plan.vote.name: vector})
 
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release is not one sum, with the noise that the study fixes."""
         plan = plan_of(study)
-        if release.guarantee != plan.guarantee:
+        if not same_guarantee(release.guarantee, plan.guarantee):
             raise ReleaseError("the release states another guarantee than the study")
         try:
             self.check_units(study, {"": release.units})
         except PublicRuleError as error:
             raise ReleaseError(str(error)) from None
-        if set(release.vectors) != {VOTES} or release.decision is not None:
+        if set(release.vectors) != {plan.vote.name} or release.decision is not None:
             raise ReleaseError("the release must hold a sum of votes and nothing else")
-        if not plan.vote.fits(release.vectors[VOTES], plan.blocks(release.units), plan.guarantee):
+        if not plan.vote.fits(release.vectors[plan.vote.name], plan.blocks(release.units), plan.guarantee):
             raise ReleaseError("the sum of votes has not the grid and the noise that the study fixes")
 
     def assemble(
@@ -549,7 +559,9 @@ class AggregatedTest(Procedure):
             progress(1.0, "adding up votes")
         units = {name: releases[name].units for name in names}
         law = plan.law(list(units.values()))
-        votes = sum_of_votes([releases[name].vectors[VOTES] for name in names])
+        sent, shared = {name: releases[name] for name in names}, plan.shared
+        votes = sum_of_votes(sent, plan.vote, shared)
+        caveats = () if shared is None else shared.caveats(self.masked_numbers, WITHIN_ALONE)
         statistic = abs(votes) if plan.test.directed else votes
         found = decided(study, statistic, law.pvalue(statistic))
         way = ("up" if votes > 0 else "down") if plan.test.directed and found["reject"] else None
@@ -560,8 +572,8 @@ class AggregatedTest(Procedure):
                 f"{plan.parameters.block_level:g}{' of either side' if plan.test.directed else ''}, "
                 "noisy sum of their votes",
                 **found,
-                **common_fields(study, units),
-                "warnings": self.warnings(study, units),
+                **common_fields(study, units, None if shared is None else shared.own),
+                "warnings": self.warnings(study, units) + caveats,
                 "test": plan.parameters.test,
                 "votes": votes,
                 "direction": way,
@@ -569,7 +581,9 @@ class AggregatedTest(Procedure):
                 "blocks": law.blocks,
                 "expected": law.mean,
                 "deviation": law.deviation,
-                "votes_by_owner": {name: sum_of_votes([releases[name].vectors[VOTES]]) for name in names},
+                "votes_by_owner": {name: sum_of_votes({name: own}, plan.vote) for name, own in sent.items()}
+                if shared is None
+                else {},
                 "blocks_by_owner": {name: plan.blocks(count) for name, count in units.items()},
             }
         )
@@ -604,7 +618,7 @@ class AggregatedTest(Procedure):
             _row(name, float(votes), plan.law([units[name]]), study.level)
             for name, votes in verdict["votes_by_owner"].items()
         ]
-        if len(rows) > 1:
+        if len(rows) != 1:
             law = plan.law(list(units.values()))
             rows.append(_row("all", float(verdict["votes"]), law, study.level))
         title = "Votes of a block, on average" if plan.test.directed else "Votes of a block over the expected"
@@ -615,7 +629,7 @@ def _row(label: str, votes: float, law: VotesLaw, level: float) -> Row:
     """Return the mean vote of blocks with its interval, which counts sampling and noise."""
     mean = (votes - law.mean) / law.blocks
     # Votes lie in [0, 1] or [-1, 1]: their variance is a quarter of the squared range at most.
-    variance = (law.vote.sensitivity / 2) ** 2 / law.blocks + 2 * law.terms * (law.scale / law.blocks) ** 2
+    variance = (law.vote.sensitivity / 2) ** 2 / law.blocks + law.noise_variance / law.blocks**2
     half = -float(ndtri(level / 2)) * variance**0.5
     return Row(label, mean, mean - half, mean + half, abs(mean) > half)
 
@@ -626,7 +640,9 @@ def plan_of(study: Study) -> _Plan:
     parameters = parse_parameters(AggregatedTestParameters, study)
     test = TESTS[parameters.test]
     roles = _roles(parameters, test, study.domain)
-    return _Plan(parameters, test, roles, laplace_sum_guarantee(study.budget))
+    shared = shared_in_votes(study, parameters)
+    guarantee = laplace_sum_guarantee(study.budget) if shared is None else shared.own
+    return _Plan(parameters, test, roles, guarantee, shared)
 
 
 WANTED: Mapping[str, tuple[int, int]] = {

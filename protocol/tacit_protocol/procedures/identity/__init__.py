@@ -1,9 +1,10 @@
-"""Do one owner's categories follow a known distribution? Priv'IT, its rivals, and their baseline.
+"""Do categories follow a known distribution? Priv'IT, its rivals, and their baseline.
 
 P3 is Cai, Daskalakis and Kamath, *Priv'IT* (2017). Cells are the categories of the study's columns, or of
 their cross product; the distribution is a parameter. ``privit`` (Algorithm 1) and ``repetition`` send one
 decision; ``privit-laplace`` sends a noisy statistic; ``mcgof`` and ``zcdp-gof`` send noisy counts, and read
-those of an earlier study again. What each costs and why: docs/mathematics/identity.md.
+those of an earlier study again. All are of one owner; where several mask their Gaussian counts, these are of
+all their units together. What each costs and why: docs/mathematics/identity.md.
 """
 
 import math
@@ -51,7 +52,8 @@ from tacit_protocol.procedures.identity.release import (
     IdentityPlan,
     plan_of,
 )
-from tacit_protocol.procedures.populations import Floats, Population
+from tacit_protocol.procedures.masking import SharedNoise, SumsOfOwners, is_masked
+from tacit_protocol.procedures.populations import Floats, Held, Population
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
@@ -89,7 +91,7 @@ class IdentityResult(PvalueVerdict):
         statistic: the test statistic, from the private release alone.
         pvalue: probability, where the categories follow the distribution, of a statistic at least as large.
         cells: number of cells k.
-        rho: zero-concentrated differential privacy of Gaussian counts, or None.
+        rho: zero-concentrated differential privacy of an owner's Gaussian counts, or None.
     """
 
     absent_fields: ClassVar[bool] = True
@@ -121,7 +123,12 @@ class IdentitySummary:
 
 
 class KnownCells(Cells):
-    """Counts whose cells are larger and smaller in turn than the known distribution says."""
+    """Counts whose cells are larger and smaller in turn than the known distribution says, at every owner."""
+
+    def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
+        """Draw every owner's counts."""
+        one = super().draw
+        return [held for size in sizes for held in one((size,), rng)]
 
     @cached_property
     def null(self) -> Floats:
@@ -129,11 +136,12 @@ class KnownCells(Cells):
         return self.probabilities(self.study.parameters["probabilities"])
 
 
-class Identity(Procedure):
+class Identity(SumsOfOwners, Procedure):
     """See the module. Registered as ``identity``."""
 
     name: ClassVar[str] = "identity"
-    title: ClassVar[str] = "Do one owner's categories follow a known distribution?"
+    title: ClassVar[str] = "Do categories follow a known distribution?"
+    masked_numbers: ClassVar[str] = "tables"
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     decides: ClassVar[bool] = True
     Parameters: ClassVar[type[BaseModel]] = IdentityParameters
@@ -170,9 +178,12 @@ class Identity(Procedure):
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
         require_shared_columns(study)
-        if study.curator is not None or len(study.owners) != 1:
-            raise StudyError("one owner's categories are tested, by its own agent: name one owner")
         plan = plan_of(study)
+        if study.curator is not None or (len(study.owners) != 1 and plan.shared is None):
+            raise StudyError(
+                "one owner's categories are tested, by its own agent: name one owner, or ask for the sum of "
+                'several with aggregation "masked"'
+            )
         if study.averages_rows and plan.method in DECISIONS:
             raise StudyError(
                 f"{plan.method} draws rows: use another method, or unit_rows one, if units have several rows"
@@ -183,6 +194,7 @@ class Identity(Procedure):
         """Raise PublicRuleError where the method has no private form, or no blocks, for so many units."""
         if study.owners[0].name in units:
             plan_of(study).check_units(units[study.owners[0].name])
+        self.require_room(study, units)
 
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: a test, or a decision alone."""
@@ -190,8 +202,16 @@ class Identity(Procedure):
         return IdentityDecision if method in DECISIONS else IdentityResult
 
     def cost(self, study: Study) -> Guarantee:
-        """Return what the owner spends: pure epsilon, or Gaussian noise for zcdp-gof."""
+        """Return what an owner spends: pure epsilon, or Gaussian noise for zcdp-gof."""
         return plan_of(study).guarantee
+
+    def shared_noise(self, study: Study) -> SharedNoise | None:
+        """Return the noise of masked tables; None of one owner's."""
+        return plan_of(study).shared
+
+    def asks(self, study: Study) -> tuple[str, ...]:
+        """Say of masked tables what is gained and hidden, and what it costs."""
+        return self.asked_of_masks(study)
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers the owner sends; 1 for a decision."""
@@ -203,9 +223,10 @@ class Identity(Procedure):
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where even a distribution that has nothing in common with the known one could be missed."""
-        plan, count = plan_of(study), units.get(study.owners[0].name)
-        if count is None:
+        plan = plan_of(study)
+        if any(owner.name not in units for owner in study.owners):
             return ()
+        count = sum(units[owner.name] for owner in study.owners)
         try:
             plan.check_units(count)
         except StudyError as error:
@@ -283,7 +304,7 @@ class Identity(Procedure):
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
-        names = names_of(study)
+        names = names_of(study) + (" together" if is_masked(study) else "")
         return either(
             study,
             verdict,
@@ -303,10 +324,10 @@ class Identity(Procedure):
 
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
         """Work out the null distribution again; simulations are the verdict's, or the first of them."""
-        sender = study.owners[0].name
-        if sender not in releases:
+        if any(owner.name not in releases for owner in study.owners):
             return None
-        plan, release, statistic = plan_of(study), releases[sender], float(verdict["statistic"])
+        plan, statistic = plan_of(study), float(verdict["statistic"])
+        release = plan.read(releases)
         drawn = _draws(plan, release)
         if isinstance(drawn, int):
             return chi_square(drawn, statistic, study.level)
@@ -318,14 +339,12 @@ class Identity(Procedure):
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
         """Return the cells with the largest residuals; none where no counts were released."""
-        release = releases.get(study.owners[0].name)
-        if (
-            release is None
-            or not release.vectors
-            or (COUNTS not in release.vectors and len(release.vectors) > 1)
-        ):
+        if any(owner.name not in releases for owner in study.owners):
             return []
         plan = plan_of(study)
+        release = plan.read(releases)
+        if not release.vectors or (COUNTS not in release.vectors and len(release.vectors) > 1):
+            return []
         if plan.method == "privit-laplace":
             return []
         table = plan.counted.read(release)
@@ -338,15 +357,15 @@ class Identity(Procedure):
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> BaseVerdict:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        plan, sender = plan_of(study), study.owners[0].name
-        release = releases[sender]
-        units = {sender: release.units}
-        found = _found(plan, release, step(progress, "simulating the null distribution"))
+        plan = plan_of(study)
+        shared, units = plan.shared, {owner.name: releases[owner.name].units for owner in study.owners}
+        caveats = () if shared is None else shared.caveats(self.masked_numbers)
+        found = _found(plan, plan.read(releases), step(progress, "simulating the null distribution"))
         kind = IdentityDecision if plan.method in DECISIONS else IdentityResult
         return kind(
-            **common_fields(study, units),
+            **common_fields(study, units, None if shared is None else shared.own),
             cells=plan.grid.size,
-            warnings=self.warnings(study, units) + reuse_warnings(study),
+            warnings=self.warnings(study, units) + caveats + reuse_warnings(study),
             **found,
         )
 
@@ -425,7 +444,9 @@ def _found(plan: IdentityPlan, release: Release, report: Callable[[float], None]
     fit = plan.fitted(release.units, table.noises[0])
     fitted = fit.test(table.counts, plan.null, draws, plan.seed(), report)
     name = "zCDP-GOF" if plan.method == "zcdp-gof" else f"MCGOF, {fit.weights} weights"
-    rho = table.noises[0].scale ** -2 if fit.noise.kind == "gaussian" else None
+    # What an owner spent: where they mask, by its own share of the noise.
+    own = table.noises[0] if plan.shared is None else plan.counted.noise
+    rho = own.scale**-2 if fit.noise.kind == "gaussian" else None
     found = {"method": f"{name}, {fit.noise.kind} counts, {fitted.null}", "rho": rho}
     return found | decided(plan.study, fitted.statistic, fitted.pvalue)
 

@@ -1,5 +1,6 @@
 """What a study of ``identity`` fixes before any data: its parameters, its cells, and what it costs."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -8,9 +9,9 @@ import numpy.typing as npt
 from pydantic import Field
 
 from tacit_protocol.features.cell_counts import CellGrid
-from tacit_protocol.messages.study import Study
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, cell_probabilities
-from tacit_protocol.privacy.guarantee import ApproximateEvent, Guarantee, LaplaceEvent
+from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, Guarantee, LaplaceEvent
 from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic
 from tacit_protocol.privacy.noise import laplace_multiplier
 from tacit_protocol.procedures.base import (
@@ -36,6 +37,7 @@ from tacit_protocol.procedures.identity.privit import (
     replicates_needed,
 )
 from tacit_protocol.procedures.identity.statistic import GoodnessOfFit, Null
+from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise, shared_noise_in, total_of
 
 REPLICATES_DEFAULT, REPLICATES_MAX = 999, 99_999
 """Simulations of the null distribution: p-values down to 1e-3, and to 1e-5."""
@@ -52,7 +54,7 @@ Method = Literal["privit", "privit-laplace", "mcgof", "zcdp-gof", "repetition"]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
-class IdentityParameters(CellParameters):
+class IdentityParameters(CellParameters, MaskedParameters):
     """What a study of this procedure may choose; every choice is public.
 
     ``probabilities`` are those of every level, or of every category ("other" and "missing" after the levels;
@@ -105,6 +107,8 @@ class IdentityPlan:
     grid: CellGrid
     probabilities: npt.NDArray[np.float64]
     guarantee: Guarantee
+    shared: SharedNoise | None = None
+    """The noise that owners who mask their counts share: ``guarantee`` is then one owner's own."""
 
     @property
     def method(self) -> Method:
@@ -155,7 +159,13 @@ class IdentityPlan:
     @property
     def counted(self) -> CountPlan:
         """The noisy counts that mcgof, zcdp-gof and the filter of privit-laplace release."""
-        return CountPlan(self.grid, self.guarantee)
+        return CountPlan(self.grid, self.guarantee, self.shared)
+
+    def read(self, releases: Mapping[str, Release]) -> Release:
+        """Return what can be read: the one owner's release, or the sum of those that are masked."""
+        if self.shared is not None:
+            return total_of(self.shared.masking, releases)
+        return releases[self.study.owners[0].name]
 
     def fitted(self, units: int, noise: CellNoise | None = None) -> GoodnessOfFit:
         """Return the statistic of noisy counts, by default with the noise of the study's own release."""
@@ -199,7 +209,14 @@ def plan_of(study: Study) -> IdentityPlan:
         raise StudyError("parameter blocks: a majority needs an odd number")
     grid = grid_of(study, parameters)
     probabilities = cell_probabilities(grid, parameters.probabilities)
-    return IdentityPlan(study, parameters, grid, probabilities, _guarantee(study, parameters))
+    claim = _guarantee(study, parameters)
+    if parameters.aggregation == "masked" and parameters.method not in COUNTED:
+        raise StudyError('masked sums are of counts: use zcdp-gof, or mcgof with noise "gaussian"')
+    noise = "gaussian" if isinstance(claim.events[0], GaussianEvent) else "laplace"
+    shared = shared_noise_in(study, parameters, noise, lambda: claim)
+    return IdentityPlan(
+        study, parameters, grid, probabilities, claim if shared is None else shared.own, shared
+    )
 
 
 def _require_rejections(level: float, replicates: int) -> None:

@@ -30,6 +30,7 @@ from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
 from tacit_protocol.features.unit_gram import EvaluatedKernel, KernelMixture, UnitGram, UnitRows, gather_units
 from tacit_protocol.messages.study import UNITS_MAX, Release, Study
 from tacit_protocol.privacy.accounting import Family
+from tacit_protocol.privacy.gaussian_mechanism import same_guarantee
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.laplace_mechanism import StatisticError, laplace_sum_guarantee
 from tacit_protocol.privacy.noise import NoiseSource
@@ -45,9 +46,12 @@ from tacit_protocol.procedures.aggregation import (
     BLOCK_UNITS_MIN,
     BLOCKS_MAX,
     REJECTIONS,
+    SumsOfVotes,
     VotesLaw,
     block_places,
     drawn_law,
+    epsilon_of_noise,
+    shared_in_votes,
     sum_of_votes,
 )
 from tacit_protocol.procedures.base import (
@@ -61,6 +65,7 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     Releases,
     StudyError,
+    common_fields,
     parse_parameters,
     planned_once,
     public_seed,
@@ -83,6 +88,7 @@ from tacit_protocol.procedures.joint_independence.statistic import (
     statistic_max,
     units_max,
 )
+from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.procedures.quantile_tables.release import UNITS_MIN, HeldUnits, TablePlan
 from tacit_protocol.procedures.quantile_tables.verdict import (
@@ -92,7 +98,7 @@ from tacit_protocol.procedures.quantile_tables.verdict import (
     table_null,
     table_warnings,
 )
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.procedures.within_owners import WITHIN_ALONE
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import (
     JOINT,
@@ -105,9 +111,6 @@ from tacit_protocol.verdicts.presentation import (
     either,
     joined,
 )
-
-REJECTING = "rejecting_blocks"
-"""Name of the vector in a release by aggregation."""
 
 PERMUTATIONS_DEFAULT = 999
 PERMUTATIONS_MIN, PERMUTATIONS_MAX = 99, 9999
@@ -162,10 +165,12 @@ Bandwidth = Annotated[float, Field(ge=BANDWIDTH_SMALLEST, le=BANDWIDTH_MAX)]
 Group = Annotated[tuple[ColumnName, ...], Field(min_length=1)]
 
 
-class JointIndependenceParameters(StrictModel):
+class JointIndependenceParameters(MaskedParameters):
     """What a study of this procedure may choose; every choice is public."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"method", "blocks", "graph", "categories"})
+    added_fields: ClassVar[frozenset[str]] = MaskedParameters.added_fields | frozenset(
+        {"method", "blocks", "graph", "categories"}
+    )
 
     method: Literal["permutation", "aggregate", "table", "auto"] = Field(
         "permutation",
@@ -304,6 +309,8 @@ class _Plan:
     guarantee: Guarantee
     table: TablePlan | None = None
     """What method table fixes."""
+    shared: SharedNoise | None = None
+    """The noise that owners who mask share: ``guarantee`` is then one owner's own."""
 
     @property
     def units_min(self) -> int:
@@ -324,19 +331,22 @@ class _Plan:
 
     def blocks(self, units: int) -> int:
         """Return in how many blocks a sender's units are tested."""
-        return REJECTIONS.blocks(units, self.guarantee.budget.epsilon, self.parameters.blocks, self.units_min)
+        epsilon = epsilon_of_noise(self.guarantee)
+        return REJECTIONS.blocks(units, epsilon, self.parameters.blocks, self.units_min)
 
     def law(self, units: Sequence[int]) -> VotesLaw:
         """Return the null law of the sum of senders' counts, of so many units each."""
         return REJECTIONS.law([self.blocks(count) for count in units], self.guarantee)
 
 
-class JointIndependence(Procedure):
+class JointIndependence(SumsOfVotes, Procedure):
     """See the module. Registered as ``joint_independence``."""
 
     name: ClassVar[str] = "joint_independence"
     title: ClassVar[str] = "Are these columns, or groups of columns, independent of each other?"
-    families: ClassVar[frozenset[Family]] = frozenset(("pure", "approximate"))
+    families: ClassVar[frozenset[Family]] = frozenset(("pure", "approximate", "gaussian"))
+    divided_for: ClassVar[frozenset[Family] | None] = frozenset(("pure", "approximate"))
+    masked_numbers: ClassVar[str] = "numbers of rejecting blocks"
     decides: ClassVar[bool] = True
     Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
     Verdict: ClassVar[type[BaseVerdict]] = JointIndependenceResult
@@ -404,8 +414,19 @@ class JointIndependence(Procedure):
         )
 
     def cost(self, study: Study) -> Guarantee:
-        """Return what every owner spends: the study's whole budget, on one decision; epsilon on a count."""
+        """Return what every owner spends: the study's whole budget, on one decision; epsilon on a count.
+
+        On a masked count, what holds whoever colludes.
+        """
         return _plan(study).guarantee
+
+    def shared_noise(self, study: Study) -> SharedNoise | None:
+        """Return the noise of masked counts; None where every owner's is read by itself, in pure epsilon."""
+        return _plan(study).shared
+
+    def asks(self, study: Study) -> tuple[str, ...]:
+        """Say of masked counts what is gained and hidden, and what it costs."""
+        return self.asked_of_masks(study)
 
     def numbers_released(self, study: Study) -> int:
         """Return 1: one bit leaves, or one noisy count; of a table its counts and cuts."""
@@ -495,7 +516,7 @@ class JointIndependence(Procedure):
                 units=summary.units,
                 units_by_owner=dict(summary.units_by_owner),
                 guarantee=plan.guarantee,
-                vectors={REJECTING: count},
+                vectors={REJECTIONS.name: count},
             )
         observed, permuted = _sensitivities(plan, study, summary.units)
         reject = permutation_decision(
@@ -511,7 +532,7 @@ class JointIndependence(Procedure):
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release is not one decision, count or table at the study's budget."""
         plan = _plan(study)
-        if release.guarantee != plan.guarantee:
+        if not same_guarantee(release.guarantee, plan.guarantee):
             raise ReleaseError("the release states another guarantee than the study")
         owners = {owner.name for owner in study.owners} if study.curator is not None else set()
         if set(release.units_by_owner) != owners:
@@ -525,9 +546,9 @@ class JointIndependence(Procedure):
             if release.vectors or release.decision is None:
                 raise ReleaseError("the release must hold a decision and nothing else")
             return
-        if set(release.vectors) != {REJECTING} or release.decision is not None:
+        if set(release.vectors) != {REJECTIONS.name} or release.decision is not None:
             raise ReleaseError("the release must hold a number of blocks and nothing else")
-        if not REJECTIONS.fits(release.vectors[REJECTING], plan.blocks(release.units), plan.guarantee):
+        if not REJECTIONS.fits(release.vectors[REJECTIONS.name], plan.blocks(release.units), plan.guarantee):
             raise ReleaseError("the number of blocks has not the grid and the noise that the study fixes")
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
@@ -561,12 +582,11 @@ class JointIndependence(Procedure):
             for sender, release in sent.items()
             for owner, count in (release.units_by_owner or {sender: release.units}).items()
         }
+        shared = plan.shared
+        caveats = () if shared is None else shared.caveats(self.masked_numbers, WITHIN_ALONE)
         common: dict[str, Any] = {
-            "level": study.level,
-            "units": units,
-            "epsilon": study.budget.epsilon,
-            "delta": study.budget.delta,
-            "warnings": self.warnings(study, units),
+            **common_fields(study, units, None if shared is None else shared.own),
+            "warnings": self.warnings(study, units) + caveats,
         }
         if plan.table is not None:
             for release in sent.values():
@@ -603,7 +623,7 @@ def _found(plan: _Plan, study: Study, sent: Mapping[str, Release]) -> dict[str, 
             raise ReleaseError("the release must hold a decision and nothing else")
         return {"reject": release.decision}
     law = plan.law([release.units for release in sent.values()])
-    statistic = sum_of_votes([release.vectors[REJECTING] for release in sent.values()])
+    statistic = sum_of_votes(sent, REJECTIONS, plan.shared)
     pvalue = law.tail(statistic)
     return {
         "statistic": statistic,
@@ -649,11 +669,17 @@ def _plan(study: Study) -> _Plan:
         raise StudyError("parameters blocks and graph are of method aggregate; leave them out")
     if parameters.graph is not None:
         _check_graph(parameters, study)
+    if not aggregates and (parameters.aggregation == "masked" or parameters.colluders is not None):
+        raise StudyError(
+            'parameters aggregation and colluders are of method "aggregate": ask for it, or leave them out'
+        )
     if parameters.method == "table":
         table = _table_plan(parameters, study, groups)
         return _Plan(parameters, groups, study.averages_rows, False, table.guarantee, table)
     if parameters.categories is not None:
         raise StudyError("parameter categories is of method table; leave it out")
+    if (shared := shared_in_votes(study, parameters)) is not None:
+        return _Plan(parameters, groups, study.averages_rows, aggregates, shared.own, shared=shared)
     guarantee = laplace_sum_guarantee(study.budget) if aggregates else decision_guarantee(study.budget)
     return _Plan(parameters, groups, study.averages_rows, aggregates, guarantee)
 
