@@ -54,7 +54,7 @@ from tacit_protocol.procedures.association.statistic import (
     laplace_block,
 )
 
-RUNS, POWER_RUNS, LEVEL, DELTA, BOUND, STRONG = 400, 300, 0.05, 1e-5, 4.0, 0.5
+RUNS, PURE_RUNS, POWER_RUNS, LEVEL, DELTA, BOUND, STRONG = 1000, 400, 300, 0.05, 1e-5, 4.0, 0.5
 
 DESIGNS: dict[str, tuple[int, float, float, str]] = {
     "n=1000, ε=.5, normal": (1000, 0.5, 0.0, "normal"),
@@ -343,7 +343,9 @@ def cells() -> list[Cell]:
     """Return all cells."""
     found = cells_of("check {} owners, {}", RUNS, checked, (1, 2, 4, 10), DESIGNS, seeded=True)
     found += cells_of("fresh {} owners, {}", RUNS, checked, (1, 3, 6), FRESH, seeded=True)
-    found += cells_of("pure-check {} owners, {}", RUNS, checked_pure, (1, 4), DESIGNS | FRESH, seeded=True)
+    found += cells_of(
+        "pure-check {} owners, {}", PURE_RUNS, checked_pure, (1, 4), DESIGNS | FRESH, seeded=True
+    )
     found += cells_of(
         "pure-power {0[0]} x {0[1]}, ε={0[2]:g}, {0[4]}, correlation {0[3]}, times {1:g}",
         POWER_RUNS,
@@ -385,7 +387,7 @@ def statement(counts: Counts, group: str) -> str:
 
 def confirmed(counts: Counts, rows: dict[str, dict[str, str]]) -> str:
     """Write what fresh designs confirm."""
-    runs = f"{counts.runs_of('fresh')} runs a cell: a coverage has a standard error of .02. "
+    runs = f"{counts.runs_of('fresh')} runs a cell. "
     return f"{runs}{statement(counts, 'fresh ')}\n{table(rows, 'design')}"
 
 
