@@ -12,7 +12,7 @@ from planted import with_mistake
 from tester_federation import Federation, problem
 
 from tacit_protocol import signing as envelope_module
-from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Domain, Encoder, NumericColumn, VectorColumn
 from tacit_protocol.messages.alignment import NO_PROOF, AlignmentMessage, UnitKey
 from tacit_protocol.messages.encoding import digest, encode, encode_json
 from tacit_protocol.messages.study import Owner, Party, Study, VerdictMessage
@@ -273,6 +273,7 @@ def test_a_study_tampered_in_any_field_is_refused_before_it_is_parsed_and_before
         parameters={"a": [1, {"b": 0.5}]},
         unit_column="who",
         unit_rows="one",
+        encoders=(Encoder(inputs=(VectorColumn(name="v", length=1, norm=20.0),), outputs=("x",)),),
         procedure_origin="sign-test 1.0.2",
         purpose="Dose finding",
         contact="Ada",

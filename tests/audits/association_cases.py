@@ -89,8 +89,30 @@ PURE = {
     "pure, numbers and categories": pure(AGE, SCORE, SICK, STAGE, reached=0.45),
 }
 
+
+def masked(*columns: Column, epsilon: float = 1.0, **parts: Any) -> ReleaseCase:
+    """One of two owners who mask: its share of the noise is all that nobody else knows."""
+    chosen = {"aggregation": "masked", "colluders": 0}
+    asked = study("association", columns, chosen, epsilon, owners=TWO_OWNERS)
+    return ReleaseCase(asked, partial(from_the_others, asked), tables=4, **parts)
+
+
+def from_the_others(asked: Study, index: int) -> Neighbours:
+    """Others all at one end of every column, a unit at the other end, and one like the others."""
+    end, count = index % 2, (4000, 400)[index // 2]
+    others = rows_at(asked.domain, end, count)
+    one, other = (rows_at(asked.domain, at, 1) for at in (1 - end, end))
+    return neighbours(asked.domain, others, one, other)
+
+
+MASKED = {
+    "masked, two numbers": masked(AGE, SCORE, reached=0.89),
+    "masked, numbers and categories": masked(AGE, SCORE, SICK, epsilon=4.0, reached=0.89),
+}
+
 CASES = {
     **PURE,
+    **MASKED,
     "two numbers": case("two numbers"),
     "numbers and categories": case("numbers and categories", reached=0.75),
     "two numbers, units of 3 rows": case("two numbers", 3),

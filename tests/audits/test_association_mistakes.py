@@ -9,16 +9,22 @@ from itertools import combinations
 import numpy as np
 import pytest
 from association_cases import CASES
+from audited_studies import neighbours, rows_at
+from long_runs import LONG
 from release_audit import largest_move
 
+from tacit_protocol.domain import Domain
 from tacit_protocol.privacy.laplace_mechanism import laplace_sum_guarantee
 from tacit_protocol.procedures.association import release
 from tacit_protocol.procedures.association.release import (
     PAIR_WEIGHTS,
     Plan,
+    ScorePairs,
     absolute_movement,
+    masked_plan,
     squared_movement,
 )
+from tacit_protocol.procedures.within_owners import PAIR_SHARES
 
 
 def is_caught(name: str) -> bool:
@@ -139,3 +145,62 @@ def test_the_squared_movement_is_a_bound_and_two_columns_come_near_it() -> None:
         weight * (own[:, 0] - own[:, 1]) ** 2 for weight, own in zip(PAIR_WEIGHTS, pairs, strict=False)
     )
     assert 0.75 * squared_movement(2) <= moved.max() <= squared_movement(2)
+
+
+def searched(pairs: ScorePairs, columns: Domain, trials: int) -> dict[str, float]:
+    """How near neighbours come to the sensitivity of each part of a masked release, 1 at most.
+
+    Tables of one other unit to some thousand, most of whose values are at either end of their column, in any
+    shares; the replaced unit is at ends, at the others' mean or anywhere, before and afterwards.
+    """
+    rng, found = np.random.default_rng(8), dict.fromkeys(PAIR_SHARES, 0.0)
+    for _ in range(trials):
+        count = int(rng.choice([1, 2, 3, 5, 20, 100, 3000]))
+        others = rows_at(columns, 0, count)
+        units = [rows_at(columns, 0, 1) for _ in range(2)]
+        for kind in ("numeric", "categorical"):
+            held = getattr(others, kind)
+            for place in range(held.shape[1]):
+                held[:, place] = rng.random(count) < rng.choice([0.0, 0.0, 0.1, 0.5, 1.0, 1.0])
+                if kind == "numeric" and rng.random() < 0.2:
+                    held[:, place] = rng.random(count)
+                for unit in units:
+                    value = rng.choice([0.0, 0.0, 1.0, 1.0, float(held[:, place].mean()), rng.random()])
+                    getattr(unit, kind)[:, place] = value if kind == "numeric" else rng.integers(3)
+        one, other = (pairs.parts(pairs.sum(own)) for own in neighbours(columns, others, *units))
+        for part, twin in zip(one, other, strict=True):
+            moved = float(np.linalg.norm((part.sums - twin.sums).astype(float))) * 2.0**part.exponent
+            found[part.name] = max(found[part.name], moved / part.sensitivity)
+    return found
+
+
+TRIALS = 20_000 if LONG else 600
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["masked, two numbers", pytest.param("masked, numbers and categories", marks=pytest.mark.long)],
+)
+def test_no_neighbour_moves_a_masked_part_by_more_than_is_stated(name: str) -> None:
+    plan = masked_plan(CASES[name].study)
+    assert plan is not None
+    found = searched(plan.pairs, CASES[name].study.domain, TRIALS)
+    assert max(found.values()) <= 1
+    assert min(found.values()) > 0.9, "the search is too weak to say anything"
+
+
+def test_masked_movements_a_tenth_too_small_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = CASES["masked, two numbers"].study.domain
+    for constant in ("PRODUCT_MOVEMENT", "PRODUCT_VARIANCE_MOVEMENT", "SQUARE_MOVEMENT"):
+        monkeypatch.setattr(release, constant, 0.9 * getattr(release, constant))
+    found = searched(release.ScorePairs(columns), columns, 300)
+    assert min(found.values()) > 1.05
+
+
+def test_masked_covariances_that_move_as_if_means_were_in_the_middle_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: 2, how far a product of numbers in [-1, 1] moves."""
+    monkeypatch.setattr(release, "PRODUCT_MOVEMENT", 2.0)
+    columns = CASES["masked, two numbers"].study.domain
+    assert searched(release.ScorePairs(columns), columns, 300)["covariances"] > 1.5

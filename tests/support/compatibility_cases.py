@@ -385,6 +385,7 @@ CASES: dict[str, Case] = {
         delta=0.0,
     ),
     "association-numbers-and-categories": Case("association", {}, THREE, ("age", "score", "ward", "sex")),
+    "association-masked": Case("association", MASKED, THREE, ("age", "score", "sex")),
     "association-one-owner": Case("association", {}, ONE, NUMBERS),
     "association-laplace": Case(
         "association", {"noise": "laplace"}, THREE, ("age", "score", "sex"), delta=0.0, epsilon=8.0

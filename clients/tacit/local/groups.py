@@ -121,6 +121,8 @@ def association(
     names: Sequence[str] | None = None,
     seed: int | None = None,
     noise: Literal["auto", "gaussian", "laplace"] = "auto",
+    aggregation: Aggregation = "separate",
+    colluders: int | None = None,
 ) -> AssociationResult:
     """Test privately whether columns go together within every owner, and estimate how strongly.
 
@@ -141,6 +143,9 @@ def association(
         noise: "gaussian", which needs a delta and tells of numbers' own correlation too; "laplace", pure
             epsilon, of ranks alone, with less noise for few columns; or "auto", which chooses by the numbers
             of units and columns, epsilon and delta.
+        aggregation: "separate", or "masked", as in :func:`group_comparison`: a correlation has no interval,
+            and what is no trend is not seen.
+        colluders: as in :func:`group_comparison`.
 
     Returns:
         A frozen result that unpacks into ``statistic, pvalue``, with ``pairs``, ``effects``,
@@ -162,13 +167,14 @@ def association(
         >>> result.reject
         True
     """
+    masks = {} if aggregation == "separate" else {"aggregation": aggregation, "colluders": colluders}
     return _asked(
         AssociationResult,
         "association",
         samples,
         columns,
         {},
-        parameters={} if noise == "auto" else {"noise": noise},
+        parameters=masks | ({} if noise == "auto" else {"noise": noise}),
         units=units,
         bounds=bounds,
         names=names,

@@ -11,7 +11,8 @@ does not go with y within owners, C has mean 0 and variance V given the numbers 
 owners' sums, whatever owners differ in. R is C's variance where the groups differ in mean and spread.
 
 **Sensitivity.** Replacing a unit, or counting one no longer, moves the vector of C by no more than the
-diameter of y, M by the squared range of y, A by 1. docs/mathematics/masked-sums.md#within-owners.
+diameter of y, M by the squared range of y, A by 1. Pairs of numbers are in association/release.py.
+docs/mathematics/masked-sums.md#within-owners.
 """
 
 import math
@@ -187,7 +188,10 @@ VARIANCE_MOVEMENT, SPREAD_MOVEMENT = 1.0, 1.0
 
 @dataclass
 class PairSums:
-    """Exact sums over an owner's units of 1, x, y, xy, yy, xyy, (6, pairs). They never leave it."""
+    """Exact sums over an owner's units of 1, x, y, xy, yy, xyy, (6, pairs), or of scores' products.
+
+    They never leave it.
+    """
 
     held: Integers = field(repr=False)
     units: int = 0
@@ -212,7 +216,22 @@ class WithinPairs:
     @property
     def numbers(self) -> int:
         """How many noisy numbers an owner sends."""
-        return 2 * len(self.weights) + len(self._firsts)
+        return 2 * len(self.weights) + self.spreads
+
+    @property
+    def spreads(self) -> int:
+        """How many sums of squares of x there are."""
+        return len(self._firsts)
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        """How far, in L2, a replaced unit moves weighted covariances, their variances, and spreads."""
+        variances = float(np.linalg.norm(self.weights**2 * self.y_ranges**2))
+        return (
+            self.movement,
+            VARIANCE_MOVEMENT * variances,
+            SPREAD_MOVEMENT * math.sqrt(self.spreads),
+        )
 
     @property
     def _firsts(self) -> npt.NDArray[np.intp]:
@@ -252,17 +271,14 @@ class WithinPairs:
 
     def parts(self, sums: PairSums | None = None) -> tuple[SumPart, ...]:
         """Lay the release out; zeros stand for what is not given."""
-        count, firsts = len(self.weights), self._firsts
-        vectors = [np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64), 0 * firsts]
+        vectors = [np.zeros(count, dtype=np.int64) for count in (*2 * (len(self.weights),), self.spreads)]
         if sums is not None:
-            vectors = self._exact(sums)
+            exact = self.exact(sums)
+            vectors = [np.array([math.floor(own * 2**MASKED_BITS) for own in part]) for part in exact]
         # Each of two neighbours lies half a step, and a float's error, from its ideal.
         near = 2 * (0.5 + FEATURE_ERROR_STEPS) / STEPS * float(np.linalg.norm(self.weights))
-        bounds = (
-            self.movement + near,
-            VARIANCE_MOVEMENT * float(np.linalg.norm(self.weights**2 * self.y_ranges**2)),
-            SPREAD_MOVEMENT * math.sqrt(len(firsts)),
-        )
+        moved, *others = self.bounds
+        bounds = (moved + near, *others)
         parts = []
         for (name, share), values, bound in zip(PAIR_SHARES.items(), vectors, bounds, strict=True):
             # Each of two neighbours' numbers is rounded down to the grid.
@@ -270,25 +286,25 @@ class WithinPairs:
             parts.append(SumPart(name, values, -MASKED_BITS, sensitivity, share))
         return tuple(parts)
 
-    def _exact(self, sums: PairSums) -> list[Integers]:
+    def exact(self, sums: PairSums) -> tuple[Sequence[Fraction], Sequence[Fraction], Sequence[Fraction]]:
+        """Return an owner's weighted covariances and variances, and spreads. They never leave it."""
         covariances, variances, spreads = [], [], []
         for place, weight in enumerate(Fraction(float(own)) for own in self.weights):
             n, x, y, xy, yy, xyy = (int(own) for own in sums.held[:, place])
-            spread, variance = _squares(x, x, n), Fraction(0)
+            spread, variance = squares_about(x, x, n), Fraction(0)
             if 0 < x < n:
-                variance = spread * _squares(yy, y, n) / (STEPS**2 * (n - 1))
+                variance = spread * squares_about(yy, y, n) / (STEPS**2 * (n - 1))
                 inner, outer = (
-                    _squares(*own) / STEPS**2 for own in ((xyy, xy, x), (yy - xyy, y - xy, n - x))
+                    squares_about(*own) / STEPS**2 for own in ((xyy, xy, x), (yy - xyy, y - xy, n - x))
                 )
                 variance = max(variance, (Fraction(n - x, n)) ** 2 * inner + Fraction(x, n) ** 2 * outer)
             covariances.append(weight * Fraction(xy * n - x * y, max(n, 1) * STEPS))
             variances.append(weight**2 * variance)
             spreads.append(spread)
-        found = (covariances, variances, [spreads[first] for first in self._firsts])
-        return [np.array([math.floor(own * 2**MASKED_BITS) for own in part]) for part in found]
+        return covariances, variances, [spreads[first] for first in self._firsts]
 
 
-def _squares(squares: int, total: int, count: int) -> Fraction:
+def squares_about(squares: int, total: int, count: int) -> Fraction:
     """Return the sum of squares about the mean; 0 of no number."""
     return Fraction(squares * count - total * total, count) if count else Fraction(0)
 
@@ -301,7 +317,9 @@ ONE_ROW = 'covariances are of units of one row: ask for unit_rows "one"'
 
 @dataclass(frozen=True)
 class ReadPairs:
-    """All owners' sums: weighted ``covariances`` and their ``variances``, ``spreads`` of x, (pairs,) each.
+    """All owners' sums: weighted ``covariances`` and their ``variances``, (pairs,) each, ``spreads`` of x.
+
+    ``spread_of`` says of which of the spreads each pair's x is, (pairs,).
 
     ``noise``, ``doubt`` and ``spread_noise`` are the standard deviations of the noise on each of them.
     """
@@ -313,6 +331,7 @@ class ReadPairs:
     noise: float
     doubt: float
     spread_noise: float
+    spread_of: npt.NDArray[np.intp]
 
     def statistic(self, place: int) -> float:
         """Return a pair's squared covariance over its variance, noise counted."""
@@ -331,7 +350,11 @@ class ReadPairs:
         weight = float(self.weights[place])
         variance = max(float(self.variances[place]), 0.0) + self.doubt + self.noise**2
         top = float(self.covariances[place]) / weight
-        return top, float(self.spreads[place]), (variance / weight**2, 0.0, self.spread_noise**2)
+        return (
+            top,
+            float(self.spreads[self.spread_of[place]]),
+            (variance / weight**2, 0.0, self.spread_noise**2),
+        )
 
 
 NORMAL = np.polynomial.hermite_e.hermegauss(61)
@@ -378,8 +401,10 @@ class MaskedPairs:
     def read_total(self, vectors: Mapping[str, NoisyVector]) -> ReadPairs:
         """Return all owners' sums, of vectors that have them and the noise of all."""
         covariances, variances, spreads = (vectors[name].mean(1) for name in PAIR_SHARES)
-        own = np.unique(self.pairs.spread_of, return_inverse=True)[1]
-        return ReadPairs(self.pairs.weights, covariances, variances, spreads[own], *self.noises)
+        pairs = self.pairs
+        return ReadPairs(
+            pairs.weights, covariances, variances, spreads, *self.noises, spread_of=pairs.spread_of
+        )
 
     def least_noise(self) -> float:
         """Return the least noise on a covariance, in parts of what one unit can add to it."""

@@ -3,6 +3,7 @@
 Every owner releases histograms of its columns, and sums of bounded scores of columns and of pairs of them.
 The tester asks of every pair whether the columns go together *within* owners, so that what differs between
 owners neither makes an association nor hides one; and how strongly, as Pearson's and as a rank correlation.
+Or owners mask their covariances, and the sum of all is read.
 Derivations: docs/mathematics/association.md.
 """
 
@@ -28,6 +29,7 @@ from tacit_protocol.procedures.association.release import (
     Plan,
     Sums,
     fitting_noise,
+    masked_plan,
     plan_of,
 )
 from tacit_protocol.procedures.association.statistic import (
@@ -38,7 +40,9 @@ from tacit_protocol.procedures.association.statistic import (
     correlation,
     estimated,
     independent,
+    independent_masked,
     laplace_block,
+    masked_correlation,
 )
 from tacit_protocol.procedures.base import (
     HOPELESS,
@@ -55,6 +59,7 @@ from tacit_protocol.procedures.base import (
     require_shared_columns,
     reuse_warnings,
 )
+from tacit_protocol.procedures.masking import SharedNoise, SumsOfOwners, is_masked
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.procedures.within_owners import (
     BY_OWNER_MAX,
@@ -62,6 +67,8 @@ from tacit_protocol.procedures.within_owners import (
     FIELLER,
     STATED_MAX,
     TOLD,
+    WITHIN_ALONE,
+    PairSums,
     TestedPart,
     WithinOwnersVerdict,
     smallest,
@@ -159,7 +166,11 @@ def told(effects: Sequence[Effect], pairs: Sequence[AssociatedPair]) -> list[str
     return said[:TOLD]
 
 
-class Association(Procedure):
+NO_INTERVAL = "how far a correlation may be off cannot be said: that needs more than covariances"
+"""What a masked sum does not tell of its correlations."""
+
+
+class Association(SumsOfOwners, Procedure):
     """See the module. Registered as ``association``."""
 
     name: ClassVar[str] = "association"
@@ -180,15 +191,20 @@ class Association(Procedure):
         relates=True,
     )
     population: ClassVar[type[Population] | None] = Dependence
+    masked_numbers: ClassVar[str] = "covariances within owners"
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({}, {"noise": "laplace"})
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
         """Return the noise of a study that has no delta: Laplace's."""
-        return {} if study.budget.delta_pico or "noise" in study.parameters else {"noise": "laplace"}
+        if study.budget.delta_pico or "noise" in study.parameters or is_masked(study):
+            return {}
+        return {"noise": "laplace"}
 
     def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:
         """Return the noise that suits these numbers of units, where the study leaves it."""
-        return {} if "noise" in study.parameters else fitting_noise(study, min(units.values()))
+        if "noise" in study.parameters or is_masked(study):
+            return {}
+        return fitting_noise(study, min(units.values()))
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -196,20 +212,37 @@ class Association(Procedure):
         if study.curator is not None:
             raise StudyError("owners send their own releases here; leave the curator out")
         plan_of(study)
+        masked_plan(study)
+
+    def shared_noise(self, study: Study) -> SharedNoise | None:
+        """Return the noise of masked covariances; None where every owner's sums are read by themselves."""
+        masked = masked_plan(study)
+        return None if masked is None else masked.shared
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where these numbers of units, by owner, do not suit the study."""
+        self.require_room(study, units)
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the whole budget, or epsilon alone, for both vectors."""
-        return plan_of(study).guarantee
+        shared = self.shared_noise(study)
+        return plan_of(study).guarantee if shared is None else shared.own
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends; of few units in pure epsilon there are fewer."""
-        return plan_of(study).numbers
+        masked = masked_plan(study)
+        return plan_of(study).numbers if masked is None else masked.pairs.numbers
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where noise drowns the strongest rank correlation at these numbers of units."""
         if not units:
             return ()
         advice = "ask for more units, a larger epsilon, or fewer columns"
+        hopeless = f"{HOPELESS}noise would hide even a rank correlation of 1; {advice}"
+        if (masked := masked_plan(study)) is not None:
+            # Two columns that are alike, half of whose values are at either bound, have one a unit.
+            hidden = sum(units.values()) < -float(ndtri(study.level / 2)) * masked.least_noise()
+            return (hopeless,) if hidden and len(units) == len(study.owners) else ()
         plan = plan_of(study)
         noise = {name: plan.rank_noise(count) for name, count in units.items()}
         found = []
@@ -221,32 +254,43 @@ class Association(Procedure):
         # Grades that are equal have a covariance of one third.
         together = sum(own**2 for own in noise.values()) ** 0.5
         if sum(units.values()) / 3 < -float(ndtri(study.level / 2)) * together:
-            return (f"{HOPELESS}noise would hide even a rank correlation of 1; {advice}", *found)
+            return (hopeless, *found)
         drowned = [name for name, count in units.items() if count / 3 < 2 * noise[name]]
         if drowned:
             found.append(f"noise hides even a rank correlation of 1 at {', '.join(drowned)}; {advice}")
         return tuple(found)
 
-    def summarise(self, study: Study, table: Table) -> Sums:
-        """Count the units by cell, exactly. The counts never leave the owner."""
-        return plan_of(study).sum(table)
+    def summarise(self, study: Study, table: Table) -> Sums | PairSums:
+        """Count the units by cell, or sum products, exactly. None of it leaves the owner."""
+        masked = masked_plan(study)
+        return plan_of(study).sum(table) if masked is None else masked.pairs.sum(table)
 
-    def adapt(self, study: Study, summary: Sums, noise: NoiseSource) -> Sums:
+    def adapt(self, study: Study, summary: Sums | PairSums, noise: NoiseSource) -> Sums | PairSums:
         """Draw the histograms' noise, and sum the scores by the grades that follow from it."""
+        if isinstance(summary, PairSums):
+            return summary
         try:
             return plan_of(study).adapt(summary, noise)
         except SensitivityError as error:
             raise StudyError(str(error)) from None
 
-    def privatise(self, study: Study, summary: Sums, noise: NoiseSource) -> Release:
-        """Add the noise that ``cost`` states to histograms and scores."""
+    def privatise(self, study: Study, summary: Sums | PairSums, noise: NoiseSource) -> Release:
+        """Add the noise that ``cost`` states to histograms and scores, or to covariances."""
+        masked = masked_plan(study)
         try:
+            if isinstance(summary, PairSums) or masked is not None:
+                if masked is None or not isinstance(summary, PairSums):
+                    raise TypeError("the summary is that of another study")
+                return masked.release(summary, noise)
             return plan_of(study).release(summary, noise)
         except SensitivityError as error:
             raise StudyError(str(error)) from None
 
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        if (masked := masked_plan(study)) is not None:
+            masked.check(release)
+            return
         try:
             plan_of(study).check(release)
         except ValueError as error:
@@ -275,12 +319,16 @@ class Association(Procedure):
         names = joined([column.name for column in study.domain.columns], 6)
         asked = f"asks how {names} go together, within owners"
         if not plan_of(study).pure:
-            return (asked,)
+            return (asked, *self.asked_of_masks(study))
         why = "there is no delta" if study.budget.delta_pico == 0 else "few numbers carry less noise so"
         return asked, f"releases sums of ranks in Laplace noise of pure epsilon: {why}"
 
     def what_is_released(self, study: Study) -> str:
         """Say what an owner computes and releases, in the words of a paper's methods."""
+        if is_masked(study):
+            return (
+                "its covariances of bounded scores of columns, with their variances where chance alone acts"
+            )
         if not plan_of(study).pure:
             return self.released
         return "histograms of its columns where it has units enough, and sums of ranks and their products"
@@ -309,6 +357,8 @@ class Association(Procedure):
         plan, names = plan_of(study), [owner.name for owner in study.owners]
         columns = [column.name for column in study.domain.columns]
         pairs = list(itertools.combinations(columns, 2))
+        if masked_plan(study) is not None:
+            return self._assemble_masked(study, releases, pairs)
         blocks = list(_blocks(plan, [releases[name] for name in names]))
         draws = max(NULL_DRAWS, DRAWS_A_PAIR * len(pairs))
         tests = [
@@ -357,6 +407,52 @@ class Association(Procedure):
                 for at, name in enumerate(names)
             ),
             heterogeneity_pvalue=smallest(list(same.values())),
+        )
+
+    def _assemble_masked(
+        self, study: Study, releases: Mapping[str, Release], pairs: Sequence[tuple[str, str]]
+    ) -> AssociationResult:
+        """Compute the verdict from the sum of all owners' covariances."""
+        masked = masked_plan(study)
+        if masked is None:
+            raise TypeError("nobody masks in this study")
+        found, units = masked.read(releases), {o.name: releases[o.name].units for o in study.owners}
+        tests = [independent_masked(found, places) for places in masked.pairs.of_pairs]
+        adjusted = holm(np.array([test.pvalue for test in tests]))
+        order = np.argsort([test.pvalue for test in tests], kind="stable")
+        places = list(itertools.combinations(range(len(study.domain.columns)), 2))
+        caveats = masked.shared.caveats(self.masked_numbers, WITHIN_ALONE)
+        return AssociationResult(
+            method=f"masked score tests of covariances within {len(units)} owners, noise counted, of "
+            f"{len(pairs)} pair{'' if len(pairs) == 1 else 's'} of columns, Holm's correction",
+            **decided(study, tests[order[0]].statistic, float(adjusted[order[0]])),
+            **common_fields(study, units, masked.shared.own),
+            warnings=(*self.warnings(study, units), *caveats, NO_INTERVAL),
+            pairs=tuple(
+                AssociatedPair(
+                    first=first,
+                    second=second,
+                    statistic=test.statistic,
+                    pvalue=float(pvalue),
+                    reject=bool(pvalue <= study.level),
+                    heterogeneity_pvalue=None,
+                )
+                for (first, second), test, pvalue in zip(pairs, tests, adjusted, strict=True)
+            ),
+            effects=tuple(
+                Effect(
+                    column=pairs[at][0],
+                    kind=PEARSON,
+                    groups=pairs[at],
+                    estimate=masked_correlation(found, masked.pairs.of_pairs[at][0], places[at]),
+                    lower=None,
+                    upper=None,
+                    unit="",
+                )
+                for at in order[:STATED_MAX]
+            ),
+            effects_by_owner=(),
+            heterogeneity_pvalue=None,
         )
 
 

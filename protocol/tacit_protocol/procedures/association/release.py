@@ -23,20 +23,26 @@ and q q'/4, after histograms that take a part of epsilon; of few units by public
 units let x = |r - r'|, for each column. Then |r^2 - r'^2| <= x (2 - x) and |r s - r' s'| <= x + y - x y, so
 that with m the sum of all x the movement of c r, r^2/2 and r s is at most (c + D) m - m^2/2 <= (c + D)^2/2 in
 L1, for D columns; q q' moves by 3/2 at most.
-docs/mathematics/association.md.
+
+**Where owners mask** each takes, within itself and exactly, of every pair of columns the covariance C of t,
+and, where one is a number, that of the middle of its bounds, 4 t cut at -1 and 1; the variance of either
+where which values stand together is chance, V = S S'/(n - 1), S a sum of squares about the mean; and S of
+every t. Of numbers of the ranges a and b a replaced unit moves C by a b, V by a^2 b^2/4 and S by a^2 at most.
+docs/mathematics/association.md, docs/mathematics/masked-sums.md#numbers-within-owners.
 """
 
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, Table
+from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, NumericColumn, Table
 from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramCells, nearest_counts
 from tacit_protocol.features.kernels import FloatMatrix, Rows
 from tacit_protocol.features.moments import FeatureSums, sum_features
@@ -63,7 +69,15 @@ from tacit_protocol.privacy.laplace_mechanism import (
 )
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
-from tacit_protocol.strict import StrictModel
+from tacit_protocol.procedures.masking import MaskedParameters, shared_noise_in
+from tacit_protocol.procedures.within_owners import (
+    ONE_ROW,
+    STEPS,
+    MaskedPairs,
+    PairSums,
+    WithinPairs,
+    squares_about,
+)
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -124,13 +138,13 @@ ADAPTED, PUBLIC = RankWeights(0.3, 0.25), RankWeights(0.7, 0.0)
 noise then counts in every covariance."""
 
 
-class AssociationParameters(StrictModel):
+class AssociationParameters(MaskedParameters):
     """What leaves with which noise; every pair of the study's columns is looked at.
 
     Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"noise"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"noise"}) | MaskedParameters.added_fields
 
     noise: Literal["gaussian", "laplace"] = Field(
         "gaussian",
@@ -531,3 +545,118 @@ def plan_of(study: Study) -> Plan:
     if plan.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns")
     return plan
+
+
+MIDDLE_SCALE = 4
+"""Where owners mask a number has a second score beside t, this times t, cut at -1 and 1: within bounds that
+are eight standard deviations apart its variance is eight times that of t, for the same sensitivity."""
+
+MASKED_SHARES = (0.3, 0.7)
+"""Squared weights of the covariance of t, and of the middle; in the test, their Bonferroni weights."""
+
+PRODUCT_MOVEMENT, PRODUCT_VARIANCE_MOVEMENT, SQUARE_MOVEMENT = 4.0, 4.0, 4.0
+"""How far a replaced unit moves C, V and S of numbers in [-1, 1]."""
+
+
+class ScorePairs(WithinPairs):
+    """Of every pair of columns the covariance of t, then, where one is a number, that of the middle.
+
+    All units count. Sums of squares are of every column's t. ``of_pairs`` are the places of every pair's.
+    """
+
+    def __init__(self, domain: Domain) -> None:
+        columns, weights = domain.columns, list[float]()
+        self._columns, self._places = domain, list[tuple[int, int]]()
+        self.of_pairs: list[range] = []
+        for a, b in itertools.combinations(range(len(columns)), 2):
+            both = isinstance(columns[a], NumericColumn) or isinstance(columns[b], NumericColumn)
+            shares = MASKED_SHARES if both else (1.0,)
+            self.of_pairs.append(range(len(weights), len(weights) + len(shares)))
+            weights += [math.sqrt(share) for share in shares]
+            self._places += [(a, b), (len(columns) + a, len(columns) + b)][: len(shares)]
+        movement = PRODUCT_MOVEMENT * math.sqrt(len(self.of_pairs))
+        firsts = np.array([a % len(columns) for a, _ in self._places])
+        super().__init__(np.array(weights), movement, np.full(len(weights), 2.0), firsts)
+
+    @property
+    def spreads(self) -> int:
+        """One a column."""
+        return len(self._columns.columns)
+
+    @property
+    def bounds(self) -> tuple[float, float, float]:
+        """How far, in L2, a replaced unit moves weighted covariances, their variances, and spreads."""
+        return (
+            self.movement,
+            PRODUCT_VARIANCE_MOVEMENT * float(np.linalg.norm(self.weights**2)),
+            SQUARE_MOVEMENT * math.sqrt(self.spreads),
+        )
+
+    def start(self) -> PairSums:
+        """Return the sums over no unit: of 1 and both scores of every column, and of their products."""
+        size = 1 + 2 * self.spreads
+        return PairSums(np.zeros((size, size), dtype=np.int64))
+
+    def add(self, partial: PairSums, chunk: EncodedChunk) -> None:
+        """Add a chunk's units, of one row each."""
+        if chunk.unit is not None and chunk.rows != chunk.units:
+            raise StudyError(ONE_ROW)
+        scores = np.hstack([np.ones((chunk.rows, 1), dtype=np.int64), self._scores(chunk)])
+        partial.held += scores.T @ scores
+        partial.units += chunk.rows
+
+    def _scores(self, chunk: EncodedChunk) -> Integers:
+        """Return t of every column, then its middle, in steps of 2^-15, (rows, 2 columns)."""
+        own, middles, places = [], [], [0, 0]
+        for column in self._columns.columns:
+            numeric = isinstance(column, NumericColumn)
+            if isinstance(column, CategoricalColumn):
+                at = np.zeros(len(column.levels) + 2)
+                at[: len(column.levels)] = np.linspace(-1, 1, len(column.levels))
+                t = at[chunk.categorical[:, places[numeric]]]
+            else:
+                t = np.clip(2 * chunk.numeric[:, places[numeric]] - 1, -1.0, 1.0)
+            own.append(t)
+            middles.append(np.clip(MIDDLE_SCALE * t, -1.0, 1.0) if numeric else t)
+            places[numeric] += 1
+        found: Integers = np.rint(np.stack([*own, *middles], axis=1) * STEPS).astype(np.int64)
+        return found
+
+    def exact(self, sums: PairSums) -> tuple[Sequence[Fraction], Sequence[Fraction], Sequence[Fraction]]:
+        """Return an owner's weighted covariances and variances, and spreads. They never leave it."""
+        n, totals = int(sums.held[0, 0]), [int(own) for own in sums.held[0]]
+        squares = [
+            squares_about(int(sums.held[at, at]), totals[at], n) / STEPS**2 for at in range(len(totals))
+        ]
+        covariances, variances = [], []
+        for weight, (a, b) in zip(self.weights, self._places, strict=True):
+            own = Fraction(float(weight))
+            top = int(sums.held[1 + a, 1 + b]) * n - totals[1 + a] * totals[1 + b]
+            covariances.append(own * Fraction(top, max(n, 1) * STEPS**2))
+            variances.append(own**2 * squares[1 + a] * squares[1 + b] / max(n - 1, 1))
+        return covariances, variances, squares[1 : 1 + self.spreads]
+
+
+@dataclass(frozen=True)
+class MaskedScores(MaskedPairs):
+    """What a study fixes whose owners mask."""
+
+    pairs: ScorePairs
+
+
+@planned_once
+def masked_plan(study: Study) -> MaskedScores | None:
+    """Return what a study fixes whose owners mask; None where every owner's sums are read by themselves.
+
+    Raises StudyError where it cannot be run as written.
+    """
+    parameters = parse_parameters(AssociationParameters, study)
+    if parameters.aggregation == "separate" and parameters.colluders is None:
+        return None
+    plan = plan_of(study)
+    shared = shared_noise_in(study, parameters, parameters.noise, lambda: plan.guarantee)
+    if shared is None:
+        return None
+    if study.averages_rows:
+        raise StudyError(ONE_ROW)
+    return MaskedScores(ScorePairs(study.domain), shared)

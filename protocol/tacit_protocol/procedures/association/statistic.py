@@ -34,6 +34,7 @@ from tacit_protocol.procedures.association.release import (
     ADAPTED,
     COLUMN_WEIGHTS,
     CONVEX_WEIGHT,
+    MASKED_SHARES,
     PAIR_WEIGHTS,
     PUBLIC,
     QQ,
@@ -50,6 +51,7 @@ from tacit_protocol.procedures.association.release import (
     convex,
 )
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
+from tacit_protocol.procedures.within_owners import ReadPairs
 
 Floats = npt.NDArray[np.float64]
 
@@ -67,6 +69,9 @@ LAPLACE_PARTS = ((0.85, RR, R, R), (0.15, QQ, Q, Q))
 
 NULL_DRAWS = 9999
 """Simulated null statistics of a pair in Laplace noise, at least."""
+
+SURE = 3.0
+"""From how many standard deviations of its noise a sum of squares is taken to be there."""
 
 DRAWS_A_PAIR = 400
 """For every pair that a p-value is adjusted for, so that the least adjusted one is 1/400."""
@@ -145,6 +150,27 @@ def independent(
         found.append((min(1.0, float(chdtrc(1, statistic)) / weight), -statistic))
     pvalue, negative = min(found)
     return Tested(-negative, pvalue)
+
+
+def independent_masked(found: ReadPairs, places: range) -> Tested:
+    """Test whether two columns go together within owners, by all owners' covariances at these places."""
+    weights = MASKED_SHARES if len(places) > 1 else (1.0,)
+    pvalue, place = min(
+        (found.pvalue(place) / weight, place) for place, weight in zip(places, weights, strict=True)
+    )
+    return Tested(found.statistic(place), min(1.0, pvalue))
+
+
+def masked_correlation(found: ReadPairs, place: int, columns: tuple[int, int]) -> float | None:
+    """Estimate all owners' correlation of t of two columns within them, by its covariance's place.
+
+    None where noise could make either's sum of squares.
+    """
+    first, second = (float(found.spreads[column]) for column in columns)
+    if min(first, second) <= SURE * found.spread_noise:
+        return None
+    top = float(found.covariances[place] / found.weights[place])
+    return min(1.0, max(-1.0, top / math.sqrt(first * second)))
 
 
 def _simulated(blocks: Sequence[Block], rng: np.random.Generator, draws: int) -> Tested:
@@ -272,7 +298,7 @@ def correlation(blocks: Sequence[Block], *, ranks: bool, pooled: bool = True) ->
     totals = around @ weights
     ratio = np.full(len(blocks), _ratio(*totals))
     if not pooled:
-        sure = np.all(around > 3 * np.sqrt(noise_of_squares), axis=0)
+        sure = np.all(around > SURE * np.sqrt(noise_of_squares), axis=0)
         ratio = np.where(sure, [_ratio(*each) for each in around.T], ratio)
     bottom = (ratio * around[0] + around[1] / ratio) / 2
     rho = float(np.clip((weights @ top) / max(float(weights @ bottom), 1e-9), -1.0, 1.0))

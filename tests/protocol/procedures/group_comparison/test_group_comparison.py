@@ -409,8 +409,7 @@ def sums_read(plan: MaskedPairs, tables: list[MemoryTable], rng: np.random.Gener
     for place, noise in enumerate(plan.noises):
         exact = np.sum([own[place].sums for own in parts], axis=0) * 2.0**-20
         found.append(exact if rng is None else exact + noise * rng.standard_normal(len(exact)))
-    own = np.unique(plan.pairs.spread_of, return_inverse=True)[1]
-    return ReadPairs(plan.pairs.weights, found[0], found[1], found[2][own], *plan.noises)
+    return ReadPairs(plan.pairs.weights, *found, *plan.noises, spread_of=plan.pairs.spread_of)
 
 
 def masked_owners(
@@ -448,7 +447,7 @@ def test_masked_numbers_are_the_covariances_and_variances_that_the_page_says() -
         apart = (1 - share) ** 2 * inner + share**2 * outer
         assert found.covariances[place] == pytest.approx(weight * np.cov(x, y, ddof=0)[0, 1] * n, abs=0.01)
         assert found.variances[place] == pytest.approx(weight**2 * max(exchangeable, apart), abs=0.01)
-        assert found.spreads[place] == pytest.approx(spread, abs=1e-5)
+        assert found.spreads[plan.pairs.spread_of[place]] == pytest.approx(spread, abs=1e-5)
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.001])
@@ -458,7 +457,7 @@ def test_a_masked_p_value_keeps_its_level_whatever_the_variance_is(alpha: float)
 
     def level(doubt: float, variance: float) -> float:
         noisy = variance + doubt * points
-        read = ReadPairs(np.ones(40), np.zeros(40), noisy, np.ones(40), 1.0, doubt, 1.0)
+        read = ReadPairs(np.ones(40), np.zeros(40), noisy, np.ones(40), 1.0, doubt, 1.0, np.arange(40))
         low, high = np.zeros(40), np.full(40, 1e2)
         for _ in range(30):
             middle = (low + high) / 2
