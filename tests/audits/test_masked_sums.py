@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from audited_procedures import AUDITED
 from long_runs import LONG
 from lower_bound import exceeds
 from masked_world import MASKED, NoNoise, masked_study
+from release_audit import largest_move
 from scipy.stats import chi2
 
 from tacit_protocol.features.cell_counts import COUNT_BITS
@@ -24,6 +26,7 @@ from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.gaussian_mechanism import mu_of
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, GaussianEvent, Guarantee
 from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.aggregation import Vote
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.counts.release import COUNTS, noisy_counts
 from tacit_protocol.procedures.masking import Masking, Roster, masked, masks_of, roster_of, total_of
@@ -147,6 +150,16 @@ def test_a_planted_share_of_noise_that_is_too_small_is_caught(
     monkeypatch.setattr(Masking, "own_guarantee", shared_by_all)
     attack, _ = attacked(2, 2)
     assert learns_more(Colluding(attack.study, MASKED[-colluding:]), claimed)
+
+
+@pytest.mark.long
+def test_masked_votes_with_a_direction_whose_noise_is_made_for_one_side_are_caught(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = AUDITED["aggregated_test"]["masked, with a direction"]
+    monkeypatch.setattr(Vote, "sensitivity", property(lambda _vote: 1.0))
+    moved, allowed = largest_move(case)
+    assert moved.gaussian > 1.9 * allowed.gaussian
 
 
 def test_the_account_pays_for_what_holds_whoever_colludes() -> None:

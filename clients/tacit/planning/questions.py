@@ -163,7 +163,8 @@ class Asked:
         if not isinstance(n, int | Sequence):
             raise InputError("n must be a whole number, or one for each owner")
         asked = self.kind.owners
-        if asked in ("one", "two") or isinstance(n, int):
+        masked = self.parameters.get("aggregation") == "masked"
+        if (asked in ("one", "two") and not masked) or isinstance(n, int):
             return 1 if asked.startswith("one") else 2
         return len(n)
 

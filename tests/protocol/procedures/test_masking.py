@@ -305,6 +305,23 @@ def test_a_known_distribution_is_compared_with_the_masked_counts_of_all() -> Non
     assert other.epsilon == own.budget.epsilon > study.budget.epsilon
     assert other.rho == pytest.approx(mu_of(own) ** 2 / 2, rel=1e-9), "what each spent"
     assert procedure.panels(study, other.model_dump(), other.source.releases)
+    asked: dict[str, Any] = {
+        "cells": 4,
+        "probabilities": [0.25] * 4,
+        "unlisted": "last",
+        "method": "zcdp-gof",
+    }
+    plan = tacit.local.plan_power(
+        [1000] * 3,
+        procedure="identity",
+        epsilon=1,
+        **asked,
+        aggregation="masked",
+        colluders=0,
+        runs=3,
+        seed=1,
+    )
+    assert (plan.n, plan.power) == ((1000,) * 3, 1.0), "every owner's units depart as far"
     for changes, words in [
         ({"method": "mcgof"}, "Gaussian"),
         ({"method": "privit"}, "masked sums are of counts"),
