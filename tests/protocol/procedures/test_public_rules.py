@@ -25,7 +25,8 @@ BESIDE = {"owners": 2, "columns": (("c0",), ("n0",)), "numeric": 1, "sizes": (4,
 TABLE = {"owners": 2, "columns": (("c0",), ("c1",)), "numeric": 0, "sizes": (4, 4)}
 STRATA = {"owners": 2, "columns": (("c0",), ("c1", "c2")), "numeric": 0, "sizes": (4, 4, 4)}
 DIED = {"group": "c0", "time": "n0", "event": "c1", "cuts": {"n0": [0.5]}}
-MASKED = {"n_points": 5, "placement": "uniform", "aggregation": "masked", "colluders": 1}
+SUMMED = {"aggregation": "masked", "colluders": 1}
+MASKED = {"n_points": 5, "placement": "uniform"} | SUMMED
 POOLED = {"owners": 2, "numeric": 1}
 TIMES = {"owners": 2, "columns": (("c0",), ("n0", "c1")), "numeric": 1, "sizes": (4, 4)}
 
@@ -67,6 +68,7 @@ CASES: list[tuple[str, Fields, Fields, Units, Units, PublicRule]] = [
     ("independence_table", {}, TABLE, (1, 1), (500, 500), "too-few-units"),
     ("stratified_table", {}, STRATA, (1, 1), (500, 500), "too-few-units"),
     ("survival", DIED, TIMES, (1, 1), (500, 500), "too-few-units"),
+    ("association", SUMMED, PAIRED, (2**43, 2**43), (500, 500), "too-many-units"),
     ("embedding_release", MASKED, POOLED, (2**43, 2**43), (500, 500), "too-many-units"),
     ("identity", KNOWN | {"method": "repetition"}, CELLS, (3,), (5000,), "too-few-units"),
     ("identity", KNOWN | {"method": "privit", "distance": 0.3}, CELLS, (10,), (10**7,), "no-plan"),
