@@ -17,6 +17,12 @@ from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.masking import Aggregation, is_masked
 
 
+def _masks(aggregation: str, colluders: int | None) -> dict[str, Any]:
+    """Return what a study states of masks: nothing where neither was asked for."""
+    asked = aggregation != "separate" or colluders is not None
+    return {"aggregation": aggregation, "colluders": colluders} if asked else {}
+
+
 def group_comparison(
     *samples: Any,
     group: str | RandomisedColumn,
@@ -95,7 +101,7 @@ def group_comparison(
             at=terms(epsilon, delta, alpha, seed),
         )
     wanted = None if columns is None else [group, *(name for name in columns if name != group)]
-    masks = {} if aggregation == "separate" else {"aggregation": aggregation, "colluders": colluders}
+    masks = _masks(aggregation, colluders)
     return _asked(
         GroupComparisonResult,
         "group_comparison",
@@ -167,7 +173,7 @@ def association(
         >>> result.reject
         True
     """
-    masks = {} if aggregation == "separate" else {"aggregation": aggregation, "colluders": colluders}
+    masks = _masks(aggregation, colluders)
     return _asked(
         AssociationResult,
         "association",
@@ -245,8 +251,7 @@ def aggregated_test(
         >>> result.reject, result.direction
         (True, 'down')
     """
-    masked = aggregation == "masked" or colluders is not None
-    masks = {"aggregation": aggregation, "colluders": colluders} if masked else {}
+    masks = _masks(aggregation, colluders)
     return _asked(
         AggregatedTestResult,
         "aggregated_test",
