@@ -19,14 +19,14 @@ from tacit.results import Result
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import ReleaseMessage
 from tacit_protocol.signing import RELEASE_TYPE, issue_token, sign_envelope
-from tacit_services.tester import pages as planner
+from tacit_services.tester import routes as planner
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture
 def federation(tmp_path: Path, parties: Parties, monkeypatch: pytest.MonkeyPatch) -> Iterator[Federation]:
-    monkeypatch.setattr(planner, "LIMIT_S", 600.0)  # a loaded machine is ten times slower
+    monkeypatch.setattr(planner, "PLAN_LIMIT_S", 600.0)  # a loaded machine is ten times slower
     found = Federation(tmp_path, f"sqlite:///{tmp_path / 'tester.sqlite3'}", parties)
     found.enrol_everyone()
     yield found

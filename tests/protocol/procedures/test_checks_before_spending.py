@@ -13,7 +13,7 @@ import pytest
 from made_studies import made_study
 from two_sample_cases import MemoryTable, domain_of
 
-from tacit.in_process.runner import in_two_rounds
+from tacit.in_process.runner import in_masks, in_two_rounds
 from tacit_protocol.domain import Domain, PooledTable, Table
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import OpenDPNoise
@@ -28,6 +28,7 @@ from tacit_protocol.procedures.base import (
 )
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan
+from tacit_protocol.procedures.masking import masking_of
 from tacit_protocol.procedures.relay import conclude, relay_of
 
 ENDED = 30
@@ -171,6 +172,8 @@ def ends(study: Study, tables: Mapping[str, Table]) -> bool:
         for sender, summary in summaries.items():
             releases[sender] = procedure.privatise(study, summary, OpenDPNoise())
             check_release(procedure, study, releases[sender])
+        if masking_of(procedure, study) is not None:
+            releases = in_masks(procedure, study, releases)
     units = {sender: release.units for sender, release in releases.items()}
     conclude(procedure, study, releases, units)
     return True
