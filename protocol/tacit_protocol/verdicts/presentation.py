@@ -7,7 +7,7 @@ curves and null distributions.
 
 import math
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import get_annotations
 from typing import Any, Literal
 
@@ -86,7 +86,7 @@ class Shown:
     ``_upper``, these are, without a word. ``first`` is read before all others of its part.
     """
 
-    label: str
+    label: str = field(repr=False)  # documentation takes its words for names
     part: Part = "rest"
     ends: tuple[str, str] | None = None
     words: Callable[[Any], str] | None = None
