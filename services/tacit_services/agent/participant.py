@@ -172,11 +172,12 @@ class Participant:
         reached(AgentStep.STUDY_FETCHED)
         if not held:
             self._confirmed.add(item.digest)
-        self._decide(item, envelope)
+        decided = self._decide(item, envelope)
         reached(AgentStep.STUDY_STORED)
-        return True
+        return decided
 
-    def _decide(self, item: InboxItem, envelope: bytes) -> None:
+    def _decide(self, item: InboxItem, envelope: bytes) -> bool:
+        """Store what becomes of a study; returns whether it was new to every process that is here."""
         now, trusted = self._now(), None
         job: Job | None = None
         problem: str | None = None
@@ -195,7 +196,9 @@ class Participant:
             item.digest, state, account, trusted, deadline, now, now, problem, reason, verdict=None
         )
 
-        def store(connection: sa.Connection) -> None:
+        def store(connection: sa.Connection) -> bool:
+            if study_row(connection, item.digest) is not None:
+                return False
             insert_study(connection, row)
             if job is not None:
                 self._record_job(connection, job, now)
@@ -204,14 +207,17 @@ class Participant:
             if row.state is State.REFUSED:
                 send_at = send_time(now, respond_after_s, self.clock())
                 self._put_decline(connection, item.digest, send_at, rule)
+            return True
 
         try:
-            run_transaction(self.engine, store)
+            stored = run_transaction(self.engine, store)
         except BudgetExceededError as error:
             job, row = None, replace(row, state=State.REFUSED, problem="budget-exceeded", reason=str(error))
-            run_transaction(self.engine, store)
-        state, problem, reason = row.state, row.problem, row.reason
-        log.info("study_taken_in", study=item.digest, state=state.value, problem=problem, reason=reason)
+            stored = run_transaction(self.engine, store)
+        if stored:
+            state, problem, reason = row.state, row.problem, row.reason
+            log.info("study_taken_in", study=item.digest, state=state.value, problem=problem, reason=reason)
+        return stored
 
     def _keep_cost(self, connection: sa.Connection, job: Job) -> None:
         """Reserve what a study costs that is approved now and debited later; write the acceptance of one.

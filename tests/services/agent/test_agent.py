@@ -52,6 +52,29 @@ def test_a_study_is_released_once_and_sent(make: MakeAgent) -> None:
     assert setup.opened == ["patients"]
 
 
+@pytest.mark.parametrize("policy", ["", "epsilon_per_study_max = 0.1"], ids=["allowed", "refused"])
+def test_a_study_that_another_process_takes_in_meanwhile_is_left_to_it(
+    make: MakeAgent, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    setup = make(policy=policy)
+    asked = setup.world.ask(setup.tester, setup.world.study())
+    client, taken_in = setup.agent._client, list[bool]()
+
+    def overtaken(*given: Any) -> bool:
+        with monkeypatch.context() as once:
+            once.setattr(client, "holds_release", holds_release)
+            taken_in.append(setup.agent.poll(0))
+        return holds_release(*given)
+
+    holds_release = client.holds_release
+    monkeypatch.setattr(client, "holds_release", overtaken)
+    taken_in.append(setup.agent.poll(0))
+    assert taken_in == [True, False]
+    setup.agent.work()
+    assert len(setup.tester.received) == 1
+    assert setup.row(asked).state is (State.REFUSED if policy else State.SENT)
+
+
 def test_an_agent_works_a_plan_out_once_from_the_first_look_to_the_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
