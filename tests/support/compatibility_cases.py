@@ -165,6 +165,9 @@ CASES: dict[str, Case] = {
         THREE,
         delta=0.0,
     ),
+    "joint_independence-table-mixture": Case(
+        "joint_independence", {"method": "table", "table_test": "mixture"} | PERMUTATIONS, THREE, delta=0.0
+    ),
     "distance_correlation-sketch": Case(
         "distance_correlation", PERMUTATIONS, APART, ("age", "score", "outcome"), epsilon=10.0, units=2000
     ),
