@@ -38,6 +38,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, Guarantee, NoisyVector
 from tacit_protocol.privacy.k_norm_mechanism import (
+    DoubleArc,
     check_k_norm,
     k_norm_guarantee,
     k_norm_scale,
@@ -287,8 +288,15 @@ worth its noise there in simulations; of five columns that differ in a mean it c
 
 
 def doubled_by_default(domain: Domain) -> Mapping[str, bool]:
-    """Return what new studies under K-norm noise state of ``doubled``: nothing where it is False."""
-    return {"doubled": True} if 1 <= len(domain.numeric) <= DOUBLED_MAX else {}
+    """Return what new studies under K-norm noise state of ``doubled``: nothing where it is False.
+
+    It is where with so many levels as well noise could be drawn in a cube alone.
+    """
+    numeric, levels = len(domain.numeric), tuple(len(column.levels) for column in domain.categorical)
+    if not 1 <= numeric <= DOUBLED_MAX:
+        return {}
+    parts = FewFeatures(numeric, levels, 0, doubled=True).few.body.parts
+    return {"doubled": True} if isinstance(parts[0], DoubleArc) else {}
 
 
 def leaves_noise(study: Study) -> bool:

@@ -189,6 +189,20 @@ def test_a_new_study_has_gaussian_noise_where_it_has_a_delta_and_fits_where_no_l
 
 
 @pytest.mark.parametrize(
+    ("columns", "categories", "doubled"),
+    [(0, (3, 4), False), (1, (), True), (3, (4,), True), (3, (9, 9), False), (4, (), False)],
+)
+def test_a_new_study_in_pure_noise_has_two_cycles_where_they_pay(
+    columns: int, categories: tuple[int, ...], doubled: bool
+) -> None:
+    study = few_study(columns, categories)
+    stated = PROCEDURES["kernel_two_sample"].with_new_defaults(study).parameters
+    assert stated == (DOUBLED if doubled else FEW)
+    kept = study.model_copy(update={"parameters": FEW | {"doubled": False}})
+    assert not PROCEDURES["kernel_two_sample"].with_new_defaults(kept).parameters["doubled"]
+
+
+@pytest.mark.parametrize(
     ("given", "reason"),
     [
         ({"features": "me"}, "few features of columns"),
