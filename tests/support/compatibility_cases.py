@@ -84,6 +84,9 @@ CASES: dict[str, Case] = {
     "kernel_two_sample-k-norm-resolution": Case(
         "kernel_two_sample", {"noise": "k-norm", "resolution": 2}, delta=0.0
     ),
+    "kernel_two_sample-k-norm-doubled": Case(
+        "kernel_two_sample", {"noise": "k-norm", "doubled": True}, delta=0.0
+    ),
     "kernel_two_sample-columns": Case("kernel_two_sample", {"features": "columns"}),
     "kernel_two_sample-me": Case("kernel_two_sample", {"features": "me", "n_features": 5}),
     "kernel_two_sample-me-mmd": Case(
@@ -164,6 +167,9 @@ CASES: dict[str, Case] = {
         {"method": "table", "groups": [["age", "score"], ["ward"]]} | PERMUTATIONS,
         THREE,
         delta=0.0,
+    ),
+    "joint_independence-table-mixture": Case(
+        "joint_independence", {"method": "table", "table_test": "mixture"} | PERMUTATIONS, THREE, delta=0.0
     ),
     "distance_correlation-sketch": Case(
         "distance_correlation", PERMUTATIONS, APART, ("age", "score", "outcome"), epsilon=10.0, units=2000
