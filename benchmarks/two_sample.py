@@ -18,6 +18,7 @@ from itertools import product
 from typing import Any, Literal
 
 import numpy as np
+from scipy.special import ndtri
 
 from benchmarks.harness import Answers, Benchmark, Cell, Counts, grid, level_statement, main, question, table
 from benchmarks.problems import (
@@ -420,6 +421,14 @@ EFFECTS: Mapping[str, tuple[float, float]] = {"shift": (0.5, 1.0), "scale": (0.0
 """Mean and standard deviation of columns that differ; those of all others are 0 and 1."""
 
 FEW_LEVELS = ((1, 100), (1, 1000), (3, 300), (10, 300), (1, 5000))
+LEVEL_DATA: Mapping[str, tuple[str, Sequence[tuple[int, int]]]] = {
+    "none": ("normal", FEW_LEVELS),
+    "skewed": ("log-normal", FEW_LEVELS),
+    "rare": ("rare", ((1, 100), (1, 1000))),
+    "heaped": ("heaped", ((1, 100), (1, 1000))),
+}
+"""Of data without a difference: how the page calls them, and their columns and units."""
+
 FEW_EPSILONS = (0.3, 1.0, 5.0)
 FEW_BOUNDS = 4.0
 NAIVE_CELLS, NAIVE_REPLICATES = 4, 399
@@ -433,16 +442,25 @@ FINER: Mapping[str, Parameters | None] = {
     "few features, K-norm": {"noise": "k-norm"},
     "resolution 2, K-norm": {"noise": "k-norm", "resolution": 2},
 }
-"""Those whose level is measured here; that of many features is on the page of the two-sample test."""
+DOUBLED: Mapping[str, Parameters | None] = {"doubled, K-norm": {"noise": "k-norm", "doubled": True}}
+"""Those whose level is measured here, in cells of either; that of many features is on the page of the
+two-sample test."""
 
-FEW_RUNS, FEW_LEVEL_RUNS, NAIVE = 80, 400, "Laplace histograms"
+FEW_RUNS, FEW_LEVEL_RUNS, NAIVE = 240, 400, "Laplace histograms"
 
 
 def few_table(columns: int, differ: int, effect: str, n: int, rng: np.random.Generator) -> MemoryTable:
-    """Draw rows whose first columns differ; of an effect "skewed" all are log-normal."""
+    """Draw rows whose first columns differ; of data in LEVEL_DATA beside "none" nothing does.
+
+    "skewed" is log-normal, "rare" 3 in one row of fifty and else -3, "heaped" rounded to multiples of 2.
+    """
     rows = rng.standard_normal((n, columns))
     if effect == "skewed":
         rows = np.exp(rows) / 2 - FEW_BOUNDS
+    elif effect == "rare":
+        rows = np.where(rows > ndtri(0.98), 3.0, -3.0)
+    elif effect == "heaped":
+        rows = 2 * np.rint(rows / 2)
     else:
         mean, deviation = EFFECTS[effect]
         rows[:, :differ] = mean + deviation * rows[:, :differ]
@@ -474,21 +492,27 @@ def naive_histograms(tables: Tables, epsilon: float, rng: np.random.Generator) -
 
 
 def run_few(
-    columns: int, differ: int, effect: str, n: int, epsilons: tuple[float, ...], number: int
+    methods: Mapping[str, Parameters | None],
+    columns: int,
+    differ: int,
+    effect: str,
+    n: int,
+    epsilons: tuple[float, ...],
+    number: int,
 ) -> Answers:
     """Draw both samples once and ask every method at every epsilon and level."""
     rng = np.random.default_rng([number, n, columns, differ, zlib.crc32(effect.encode())])
     noise = noise_of(rng)
     second = {"shift": "shift", "scale": "scale"}.get(effect, effect)
     tables = {
-        "x": few_table(columns, differ, effect if effect == "skewed" else "none", n, rng),
+        "x": few_table(columns, differ, effect if effect in LEVEL_DATA else "none", n, rng),
         "y": few_table(columns, differ, second, n, rng),
     }
     answers: dict[str, float] = {}
-    procedure, level_cell = KernelTwoSample(), effect in ("none", "skewed")
+    procedure, level_cell = KernelTwoSample(), effect in LEVEL_DATA
     for epsilon in epsilons:
         template = study_of(tables["x"].domain, {}, epsilon=epsilon, run=number)
-        for method, stated in (FINER if level_cell else FEW_METHODS).items():
+        for method, stated in methods.items():
             parameters = stated
             if parameters is None:
                 parameters = procedure.fitting(template, {"x": n, "y": n}) or {"effects": "units"}
@@ -513,7 +537,7 @@ def few_cells() -> list[Cell]:
         Cell(
             f"{effect} {columns}/{differ} n={n} e={epsilon:g}",
             FEW_RUNS,
-            partial(run_few, columns, differ, effect, n, (epsilon,)),
+            partial(run_few, FEW_METHODS, columns, differ, effect, n, (epsilon,)),
         )
         for effect in ("shift", "scale")
         for columns, differ in SHIFTED
@@ -523,10 +547,14 @@ def few_cells() -> list[Cell]:
     ]
     levels = [
         Cell(
-            f"{effect} {columns} n={n}", FEW_LEVEL_RUNS, partial(run_few, columns, 1, effect, n, FEW_EPSILONS)
+            f"{kind}{effect} {columns} n={n}",
+            FEW_LEVEL_RUNS,
+            partial(run_few, methods, columns, 1, effect, n, FEW_EPSILONS),
         )
-        for effect in ("none", "skewed")
-        for columns, n in FEW_LEVELS
+        for kind, methods in (("", FINER), ("doubled ", DOUBLED))
+        for effect, (_, sizes) in LEVEL_DATA.items()
+        for columns, n in sizes
+        if kind or effect in ("none", "skewed")
     ]
     return power + levels
 
@@ -546,15 +574,18 @@ def few_parts(counts: Counts) -> dict[str, str]:
                     for name in (*FEW_METHODS, NAIVE)
                 } | {"noise chosen": "K-norm" if few else "Gaussian"}
         powers.append(f"## {effect}\n\n" + table(rows, "columns, differ | ε | n"))
-    for (effect, data), (columns, n) in product((("none", "normal"), ("skewed", "log-normal")), FEW_LEVELS):
+    cells = ((e, data, *size) for e, (data, found) in LEVEL_DATA.items() for size in found)
+    for effect, data, columns, n in cells:
         cell = f"{effect} {columns} n={n}"
-        for epsilon, level in product(FEW_EPSILONS, LEVELS) if cell in counts.runs else ():
+        for epsilon, level in product(FEW_EPSILONS, LEVELS):
             levels[f"{data}, {columns}, {n} | {epsilon:g} | {level:g}"] = {
-                name: counts.shown(cell, question(name, epsilon, level), ".3f") for name in FINER
+                name: counts.shown(f"{kind}{cell}", question(name, epsilon, level), ".3f")
+                for kind, methods in (("doubled ", DOUBLED), ("", FINER))
+                for name in methods
             }
     return {
         "power runs": counts.runs_of("shift"),
-        "level runs": counts.runs_of("none"),
+        "level runs": counts.runs_of("doubled"),
         "powers": "\n".join(powers),
         "levels": table(levels, "data, columns, n | ε | level"),
     }

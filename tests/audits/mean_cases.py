@@ -105,6 +105,7 @@ K_NORM = {
         ("K-norm, 1 number", ONE_NUMBER, {}, 1.0),
         ("K-norm, 2 numbers, finer", NUMBERS, {"resolution": 2}, 1.0),
         ("K-norm, mixed", MIXED, {"resolution": 1}, 0.3),
+        ("K-norm, doubled", MIXED, {"doubled": True}, 0.3),
         ("K-norm, categories", CATEGORIES, {}, BLACK_BOX_EPSILON),
         ("K-norm in a cube", domain(20), {}, 1.0),
     )

@@ -41,7 +41,7 @@ from tacit_protocol.privacy.exact_sums import (
 )
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.privacy.guarantee import NoisyVector
-from tacit_protocol.privacy.k_norm_mechanism import Arc, Interval, Part, ProductBody, Simplex
+from tacit_protocol.privacy.k_norm_mechanism import Arc, DoubleArc, Interval, Part, ProductBody, Simplex
 
 SHIFTS = 4096
 """Points at which the largest movement of a numeric part is sought; a curvature bound covers the gaps."""
@@ -433,29 +433,27 @@ class FewOfColumns(InBall):
     """Few coordinates of every column, each in [-1, 1]: see :class:`FewFeatures`."""
 
     def __init__(
-        self, numeric: int, levels: tuple[int, ...], cycles: tuple[float, ...], squares: bool
+        self, numeric: int, levels: tuple[int, ...], resolution: int, *, doubled: bool = False
     ) -> None:
         self.columns = numeric + len(levels)
         self._levels = levels
+        cycles = tuple(float(cycle) for cycle in range(1, max(1 + doubled, resolution) + 1))
         self._harmonics, self._waves = Harmonics(cycles), len(cycles)
-        self._squares = squares
-        width = 2 + 2 * len(cycles)
-        self._kept = [p for p in range(numeric * width) if self._squares or p % width != 1]
+        every = [("P1", 0.0), ("P2", 0.0), *((part, cycle) for cycle in cycles for part in ("cos", "sin"))]
+        left_out = {("P2", 0.0)} if resolution == 0 else set()
+        if doubled and resolution < 2:
+            left_out.add(("sin", 2.0))
+        own = [place for place, what in enumerate(every) if what not in left_out]
+        self._kept = [column * len(every) + place for column in range(numeric) for place in own]
         self.places: list[Coordinate] = []
         parts: list[Part] = []
         for column in range(numeric):
             start = len(self.places)
-            polynomials = ("P1", "P2") if self._squares else ("P1",)
-            self.places += [Coordinate(column, part, 0.0, 1.0) for part in polynomials]
-            self.places += [
-                Coordinate(column, part, cycle, 1.0) for cycle in cycles for part in ("cos", "sin")
-            ]
-            first = start + len(polynomials)
-            parts.append(Arc((start, first, first + 1)))
-            others = [
-                place for place in range(start + 1, len(self.places)) if place not in (first, first + 1)
-            ]
-            parts += [Interval((place,)) for place in others]
+            held = {every[place]: start + number for number, place in enumerate(own)}
+            self.places += [Coordinate(column, part, cycle, 1.0) for part, cycle in held]
+            arc = (held["P1", 0.0], held["cos", 1.0], held["sin", 1.0])
+            parts.append(DoubleArc((*arc, held["cos", 2.0])) if doubled else Arc(arc))
+            parts += [Interval((place,)) for place in held.values() if place not in parts[-1].places]
         for index, count in enumerate(levels):
             start = len(self.places)
             self.places += [Coordinate(numeric + index, "category", 0.0, 1.0)] * count
@@ -512,18 +510,21 @@ RESOLUTION_MAX = 8
 class FewFeatures(AdditiveFeatures):
     """Few features of every column, for noise that fits them: K-norm noise of pure epsilon.
 
-    A numeric column scaled to t in [-1, 1] has t, cos pi t and sin pi t; from resolution 1 on also P2 of t,
-    and as many cycles as the resolution. A categorical column has the indicators of its listed levels: a
+    A numeric column scaled to t in [-1, 1] has t, cos pi t and sin pi t; ``doubled`` also cos 2 pi t, which
+    tells the variances of both; from resolution 1 on also P2 of t, and as many cycles as the resolution. A
+    categorical column has the indicators of its listed levels: a
     unit with another value, or none, has 0 of all of them. What is summed spans [-1, 1]; read back,
     coordinates are scaled so that all have noise of one standard deviation.
     """
 
-    def __init__(self, numeric: int, levels: tuple[int, ...], resolution: int) -> None:
+    def __init__(
+        self, numeric: int, levels: tuple[int, ...], resolution: int, *, doubled: bool = False
+    ) -> None:
         cycles = tuple(float(cycle) for cycle in range(1, max(1, resolution) + 1))
         # Weights are those of the coordinates themselves: one for all.
         self.choice = AdditiveChoice(cycles, (1.0,) * len(cycles), (), 0.0, float(resolution > 0))
         self.numeric, self.pairwise = numeric, None
-        self.column_wise = self.few = FewOfColumns(numeric, levels, cycles, resolution > 0)
+        self.column_wise = self.few = FewOfColumns(numeric, levels, resolution, doubled=doubled)
         DirectSum.__init__(self, (self.few,), (1.0,))
 
 

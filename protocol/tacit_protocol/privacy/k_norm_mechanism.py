@@ -11,6 +11,9 @@ a point of the product of what moves each. In units of half of the largest diffe
     Interval    [-1, 1]: any one coordinate
     Arc         of (t, cos pi t, sin pi t): |w| <= g(|s|), s = (t - t')/2, w half the waves' difference; g is
                 1 up to 1/2 and sin pi s beyond, a concave function, rounded up by tangents
+    DoubleArc   of (t, cos pi t, sin pi t, cos 2 pi t): that of an arc, w = (x, y), with |3 y - 2 s| at most
+                DOUBLE_REACH, and for c, of the last, |c| <= h(|x|) and h(|y|), h(u) = 1 up to 1/2 and
+                4 u (1 - u) beyond
     Simplex     of indicators of m levels: entries above 0 add up to 1 at most, and so do those below
 
 A factor is a little larger than the differences, so that rounded features' differences are within D K for D a
@@ -60,6 +63,11 @@ def _intercept(slope: int) -> int:
 
 TANGENTS = tuple((_intercept(slope), slope) for slope in SLOPES)
 """(a, b) in steps, with g(s) <= a - b s."""
+
+DOUBLE_REACH = 2 + math.ceil(
+    FINE_STEPS * (3 * math.sqrt(1 - (2 / 3 / math.pi) ** 2) - 2 / math.pi * math.acos(2 / 3 / math.pi))
+)
+"""Most of 3 y - 2 s, in steps, y half the difference of sin pi t: where it changes sign, at m = 0."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +124,32 @@ class Arc:
 
 
 @dataclass(frozen=True)
+class DoubleArc:
+    """Differences of (t, -cos pi t, -sin pi t, cos 2 pi t), which waves over a column are: see the module."""
+
+    places: tuple[int, int, int, int]
+    rounding: int = 3
+
+    def holds(self, point: Sequence[int], radius: int) -> bool:
+        """Say whether the point is in ``radius`` times the body, in whole numbers."""
+        s, x, y, c = point
+        if not _ARC.holds((s, x, y), radius) or abs(c) > radius:
+            return False
+        if FINE_STEPS * abs(3 * y + 2 * s) > DOUBLE_REACH * radius:
+            return False
+        return all(2 * u <= radius or abs(c) * radius <= 4 * u * (radius - u) for u in (abs(x), abs(y)))
+
+    @property
+    def accepted(self) -> float:
+        """Part of the cube [-1, 1]^4 that it fills."""
+        return _double_arc()[0]
+
+    def densities(self) -> tuple[Floats, ...]:
+        """Return each coordinate's density at ``nodes``, up to a factor, of a uniform point."""
+        return _double_arc()[1]
+
+
+@dataclass(frozen=True)
 class Simplex:
     """Differences of indicators of m levels, of which a unit has one or none."""
 
@@ -159,7 +193,32 @@ def _radii(s: Floats) -> Floats:
     return np.asarray(np.clip(lines.min(axis=0), 0.0, 1.0))
 
 
-Part = Interval | Arc | Simplex
+_ARC = Arc((0, 1, 2))
+
+
+@lru_cache(1)
+def _double_arc() -> tuple[float, tuple[Floats, ...]]:
+    """Return what part of the cube a double arc fills, and its coordinates' densities.
+
+    With x and y >= 0, which stand for all, s has an interval, and c another.
+    """
+    u = nodes()
+    x, y = u[:, None], u[None, :]
+    lines = np.array([(a - FINE_STEPS * np.hypot(x, y)) / b for a, b in TANGENTS])
+    most = np.where(np.hypot(x, y) <= 1, np.clip(lines.min(axis=0), -1.0, 1.0), -1.0)
+    reach = DOUBLE_REACH / FINE_STEPS
+    low, high = np.maximum(-most, -(reach + 3 * y) / 2), np.minimum(most, (reach - 3 * y) / 2)
+    length = np.maximum(high - low, 0.0)
+    width = np.minimum(*(np.where(v <= 0.5, 1.0, 4 * v * (1 - v)) for v in np.broadcast_arrays(x, y)))
+    volume = length * width
+    # Of s both signs count, and each of x, y and c as much as its opposite.
+    within = [width[(v >= low) & (v <= high)].sum() + width[(-v >= low) & (-v <= high)].sum() for v in u]
+    above = [length[width >= v].sum() for v in u]
+    densities = np.array(within), volume.sum(axis=1), volume.sum(axis=0), np.array(above)
+    return float(volume.mean() / 2), densities
+
+
+Part = Interval | Arc | DoubleArc | Simplex
 
 
 @dataclass(frozen=True)

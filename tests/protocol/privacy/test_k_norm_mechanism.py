@@ -19,6 +19,7 @@ from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SensitivityEr
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.k_norm_mechanism import (
     Arc,
+    DoubleArc,
     Interval,
     KNormLaw,
     ProductBody,
@@ -40,6 +41,7 @@ BODIES = {
     "two levels": ProductBody((Simplex((0, 1)),)),
     "arc": ProductBody((Arc((0, 1, 2)),)),
     "arc and interval": ProductBody((Arc((0, 2, 3)), Interval((1,)))),
+    "double arc": ProductBody((DoubleArc((0, 1, 2, 3)),)),
 }
 
 
@@ -134,6 +136,8 @@ MAPS = {
     "one number": FewFeatures(1, (), 0),
     "two numbers, finer": FewFeatures(2, (), 2),
     "mixed": FewFeatures(1, (2, 3), 1),
+    "doubled": FewFeatures(2, (), 0, doubled=True),
+    "doubled, finer": FewFeatures(1, (2,), 2, doubled=True),
     "categories": FewFeatures(0, (1, 3), 0),
     "a cube": FewFeatures(30, (), 0),
 }
@@ -152,6 +156,10 @@ MISTAKES = {
     "half the movement": ("(2 << bits)", "(1 << bits)", 20),
     "tangents below": ("+ 2\n\n\nTANGENTS", "- 40000\n\n\nTANGENTS", 20),
     "levels share": ("above <= radius and", "2 * above <= radius and", 20),
+    "a reach without its start": ("(3 * math.sqrt(1 - (2", "(2.9 * math.sqrt(1 - (2", 20),
+    "the sine's sign": ("abs(3 * y + 2 * s)", "abs(3 * y - 2 * s)", 20),
+    "a parabola too low": ("4 * u * (radius - u)", "3 * u * (radius - u)", 20),
+    "no room for three": ("rounding: int = 3", "rounding: int = 1", 8),
 }
 
 
@@ -160,8 +168,13 @@ def test_planted_mistakes_in_bodies_are_found(name: str) -> None:
     right, wrong, bits = MISTAKES[name]
     planted = with_mistake(mechanism, right, wrong)
     found = []
-    for features in (MAPS["one number"], MAPS["mixed"]):
-        kinds = {"Interval": planted.Interval, "Arc": planted.Arc, "Simplex": planted.Simplex}
+    for features in (MAPS["one number"], MAPS["mixed"], MAPS["doubled"]):
+        kinds = {
+            "Interval": planted.Interval,
+            "Arc": planted.Arc,
+            "DoubleArc": planted.DoubleArc,
+            "Simplex": planted.Simplex,
+        }
         parts = tuple(kinds[type(part).__name__](part.places) for part in features.few.body.parts)
         found.append(largest_move(planted.ProductBody(parts), features, bits, 11))
     assert max(found) > 1

@@ -49,6 +49,7 @@ from tacit_protocol.procedures.base import (
 from tacit_protocol.procedures.kernel_two_sample.release import (
     KernelTwoSampleParameters,
     TwoSamplePlan,
+    doubled_by_default,
     fitting_noise,
     leaves_noise,
     plan_of,
@@ -333,11 +334,13 @@ class KernelTwoSample(Procedure):
         """Return the effects that the study's features can tell; K-norm noise where there is no delta."""
         given = study.parameters
         if given.get("noise") == "k-norm":
-            return {}
+            return doubled_by_default(study.domain)
         if study.budget.delta_pico == 0 and leaves_noise(study):
             declared = [owner.units for owner in study.owners if owner.units is not None]
             known = len(declared) == len(study.owners)
-            return fitting_noise(study, min(declared)) if known else {"noise": "k-norm"}
+            if known:
+                return fitting_noise(study, min(declared))
+            return {"noise": "k-norm", **doubled_by_default(study.domain)}
         return effects_by_default(study.domain, str(given.get("features", "auto")), given.get("cycles"))
 
     def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:

@@ -28,7 +28,7 @@ from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColu
 from tacit_protocol.features.additive import AdditiveFeatures, FewFeatures
 from tacit_protocol.numerics.inference import Effects, Estimated, estimated, root_intervals, spread_difference
 from tacit_protocol.privacy.k_norm_mechanism import KNormLaw
-from tacit_protocol.procedures.means.max_form import GroupResult
+from tacit_protocol.procedures.means.max_form import NARROWER, GroupResult
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatMatrix, FloatVector, PrivateMeans
 from tacit_protocol.verdicts.base import JointEffect, Summary
 
@@ -252,13 +252,17 @@ class Numbers:
 class Means(Numbers):
     """A numeric column of k samples of which raw means of P1 and of waves are known, no squares.
 
-    That of t^2 is bounded from above by one cycle's cosine: (1 - cos pi t)/2 is never less.
+    That of t^2 is bounded from above by one cycle's cosine: (1 - cos pi t)/2 is never less; where two
+    cycles' cosine is known as well, less NARROWER times what that is below 1.
     """
 
     @cached_property
     def spreads(self) -> FloatVector:
         """Upper bounds of the variances of t, (k,), but for noise on the cosine."""
-        return np.clip((1 + self.raw[:, 1]) / 2 - self.means**2 + np.diag(self.noise), 0.0, 1 - self.means**2)
+        squares = (1 + self.raw[:, 1]) / 2
+        if self.raw.shape[1] > len(self.cycles) * 2 + 1:
+            squares = squares - NARROWER * np.maximum(0.0, 1 - self.raw[:, -1])
+        return np.clip(squares - self.means**2 + np.diag(self.noise), 0.0, 1 - self.means**2)
 
     def between(self, first: int, second: int) -> dict[str, Callable[[float], Estimated]]:
         """Return the difference of two samples' means."""
@@ -388,10 +392,9 @@ def parts_of(domain: Domain, features: AdditiveFeatures, samples: Samples) -> di
         noise = samples.noise / scales[start] ** 2
         if isinstance(column, NumericColumn):
             if features.choice.moments:
-                squares = (scales[start] / scales[start + 1]) ** 2
-                numbers = Numbers(
-                    features.choice.cycles, raw, samples.units, noise, float(squares), samples.widened
-                )
+                squares, cycles = (scales[start] / scales[start + 1]) ** 2, features.choice.cycles
+                raw = raw[:, : 2 + 2 * len(cycles)]
+                numbers = Numbers(cycles, raw, samples.units, noise, float(squares), samples.widened)
             elif isinstance(features, FewFeatures):
                 numbers = Means(features.choice.cycles, raw, samples.units, noise, widened=samples.widened)
             else:

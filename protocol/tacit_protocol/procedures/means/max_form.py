@@ -70,14 +70,19 @@ class _Known:
         return np.clip(moments, 0.0, 1.0)
 
     def polynomial_moment(self, coordinate: Coordinate) -> float:
-        """Bound the mean of t^2, or of P2's square, from P2's mean; or t^2's from a cosine's.
+        """Bound the mean of t^2, or of P2's square, from P2's mean; or t^2's from cosines'.
 
-        t^2 is at most (1 - cos pi t)/2 on [-1, 1], and cos pi t is minus the cosine of one cycle.
+        t^2 is at most (1 - cos pi t)/2 on [-1, 1], and cos pi t is minus the cosine of one cycle; with two
+        cycles it is at most that less NARROWER (1 - cos 2 pi t).
         """
         second = self.index.get((coordinate.column, "P2", 0.0))
         if second is None:
             cosine = self.index[coordinate.column, "cos", 1.0]
-            return float(1 + self.raw[cosine] + self.slack[cosine]) / 2
+            most = float(1 + self.raw[cosine] + self.slack[cosine]) / 2
+            doubled = self.index.get((coordinate.column, "cos", 2.0))
+            if doubled is not None:
+                most -= NARROWER * max(0.0, float(1 - self.raw[doubled] - self.slack[doubled]))
+            return most
         upper = float(self.raw[second] + self.slack[second])
         return (1 + 2 * upper) / 3 if coordinate.part == "P1" else (1 + upper) / 2
 
@@ -90,8 +95,14 @@ class _Known:
             sign = 1.0 if coordinate.part == "cos" else -1.0
             return float(1 + sign * raw[doubled] + slack[doubled]) / 2
         other = "sin" if coordinate.part == "cos" else "cos"
-        partner = index[(coordinate.column, other, coordinate.cycles)]
+        partner = index.get((coordinate.column, other, coordinate.cycles))
+        if partner is None:
+            return 1.0
         return float(1 - max(0.0, abs(raw[partner]) - slack[partner]) ** 2)
+
+
+NARROWER = 0.07
+"""t^2 <= (1 - cos pi t)/2 - NARROWER (1 - cos 2 pi t) on [-1, 1] up to (1 - 4/pi^2)/8 = .0743."""
 
 
 def _pair_moments(

@@ -1,5 +1,6 @@
 """Few features under K-norm noise: level, coverage, choice from public numbers, refusals."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ from planted import with_mistake
 from scipy import stats
 from two_sample_cases import MemoryTable, SeededNoise, domain_of, study_of, verdict_of
 
-from tacit_protocol.features.additive import FewFeatures
+from tacit_protocol.features.additive import OFFSETS_OF_PARTS, FewFeatures
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import StudyError
@@ -22,6 +23,7 @@ from tacit_services.agent.policy import Policy
 PROCEDURE = KernelTwoSample()
 FALSE_ALARM = 1e-7
 FEW: dict[str, Any] = {"noise": "k-norm"}
+DOUBLED = FEW | {"doubled": True}
 
 
 def few_study(columns: int, categories: tuple[int, ...] = (), epsilon: float = 1.0, **given: Any) -> Study:
@@ -44,18 +46,22 @@ def verdicts(study: Study, n: int, runs: int, shift: float = 0.0, owners: int = 
 
 
 @pytest.mark.sweep(1)
-@pytest.mark.parametrize(("columns", "n", "epsilon", "resolution"), [(1, 60, 0.3, 0), (2, 400, 3.0, 2)])
-def test_the_level_is_kept(columns: int, n: int, epsilon: float, resolution: int) -> None:
+@pytest.mark.parametrize(
+    ("columns", "n", "epsilon", "given"),
+    [(1, 60, 0.3, {"doubled": True}), (1, 60, 0.3, {}), (2, 400, 3.0, {"resolution": 2})],
+)
+def test_the_level_is_kept(columns: int, n: int, epsilon: float, given: dict[str, Any]) -> None:
     runs = 300
-    found = verdicts(few_study(columns, epsilon=epsilon, resolution=resolution), n, runs)
+    found = verdicts(few_study(columns, epsilon=epsilon, **given), n, runs)
     for level in (0.05, 0.01):
         rejected = sum(verdict.pvalue <= level for verdict in found)
         assert rejected <= stats.binom.isf(FALSE_ALARM, runs, level)
 
 
-def test_half_a_standard_deviation_is_seen_and_stated_in_the_columns_own_units() -> None:
+@pytest.mark.parametrize("doubled", [True, False])
+def test_half_a_standard_deviation_is_seen_and_stated_in_the_columns_own_units(doubled: bool) -> None:
     runs, covered = 200, 0
-    found = verdicts(few_study(1), 300, runs, 0.5)
+    found = verdicts(few_study(1, doubled=doubled), 300, runs, 0.5)
     for verdict in found:
         (effect,) = verdict.effects
         assert effect.kind == "mean difference"
@@ -63,6 +69,48 @@ def test_half_a_standard_deviation_is_seen_and_stated_in_the_columns_own_units()
     assert np.mean([verdict.reject for verdict in found]) > 0.9
     assert covered >= stats.binom.ppf(FALSE_ALARM, runs, 0.95)
     assert found[0].squared_mmd is None
+
+
+def test_a_spread_is_seen_where_two_cycles_tell_how_much_one_varies() -> None:
+    """150 units a side, deviations of 1/8 and 3/16: .75 in simulations, and .45 by one cycle alone."""
+    study, rng, runs = few_study(1, doubled=True), np.random.default_rng(23), 120
+    empty, seen = np.zeros((150, 0), np.int32), 0
+    for run in range(runs):
+        numbers = [0.5 + spread * rng.standard_normal((150, 1)) for spread in (0.125, 0.1875)]
+        tables = [MemoryTable(study.domain, np.clip(own, 0, 1), empty) for own in numbers]
+        seen += verdict_of(study, tables, SeededNoise(run)).pvalue <= 0.05
+    assert seen > stats.binom.isf(FALSE_ALARM, runs, 0.45)
+
+
+@pytest.mark.parametrize("narrower", [0.0, max_form.NARROWER])
+def test_a_square_is_below_what_cosines_bound_it_by(narrower: float) -> None:
+    t = np.linspace(-1, 1, 20_001)
+    most = (1 - np.cos(np.pi * t)) / 2 - narrower * (1 - np.cos(2 * np.pi * t))
+    assert np.all(t**2 <= most + 1e-12)
+    too_much = (1 - np.cos(np.pi * t)) / 2 - 0.08 * (1 - np.cos(2 * np.pi * t))
+    assert np.any(t**2 > too_much)
+
+
+@pytest.mark.parametrize("resolution", [0, 1, 2])
+@pytest.mark.parametrize("kind", ["normal", "two values", "uniform", "ends"])
+def test_variances_are_bounds_where_nothing_is_noisy(resolution: int, kind: str) -> None:
+    """Exact means of a thousand million units: no bound is below the variance, and cosines' are exact."""
+    features, rng = FewFeatures(1, (), resolution, doubled=True), np.random.default_rng(4)
+    u = {
+        "normal": np.clip(0.5 + 0.125 * rng.standard_normal((50_000, 1)), 0, 1),
+        "two values": rng.choice([0.5, 1.0], (50_000, 1), p=[0.8, 0.2]),
+        "uniform": rng.uniform(size=(50_000, 1)),
+        "ends": rng.choice([0.0, 0.25, 1.0], (50_000, 1)),
+    }[kind]
+    few = features.few(SimpleNamespace(numeric=u, categorical=np.zeros((50_000, 0), np.int32)))
+    offsets = [OFFSETS_OF_PARTS.get(c.part, 0.0) for c in features.few.coordinates]
+    scaled = (few + offsets) / features.few.body.law.deviations
+    means = PrivateMeans(np.tile(scaled.mean(axis=0), (2, 1)), np.full(2, 1e9), np.zeros(2))
+    bounds = max_form.additive_variances(features, means)[0]
+    assert np.all(bounds >= scaled.var(axis=0) * (1 - 1e-6))
+    for place, coordinate in enumerate(features.few.coordinates):
+        if coordinate.part in ("cos", "sin") and coordinate.cycles == 1:
+            assert bounds[place] == pytest.approx(scaled[:, place].var(), abs=1e-6)
 
 
 def test_three_owners_and_categories_are_compared() -> None:
@@ -100,15 +148,15 @@ def test_pvalues_that_forget_the_noise_are_caught() -> None:
 @pytest.mark.parametrize(
     ("columns", "epsilon", "delta", "n", "chosen"),
     [
-        (1, 0.3, 1e-5, 500, {"noise": "k-norm"}),
-        (3, 1.0, 1e-5, 400, {"noise": "k-norm"}),
+        (1, 0.3, 1e-5, 500, DOUBLED),
+        (3, 1.0, 1e-5, 400, DOUBLED),
         (10, 1.0, 1e-5, 700, {"noise": "k-norm"}),
         (1, 1.0, 1e-5, 20_000, {}),
         (5, 1.0, 1e-5, 2000, {}),
         (20, 1.0, 1e-5, 1300, {"noise": "k-norm"}),
         (30, 1.0, 1e-5, 700, {}),
         (30, 1.0, 0.0, 700, {"noise": "k-norm"}),
-        (1, 1.0, 0.0, 100_000, {"noise": "k-norm", "resolution": 8}),
+        (1, 1.0, 0.0, 100_000, DOUBLED | {"resolution": 8}),
     ],
 )
 def test_noise_is_chosen_from_public_numbers(
@@ -130,13 +178,28 @@ def test_resolution_grows_with_units_and_never_falls() -> None:
 def test_a_new_study_has_gaussian_noise_where_it_has_a_delta_and_fits_where_no_ledger_is() -> None:
     study = study_of(domain_of(1), {}, epsilon=0.3)
     assert "noise" not in PROCEDURES["kernel_two_sample"].with_new_defaults(study).parameters
-    assert PROCEDURES["kernel_two_sample"].with_new_defaults(study, {"x": 500, "y": 900}).parameters == FEW
+    fitted = PROCEDURES["kernel_two_sample"].with_new_defaults(study, {"x": 500, "y": 900})
+    assert fitted.parameters == DOUBLED
     pure = study.model_copy(update={"budget": Budget.of(0.3, 0)})
-    assert PROCEDURES["kernel_two_sample"].with_new_defaults(pure).parameters == FEW
+    assert PROCEDURES["kernel_two_sample"].with_new_defaults(pure).parameters == DOUBLED
     asked = study.model_copy(update={"parameters": {"features": "me"}})
     assert PROCEDURES["kernel_two_sample"].with_new_defaults(asked, {"x": 500, "y": 900}).parameters == {
         "features": "me"
     }
+
+
+@pytest.mark.parametrize(
+    ("columns", "categories", "doubled"),
+    [(0, (3, 4), False), (1, (), True), (3, (4,), True), (3, (9, 9), False), (4, (), False)],
+)
+def test_a_new_study_in_pure_noise_has_two_cycles_where_they_pay(
+    columns: int, categories: tuple[int, ...], doubled: bool
+) -> None:
+    study = few_study(columns, categories)
+    stated = PROCEDURES["kernel_two_sample"].with_new_defaults(study).parameters
+    assert stated == (DOUBLED if doubled else FEW)
+    kept = study.model_copy(update={"parameters": FEW | {"doubled": False}})
+    assert not PROCEDURES["kernel_two_sample"].with_new_defaults(kept).parameters["doubled"]
 
 
 @pytest.mark.parametrize(
@@ -146,6 +209,7 @@ def test_a_new_study_has_gaussian_noise_where_it_has_a_delta_and_fits_where_no_l
         ({"cycles": [1.0]}, "cycles has no effect"),
         ({"pair_share": 0.2}, "pair_share has no effect"),
         ({"noise": "gaussian", "resolution": 2}, "resolution has no effect"),
+        ({"noise": "gaussian", "doubled": True}, "doubled has no effect"),
     ],
 )
 def test_what_does_not_act_is_refused(given: dict[str, Any], reason: str) -> None:
@@ -158,6 +222,8 @@ def test_one_number_is_refused_and_another_resolution_is_no_same_release() -> No
         PROCEDURE.check(few_study(0, (3,)))
     with pytest.raises(StudyError, match="another resolution"):
         require_same_release(few_study(1), few_study(1, resolution=2))
+    with pytest.raises(StudyError, match="another doubled"):
+        require_same_release(few_study(1), few_study(1, doubled=True))
 
 
 def test_an_account_of_this_procedure_alone_keeps_its_whole_gaussian_share() -> None:
