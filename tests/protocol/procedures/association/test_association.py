@@ -85,7 +85,7 @@ def test_what_a_histogram_hides_is_an_edge_within_an_interval_and_nothing_of_an_
     assert graded(np.eye(16)[5] * 1000).hidden == pytest.approx(0.25, rel=0.1), "an interval that has all"
 
 
-def test_intervals_of_ranks_reach_further_out_than_those_of_grades_and_no_further_in() -> None:
+def test_intervals_of_ranks_reach_further_than_those_of_grades_to_both_sides() -> None:
     rng = np.random.default_rng(12)
     latent = np.stack(list(owner(rng, 4000, 0.5).values()))
     heaps = dict(zip("xy", latent / 3 + 1.5 * np.sign(latent), strict=True))
@@ -96,8 +96,8 @@ def test_intervals_of_ranks_reach_further_out_than_those_of_grades_and_no_furthe
     (values, grades), (same, ranks) = before.effects, PROCEDURE.assemble(study, releases).effects
     assert values == same
     assert ranks.estimate == grades.estimate
-    assert ranks.lower == grades.lower > 0
     assert 1.01 < ranks.upper / grades.upper < 1.1
+    assert ranks.upper / grades.upper - 1 == pytest.approx(1 - ranks.lower / grades.lower)
 
 
 def test_a_result_says_pair_owner_and_size() -> None:
