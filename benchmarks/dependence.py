@@ -170,7 +170,8 @@ def asked(
         owner.model_copy(update={"units": own.units}) for owner, own in zip(study.owners, tables, strict=True)
     ]
     study = study if apart else study.model_copy(update={"owners": tuple(declared)})
-    return run(procedure_named(procedure), study, tables, SimulatedNoise(rng))
+    named = procedure_named(procedure)
+    return run(named, named.with_new_defaults(study), tables, SimulatedNoise(rng))
 
 
 def named_columns(values: Floats, name: str = "x") -> dict[str, Floats]:
@@ -179,12 +180,12 @@ def named_columns(values: Floats, name: str = "x") -> dict[str, Floats]:
 
 
 def power_rows(
-    counts: Counts, settings: Iterable[tuple[str, int, float]], ways: Iterable[str]
+    counts: Counts, settings: Iterable[tuple[str, int, float]], ways: Iterable[str], form: str = POWER_CELL
 ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, str]]]:
     """Return rows of the powers, and of what intervals hold, by law, units and epsilon."""
     power, widths = {}, {}
     for law, n, epsilon in settings:
-        cell, head = POWER_CELL.format(law, n, epsilon), f"{law}, {n}, {epsilon:g}"
+        cell, head = form.format(law, n, epsilon), f"{law}, {n}, {epsilon:g}"
         power[head] = {way: counts.shown(cell, way, ".2f") for way in ways}
         power[head] |= {"runs": str(counts.runs[cell])}
         widths[head] = {
@@ -491,13 +492,17 @@ TABLE_NULLS = (
 TABLE_LEVEL, SHIFT_CELL = "level {} d={} n={} ε={:g}", "shift d={} n={} ε={:g}"
 
 BY_TABLE: dict[str, Any] = {"method": "table", "permutations": PERMUTATIONS}
-TABLE_WAYS: dict[str, dict[str, Any]] = {
+OTHER_WAYS: dict[str, dict[str, Any]] = {
     "permutation": {"permutations": PERMUTATIONS},
     "votes": {"method": "aggregate"},
     "votes, distances": {"method": "aggregate", "kernel": "distance"},
+}
+TABLE_WAYS: dict[str, dict[str, Any]] = {
     "table": BY_TABLE,
     "auto": {"method": "auto", "permutations": PERMUTATIONS},
 }
+OF_TABLES, TABLE_RUNS = "tables, ", 400
+"""How the names of cells begin whose runs, of the same rows, are asked by table and auto, and how many."""
 
 GRID = tuple((d, n, e) for d in (2, 3) for n in (300, 1000, 3000) for e in (0.3, 0.5, 1.0, 3.0))
 """Variables, units, epsilon: a chain whose neighbours have correlation GRID_SIGNAL / sqrt(n)."""
@@ -507,24 +512,24 @@ GRID_CELL = "grid d={} n={} ε={:g}"
 SHIFTS = ((1, 150, 1.0), (1, 500, 0.3), (3, 300, 1.0), (3, 1000, 0.3), (10, 500, 1.0), (10, 1000, 0.3))
 """Columns, units of either sample, epsilon: the first column is larger by half a standard deviation."""
 
-SAMPLE_WAYS: dict[str, dict[str, Any]] = {
+OTHER_SAMPLE_WAYS: dict[str, dict[str, Any]] = {
     "means": {},
     "permutation": {"release": "permutation", "features": "kernel", "permutations": PERMUTATIONS},
     "votes": {"release": "aggregate"},
-    "table": {"release": "table", "permutations": PERMUTATIONS},
     "auto": {"release": "auto", "permutations": PERMUTATIONS},
 }
+SAMPLE_TABLE: dict[str, dict[str, Any]] = {"table": {"release": "table", "permutations": PERMUTATIONS}}
 
 
-def tables_run(law: str, n: int, epsilon: float, number: int) -> Answers:
-    """Ask in every way of the same rows."""
+def tables_run(ways: Mapping[str, dict[str, Any]], law: str, n: int, epsilon: float, number: int) -> Answers:
+    """Ask in those ways of the same rows."""
     rng = np.random.default_rng([n, round(1000 * epsilon), number])
     drawn = "noisy circle" if law == "circle" else law
     side = named_columns(rows(drawn, n, rng))
     names, found = list(side), dict[str, float]()
     half = len(names) // 2
     groups = {"groups": [names[:half], names[half:]]} if law.startswith("two vectors") else {}
-    for way, chosen in TABLE_WAYS.items():
+    for way, chosen in ways.items():
         if way == "table" and law.endswith("10"):
             continue
         result = asked("joint_independence", [side], epsilon, number, rng, chosen | groups)
@@ -550,25 +555,25 @@ def tabulated(law: str, result: Any) -> Answers:
     return {}
 
 
-def grid_run(d: int, n: int, epsilon: float, number: int) -> Answers:
-    """Ask in every way of a chain of weak dependences."""
+def grid_run(ways: Mapping[str, dict[str, Any]], d: int, n: int, epsilon: float, number: int) -> Answers:
+    """Ask in those ways of a chain of weak dependences."""
     rng = np.random.default_rng([n, round(1000 * epsilon), d, number, 1])
     side = named_columns(np.clip(0.5 + chain(n, d, rng, GRID_SIGNAL[d] / math.sqrt(n)) / 6, 0, 1))
     return {
         way: asked("joint_independence", [side], epsilon, number, rng, chosen).reject
-        for way, chosen in TABLE_WAYS.items()
+        for way, chosen in ways.items()
     }
 
 
-def shift_run(d: int, n: int, epsilon: float, number: int) -> Answers:
-    """Compare two samples at a curator in every way."""
+def shift_run(ways: Mapping[str, dict[str, Any]], d: int, n: int, epsilon: float, number: int) -> Answers:
+    """Compare two samples at a curator in those ways."""
     rng = np.random.default_rng([n, round(1000 * epsilon), d, number])
     first, second = normal(n, d, rng) / 8 + 0.5, normal(n, d, rng) / 8 + 0.5
     second[:, 0] += 0.5 / 8
     sides = [named_columns(np.clip(sample, 0, 1)) for sample in (first, second)]
     return {
         way: asked("curated_two_sample", sides, epsilon, number, rng, chosen, delta=DELTA).reject
-        for way, chosen in SAMPLE_WAYS.items()
+        for way, chosen in ways.items()
         if way != "table" or d <= 5
     }
 
@@ -603,32 +608,39 @@ def tables_level_run(kind: str, d: int, n: int, epsilon: float, number: int) -> 
 
 def tables_cells() -> list[Cell]:
     """List the cells: power, then level."""
-    made = cells_for(POWER_CELL, POWER_RUNS, tables_run, TABULATED)
-    made += cells_for(SHIFT_CELL, POWER_RUNS, shift_run, SHIFTS)
-    made += cells_for(GRID_CELL, POWER_RUNS, grid_run, GRID)
+    made: list[Cell] = []
+    for form, run_of, settings, others, ways in (
+        (POWER_CELL, tables_run, TABULATED, OTHER_WAYS, TABLE_WAYS),
+        (SHIFT_CELL, shift_run, SHIFTS, OTHER_SAMPLE_WAYS, SAMPLE_TABLE),
+        (GRID_CELL, grid_run, GRID, OTHER_WAYS, TABLE_WAYS),
+    ):
+        made += cells_for(form, POWER_RUNS, functools.partial(run_of, others), settings)
+        made += cells_for(OF_TABLES + form, TABLE_RUNS, functools.partial(run_of, ways), settings)
     return made + cells_for(TABLE_LEVEL, LEVEL_RUNS, tables_level_run, TABLE_NULLS)
 
 
 def tables_parts(counts: Counts) -> dict[str, str]:
     """Write the tables of the page."""
-    power, widths = power_rows(counts, TABULATED, TABLE_WAYS)
+    _, widths = power_rows(counts, TABULATED, TABLE_WAYS, OF_TABLES + POWER_CELL)
     order = [f"{name}, {what}" for name in reversed(MEASURES) for what in ("held", "width")]
     covered = {head: {name: row[name] for name in order} for head, row in widths.items() if any(row.values())}
-    shifts, grid = dict[str, dict[str, str]](), dict[str, dict[str, str]]()
-    for made, cell_form, settings, ways in (
-        (shifts, SHIFT_CELL, SHIFTS, SAMPLE_WAYS),
-        (grid, GRID_CELL, GRID, TABLE_WAYS),
+    rows_of: dict[str, dict[str, dict[str, str]]] = {POWER_CELL: {}, GRID_CELL: {}, SHIFT_CELL: {}}
+    for form, settings, others, ways in (
+        (POWER_CELL, TABULATED, OTHER_WAYS, TABLE_WAYS),
+        (GRID_CELL, GRID, OTHER_WAYS, TABLE_WAYS),
+        (SHIFT_CELL, SHIFTS, OTHER_SAMPLE_WAYS, SAMPLE_TABLE),
     ):
-        for d, n, epsilon in settings:
-            cell = cell_form.format(d, n, epsilon)
-            made[f"{d}, {n}, {epsilon:g}"] = {way: counts.shown(cell, way, ".2f") for way in ways} | {
-                "runs": str(counts.runs[cell])
-            }
+        for setting in settings:
+            cell, *head = form.format(*setting), *map(str, setting[:-1])
+            row = {way: counts.shown(cell, way, ".2f") for way in others}
+            row |= {way: counts.shown(OF_TABLES + cell, way, ".2f") for way in ways}
+            runs = f"{counts.runs[cell]}, {counts.runs[OF_TABLES + cell]}"
+            rows_of[form][", ".join([*head, f"{setting[-1]:g}"])] = row | {"runs": runs}
     levels = level_rows(counts, TABLE_LEVEL, TABLE_NULLS, ("table",))
     return {
-        "power": table(power, "law, units, ε"),
-        "grid": table(grid, "columns, units, ε"),
-        "shifts": table(shifts, "columns, units a sample, ε"),
+        "power": table(rows_of[POWER_CELL], "law, units, ε"),
+        "grid": table(rows_of[GRID_CELL], "columns, units, ε"),
+        "shifts": table(rows_of[SHIFT_CELL], "columns, units a sample, ε"),
         "level": level_statement(counts) + table(levels, "columns, how many, units, ε"),
         "coverage": table(covered, "law, units, ε"),
     }

@@ -213,6 +213,13 @@ def cells() -> list[Cell]:
 
 def parts(counts: Counts) -> dict[str, str]:
     """Write a table of each data set against n, and one against epsilon."""
+    return rejections(counts, LAWS, NAMES, SIZES, SIZE)
+
+
+def rejections(
+    counts: Counts, titles: Mapping[str, str], names: Sequence[str], sizes: Sequence[int], size: int
+) -> dict[str, str]:
+    """Write rates of every test, a table of each of the titles' cells: against ``sizes``; against epsilon."""
 
     def tables(columns: Sequence[tuple[str, tuple[float, int]]]) -> str:
         def shown(problem: str, name: str, place: tuple[float, int]) -> str:
@@ -220,15 +227,15 @@ def parts(counts: Counts) -> dict[str, str]:
             return counts.shown(f"{problem} n={place[1]}", question(name, epsilon, LEVEL), ".2f")
 
         return "\n".join(
-            f"### {title}\n\n"
-            + grid("test", [(name, name) for name in NAMES], columns, lambda m, c, p=problem: shown(p, m, c))
-            for problem, title in LAWS.items()
+            f"### {title[0].upper()}{title[1:]}\n\n"
+            + grid("test", [(name, name) for name in names], columns, lambda m, c, p=problem: shown(p, m, c))
+            for problem, title in titles.items()
         )
 
     return {
         "runs": counts.runs_of(""),
-        "sizes": tables([(f"n={n}", (EPSILON, n)) for n in SIZES]),
-        "epsilons": tables([(f"ε={epsilon:g}", (epsilon, SIZE)) for epsilon in EPSILONS]),
+        "sizes": tables([(f"n={n}", (EPSILON, n)) for n in sizes]),
+        "epsilons": tables([(f"ε={epsilon:g}", (epsilon, size)) for epsilon in EPSILONS]),
     }
 
 
@@ -388,23 +395,8 @@ def image_cells() -> list[Cell]:
 
 def image_parts(counts: Counts) -> dict[str, str]:
     """Write a table of each share against n, and one against epsilon."""
-
-    def tables(columns: Sequence[tuple[str, tuple[float, int]]]) -> str:
-        def shown(kind: str, name: str, place: tuple[float, int]) -> str:
-            epsilon = NO_PRIVACY if name.startswith(WITHOUT) else place[0]
-            return counts.shown(f"{kind} n={place[1]}", question(name, epsilon, LEVEL), ".2f")
-
-        return "\n".join(
-            f"### {title[0].upper()}{title[1:]}\n\n"
-            + grid("test", [(one, one) for one in IMAGE_NAMES], columns, lambda m, c, k=kind: shown(k, m, c))
-            for kind, (_, title) in SHARES.items()
-        )
-
-    return {
-        "runs": counts.runs_of(""),
-        "sizes": tables([(f"n={n}", (EPSILON, n)) for n in IMAGE_SIZES]),
-        "epsilons": tables([(f"ε={epsilon:g}", (epsilon, IMAGE_SIZE)) for epsilon in EPSILONS]),
-    }
+    titles = {kind: title for kind, (_, title) in SHARES.items()}
+    return rejections(counts, titles, IMAGE_NAMES, IMAGE_SIZES, IMAGE_SIZE)
 
 
 BENCHMARKS = (

@@ -3,16 +3,18 @@
     python -m benchmarks.screening      # everything; continues where it stopped
     python -m benchmarks.screening --runs 0.1 --cells split --folder /tmp/glance
 
-Every run is ``tacit.local.screening``: the services' own procedure, with OpenDP's noise. Answers: in two
-rounds as it comes, the same without a delta, and the sketch; beside them the naive way, in which each owner
-sends one randomised answer of every unit, for the pair of columns that it is dealt to, above or below the
-middle, and an analyst runs chi-squared. Splitting is one ``tacit.local.distance_correlation`` for each
-column, each with its part of epsilon and of delta. All have the same control of false discoveries on their
-p-values, and see the same rows. Level: the procedure itself, with simulated noise of the same laws.
+Every run is the services' own procedure, with simulated noise of OpenDP's laws: OpenDP draws a sketch's two
+million numbers in half a minute. Answers: in two rounds as it comes, the same without a delta, and the
+sketch; beside them the naive way, in which each owner sends one randomised answer of every unit, for the pair
+of columns that it is dealt to, above or below the middle, and an analyst runs chi-squared. Splitting is one
+``tacit.local.distance_correlation`` for each column, each with its part of epsilon and of delta, and noise of
+the operating system. All have the same control of false discoveries on their p-values, and see the same rows.
 """
 
 import functools
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -32,20 +34,21 @@ from benchmarks.harness import (
     with_square,
 )
 from benchmarks.problems import quantiles
-from tacit.in_process.runner import local_study, run, seed_text
+from tacit.in_process.runner import local_study, run, terms
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.planning.simulation import SimulatedNoise
 from tacit.results import AnsweredScreeningResult, ScreenedColumn
 from tacit_protocol.features.private_cells import GRIDS
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
 from tacit_protocol.numerics.randomised_tables import cell_cramers_v, cell_rank_correlation
+from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.screening.verdict import Control, false_discovery_values
 
 DELTA, LEVEL = 1e-5, 0.05
 COLUMNS, EPSILONS = (5, 20, 80), (1.0, 2.0, 4.0, 8.0)
 UNITS = (20_000, 100_000)
-RUNS = {20_000: 20, 100_000: 10}
+RUNS = 40
 SPLIT_COLUMNS, SPLIT_EPSILONS, SPLIT_RUNS = (5, 20), (4.0, 8.0), 10
 SPLIT_PERMUTATIONS = 9999
 """Enough for a single discovery among twenty."""
@@ -115,12 +118,45 @@ def _covered(pairs: list[ScreenedColumn], dependent: int) -> Answers:
     return found
 
 
+def screened(
+    x: Floats,
+    y: Floats,
+    epsilon: float,
+    delta: float,
+    number: int,
+    noise: NoiseSource,
+    chosen: Mapping[str, Any] | None = None,
+) -> Any:
+    """Screen one owner's columns (n, p) for the other's outcome (n,), with that noise."""
+    held = {f"x.{place + 1}": column for place, column in enumerate(x.T)}, {"y": y}
+    names = [*held[0], "y"]
+    study = local_study(
+        "screening",
+        domain_of(dict.fromkeys(names, (0, 1)), names),
+        ("columns-owner", "outcome-owner"),
+        {"outcome": "outcome-owner"} | dict(chosen or {}),
+        **terms(epsilon, delta, LEVEL, number),
+        columns=[tuple(side) for side in held],
+    )
+    procedure = procedure_named(study.procedure)
+    study = procedure.with_new_defaults(study)
+    tables = [
+        ArrayTable.of(Sample(side), study.domain_of(owner))
+        for side, owner in zip(held, study.owners, strict=True)
+    ]
+    return run(procedure, study, tables, noise)
+
+
+def simulated(*drawn: int) -> SimulatedNoise:
+    """Return simulated noise of a run, drawn apart from its rows."""
+    return SimulatedNoise(np.random.default_rng([*drawn, 1]))
+
+
 def screen_run(columns: int, units: int, epsilon: float, run: int) -> Answers:
     """Screen all columns under one budget."""
     x, y, dependent = rows(columns, units, run)
-    result = tacit.local.screening(
-        x, y, epsilon=epsilon, delta=DELTA, method="sketch", alpha=LEVEL, bounds=(0, 1), seed=run
-    )
+    noise = simulated(columns, units, round(100 * epsilon), run)
+    result = screened(x, y, epsilon, DELTA, run, noise, {"method": "sketch"})
     found = {pair.column: pair for pair in result.pairs}
     pairs = [found[f"x.{index + 1}"] for index in range(columns)]
     pvalues = np.array([pair.pvalue for pair in pairs])
@@ -154,7 +190,7 @@ ASKED = (
 )
 """Columns, units and epsilon of what is asked by answers."""
 
-ANSWERED_RUNS = 20
+ANSWERED_RUNS = 40
 
 WAYS = ("two rounds", "two rounds, no δ", "one round, χ²", "sketch")
 
@@ -166,17 +202,10 @@ def answered_run(columns: int, units: int, epsilon: float, run: int) -> Answers:
     """Screen all columns in two rounds, by the naive way, and by sketches."""
     x, y, dependent = rows(columns, units, run)
     found: dict[str, float] = {}
+    noise = simulated(columns, units, round(100 * epsilon), run)
     for way, delta in (("two rounds", DELTA), ("two rounds, no δ", 0.0), ("sketch", DELTA)):
-        result = tacit.local.screening(
-            x,
-            y,
-            epsilon=epsilon,
-            delta=delta,
-            method="sketch" if way == "sketch" else "auto",
-            alpha=LEVEL,
-            bounds=(0, 1),
-            seed=run,
-        )
+        chosen = {"method": "sketch"} if way == "sketch" else {}
+        result = screened(x, y, epsilon, delta, run, noise, chosen)
         pvalues = {pair.column: pair.pvalue for pair in result.ranking}
         own = np.array([pvalues[f"x.{index + 1}"] for index in range(columns)])
         found |= _answers(way, own, dependent)
@@ -252,7 +281,7 @@ NULLS = (
 )
 """Columns, units, epsilon and delta where no column depends on the outcome."""
 
-NULL_RUNS, NULL_PERMUTATIONS = 200, 399
+NULL_RUNS, NULL_PERMUTATIONS = 600, 399
 
 
 def null_run(columns: int, units: int, epsilon: float, delta: float, number: int) -> Answers:
@@ -261,25 +290,8 @@ def null_run(columns: int, units: int, epsilon: float, delta: float, number: int
     factor = rng.random(units)
     x = 0.5 * factor[:, None] + 0.5 * rng.random((units, columns))
     x[:, 1], x[:, 2] = x[:, 1] ** 6, np.where(x[:, 2] < 0.8, 0.0, x[:, 2])
-    held = {f"x{place}": column for place, column in enumerate(x.T)}, {"y": rng.random(units) ** 3}
-    domain = domain_of(dict.fromkeys([*held[0], "y"], (0, 1)), [*held[0], "y"])
-    study = local_study(
-        "screening",
-        domain,
-        ("x-owner", "y-owner"),
-        {"outcome": "y-owner", "permutations": NULL_PERMUTATIONS},
-        epsilon=epsilon,
-        delta=delta,
-        alpha=LEVEL,
-        seed=seed_text(number),
-        columns=[tuple(side) for side in held],
-    )
-    study = procedure_named(study.procedure).with_new_defaults(study)
-    tables = [
-        ArrayTable.of(Sample(side), study.domain_of(owner))
-        for side, owner in zip(held, study.owners, strict=True)
-    ]
-    result = run(procedure_named(study.procedure), study, tables, SimulatedNoise(rng))
+    chosen = {"permutations": NULL_PERMUTATIONS}
+    result = screened(x, rng.random(units) ** 3, epsilon, delta, number, SimulatedNoise(rng), chosen)
     pvalues = np.array([pair["pvalue"] for pair in result.verdict["pairs"]])
     found: dict[str, float] = {"any": float(result.reject)}
     for level in (0.05, 0.01):
@@ -293,9 +305,7 @@ def _name(columns: int, units: int, epsilon: float) -> str:
 
 def cells() -> list[Cell]:
     """List the cells: joint sketches, then splitting."""
-    found: list[Cell] = []
-    for n in UNITS:
-        found += cells_of("joint p={} n={} ε={:g}", RUNS[n], screen_run, COLUMNS, [n], EPSILONS)
+    found = cells_of("joint p={} n={} ε={:g}", RUNS, screen_run, COLUMNS, UNITS, EPSILONS)
     found += [
         Cell(f"answers {_name(*asked)}", ANSWERED_RUNS, functools.partial(answered_run, *asked))
         for asked in ASKED

@@ -231,6 +231,7 @@ def curated_distance_correlation(
         {"groups": [list(group) for group in read.groups]} | parameters,
         **at,
     )
+    study = procedure.with_new_defaults(study)
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
     with by_argument_names():
         result = run(procedure, study, [table], OpenDPNoise(), progress)

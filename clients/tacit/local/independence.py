@@ -124,6 +124,7 @@ def joint_independence(
         **terms(epsilon, delta, alpha, seed),
     )
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
+    study = procedure.with_new_defaults(study)
     if method == "auto":
         study = declaring(study, [table])
     with by_argument_names():

@@ -224,10 +224,9 @@ def kernel_two_sample(
     )
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
     units_by_owner = {owner.name: table.units for owner, table in zip(study.owners, tables, strict=True)}
+    study = procedure.with_new_defaults(study, units_by_owner)
     if release == "auto":
         study = declaring(study, tables)
-    else:
-        study = procedure.with_new_defaults(study, units_by_owner)
     result = run(procedure, study, tables, OpenDPNoise())
     if not isinstance(result, TwoSampleResult | DecisionResult | JointIndependenceResult | CellsTableResult):
         raise TypeError(f"{study.procedure} has no result of its own")

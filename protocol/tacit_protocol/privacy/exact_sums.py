@@ -24,8 +24,9 @@ FEATURE_ERROR_STEPS = 1 / 16
 """Largest error of a computed feature coordinate, in grid steps, that the sensitivities allow for: 6e-8 on
 the finest grid, where float64 features with a condition number of 1e8 are good to 1e-11."""
 
-BLOCK_ROWS = 2048
-"""Rows worked on at once: they stay in the processor's cache. The result does not depend on it."""
+BLOCK_ROWS = 8192
+"""Rows worked on at once, more than most slices of features have: parts of whole columns take up to twice as
+long a value. The result does not depend on it."""
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

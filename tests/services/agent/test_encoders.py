@@ -3,11 +3,13 @@
 import hashlib
 import io
 import os
+import signal
 import sqlite3
 import struct
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from agent_fakes import MakeAgent
+from agent_fakes import AttackedAgent, MakeAgent
 from onnx import helper
 from PIL import Image
 from pydantic import ValidationError
@@ -453,6 +455,22 @@ def test_a_row_that_takes_all_time_or_memory_is_missing(
 
 
 @pytest.mark.long
+def test_a_row_is_given_a_processors_time_and_not_the_clocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a machine gives its process no time, here because it is stopped, a row is waited for."""
+    monkeypatch.setattr(encoders_module, "ROW_S", 0.5)
+    encoder = of_model(linear(np.eye(LENGTH, dtype=np.float32)), tmp_path, [VECTOR], LENGTH)
+    with encoders_module.ModelProcess((tmp_path / encoder.files[0][0]).read_bytes(), encoder) as model:
+        assert model._process is not None
+        first, process = model.vector_of([VECTORS[0].tobytes()]), model._process
+        process.send_signal(signal.SIGSTOP)
+        Timer(1.5, process.send_signal, [signal.SIGCONT]).start()
+        assert np.array_equal(model.vector_of([VECTORS[0].tobytes()]), first)
+        assert model._process is process
+
+
+@pytest.mark.long
 def test_a_process_that_dies_is_started_again(tmp_path: Path) -> None:
     encoder = of_model(linear(np.eye(LENGTH, dtype=np.float32)), tmp_path, [VECTOR], LENGTH)
     with encoders_module.ModelProcess((tmp_path / encoder.files[0][0]).read_bytes(), encoder) as model:
@@ -623,11 +641,8 @@ def test_an_agent_answers_for_vectors_that_its_policy_lists(make: MakeAgent) -> 
     }
 
 
-def test_an_agent_runs_a_listed_model_on_its_images(make: MakeAgent) -> None:
-    """The mean shade, -1 to 1, of 58 white images and of two that cannot be read, which count as 0.
-
-    As encoded they sum to 59, and to 30 were none read. Laplace noise of scale 1 passes 14 with chance 8e-7.
-    """
+def asked_about_images(make: MakeAgent) -> tuple[AttackedAgent, str]:
+    """Return an agent, and a study of the mean shade, -1 to 1, of 58 white images and two broken ones."""
     content = model_of(
         [helper.make_node("ReduceMean", ["in"], ["out"], axes=[1, 2, 3], keepdims=1)],
         [("in", FLOAT, [1, 1, 2, 2])],
@@ -647,7 +662,15 @@ def test_an_agent_runs_a_listed_model_on_its_images(make: MakeAgent) -> None:
         outputs=("shade",),
     )
     study = setup.world.study(budget=Budget.of("1", "1e-6"), **study_fields(encoder))
-    asked = setup.world.ask(setup.tester, study)
+    return setup, setup.world.ask(setup.tester, study)
+
+
+def test_an_agent_runs_a_listed_model_on_its_images(make: MakeAgent) -> None:
+    """An image that cannot be read counts as 0: as encoded they sum to 59, and to 30 were none read.
+
+    Laplace noise of scale 1 passes 14 with chance 8e-7.
+    """
+    setup, asked = asked_about_images(make)
     setup.turn()
     assert setup.row(asked).state is State.SENT
     ((_, _, body),) = setup.tester.received
@@ -655,6 +678,31 @@ def test_an_agent_runs_a_listed_model_on_its_images(make: MakeAgent) -> None:
     vector = release.vectors["sum"]
     assert release.units == 60
     assert abs(vector.values[0] * 2.0**vector.exponent - 59) < 14
+
+
+@pytest.mark.long
+def test_a_model_that_a_row_ends_and_no_process_runs_again_ends_no_study(
+    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decline would tell of that row: the study waits, nothing is spent, and it is answered later."""
+    setup, asked = asked_about_images(make)
+    answer, rows = encoders_module.ModelProcess._asked, list[bytes]()
+
+    def dying(model: encoders_module.ModelProcess, parts: Sequence[bytes]) -> bytes | None:
+        rows.append(parts[0])
+        if len(rows) == 4:
+            assert model._process is not None
+            model._process.kill()
+            monkeypatch.setattr(encoders_module.sys, "executable", "/nowhere")
+        return answer(model, parts)
+
+    with monkeypatch.context() as crowded:
+        crowded.setattr(encoders_module.ModelProcess, "_asked", dying)
+        setup.turn()
+    assert (len(rows), setup.row(asked).state, setup.debits()) == (4, State.APPROVED, [])
+    monkeypatch.undo()
+    setup.agent.work()
+    assert (setup.row(asked).state, len(setup.debits())) == (State.SENT, 1)
 
 
 def test_files_run_where_the_policy_lists_them_and_what_is_missing_is_a_public_rule(make: MakeAgent) -> None:

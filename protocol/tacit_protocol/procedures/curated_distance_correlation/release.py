@@ -34,6 +34,7 @@ from tacit_protocol.procedures.joint_independence.statistic import (
     observed_sensitivity,
     permuted_sensitivity,
 )
+from tacit_protocol.procedures.quantile_tables.release import TableTest
 from tacit_protocol.strict import StrictModel
 
 Floats = npt.NDArray[np.float64]
@@ -224,7 +225,7 @@ class CuratedDistanceCorrelationParameters(StrictModel):
     much stronger dependence.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"method", "blocks", "categories"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"method", "blocks", "categories", "table_test"})
 
     method: Literal["permutation", "aggregate", "table", "auto"] = Field(
         "permutation",
@@ -239,6 +240,9 @@ class CuratedDistanceCorrelationParameters(StrictModel):
     )
     categories: Annotated[int, Field(ge=2, le=QUANTILE_CELLS_MAX)] | None = Field(
         None, description="Cells of every numeric column, of method table; by default by the number of units."
+    )
+    table_test: TableTest = Field(
+        "squares", description="Of method table, as joint_independence has it: new studies ask for mixture."
     )
     groups: tuple[Group, Group] | None = Field(
         None, description="The columns of X and those of Y; by default the study's two columns."
@@ -354,8 +358,10 @@ def joint_study(study: Study) -> Study | None:
     """
     parameters = parse_parameters(CuratedDistanceCorrelationParameters, study)
     if parameters.method == "permutation":
-        if parameters.blocks or parameters.categories:
-            raise StudyError("parameters blocks and categories are of methods aggregate and table")
+        if parameters.blocks or parameters.categories or parameters.table_test != "squares":
+            raise StudyError(
+                "parameters blocks, categories and table_test are of methods aggregate and table"
+            )
         return None
     if not parameters.test or parameters.test_share != TEST_SHARE:
         raise StudyError("parameters test and test_share are of method permutation; leave them out")
@@ -365,6 +371,7 @@ def joint_study(study: Study) -> Study | None:
         "permutations": parameters.permutations,
         "blocks": parameters.blocks,
         "categories": parameters.categories,
+        "table_test": parameters.table_test,
         "kernel": "distance" if parameters.method == "aggregate" else None,
     }
     return as_joint_study(study, chosen)

@@ -78,6 +78,7 @@ from tacit_protocol.procedures.joint_independence import (
     JointIndependence,
     JointIndependenceResult,
     JointSummary,
+    new_table_test,
 )
 from tacit_protocol.procedures.kernel_two_sample import (
     FEATURE_CHOICES,
@@ -196,10 +197,10 @@ class CuratedTwoSample(Procedure):
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Return the effects that the study's features can tell, where it releases means of them."""
+        """Return the effects that the features can tell, where it releases means; how a table is tested."""
         given = study.parameters
         if given.get("release", "mean-covariance") != "mean-covariance":
-            return {}
+            return new_table_test(study, "release")
         return effects_by_default(study.domain, str(given.get("features", "auto")), given.get("cycles"))
 
     def check(self, study: Study) -> None:

@@ -75,6 +75,7 @@ from tacit_protocol.procedures.kernel_two_sample.statistic import (
     detectable_difference,
     detectable_squared_mmd,
 )
+from tacit_protocol.procedures.quantile_tables.release import TableTest
 
 MEAN_SHARE = 0.9
 """Part of mu^2 for the means where a second moment is released too: half of what two owners spend on theirs
@@ -114,7 +115,11 @@ class ChoiceError(StudyError):
 class CuratedChoice(FeatureParameters):
     """What may be chosen, but for the samples. ``paper`` is P0's release of paired differences."""
 
-    added_fields: ClassVar[frozenset[str]] = FeatureParameters.added_fields | {"blocks", "categories"}
+    added_fields: ClassVar[frozenset[str]] = FeatureParameters.added_fields | {
+        "blocks",
+        "categories",
+        "table_test",
+    }
 
     release: Literal["mean-covariance", "statistic", "permutation", "aggregate", "table", "auto"] = Field(
         "mean-covariance",
@@ -131,6 +136,9 @@ class CuratedChoice(FeatureParameters):
     categories: Annotated[int, Field(ge=2, le=QUANTILE_CELLS_MAX)] | None = Field(
         None,
         description="Cells of every numeric column, of release table; by default by the number of units.",
+    )
+    table_test: TableTest = Field(
+        "squares", description="Of release table, as joint_independence has it: new studies ask for mixture."
     )
     features: Literal["auto", "columns", "me", "scf", "kernel"] = Field(
         "auto", description="What is compared; kernel, the whole product kernel, with permutation alone."
@@ -218,6 +226,7 @@ def _refuse_idle_parameters(choice: CuratedChoice, form: Form) -> None:
         "permutations": form in ("permutation", "table", "auto"),
         "blocks": form in ("aggregate", "auto"),
         "categories": form in ("table", "auto"),
+        "table_test": form in ("table", "auto"),
     }
     name = idle_parameter(choice, acting)
     if name is not None:
@@ -440,7 +449,7 @@ def parameters_of(study: Study) -> CuratedTwoSampleParameters:
     many = sum(size or KERNEL_UNITS_MAX + 1 for size in sizes) > KERNEL_UNITS_MAX
     if asked.release != "auto" or named or (many and len(study.domain.columns) == 1):
         return asked
-    return asked.model_copy(update={"release": "permutation", "features": "kernel"})
+    return asked.model_copy(update={"release": "permutation", "features": "kernel", "table_test": "squares"})
 
 
 def joint_study(study: Study) -> Study | None:
@@ -463,6 +472,7 @@ def joint_study(study: Study) -> Study | None:
         "permutations": parameters.permutations,
         "blocks": parameters.blocks,
         "categories": parameters.categories,
+        "table_test": parameters.table_test,
         "kernel": "distance" if parameters.release == "aggregate" else None,
     }
     return as_joint_study(study, chosen, Domain(columns=(*study.domain.columns, sample)))

@@ -90,7 +90,7 @@ from tacit_protocol.procedures.joint_independence.statistic import (
 )
 from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise
 from tacit_protocol.procedures.populations import Dependence, Population
-from tacit_protocol.procedures.quantile_tables.release import UNITS_MIN, HeldUnits, TablePlan
+from tacit_protocol.procedures.quantile_tables.release import UNITS_MIN, HeldUnits, TablePlan, TableTest
 from tacit_protocol.procedures.quantile_tables.verdict import (
     CellsTableResult,
     pair_panels,
@@ -143,9 +143,12 @@ PERMUTATIONS_STREAM, BLOCKS_STREAM = 3, 4
 AGGREGATE_EPSILON_MAX = 1.0
 """Largest epsilon at which auto takes aggregation where no table can be, or a kernel is named."""
 
-AUTO_NOISE, AUTO_UNITS = 4.0, 1000
-"""How much more variance than n auto lets a table of two cells a column have, with so many units: weak
-dependence of many is what tables see, strong dependence of few what blocks do (docs/benchmarks)."""
+AUTO_UNITS = 1000
+AUTO_NOISE: Mapping[TableTest, tuple[float, float]] = {"squares": (1.0, 4.0), "mixture": (1.5, 5.0)}
+"""How much variance, over n, auto lets the noise on a table of two cells a column have, of fewer units than
+AUTO_UNITS and of so many or more: weak dependence of many is what tables see, strong dependence of few what
+blocks do (docs/benchmarks/quantile-tables.md). Of variables of several columns, whose dependence is spread
+over many contrasts, a mixture's counts times the square of the columns a variable."""
 
 KERNEL_BY_DEFAULT = ("gaussian", None, 0.0)
 """Kernel, bandwidth and category_similarity where a study names none."""
@@ -169,7 +172,7 @@ class JointIndependenceParameters(MaskedParameters):
     """What a study of this procedure may choose; every choice is public."""
 
     added_fields: ClassVar[frozenset[str]] = MaskedParameters.added_fields | frozenset(
-        {"method", "blocks", "graph", "categories"}
+        {"method", "blocks", "graph", "categories", "table_test"}
     )
 
     method: Literal["permutation", "aggregate", "table", "auto"] = Field(
@@ -185,6 +188,13 @@ class JointIndependenceParameters(MaskedParameters):
         description=(
             "Cells of every numeric column, of method table; by default 2 to 4, by the number of units (of "
             "several owners, as the study declares them)."
+        ),
+    )
+    table_test: TableTest = Field(
+        "squares",
+        description=(
+            "How method table tests: by a weighted sum of squares, with 30 % of epsilon for the cells' ends; "
+            "or by mixed likelihood ratios, with 36 % (mixture, which new studies ask for)."
         ),
     )
     blocks: Annotated[int, Field(ge=1, le=BLOCKS_MAX)] | None = Field(
@@ -391,8 +401,9 @@ class JointIndependence(SumsOfVotes, Procedure):
                 _check_units(plan, count)
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """State the one method that several owners' agents can answer."""
-        return {"method": "aggregate"} if study.curator is None and len(study.owners) > 1 else {}
+        """State the one method that several owners' agents can answer, and how a table is tested."""
+        several = study.curator is None and len(study.owners) > 1
+        return ({"method": "aggregate"} if several else {}) | new_table_test(study)
 
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: a decision alone, or a test."""
@@ -678,6 +689,8 @@ def _plan(study: Study) -> _Plan:
         return _Plan(parameters, groups, study.averages_rows, False, table.guarantee, table)
     if parameters.categories is not None:
         raise StudyError("parameter categories is of method table; leave it out")
+    if parameters.table_test != "squares" and asked.method != "auto":
+        raise StudyError("parameter table_test is of method table; leave it out")
     if (shared := shared_in_votes(study, parameters)) is not None:
         return _Plan(parameters, groups, study.averages_rows, aggregates, shared.own, shared=shared)
     guarantee = laplace_sum_guarantee(study.budget) if aggregates else decision_guarantee(study.budget)
@@ -689,9 +702,9 @@ def _chosen(
 ) -> JointIndependenceParameters:
     """Return what auto stands for: a function of the study alone, units as far as it declares them.
 
-    A table where its noise is no more than all else, or up to AUTO_NOISE times that with AUTO_UNITS or more;
-    otherwise blocks, tested with distances. Whoever names a kernel asks for one: blocks where several owners
-    have no curator, or of three variables and more at small epsilon, else permutations.
+    A table where its noise is not above AUTO_NOISE, otherwise blocks, tested with distances. Whoever names a
+    kernel asks for one: blocks where several owners have no curator, or of three variables and more at small
+    epsilon, else permutations.
     """
     several = study.curator is None and len(study.owners) > 1
     blocks = asked.model_copy(update={"method": "aggregate"})
@@ -715,7 +728,9 @@ def _chosen(
             if units
             else math.inf
         )
-        if share <= 1 or (share <= AUTO_NOISE and units >= AUTO_UNITS) or asked.categories is not None:
+        if asked.table_test == "mixture":
+            share *= (len(plan.names) / len(groups)) ** 2
+        if share <= AUTO_NOISE[asked.table_test][units >= AUTO_UNITS] or asked.categories is not None:
             return table
     elif not several and study.budget.epsilon > AGGREGATE_EPSILON_MAX:
         return asked.model_copy(update={"method": "permutation"})
@@ -736,7 +751,7 @@ def _table_plan(
         declared = [owner.units for owner in study.owners if owner.units is not None]
         whole = len(declared) == len(study.owners)
         units = sum(declared) // len(declared) if whole else UNITS_MIN
-    plan = TablePlan(study.domain, groups, study.budget, parameters.categories, units=units)
+    plan = TablePlan(study.domain, groups, study.budget, parameters.categories, units, parameters.table_test)
     plan.check()
     return plan
 
@@ -749,6 +764,11 @@ def as_joint_study(study: Study, parameters: Mapping[str, Any], domain: Domain |
     given = {name: value for name, value in parameters.items() if value is not None}
     own = {"procedure": JointIndependence.name, "parameters": given, "domain": domain or study.domain}
     return study.model_copy(update=own)
+
+
+def new_table_test(study: Study, named: str = "method") -> dict[str, Any]:
+    """Return how new studies test a table, where one may be asked for by the parameter of that name."""
+    return {"table_test": "mixture"} if study.parameters.get(named) in ("table", "auto") else {}
 
 
 def _required(table: TablePlan | None) -> TablePlan:

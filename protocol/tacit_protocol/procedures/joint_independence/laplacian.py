@@ -43,7 +43,7 @@ ROUNDINGS_MAX = 2880
 TINY = 1e-290
 """Distance of two knots, in bandwidths, below which they are one: parts of it would not be accurate."""
 
-NEAR_NS, NEAR_COLUMN_NS, SHARED_NS, SHIFT_NS = 2.6, 0.9, 1.8, 1_000.0
+NEAR_NS, NEAR_COLUMN_NS, SHARED_NS, SHIFT_NS = 2.2, 0.8, 0.9, 1_000.0
 """Rough times of the value of a pair in the same bin, of what each further column adds, of each column
 whose A is taken, and of the calls for all pairs that lie so many units apart in a column's order."""
 
@@ -58,8 +58,8 @@ class _Column(NamedTuple):
     rate: float
     """-1 / bandwidth."""
 
-    place: npt.NDArray[np.int32]
-    """Every unit's bin."""
+    place: npt.NDArray[np.uint8]
+    """Every unit's bin, of 256 at most."""
 
     hats: Floats
     """Every unit's weights of the knots below and above it, (2, units), none below 0 nor above 1."""
@@ -96,7 +96,7 @@ class BinnedColumns:
     def _cut(self, values: Floats, bandwidth: float) -> _Column:
         units, width, bins = self._units, self._width, self._bins
         order, rate = np.argsort(values, kind="stable"), -1 / bandwidth
-        place = np.empty(units, dtype=np.int32)
+        place = np.empty(units, dtype=np.int64)
         place[order] = np.arange(units) // width
         knots = values[np.append(order[::width], order[-1])]
         up, down, gap = values - knots[place], knots[place + 1] - values, np.diff(knots)[place]
@@ -109,7 +109,7 @@ class BinnedColumns:
         padded = np.append(order, np.full(bins * width - units, order[-1])).reshape(bins, width)
         filled = (np.arange(bins * width) < units).reshape(bins, width).T
         slots = np.ascontiguousarray(padded.T)
-        return _Column(values, rate, place, hats, low, high, between, slots, filled)
+        return _Column(values, rate, place.astype(np.uint8), hats, low, high, between, slots, filled)
 
     def row_means(self) -> Floats:
         """Return every unit's mean kernel value with all units, (columns, units)."""
@@ -154,10 +154,15 @@ class BinnedColumns:
         entries = knots ** len(self._columns)
         table = _sums(cells.ravel(), weights.ravel(), entries, exactly=self._width > WIDTH_MAX)
         other, products = table, np.empty((2, entries))
-        for number, column in enumerate(self._columns):  # each takes the first axis and makes it the last
-            product = products[number % 2].reshape(-1, knots)
-            other = np.matmul(other.reshape(knots, -1).T, column.between, out=product)
-        table *= other.ravel()
+        for number, column in enumerate(self._columns):
+            product = products[number % 2]
+            if number == len(self._columns) - 1:
+                np.matmul(other.reshape(-1, knots), column.between, out=product.reshape(-1, knots))
+            else:
+                axes = knots**number, knots, -1
+                np.matmul(column.between, other.reshape(axes), out=product.reshape(axes))
+            other = product
+        table *= other
         return float(table.sum())
 
     def _near_sums(self, permutations: Sequence[Permutations]) -> Floats:
@@ -200,24 +205,19 @@ class BinnedColumns:
         low, high, values = column.low[slots] * filled, column.high[slots] * filled, column.values[slots]
         width, replicates = len(slots), rows[0].shape[1]
         beside = [found[slots].reshape(width, -1) for found in rows]
+        others = [(at, c) for at, c in enumerate(self._columns) if at != number]
         # One block of memory: pages of smaller ones would be cleared anew each time.
-        arrays = np.empty((len(rows) - 1 + 2 * number + 3, *beside[0].shape))
-        value, part, another = (array.ravel() for array in arrays[:3])
-        taken = iter(arrays[3:])
-
-        def take(values: Floats, at: int) -> Floats:
-            return values.take(beside[at], out=next(taken), mode="clip")
-
-        kernels = [(take(c.values, at), c.rate) for at, c in enumerate(self._columns) if at != number]
-        parted = [
-            (c.place[beside[at]], take(c.low, at), take(c.high, at))
-            for at, c in enumerate(self._columns[:number])
+        arrays = np.empty((len(rows) + 1, *beside[0].shape))
+        value, part = (array.ravel() for array in arrays[:2])
+        kernels = [
+            (c.values.take(beside[at], out=taken, mode="clip"), c.rate)
+            for (at, c), taken in zip(others, arrays[2:], strict=True)
         ]
+        parted = [(c, beside[at].ravel(), c.place[beside[at]].ravel()) for at, c in others if at < number]
         sums = np.zeros(replicates)
         for apart in range(1, width):
-            shape = width - apart, -1
-            entries = (width - apart) * arrays.shape[2]
-            product, one, other = (array[:entries].reshape(shape) for array in (value, part, another))
+            shape, after = (width - apart, -1), apart * arrays.shape[2]
+            product, one = (array[: array.size - after].reshape(shape) for array in (value, part))
             for index, (found, rate) in enumerate(kernels):
                 exponent = one if index else product
                 np.subtract(found[apart:], found[:-apart], out=exponent)
@@ -226,13 +226,10 @@ class BinnedColumns:
                 if index:
                     product += exponent
             np.exp(product, out=product)
-            for place, lower, upper in parted:
-                np.multiply(lower[:-apart], upper[apart:], out=one)
-                np.multiply(upper[:-apart], lower[apart:], out=other)
-                np.minimum(one, other, out=one)
-                np.subtract(1, one, out=one)
-                np.copyto(one, 1.0, where=place[apart:] != place[:-apart])
-                product *= one
+            for c, units, place in parted:  # few share another bin
+                shared = np.flatnonzero(place[after:] == place[:-after])
+                u, v = units[shared], units[shared + after]
+                value[shared] *= 1 - np.minimum(c.low[u] * c.high[v], c.high[u] * c.low[v])
             weight = np.exp((values[apart:] - values[:-apart]) * column.rate)
             weight *= low[:-apart]
             weight *= high[apart:]

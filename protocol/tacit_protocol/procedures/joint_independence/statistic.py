@@ -43,7 +43,8 @@ REPLICATES_AT_ONCE = 16
 or so where there are many units, so that progress shows and little is lost with a worker."""
 
 FACTOR_ERROR = 8e-14
-"""Bound on what a low-rank factor leaves out of a kernel value; ``factorise`` checks every entry."""
+"""Bound on what a low-rank factor leaves out of a kernel value, on average; ``factorise`` looks at every
+entry. It takes less than that, and what is left is enough for ``CELL_ERROR``."""
 
 SUMMATION_ROUNDINGS = 60, 130
 """Roundings, of 2^-53 each, of T^2 as it is put together from kernel values: so many, and so many for every
@@ -163,15 +164,15 @@ def _block(shared: _Shared, replicates: range) -> list[float]:
 RESIDUAL_MAX = 1e-14
 """Diagonal residual at which factorising stops: entries are then as good as their evaluation."""
 
-MISMATCH_MAX = 5e-14
-"""Largest difference between an entry and its factors' product, as computed; the product's own rounding adds
-(rank + 1) 2**-53, below 3e-14 up to RANK_MAX."""
+LEFT_OUT_MAX = 2.5e-14
+"""Mean square of the features' last principal components, which a factor leaves out."""
+
+MISMATCH_MAX, ENTRY_MISMATCH_MAX = 4e-14, 1e-9
+"""Mean absolute difference between the entries and their factors' product, as computed, and the largest one;
+the product's own rounding adds (rank + 1) 2**-53, below 3e-14 up to RANK_MAX."""
 
 RANK_MAX, BINNED_RANK_MAX = 256, 32
 """Highest rank: beyond, sums over pairs of units take less time; and that where they are summed in bins."""
-
-CHECK_ENTRIES = 2**21
-"""Entries compared at once: bounds the memory of the check, for every worker, to some 50 MiB."""
 
 ITEM_ENTRIES = 2**25
 """Entries of an item of work: a tenth of a second or two, long beside sending it."""
@@ -191,14 +192,35 @@ class GramMatrix(Protocol):
         """Return rows ``start`` to ``stop`` - 1, (stop - start, size)."""
 
 
-def factorise(gram: GramMatrix, rank_max: int = RANK_MAX, workers: Workers = ONE_WORKER) -> Floats | None:
-    """Return L, (rank, size), with every entry of L'L within MISMATCH_MAX of the matrix.
+class PermutableGram(GramMatrix, Protocol):
+    """A kernel matrix between units that can be put in another order and evaluated piece by piece."""
+
+    def tile(self, start: int, stop: int, left: int, right: int) -> Floats:
+        """Return rows [start, stop) and columns [left, right) in memory order, a new array."""
+
+    def reordered(self, order: Integers) -> "PermutableGram":
+        """Return the matrix with rows and columns in another order, (size,)."""
+
+    @property
+    def entry_ns(self) -> float:
+        """Roughly how long an entry takes to evaluate."""
+
+    @property
+    def laplacian(self) -> tuple[Floats, float] | None:
+        """A column and a bandwidth where entries are exp(-|x - y| / bandwidth) of it; otherwise None."""
+
+
+def factorise(gram: PermutableGram, rank_max: int = RANK_MAX, workers: Workers = ONE_WORKER) -> Floats | None:
+    """Return L, (rank, size), with the entries of L'L within MISMATCH_MAX of the matrix on average.
 
     None where that takes more than ``rank_max`` rows (at most RANK_MAX), or more accuracy than there is.
     ``workers`` compare the entries.
     """
-    factor = _pivoted_cholesky(gram, min(rank_max, RANK_MAX))
-    return factor if factor is not None and _matches(gram, factor, workers) else None
+    whole = _pivoted_cholesky(gram, min(rank_max, RANK_MAX))
+    if whole is None:
+        return None
+    _, factor = _principal(whole, LEFT_OUT_MAX)
+    return factor if _mismatch(gram, factor, workers) <= MISMATCH_MAX else None
 
 
 def _pivoted_cholesky(gram: GramMatrix, rank_max: int) -> Floats | None:
@@ -219,18 +241,34 @@ def _pivoted_cholesky(gram: GramMatrix, rank_max: int) -> Floats | None:
     return None
 
 
-def _matches(gram: GramMatrix, factor: Floats, workers: Workers) -> bool:
-    return all(workers.map(_strip_matches, (gram, factor), strips(0, gram.size, gram.size, ITEM_ENTRIES)))
+def _principal(features: Floats, left_out: float) -> tuple[Floats, Floats]:
+    """Return principal directions of features, (rank, kept), and the features in them, (kept, units).
+
+    The others' mean square is at most ``left_out``.
+    """
+    directions, sizes, coordinates = np.linalg.svd(features, full_matrices=False)
+    rest = np.cumsum(sizes[::-1] ** 2)[::-1] / features.shape[1]
+    kept = max(1, int(np.sum(rest > left_out)))
+    return directions[:, :kept], sizes[:kept, None] * coordinates[:kept]
 
 
-def _strip_matches(compared: tuple[GramMatrix, Floats], strip: tuple[int, int]) -> bool:
+def _mismatch(gram: PermutableGram, factor: Floats, workers: Workers) -> float:
+    """Return the mean absolute difference of the matrix's entries; infinite where one is too large."""
+    pieces = strips(0, gram.size, gram.size, ITEM_ENTRIES)
+    return math.fsum(workers.map(_strip_mismatch, (gram, factor), pieces)) / gram.size**2
+
+
+def _strip_mismatch(compared: tuple[PermutableGram, Floats], strip: tuple[int, int]) -> float:
     gram, factor = compared
-    for start, stop in strips(*strip, gram.size, CHECK_ENTRIES):
-        difference = gram.rows(start, stop)
-        difference -= factor[:, start:stop].T @ factor
-        if max(float(difference.max()), -float(difference.min())) > MISMATCH_MAX:
-            return False
-    return True
+    total = 0.0
+    for (start, stop, left, right), times in _tiles(*strip, gram.size):
+        difference = gram.tile(start, stop, left, right)
+        difference -= factor[:, start:stop].T @ factor[:, left:right]
+        np.abs(difference, out=difference)
+        if not float(difference.max()) <= ENTRY_MISMATCH_MAX:
+            return math.inf
+        total += times * float(difference.sum())
+    return total
 
 
 def strips(first: int, last: int, columns: int, entries: int) -> Iterator[tuple[int, int]]:
@@ -249,53 +287,140 @@ SPLIT_VARIABLES_MAX = 12
 TENSOR_BLOCK_ENTRIES = 2**17
 """Entries of a side of the tensor's product worked on at once: 1 MiB, for the processor's cache."""
 
-MULTIPLY_ADD_NS, OUTER_NS = 0.1, 1.0
-"""Rough times of a multiplication and addition by BLAS and of an entry of an outer product."""
+MULTIPLY_ADD_NS, OUTER_NS, CELL_NS = 0.1, 1.0, 10_000.0
+"""Rough times of a multiplication and addition by BLAS, an entry of an outer product, all calls of a cell."""
+
+CELLS, CELL_UNITS = (8, 32, 128), 50
+"""Numbers of cells to choose from, and fewest units that each has on average."""
+
+CELL_ERROR = 1e-8
+"""Most that features in their cells' directions may miss, by norm, on average: T is missed by no more."""
+
+
+class Cells(NamedTuple):
+    """Features, (rank, units), cell by cell of units that are alike, each in few directions of its own."""
+
+    order: Integers
+    """The units, (units,), cell by cell."""
+
+    features: tuple[Floats, ...]
+    """Of every cell its units' features in its directions, (kept, units of the cell)."""
+
+    directions: Floats | None
+    """All cells' directions side by side, (rank, sum of kept); None where there is one cell, as it was."""
+
+    @classmethod
+    def whole(cls, features: Floats) -> "Cells":
+        """Leave features as they are."""
+        return cls(np.arange(features.shape[1]), (features,), None)
+
+    @classmethod
+    def cut(cls, features: Floats, number: int) -> "Cells | None":
+        """Make cells around ``number`` units far apart; None where that errs, or might round, too much."""
+        units = features.shape[1]
+        nearest, cell, centre = np.full(units, -np.inf), np.zeros(units, dtype=np.int64), 0
+        for index in range(number):
+            likeness = features[:, centre] @ features
+            cell[likeness > nearest] = index
+            np.maximum(nearest, likeness, out=nearest)
+            centre = int(np.argmin(nearest))
+        kept, directions, missed = [], [], 0.0
+        for index in np.unique(cell).tolist():
+            own = features[:, cell == index]
+            found, coordinates = _principal(own, CELL_ERROR**2 / 2)
+            missed += float(np.linalg.norm(own - found @ coordinates, axis=0).sum())
+            kept.append(coordinates)
+            directions.append(found)
+        made = cls(np.argsort(cell, kind="stable"), tuple(kept), np.hstack(directions))
+        rounded = made.kept * math.sqrt(max(map(len, kept)))
+        return made if missed <= CELL_ERROR * units and rounded <= units else None
+
+    @property
+    def kept(self) -> int:
+        """Directions of all cells."""
+        return sum(map(len, self.features))
+
+    @property
+    def rank(self) -> float:
+        """Directions of a unit, on average."""
+        return sum(features.size for features in self.features) / len(self.order)
 
 
 class TensorStatistic:
     """T as the norm of an explicit tensor, (entries of the left side, entries of the right side).
 
-    ``factors`` are every variable's features, (rank, units) each, whose tensor fits: :func:`fits`.
+    ``factors`` are every variable's features, (rank, units) each, whose tensor fits: :func:`fits`. ``cells``
+    are the first one's.
     """
 
-    def __init__(self, factors: Sequence[Floats], left: tuple[int, ...] | None = None) -> None:
-        left = left if left is not None else split([len(factor) for factor in factors])
-        self._factors = tuple(factors)
-        self._sides = left, tuple(j for j in range(len(factors)) if j not in left)
+    def __init__(
+        self, factors: Sequence[Floats], left: tuple[int, ...] | None = None, cells: Cells | None = None
+    ) -> None:
+        self._cells = Cells.whole(factors[0]) if cells is None else cells
+        left = left if left is not None else split([self._cells.rank, *map(len, factors[1:])])
+        right = tuple(j for j in range(len(factors)) if j not in left)
+        self._rank, self._units = factors[0].shape
+        self._left = {j: factors[j] for j in left[1:]}
+        self._right = {j: np.ascontiguousarray(factors[j].T) for j in right}
         means = [factor.mean(axis=1, keepdims=True) for factor in factors]
-        one, other = (_products([means[j] for j in side]) for side in self._sides)
+        one, other = (_products([means[j] for j in side]) for side in (left, right))
         self._mean: Floats = one @ other.T
         self._step = max(1, TENSOR_BLOCK_ENTRIES // max(self._mean.shape))
+
+    @classmethod
+    def fastest(cls, factors: Sequence[Floats]) -> "TensorStatistic":
+        """Cut the first variable's units into cells where that pays."""
+        found = [cls(factors)]
+        rest = math.prod(len(factor) for factor in factors[1:])
+        most = factors[0].shape[1] // CELL_UNITS if len(factors) > 2 else 0
+        for number in (number for number in CELLS if number <= most):
+            cells = Cells.cut(factors[0], number)
+            if cells is not None and cells.kept * rest <= TENSOR_ENTRIES_MAX:
+                found.append(cls(factors, cells=cells))
+        return min(found, key=lambda statistic: statistic.replicate_ns)
 
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers of variables and of units."""
-        return len(self._factors), int(self._factors[0].shape[1])
+        return 1 + len(self._left) + len(self._right), self._units
 
     @property
     def replicate_ns(self) -> float:
         """Roughly how long a replicate takes."""
-        one, other = self._mean.shape
-        units = self._factors[0].shape[1]
+        cells, entries, other = self._cells, self._mean.size, self._mean.shape[1]
+        one = cells.rank * self._mean.shape[0] / self._rank
         each = MULTIPLY_ADD_NS * one * other + OUTER_NS * (one + other)
-        return float(units * each + OUTER_NS * one * other)
+        found = self._units * each + OUTER_NS * entries
+        if cells.directions is not None:
+            found += MULTIPLY_ADD_NS * cells.kept * entries + CELL_NS * len(cells.features)
+        return float(found)
 
     def __call__(self, permutations: Sequence[Permutations]) -> list[float]:
-        """Return T under each of the permutations."""
-        return [self._norm(permuted) for permuted in permutations]
+        """Return T under each of the permutations, which leave the first variable."""
+        sums = np.empty((self._cells.kept, self._mean.size // self._rank))
+        return [self._norm(permuted, sums) for permuted in permutations]
 
-    def _norm(self, permutations: Permutations) -> float:
-        units = self.shape[1]
-        total = np.zeros_like(self._mean)
-        for start in range(0, units, self._step):
-            block = slice(start, min(start + self._step, units))
-            one, other = (
-                _products([_columns(self._factors[j], permutations[j], block) for j in side])
-                for side in self._sides
-            )
-            total += one @ other.T
-        total /= units
+    def _norm(self, permutations: Permutations, sums: Floats) -> float:
+        cells = self._cells
+        orders = [cells.order if order is None else order[cells.order] for order in permutations]
+        left = [factor.take(orders[j], axis=1, mode="clip") for j, factor in self._left.items()]
+        right = [factor.take(orders[j], axis=0, mode="clip") for j, factor in self._right.items()]
+        start = row = 0
+        for features in cells.features:
+            kept, units = features.shape
+            into = sums[row : row + kept].reshape(-1, self._mean.shape[1])
+            for first in range(0, units, self._step):
+                own = features[:, first : first + self._step]
+                block = slice(start + first, start + first + own.shape[1])
+                one = _products([own, *(factor[:, block] for factor in left)])
+                other = _row_products([factor[block] for factor in right])
+                if first:
+                    into += one @ other
+                else:
+                    np.matmul(one, other, out=into)
+            start, row = start + units, row + kept
+        total = (sums if cells.directions is None else cells.directions @ sums).reshape(self._mean.shape)
+        total /= self._units
         total -= self._mean
         total *= total
         return math.sqrt(float(np.sum(total)))
@@ -306,23 +431,17 @@ def fits(ranks: Sequence[int]) -> bool:
     return len(ranks) <= SPLIT_VARIABLES_MAX and math.prod(ranks) <= TENSOR_ENTRIES_MAX
 
 
-def split(ranks: Sequence[int]) -> tuple[int, ...]:
+def split(ranks: Sequence[float]) -> tuple[int, ...]:
     """Return the variables of the left side: the split with the smallest sides; the first is on the left."""
     others = range(1, len(ranks))
     sides = itertools.chain.from_iterable(itertools.combinations(others, m) for m in range(len(ranks) - 1))
     total = math.prod(ranks)
 
-    def cost(side: tuple[int, ...]) -> int:
-        left: int = math.prod(ranks[j] for j in (0, *side))
-        return left + total // left
+    def cost(side: tuple[int, ...]) -> float:
+        left = math.prod(ranks[j] for j in (0, *side))
+        return left + total / left
 
     return (0, *min(sides, key=cost))
-
-
-def _columns(factor: Floats, permutation: Integers | None, block: slice) -> Floats:
-    if permutation is None:
-        return factor[:, block]
-    return np.take(factor, permutation[block], axis=1, mode="clip")
 
 
 def _products(factors: Sequence[Floats]) -> Floats:
@@ -330,6 +449,14 @@ def _products(factors: Sequence[Floats]) -> Floats:
     product = factors[0]
     for factor in factors[1:]:
         product = (product[:, None, :] * factor[None, :, :]).reshape(-1, factor.shape[1])
+    return product
+
+
+def _row_products(factors: Sequence[Floats]) -> Floats:
+    """Return all products of one column of each, (units, product of ranks)."""
+    product = factors[0]
+    for factor in factors[1:]:
+        product = (product[:, :, None] * factor[:, None, :]).reshape(len(factor), -1)
     return product
 
 
@@ -354,24 +481,6 @@ roundings (8 sums of 16 values, 7 left over, 3 + 14 levels)."""
 
 GATHER_NS, MULTIPLY_NS, TILE_NS = 4.0, 0.6, 20_000.0
 """Rough times of a gathered kernel value, of a multiplied and added one, and of a tile besides its values."""
-
-
-class PermutableGram(GramMatrix, Protocol):
-    """A kernel matrix between units that can be put in another order and evaluated piece by piece."""
-
-    def tile(self, start: int, stop: int, left: int, right: int) -> Floats:
-        """Return rows [start, stop) and columns [left, right) in memory order, a new array."""
-
-    def reordered(self, order: Integers) -> "PermutableGram":
-        """Return the matrix with rows and columns in another order, (size,)."""
-
-    @property
-    def entry_ns(self) -> float:
-        """Roughly how long an entry takes to evaluate."""
-
-    @property
-    def laplacian(self) -> tuple[Floats, float] | None:
-        """A column and a bandwidth where entries are exp(-|x - y| / bandwidth) of it; otherwise None."""
 
 
 def holding_pays(grams: Sequence[PermutableGram]) -> bool:
@@ -456,7 +565,7 @@ class PairStatistic:
 
     def _evaluated_sums(self, permutations: Sequence[Permutations]) -> list[float]:
         """Return the sum over all pairs of the products of kernel values, tile by tile for all replicates."""
-        first, *others = self._grams
+        units, (first, *others) = self.shape[1], self._grams
         reordered = [
             [
                 gram if order is None else gram.reordered(order)
@@ -465,7 +574,7 @@ class PairStatistic:
             for permuted in permutations
         ]
         sums: list[list[float]] = [[] for _ in permutations]
-        for piece in _tiles(self.shape[1]):
+        for piece in _tiles(0, units, units):
             shared = first.tile(*piece.place)
             for found, grams in zip(sums, reordered, strict=True):
                 product = grams[0].tile(*piece.place)
@@ -527,10 +636,10 @@ class _Tile(NamedTuple):
     times: int
 
 
-def _tiles(units: int) -> Iterator[_Tile]:
-    """Yield squares on the diagonal and, for both triangles, tiles above it."""
-    for start in range(0, units, TILE_ROWS):
-        stop = min(start + TILE_ROWS, units)
+def _tiles(first: int, last: int, units: int) -> Iterator[_Tile]:
+    """Yield squares on the diagonal, in rows [first, last), and tiles above it, for both triangles."""
+    for start in range(first, last, TILE_ROWS):
+        stop = min(start + TILE_ROWS, last)
         yield _Tile((start, stop, start, stop), 1)
         for left in range(stop, units, TILE_COLUMNS):
             yield _Tile((start, stop, left, min(left + TILE_COLUMNS, units)), 2)
@@ -684,7 +793,7 @@ def _statistic(grams: Sequence[PermutableGram], workers: Workers, report: Progre
     binned = len(columns) == len(grams) and binned_ns < pairs_ns
     factors = _factors(grams, BINNED_RANK_MAX if binned else RANK_MAX, workers, report)
     if factors is not None:
-        tensor = TensorStatistic(factors)
+        tensor = TensorStatistic.fastest(factors)
         if tensor.replicate_ns <= (binned_ns if binned else pairs_ns):
             return tensor
     if binned:

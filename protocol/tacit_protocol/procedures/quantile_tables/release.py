@@ -9,6 +9,7 @@ docs/mathematics/quantile-tables.md.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -40,11 +41,18 @@ from tacit_protocol.strict import ReleaseError, StudyError
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-CUTS_PART = 0.3
-"""Part of epsilon that buys all cuts together. With half of it cuts lie too far from the quantiles, above all
-where bounds are wide, and what the counts gain is less (docs/benchmarks/quantile-tables.md)."""
+TableTest = Literal["squares", "mixture"]
+"""How a table is tested: by squares of contrasts, as studies did first, or by mixed likelihood ratios."""
 
-NOISE_SHARES: Mapping[int, float] = {4: 0.25, 3: 1.7}
+CUTS_PARTS: Mapping[TableTest, float] = {"squares": 0.3, "mixture": 0.36}
+"""Part of epsilon that buys all cuts together. With half of it cuts lie too far from the quantiles, above all
+where bounds are wide, and what the counts gain is less (docs/benchmarks/quantile-tables.md). A mixture finds
+what bends alone, of which more is lost where cuts are bad."""
+
+NOISE_SHARES: Mapping[TableTest, Mapping[int, float]] = {
+    "squares": {4: 0.25, 3: 1.7},
+    "mixture": {4: 0.3, 3: 2.0},
+}
 """By the number of cells of a number, the largest variance of the noise on all counts together, over n times
 the other columns, at which a default takes so many; otherwise two."""
 
@@ -80,6 +88,7 @@ class TablePlan:
         categories: cells of every number; None chooses by the number of units.
         units: units of an average sender, as the study declares them, where several senders must have the
             same cells; None where the sender's own number counts.
+        test: how it is tested, which says what cuts cost.
     """
 
     domain: Domain
@@ -87,6 +96,7 @@ class TablePlan:
     budget: Budget
     categories: int | None = None
     units: int | None = None
+    test: TableTest = "squares"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -109,7 +119,7 @@ class TablePlan:
         return ColumnCells(column, self.domain.categorical.index(column), answered_categories(column), False)
 
     def _default(self, units: int) -> int:
-        for count, most in NOISE_SHARES.items():
+        for count, most in NOISE_SHARES[self.test].items():
             cells = math.prod(self._of(name, count).cells for name in self.names)
             noise = self.noise.variance * cells * (len(self.names) - 1)
             if cells <= TABLE_CELLS_MAX and noise <= most * units:
@@ -129,7 +139,7 @@ class TablePlan:
         """What each column's cuts cost, in micro-epsilons."""
         if not self.bought:
             return 0
-        return max(1, int(self.budget.epsilon_micro * CUTS_PART) // len(self.bought))
+        return max(1, int(self.budget.epsilon_micro * CUTS_PARTS[self.test]) // len(self.bought))
 
     @property
     def guarantee(self) -> Guarantee:

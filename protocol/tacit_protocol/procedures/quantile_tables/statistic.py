@@ -3,8 +3,9 @@
 With contrasts of every variable that are orthonormal under its noisy shares, a table's products of contrasts
 of two or more variables have mean 0 under independence, but for the shares' own errors, and a variance of n
 and what the noise adds. Owners' products add up, each in proportion to n over its variance: owners are
-strata. The statistic is the sum of their squares, smooth ones and the part of them that is no noise counting
-more; its null is a parametric bootstrap of tables, noise and all steps: docs/mathematics/quantile-tables.md.
+strata. The statistic is the sum of the logarithms of their mixed likelihood ratios, or that of their squares,
+smooth ones and the part of them that is no noise counting more; its null is a parametric bootstrap of tables,
+noise and all steps: docs/mathematics/quantile-tables.md.
 """
 
 import math
@@ -32,6 +33,16 @@ from tacit_protocol.procedures.counts.independence_table import margin_table, pr
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
+
+MIXED = 0.3
+"""Chance that a product of two smooth contrasts is taken to be dependent at all: three pairs that are weakly
+dependent, and one that is strongly, are then both found (docs/benchmarks/quantile-tables.md)."""
+
+MIXED_VARIANCE = 10.0
+"""Variance of a dependent product in its standard deviations, where no noise is in it."""
+
+EXPONENT_MAX = 300.0
+"""Largest exponent of a likelihood ratio: beyond it no simulated one is."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +83,10 @@ class Variable:
 
 @dataclass(frozen=True)
 class Statistic:
-    """The statistic of owners' tables of the same variables."""
+    """The statistic of owners' tables of the same variables: of squares, or mixed likelihood ratios."""
 
     variables: tuple[Variable, ...]
+    mixed: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -90,12 +102,19 @@ class Statistic:
     def of(self, counts: Sequence[Floats], tables: Sequence[NoisyTable]) -> Floats:
         """Return the statistic (...) of every owner's counts (..., k), with its table's units and noise."""
         products: Floats = np.zeros(1)
+        precisions: Floats = np.zeros(1)
         for own, table in zip(counts, tables, strict=True):
             found, variances = self._products(own, table)
             products = products + table.units / variances * found
+            precisions = precisions + table.units**2 / variances
         units = sum(table.units for table in tables)
         axes = tuple(range(-len(self.variables), 0))
-        return np.asarray((self.weights * np.square(products)).sum(axis=axes) / units)
+        if not self.mixed:
+            return np.asarray((self.weights * np.square(products)).sum(axis=axes) / units)
+        prior = MIXED_VARIANCE * precisions / units
+        exponents = np.square(products) / precisions * prior / (1 + prior) / 2
+        ratios = np.exp(np.minimum(exponents, EXPONENT_MAX)) / np.sqrt(1 + prior)
+        return np.asarray(np.log1p(MIXED * self.weights**2 * (ratios - 1)).sum(axis=axes))
 
     def _products(self, counts: Floats, table: NoisyTable) -> tuple[Floats, Floats]:
         """Return the sums of all products of contrasts, and their variances, (..., K_1, ...) both."""

@@ -182,7 +182,8 @@ def simulated_test(
         own = [next(cells) for _ in group]
         variables.append(Variable.of([each.cells for each in own], [each.ordered for each in own]))
     seed, report = public_seed(study, TEST_STREAM), step(progress, "simulating the null", 0.0, 0.9)
-    return independence_test(Statistic(tuple(variables)), tables, replicates, seed, report)
+    statistic = Statistic(tuple(variables), plan.test == "mixture")
+    return independence_test(statistic, tables, replicates, seed, report)
 
 
 def estimated_pairs(
@@ -219,8 +220,9 @@ def method_words(plan: TablePlan, releases: Sequence[Release], replicates: int) 
     shape = " x ".join(str(size) for size in plan.shape(releases[0].units))
     within = "" if len(releases) == 1 else f", {len(releases)} owners as strata"
     cuts = " between private quantiles" if plan.bought else ""
+    mixed = "mixed likelihood ratios of " if plan.test == "mixture" else ""
     return (
-        f"noisy table of {shape} cells{cuts}, contrasts of two and more variables{within}, "
+        f"noisy table of {shape} cells{cuts}, {mixed}contrasts of two and more variables{within}, "
         f"{replicates} simulations"
     )
 

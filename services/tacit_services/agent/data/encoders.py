@@ -12,6 +12,7 @@ import hashlib
 import io
 import math
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -35,6 +36,7 @@ from tacit_protocol.domain import (
     InputColumn,
     TextColumn,
     VectorColumn,
+    WorkersUnavailableError,
 )
 from tacit_services.agent.data.arrow_columns import UNDECODED, text, vectors
 from tacit_services.agent.data.source import Columns, DataError, installed
@@ -53,7 +55,10 @@ PIXELS_MAX = 2**25
 FORMATS = ("JPEG", "PNG", "WEBP", "BMP")
 
 ROW_S = 10.0
-"""Longest that one row takes, and that a model takes to load is six times as long."""
+"""Most of a processor's time that one row takes, whatever else the machine does."""
+
+WAIT_S = 60.0
+"""Longest that a row is waited for where the machine gives it no time, or a model to load."""
 
 MEMORY_BYTES = 2**32
 """Address space of the process that runs a model."""
@@ -247,10 +252,18 @@ class ModelProcess:
         self._end()
 
     def vector_of(self, parts: Sequence[bytes]) -> Floats | float:
-        """Return the vector of a row, (length,), by what the inputs are given; NaN where there is none."""
+        """Return the vector of a row, (length,), by what the inputs are given; NaN where there is none.
+
+        Raises:
+            WorkersUnavailableError: the process, which some row ended, does not begin again now. That is no
+                fault of the study, which would tell of that row: it waits.
+        """
         if self._connection is None:
-            self._start()
-        found = self._asked(parts, ROW_S)
+            try:
+                self._start()
+            except (DataError, OSError):
+                raise WorkersUnavailableError("no process begins now that runs a model") from None
+        found = self._asked(parts)
         if found is None:
             self._end()
             return math.nan
@@ -262,7 +275,7 @@ class ModelProcess:
         ours, theirs = Pipe()
         try:
             self._process = subprocess.Popen(  # noqa: S603 (our own module)
-                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+                [sys.executable, "-P", "-m", __name__, str(theirs.fileno()), str(ROW_S)],
                 pass_fds=(theirs.fileno(),),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -274,18 +287,18 @@ class ModelProcess:
         finally:
             theirs.close()
         self._connection = ours
-        said = self._asked((self._header, self._content), 6 * ROW_S)
+        said = self._asked((self._header, self._content))
         if said != STARTED:
             self._end()
             words = REFUSALS.get(said or b"", "the model's process ended before it began")
             raise DataError(f"a model of the study does not run here: {words}")
 
-    def _asked(self, parts: Sequence[bytes], limit_s: float) -> bytes | None:
+    def _asked(self, parts: Sequence[bytes]) -> bytes | None:
         """Send some parts, and return the answer; None where the process died, or was ended for its time."""
         process, connection = self._process, self._connection
         if process is None or connection is None:
             return None
-        timer = Timer(limit_s, process.kill)
+        timer = Timer(WAIT_S, process.kill)
         timer.daemon = True
         timer.start()
         try:
@@ -332,8 +345,8 @@ REFUSALS = {
 """Why a model is refused, by what its process answers."""
 
 
-def serve(connection: "Connection[bytes, bytes]") -> None:
-    """Answer as the model's process until the other side goes."""
+def serve(connection: "Connection[bytes, bytes]", row_s: float) -> None:
+    """Answer as the model's process until the other side goes; a row that takes longer ends the process."""
     encoder = Encoder.model_validate_json(connection.recv_bytes(2**24))
     content = connection.recv_bytes(MODEL_BYTES_MAX)
     try:
@@ -344,11 +357,13 @@ def serve(connection: "Connection[bytes, bytes]") -> None:
     connection.send_bytes(STARTED)
     while True:
         parts = [connection.recv_bytes() for _ in encoder.inputs]
+        signal.setitimer(signal.ITIMER_PROF, row_s)  # the processor's time: no crowd makes a row missing
         try:
             answer = model.output_of(parts)
         # Whatever a row does to it: that row is missing.
         except Exception:
             answer = b""
+        signal.setitimer(signal.ITIMER_PROF, 0)
         connection.send_bytes(answer if len(answer) == 8 * encoder.vector.length else b"")
 
 
@@ -483,6 +498,6 @@ def confine() -> None:
 if __name__ == "__main__":
     confine()
     try:
-        serve(Connection(int(sys.argv[1])))
+        serve(Connection(int(sys.argv[1])), float(sys.argv[2]))
     except (EOFError, OSError):
         sys.exit(0)

@@ -26,6 +26,7 @@ from tacit_protocol.procedures.joint_independence import (
     JointIndependenceDecision,
     JointIndependenceResult,
 )
+from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 
 Floats = np.typing.NDArray[np.float64]
 
@@ -245,8 +246,23 @@ def test_auto_looks_at_public_numbers_alone() -> None:
     assert not aggregates(epsilon=1.0, units=300, owners=2)
     assert not aggregates(epsilon=1.0), "units that nobody declares are taken to be many"
     assert aggregates(epsilon=1.0, units=1000, numeric=20), "so many columns make no table"
+    assert aggregates(epsilon=1.0, units=500, numeric=5)
     permuted = study_of(20, {"method": "auto"}, epsilon=5.0)
     assert PROCEDURE.verdict_type(permuted) is JointIndependenceDecision
+
+
+def test_new_studies_test_tables_by_a_mixture_and_older_ones_keep_theirs() -> None:
+    """By which auto takes other tables, too: those of five columns of 500 units."""
+    old = study_of(5, {"method": "auto"}, epsilon=1.0, units=500)
+    new = PROCEDURE.with_new_defaults(old)
+    assert new.parameters == {"method": "auto", "table_test": "mixture"}
+    assert PROCEDURE.verdict_type(old) is JointIndependenceResult
+    assert PROCEDURE.verdict_type(new) is CellsTableResult
+    stated = study_of(2, {"method": "table", "table_test": "squares"}, units=500)
+    assert PROCEDURE.with_new_defaults(stated) == stated
+    asked = PROCEDURE.with_new_defaults(study_of(2, {"method": "table"}, units=500))
+    cuts = [PROCEDURE.cost(study).events[0].epsilon / study.budget.epsilon for study in (stated, asked)]
+    assert cuts == pytest.approx([0.3, 0.36], abs=1e-5)
 
 
 def test_auto_takes_a_kernel_that_is_named() -> None:
@@ -271,6 +287,7 @@ def test_new_studies_of_several_agents_state_the_one_method_they_can_answer() ->
     ("numeric", "parameters", "message"),
     [
         (2, {"method": "permutation", "blocks": 9}, "of method aggregate"),
+        (2, {"method": "permutation", "table_test": "mixture"}, "of method table"),
         (2, {"method": "permutation", "graph": RIGHT}, "of method aggregate"),
         (2, {"graph": {"n1": ["n0"], "n0": ["n1"]}}, "circle"),
         (2, {"graph": {"secret": ["n0"]}}, "children"),

@@ -7,10 +7,13 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import EXPANSION_MAX, ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
 from tacit_protocol.procedures.joint_independence import statistic
 from tacit_protocol.procedures.joint_independence.statistic import (
+    CELL_ERROR,
+    MISMATCH_MAX,
+    RANK_MAX,
     SUMMATION_ROUNDINGS,
     PairStatistic,
     TensorStatistic,
@@ -238,5 +241,78 @@ def test_sums_of_many_equal_values_take_no_more_roundings_than_stated(value: flo
 
 
 def test_a_factor_that_misses_an_entry_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert statistic.factorise(grams_of(data(400, 1))[0], 100) is not None
     monkeypatch.setattr(statistic, "RESIDUAL_MAX", 1e-10)
     assert statistic.factorise(grams_of(data(400, 1))[0], 100) is None
+
+
+@pytest.mark.parametrize(("apart", "used"), [(0.0, True), (5e-10, True), (2e-9, False)])
+def test_a_factor_misses_no_entry_by_much_whatever_the_average(apart: float, used: bool) -> None:
+    class OneApart(UnitGram):
+        def tile(self, start: int, stop: int, left: int, right: int) -> Floats:
+            found = super().tile(start, stop, left, right)
+            found[np.add.outer(np.arange(start, stop) * 1000, np.arange(left, right)) == 900] += apart
+            return found
+
+    plain = grams_of(data(1000, 1))[0]
+    assert (statistic.factorise(OneApart(plain._kernel, plain._rows)) is not None) == used
+
+
+def three_factors() -> list[Floats]:
+    values = data(600, 3)
+    values[:, 1] = 0.5 * values[:, 0] + 0.5 * values[:, 1]
+    found = [statistic.factorise(gram) for gram in grams_of(values)]
+    return [factor for factor in found if factor is not None]
+
+
+def apart(factors: list[Floats], cells: statistic.Cells | None) -> float:
+    """How far statistics are from those of all units together."""
+    permuted = [draw_permutations(SEED, index, 3, 600) for index in range(4)]
+    differences = np.subtract(
+        TensorStatistic(factors, cells=cells)(permuted), TensorStatistic(factors)(permuted)
+    )
+    return float(np.abs(differences).max())
+
+
+@pytest.mark.parametrize("number", [1, 8, 12])
+def test_statistics_of_cells_are_those_of_all_units_together(number: int) -> None:
+    factors = three_factors()
+    cells = statistic.Cells.cut(factors[0], number)
+    assert cells is not None
+    assert len(cells.features) == number
+    assert number == 1 or cells.rank < 12
+    assert sorted(cells.order.tolist()) == list(range(600))
+    assert apart(factors, cells) <= CELL_ERROR
+
+
+def test_cells_that_err_by_more_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directions that are dropped in plain sight are refused; were they not, statistics would err."""
+    factors, principal = three_factors(), statistic._principal
+    monkeypatch.setattr(statistic, "_principal", lambda own, left_out: principal(own, 1e-6))
+    assert statistic.Cells.cut(factors[0], 8) is None
+    monkeypatch.setattr(statistic, "_principal", principal)
+    monkeypatch.setattr(statistic, "CELL_ERROR", 1e-2)
+    assert apart(factors, statistic.Cells.cut(factors[0], 8)) > CELL_ERROR
+
+
+def test_cells_are_taken_where_they_pay() -> None:
+    def cells(units: int, variables: int) -> int:
+        factors = [statistic.factorise(gram) for gram in grams_of(data(units, variables))]
+        fastest = TensorStatistic.fastest([factor for factor in factors if factor is not None])
+        return len(fastest._cells.features)
+
+    assert (cells(300, 3), cells(2000, 2)) == (1, 1)
+    assert cells(2000, 3) > 8
+
+
+@pytest.mark.parametrize("variables", [3, 4, 12])
+def test_the_evaluation_error_has_room_for_cells(variables: int) -> None:
+    """Beside what factors of the highest rank leave out of the least accurate kernel values."""
+    columns = 1000
+    gaussian = ProductKernel("gaussian", math.sqrt(columns / EXPANSION_MAX))
+    least = KernelMixture((gaussian,), (1.0,)).error(columns)
+    factor = MISMATCH_MAX * (1 + 1e-6) + (RANK_MAX + 1) * 2.0**-53
+    squared = 4 * math.expm1(variables * math.log1p(least + factor))
+    rounding = 4 * (2 + 16 * variables) * 2.0**-53
+    room = evaluation_error(2, variables, least) - math.sqrt(squared) - rounding
+    assert CELL_ERROR < room < 3 * CELL_ERROR
