@@ -150,6 +150,7 @@ def test_pvalues_that_forget_the_noise_are_caught() -> None:
     [
         (1, 0.3, 1e-5, 500, DOUBLED),
         (3, 1.0, 1e-5, 400, DOUBLED),
+        (3, 0.3, 1e-5, 700, FEW | {"doubled": False}),
         (10, 1.0, 1e-5, 700, {"noise": "k-norm"}),
         (1, 1.0, 1e-5, 20_000, {}),
         (5, 1.0, 1e-5, 2000, {}),
