@@ -652,6 +652,7 @@ JOINT = (
     ("one pair of 3", 2000, 1.0),
     ("one pair of 3", 1000, 2.0),
     ("one pair of 3", 10_000, 0.5),
+    ("a square, of 3", 1000, 1.0),
     ("chain of 3", 1000, 1.0),
     ("chain of 3", 5000, 0.5),
     ("pairwise independent", 3000, 1.0),
@@ -662,6 +663,9 @@ JOINT = (
     ("four with a common cause", 1000, 2.0),
     ("chain of 5", 1000, 1.0),
 )
+PAIRS_OF_THREE = {"one pair of 3": "correlation .3", "a square, of 3": "quadratic"}
+"""Laws of the first column and the last of three, the other being by itself."""
+
 JOINT_WAYS: dict[str, dict[str, Any]] = {
     "default": {},
     "two rounds, 2 cells": {"categories": 2},
@@ -676,14 +680,15 @@ JOINT_NULLS = (
     *product(("a group and numbers",), (3, 5), (1000,), (1.0, 4.0)),
     ("1 or 20 rows a unit", 3, 100, 4.0),
 )
-JOINT_LEVEL, JOINT_RUNS, JOINT_LEVEL_RUNS = "level {} d={} n={} ε={:g}", 400, 1000
+JOINT_POWER, JOINT_LEVEL = f"mixture, {POWER_CELL}", "mixture, level {} d={} n={} ε={:g}"
+JOINT_RUNS, JOINT_LEVEL_RUNS = 400, 1000
 
 
 def joint_run(law: str, n: int, epsilon: float, number: int) -> Answers:
     """Ask three owners or more of the same rows in every way."""
     rng = np.random.default_rng([n, round(1000 * epsilon), number, len(law)])
-    x = rows("correlation .3" if law == "one pair of 3" else law, n, rng)
-    if law == "one pair of 3":
+    x = rows(PAIRS_OF_THREE.get(law, law), n, rng)
+    if law in PAIRS_OF_THREE:
         x = np.column_stack([x[:, 0], rng.random(n), x[:, 1]])
     sides = [{f"x{place}": column} for place, column in enumerate(x.T)]
     found: dict[str, float] = {}
@@ -747,14 +752,14 @@ def joint_level_run(kind: str, d: int, n: int, epsilon: float, number: int) -> A
 
 def joint_cells() -> list[Cell]:
     """List the cells: power, then level."""
-    made = cells_for(POWER_CELL, JOINT_RUNS, joint_run, JOINT)
+    made = cells_for(JOINT_POWER, JOINT_RUNS, joint_run, JOINT)
     return made + cells_for(JOINT_LEVEL, JOINT_LEVEL_RUNS, joint_level_run, JOINT_NULLS)
 
 
 def joint_parts(counts: Counts) -> dict[str, str]:
     """Write the tables of the page."""
     ways = (*JOINT_WAYS, "every pair, Bonferroni", "randomised halves, χ²", "randomised halves, every pair")
-    power, _ = power_rows(counts, JOINT, (*ways, "no privacy"))
+    power, _ = power_rows(counts, JOINT, (*ways, "no privacy"), JOINT_POWER)
     levels = level_rows(counts, JOINT_LEVEL, JOINT_NULLS, ANSWER_METHODS)
     for row, (*given, epsilon) in zip(levels.values(), JOINT_NULLS, strict=True):
         runs, cell = row.pop("runs"), JOINT_LEVEL.format(*given, epsilon)

@@ -273,6 +273,14 @@ CASES: dict[str, Case] = {
         delta=0.0,
         epsilon=4.0,
     ),
+    "mutual_independence-mixture": Case(
+        "mutual_independence",
+        {"cuts": "dealt", "test": "mixture"} | PERMUTATIONS,
+        APART_THREE,
+        ("age", "score", "ward"),
+        delta=0.0,
+        epsilon=4.0,
+    ),
     "noisy_counts-laplace": Case("noisy_counts", {}, columns=COUNTED, delta=0.0),
     "noisy_counts-gaussian-cuts": Case(
         "noisy_counts", {"noise": "gaussian", "cuts": {"age": [30.0, 60.0]}}, columns=("age", "sex")

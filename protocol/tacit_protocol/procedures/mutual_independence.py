@@ -177,10 +177,11 @@ class MutualIndependenceParameters(StrictModel):
             "evenly within its bounds."
         ),
     )
-    test: Literal["steps", "sum"] = Field(
+    test: Literal["steps", "sum", "mixture"] = Field(
         "steps",
         description=(
-            "The joint test: one sum over all columns (sum, which new studies ask for), or the smallest of "
+            "The joint test: one statistic of all columns, large where one pair or more depends as well as "
+            "where all do (mixture, which new studies ask for), or where many do (sum); or the smallest of "
             "the steps' p-values times their number."
         ),
     )
@@ -636,7 +637,7 @@ class MutualIndependenceResult(PvalueVerdict):
         return self._finding(finding), f"  {self.method}", table
 
 
-NEW_DEFAULTS = {"cuts": "dealt", "test": "sum"}
+NEW_DEFAULTS = {"cuts": "dealt", "test": "mixture"}
 """What new studies state."""
 
 
@@ -670,7 +671,7 @@ class MutualIndependence(Procedure):
     )
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Place cuts by units that answer nothing, and test all columns in one sum."""
+        """Place cuts by units that answer nothing, and test all columns by a mixture."""
         return {name: value for name, value in NEW_DEFAULTS.items() if name not in study.parameters}
 
     def check(self, study: Study) -> None:
@@ -799,9 +800,9 @@ class MutualIndependence(Procedure):
         owners, steps = len(study.owners), []
         pairs = list(combinations(range(owners), 2))
         work, whole = owners + len(pairs), None
-        if plan.parameters.test == "sum":
-            report = step(progress, "simulating", 0, 1 / work)
-            whole = mutual_test(joint.whole, count, public_seed(study, JOINT_STREAM), report)
+        if plan.parameters.test != "steps":
+            report, form = step(progress, "simulating", 0, 1 / work), plan.parameters.test
+            whole = mutual_test(joint.whole, count, public_seed(study, JOINT_STREAM), report, form=form)
         for place in range(1, owners):
             report = step(progress, "simulating", place / work, (place + 1) / work)
             test = independence_test(joint.step(place), count, public_seed(study, NULL_STREAM, place), report)

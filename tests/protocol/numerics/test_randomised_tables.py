@@ -4,10 +4,13 @@ import numpy as np
 import pytest
 
 from tacit_protocol.numerics.randomised_tables import (
+    ALL_PRODUCTS,
+    ONE_PRODUCT,
     SMOOTHNESS,
     AnsweredTable,
+    Form,
     SeveralAnswers,
-    _SumOfSquares,
+    _Squares,
     cell_cramers_v,
     cell_distance_correlation,
     cell_rank_correlation,
@@ -109,7 +112,7 @@ def several(n: int, noise: float, rng: np.random.Generator) -> SeveralAnswers:
 
 
 @pytest.mark.parametrize("noise", [0.0, 3.0])
-def test_the_joint_statistic_is_the_weighted_sum_of_all_products_of_contrasts(noise: float) -> None:
+def test_the_joint_statistic_is_of_the_weighted_squares_of_all_products_of_contrasts(noise: float) -> None:
     """Against a loop over products of two and three sides' contrasts, as the mathematics states it."""
     table = several(400, noise, np.random.default_rng(8))
     n, own = table.units, []
@@ -122,7 +125,7 @@ def test_the_joint_statistic_is_the_weighted_sum_of_all_products_of_contrasts(no
         own.append(
             np.column_stack([np.ones(len(share)), contrasts(share, contrast_basis(share, ordered=ordered))])
         )
-    expected = 0.0
+    squares, weights = [], []
     for place in np.ndindex(2, 3, 2):
         several_sides = [side for side in range(3) if place[side]]
         if len(several_sides) < 2:
@@ -137,19 +140,26 @@ def test_the_joint_statistic_is_the_weighted_sum_of_all_products_of_contrasts(no
         product = np.einsum("abc,a,b,c->", counts.astype(float), *vectors)
         kept = np.prod([table.kept[side] ** 2 for side in several_sides]) * n / variance
         order = sum(place[side] if table.ordered[side] else 1 for side in several_sides)
-        expected += np.sqrt(kept) * SMOOTHNESS ** (order - 2) * product**2 / variance
-    found = _SumOfSquares(table).of(
-        table.answered[None].astype(float), None if table.counts is None else table.counts[None]
-    )
-    assert found[0] == pytest.approx(expected)
+        squares.append(product**2 / variance)
+        weights.append(np.sqrt(kept) * SMOOTHNESS ** (order - 2))
+    z, w = np.array(squares), np.array(weights)
+    counted = table.answered[None].astype(float), None if table.counts is None else table.counts[None]
+    assert _Squares(table).of(*counted)[0] == pytest.approx(z @ w)
+    # Likelihoods beside the null's: z is a square of variance 1/(1 - r) where the part r of it is no chance.
+    one = np.sqrt(1 - ONE_PRODUCT) * (np.exp(z * ONE_PRODUCT / 2) @ w) / w.sum()
+    parts = ALL_PRODUCTS * w / w.max()
+    every = np.prod(np.sqrt(1 - parts) * np.exp(z * parts / 2))
+    assert _Squares(table, "mixture").of(*counted)[0] == pytest.approx(np.log(one + every))
 
 
+@pytest.mark.parametrize("form", ["sum", "mixture"])
 @pytest.mark.parametrize("noise", [0.0, 3.0])
-def test_the_joint_test_keeps_its_level(noise: float) -> None:
+def test_the_joint_test_keeps_its_level(noise: float, form: Form) -> None:
     """300 independent tables at level .05: more than 37 rejections have probability below 1e-6."""
     rng, rejected = np.random.default_rng(9), 0
     for run in range(300):
-        rejected += mutual_test(several(300, noise, rng), 99, np.random.SeedSequence(run)).pvalue <= 0.05
+        seed = np.random.SeedSequence(run)
+        rejected += mutual_test(several(300, noise, rng), 99, seed, form=form).pvalue <= 0.05
     assert rejected <= 37
 
 

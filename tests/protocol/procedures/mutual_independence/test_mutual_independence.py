@@ -371,3 +371,19 @@ def test_in_one_process_mistakes_are_told() -> None:
     assert (statistic, pvalue) == (result.statistic, result.pvalue)
     assert result.reject
     assert {result.pairs[0].first, result.pairs[0].second} == {"x1", "x3"}
+
+
+def test_three_columns_that_depend_together_alone_are_seen_by_the_mixture() -> None:
+    """Signs whose product is positive, no two of which depend: one product of four, of the least weight."""
+    found: dict[str, list[float]] = {"sum": [], "mixture": []}
+    for run in range(12):
+        rng = np.random.default_rng([SEED, 7, run])
+        halves = rng.integers(0, 2, (2, 1500))
+        sides = np.vstack([halves, halves.sum(axis=0) % 2])
+        columns = list((sides + rng.random((3, 1500))) / 2)
+        studies = [study_of(DEALT | {"test": test, "categories": 2}, owners=3) for test in found]
+        releases = releases_of(studies[0], columns, SimulatedNoise(rng))
+        for test, study in zip(found, studies, strict=True):
+            found[test].append(PROCEDURE.assemble(study, releases).pvalue)
+    assert np.median(found["mixture"]) < 0.5 * np.median(found["sum"])
+    assert np.mean(np.array(found["mixture"]) <= 0.05) >= 0.5
