@@ -50,6 +50,7 @@ from tacit_protocol.procedures.association.statistic import (
     block,
     correlation,
     estimated,
+    hidden,
     independent,
     laplace_block,
 )
@@ -195,12 +196,12 @@ def truths(law: str, shift: float, rho: float, owners: int) -> dict[str, float]:
     }
 
 
-def held(effects: Effects, kind: str, truth: float) -> dict[str, float]:
-    """Say whether an interval holds the truth, how wide it is, and whether there is one."""
-    found = estimated(effects, LEVEL)
+def held(effects: Effects, kind: str, asked: str, truth: float, blocks: Sequence[Block]) -> dict[str, float]:
+    """Say whether an interval holds the truth, and whether there is one; of ranks as in new studies."""
+    found = estimated(effects, LEVEL, hidden(blocks) if kind == KINDS[1] else 0.0)
     if found.value is None or found.lower is None or found.upper is None:
-        return {kind: 1.0, f"{kind} said": 0.0}
-    return {kind: bool(found.lower <= truth <= found.upper), f"{kind} said": 1.0}
+        return {asked: 1.0, f"{asked} said": 0.0}
+    return {asked: bool(found.lower <= truth <= found.upper), f"{asked} said": 1.0}
 
 
 def checked(name: str, owners: int, design: str, run: int) -> Answers:
@@ -216,7 +217,7 @@ def checked(name: str, owners: int, design: str, run: int) -> Answers:
         truth = truths(law, shift, rho, owners)
         for kind in KINDS:
             effects = correlation(blocks, ranks=kind == KINDS[1])
-            answers |= held(effects, f"{kind} {rho:g}", truth[kind])
+            answers |= held(effects, kind, f"{kind} {rho:g}", truth[kind], blocks)
             if owners > 1 and rho and law != "category":
                 own = correlation(blocks, ranks=kind == KINDS[1], pooled=False).heterogeneity()
                 answers[question(f"one {kind}", design, LEVEL)] = own is not None and own <= LEVEL
@@ -235,7 +236,7 @@ def checked_pure(name: str, owners: int, design: str, run: int) -> Answers:
             answers[question("test", design, LEVEL)] = independent(blocks, null, PURE_DRAWS).pvalue <= LEVEL
         truth = truths(law, shift, rho, owners)[KINDS[1]]
         wide = [own.widened(laplace_widening(LEVEL)) for own in blocks]
-        answers |= held(correlation(wide, ranks=True), f"{KINDS[1]} {rho:g}", truth)
+        answers |= held(correlation(wide, ranks=True), KINDS[1], f"{KINDS[1]} {rho:g}", truth, wide)
         if owners > 1 and rho and law != "category":
             own = correlation(wide, ranks=True, pooled=False).heterogeneity()
             answers[question(f"one {KINDS[1]}", design, LEVEL)] = own is not None and own <= LEVEL
@@ -280,7 +281,7 @@ def powers_pure(name: str, cell: Sequence[Any], part: float, run: int) -> Answer
     }
     answers: dict[str, float] = {method: bool(pvalue <= LEVEL) for method, pvalue in pvalues.items()}
     wide = [own.widened(laplace_widening(LEVEL)) for own in blocks]
-    found = estimated(correlation(wide, ranks=True), LEVEL)
+    found = estimated(correlation(wide, ranks=True), LEVEL, hidden(wide))
     if found.lower is not None and found.upper is not None:
         truth = truths(law, 1.0, part * rho, owners)[KINDS[1]]
         answers |= {"half": (found.upper - found.lower) / 2, "held": found.lower <= truth <= found.upper}
@@ -332,7 +333,8 @@ def powers(name: str, cell: Sequence[float], shift: float, part: float, run: int
     }
     answers: dict[str, float] = {method: bool(pvalue <= LEVEL) for method, pvalue in pvalues.items()}
     for kind, truth in ((KINDS[0], part * rho), (KINDS[1], 6 / np.pi * np.arcsin(part * rho / 2))):
-        found = estimated(correlation(blocks, ranks=kind == KINDS[1]), LEVEL)
+        beyond = hidden(blocks) if kind == KINDS[1] else 0.0
+        found = estimated(correlation(blocks, ranks=kind == KINDS[1]), LEVEL, beyond)
         if found.lower is not None and found.upper is not None:
             answers[f"{kind} half"] = (found.upper - found.lower) / 2
             answers[kind] = bool(found.lower <= truth <= found.upper)
@@ -418,6 +420,7 @@ def parts(counts: Counts) -> dict[str, str]:
                 said = counts.shown(cell, f"{effect} {rho:g} said", ".2f")
                 row[f"{effect}, {rho:g}"] = f"{counts.shown(cell, f'{effect} {rho:g}')} ({said})"
             row[f"one {effect} rejected"] = counts.shown(cell, question(f"one {effect}", design, LEVEL))
+        row["runs"] = str(counts.runs[cell])
         {"check": checks, "fresh": fresh, "pure-check": pure_checks}[group][name] = row
     return {
         "runs": counts.runs_of("check"),

@@ -654,6 +654,7 @@ JOINT = (
     ("one pair of 3", 10_000, 0.5),
     ("chain of 3", 1000, 1.0),
     ("chain of 3", 5000, 0.5),
+    ("pairwise independent", 3000, 1.0),
     ("pairwise independent", 3000, 2.0),
     ("pairwise independent", 3000, 4.0),
     ("pairwise independent", 30_000, 1.0),
@@ -665,6 +666,7 @@ JOINT_WAYS: dict[str, dict[str, Any]] = {
     "default": {},
     "two rounds, 2 cells": {"categories": 2},
     "one round": {"method": "one-round"},
+    "one round, middle given": {"method": "one-round", "cuts": "even", "categories": 2},
 }
 NEWLY_ASKED: dict[str, Any] = NEW_DEFAULTS | {"permutations": PERMUTATIONS}
 JOINT_NULLS = (
@@ -674,7 +676,7 @@ JOINT_NULLS = (
     *product(("a group and numbers",), (3, 5), (1000,), (1.0, 4.0)),
     ("1 or 20 rows a unit", 3, 100, 4.0),
 )
-JOINT_LEVEL, JOINT_RUNS, JOINT_LEVEL_RUNS = "level {} d={} n={} ε={:g}", 200, 1000
+JOINT_LEVEL, JOINT_RUNS, JOINT_LEVEL_RUNS = "level {} d={} n={} ε={:g}", 400, 1000
 
 
 def joint_run(law: str, n: int, epsilon: float, number: int) -> Answers:
@@ -686,7 +688,7 @@ def joint_run(law: str, n: int, epsilon: float, number: int) -> Answers:
     sides = [{f"x{place}": column} for place, column in enumerate(x.T)]
     found: dict[str, float] = {}
     for way, chosen in JOINT_WAYS.items():
-        own = chosen | NEWLY_ASKED
+        own = NEWLY_ASKED | chosen
         found[way] = asked("mutual_independence", sides, epsilon, number, rng, own, apart=True).reject
     # A person is in every pair's study of her owner's column.
     pairs, part = list(combinations(sides, 2)), epsilon / (x.shape[1] - 1)

@@ -8,8 +8,9 @@ of all owners together. Every run is the owners' real release, Gaussian noise of
 towards whoever reads, masks where there are any, and the procedure's own test of the sum. The curator counts
 all owners' units and draws one noise. Groups: a number of two groups at owners who differ in its mean and in
 the groups' shares, by ``group_comparison``; the curator adds up covariances within owners. Embeddings: how
-far the mean of all owners' units that is read is from their own. Cost: one run is all owners' releases and
-the tester's sum, in this process.
+far the mean of all owners' units that is read is from their own. Level: ``association`` of two columns that
+go together at no owner, where owners differ in both, with simulated noise of the same law. Cost: one run is
+all owners' releases and the tester's sum, in this process.
 """
 
 import math
@@ -30,7 +31,9 @@ from benchmarks.harness import (
     Counts,
     cells_for,
     grid,
+    level_statement,
     main,
+    question,
     seeds,
     table,
     with_square,
@@ -38,6 +41,7 @@ from benchmarks.harness import (
 from tacit.in_process.runner import CountedTable, in_masks, local_study
 from tacit.in_process.runner import run as run_here
 from tacit.in_process.samples import ArrayTable, Sample
+from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.cell_counts import COUNT_BITS
 from tacit_protocol.features.moments import MEAN
@@ -46,6 +50,7 @@ from tacit_protocol.messages.study import Release, ReleaseMessage, Study
 from tacit_protocol.numerics.noisy_tables import add_tables
 from tacit_protocol.privacy.gaussian_mechanism import release_sums
 from tacit_protocol.privacy.noise import OpenDPNoise
+from tacit_protocol.procedures.association import Association
 from tacit_protocol.procedures.counts.independence_table import IndependenceTable
 from tacit_protocol.procedures.counts.release import COUNTS, noisy_counts
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease
@@ -179,7 +184,7 @@ def _added(releases: Mapping[str, Release]) -> npt.NDArray[np.float64]:
     return np.asarray(np.sum([release.vectors[COUNTS].mean(1) for release in releases.values()], axis=0))
 
 
-GROUPS, EMBEDDING = GroupComparison(), EmbeddingRelease()
+GROUPS, EMBEDDING, ASSOCIATION = GroupComparison(), EmbeddingRelease(), Association()
 NUMBER = NumericColumn(name="y", lower=-4.0, upper=4.0)
 GROUP_DOMAIN = Domain(columns=(CategoricalColumn(name="g", levels=("a", "b")), NUMBER))
 GROUP_EPSILON, EFFECT = 0.5, 0.3
@@ -189,14 +194,16 @@ GROUP_POINTS = (0.85, 1.05, 1.3, 1.6)
 GROUP_RUNS, EMBEDDING_RUNS, EMBEDDING_UNITS, EMBEDDING_POINTS = 200, 160, 6000, 20
 
 
-def asked_of(procedure: str, owners: int, way: str, epsilon: float, **parameters: Any) -> Study:
+def asked_of(
+    procedure: str, owners: int, way: str, epsilon: float, domain: Domain = GROUP_DOMAIN, **parameters: Any
+) -> Study:
     """Return a study of so many owners; a curator's has the claim of owners who all share the noise."""
     if way != "separate":
         colluders = 0 if way == "curator" else int(way[4:])
         parameters |= {"aggregation": "masked", "colluders": colluders}
     names = [f"owner-{place}" for place in range(owners)]
     at: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "alpha": LEVEL, "seed": "0" * 32}
-    return local_study(procedure, GROUP_DOMAIN, names, parameters, **at)
+    return local_study(procedure, domain, names, parameters, **at)
 
 
 def group_study(owners: int, way: str) -> Study:
@@ -266,6 +273,71 @@ def embedding_run(owners: int, way: str, run: int) -> Answers:
     return with_square("error", float(np.linalg.norm(read - exact)) / (each * len(study.owners)))
 
 
+LEVEL_LAWS = (
+    "normal and normal",
+    "skewed and skewed",
+    "one value and one value",
+    "skewed and normal",
+    "number and category",
+    "categories of .05",
+)
+LEVEL_SETTINGS = tuple(
+    (law, epsilon, owners, colluders, units)
+    for law in LEVEL_LAWS
+    for epsilon in (0.5, 2.0, 10.0)
+    for owners, colluders in ((2, 0), (5, 2))
+    for units in (60, 600)
+)
+LEVEL_CELL, LEVEL_RUNS, LEVELS = "level {}, ε={:g}, k={}, c={}, n={}", 300, (0.05, 0.01)
+
+
+def level_column(kind: str, off: float, units: int, rng: np.random.Generator) -> npt.NDArray[Any]:
+    """Draw one column of an owner who is ``off`` from the others: numbers within 4 of 0, or levels."""
+    if kind in ("category", "categories of .05"):
+        share = 0.05 if kind == "categories of .05" else 0.3
+        return np.where(rng.random(units) < share * (1 + off), "b", "a")
+    drawn = rng.standard_normal(units)
+    if kind == "skewed":
+        drawn = np.exp(drawn) - 1
+    if kind == "one value":
+        drawn = np.where(rng.random(units) < 0.97, 0.0, 3 * drawn)
+    return np.clip(drawn + off, -4, 4)
+
+
+def level_run(law: str, epsilon: float, owners: int, colluders: int, units: int, run: int) -> Answers:
+    """Ask masked owners of two columns that go together within none of them."""
+    rng, _ = seeds(LEVEL_CELL.format(law, epsilon, owners, colluders, units), run)
+    kinds = law.split(" and ") if " and " in law else [law, law]
+    columns = tuple(
+        CategoricalColumn(name=name, levels=("a", "b"))
+        if kind.startswith("categor")
+        else NumericColumn(name=name, lower=-4.0, upper=4.0)
+        for name, kind in zip("xy", kinds, strict=True)
+    )
+    domain = Domain(columns=columns)
+    study = asked_of(ASSOCIATION.name, owners, f"c = {colluders}", epsilon, domain)
+    tables = []
+    for place in range(owners):
+        off = place / (owners - 1) - 0.5
+        held = {name: level_column(kind, off, units, rng) for name, kind in zip("xy", kinds, strict=True)}
+        tables.append(ArrayTable.of(Sample(held), domain, None))
+    pvalue = run_here(ASSOCIATION, study, tables, SimulatedNoise(rng)).pvalue
+    return {question("association", epsilon, level): pvalue <= level for level in LEVELS}
+
+
+def levels_table(counts: Counts) -> str:
+    """Write how often masked associations are found where there is none."""
+    rows = {}
+    for setting in LEVEL_SETTINGS:
+        cell = LEVEL_CELL.format(*setting)
+        law, epsilon, *rest = setting
+        row = rows.setdefault(f"{law}, {epsilon:g}", {})
+        for level in LEVELS:
+            shown = counts.shown(cell, question("association", epsilon, level))
+            row["{} owners, c = {}, {} units: {:g}".format(*rest, level)] = shown
+    return table(rows, "columns, ε")
+
+
 def settings() -> list[tuple[int, str, float]]:
     """Return owners, way and variance; the curator first."""
     return [(1, "curator", 1.0), *((k, way, variance) for k in OWNERS for way, variance in ways(k))]
@@ -292,6 +364,7 @@ def cells() -> list[Cell]:
             "groups, k = {}, {}, variance {:.3g}, {} of n", GROUP_RUNS, group_run, asked_points
         )
         found += cells_for("embedding, k = {}, {}", EMBEDDING_RUNS, embedding_run, [(k, way)])
+    found += cells_for(LEVEL_CELL, LEVEL_RUNS, level_run, LEVEL_SETTINGS)
     return found + cells_for("cost {}", COST_RUNS, cost_run, [("separate",), ("masked",)])
 
 
@@ -386,6 +459,8 @@ def parts(counts: Counts) -> dict[str, str]:
         "group runs": counts.runs_of("groups"),
         "embeddings": errors_table(counts),
         "embedding runs": counts.runs_of("embedding"),
+        "level": level_statement(counts) + levels_table(counts),
+        "level runs": counts.runs_of("level"),
         "cost": cost,
         "cost runs": counts.runs_of("cost"),
     }

@@ -440,10 +440,11 @@ FEW_METHODS: Mapping[str, Parameters | None] = {
 }
 FINER: Mapping[str, Parameters | None] = {
     "few features, K-norm": {"noise": "k-norm"},
-    "doubled, K-norm": {"noise": "k-norm", "doubled": True},
     "resolution 2, K-norm": {"noise": "k-norm", "resolution": 2},
 }
-"""Those whose level is measured here; that of many features is on the page of the two-sample test."""
+DOUBLED: Mapping[str, Parameters | None] = {"doubled, K-norm": {"noise": "k-norm", "doubled": True}}
+"""Those whose level is measured here, in cells of either; that of many features is on the page of the
+two-sample test."""
 
 FEW_RUNS, FEW_LEVEL_RUNS, NAIVE = 240, 400, "Laplace histograms"
 
@@ -491,7 +492,13 @@ def naive_histograms(tables: Tables, epsilon: float, rng: np.random.Generator) -
 
 
 def run_few(
-    columns: int, differ: int, effect: str, n: int, epsilons: tuple[float, ...], number: int
+    methods: Mapping[str, Parameters | None],
+    columns: int,
+    differ: int,
+    effect: str,
+    n: int,
+    epsilons: tuple[float, ...],
+    number: int,
 ) -> Answers:
     """Draw both samples once and ask every method at every epsilon and level."""
     rng = np.random.default_rng([number, n, columns, differ, zlib.crc32(effect.encode())])
@@ -505,7 +512,7 @@ def run_few(
     procedure, level_cell = KernelTwoSample(), effect in LEVEL_DATA
     for epsilon in epsilons:
         template = study_of(tables["x"].domain, {}, epsilon=epsilon, run=number)
-        for method, stated in (FINER if level_cell else FEW_METHODS).items():
+        for method, stated in methods.items():
             parameters = stated
             if parameters is None:
                 parameters = procedure.fitting(template, {"x": n, "y": n}) or {"effects": "units"}
@@ -530,7 +537,7 @@ def few_cells() -> list[Cell]:
         Cell(
             f"{effect} {columns}/{differ} n={n} e={epsilon:g}",
             FEW_RUNS,
-            partial(run_few, columns, differ, effect, n, (epsilon,)),
+            partial(run_few, FEW_METHODS, columns, differ, effect, n, (epsilon,)),
         )
         for effect in ("shift", "scale")
         for columns, differ in SHIFTED
@@ -540,10 +547,14 @@ def few_cells() -> list[Cell]:
     ]
     levels = [
         Cell(
-            f"{effect} {columns} n={n}", FEW_LEVEL_RUNS, partial(run_few, columns, 1, effect, n, FEW_EPSILONS)
+            f"{kind}{effect} {columns} n={n}",
+            FEW_LEVEL_RUNS,
+            partial(run_few, methods, columns, 1, effect, n, FEW_EPSILONS),
         )
+        for kind, methods in (("", FINER), ("doubled ", DOUBLED))
         for effect, (_, sizes) in LEVEL_DATA.items()
         for columns, n in sizes
+        if kind or effect in ("none", "skewed")
     ]
     return power + levels
 
@@ -566,13 +577,15 @@ def few_parts(counts: Counts) -> dict[str, str]:
     cells = ((e, data, *size) for e, (data, found) in LEVEL_DATA.items() for size in found)
     for effect, data, columns, n in cells:
         cell = f"{effect} {columns} n={n}"
-        for epsilon, level in product(FEW_EPSILONS, LEVELS) if cell in counts.runs else ():
+        for epsilon, level in product(FEW_EPSILONS, LEVELS):
             levels[f"{data}, {columns}, {n} | {epsilon:g} | {level:g}"] = {
-                name: counts.shown(cell, question(name, epsilon, level), ".3f") for name in FINER
+                name: counts.shown(f"{kind}{cell}", question(name, epsilon, level), ".3f")
+                for kind, methods in (("doubled ", DOUBLED), ("", FINER))
+                for name in methods
             }
     return {
         "power runs": counts.runs_of("shift"),
-        "level runs": counts.runs_of("none"),
+        "level runs": counts.runs_of("doubled"),
         "powers": "\n".join(powers),
         "levels": table(levels, "data, columns, n | ε | level"),
     }

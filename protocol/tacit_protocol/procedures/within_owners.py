@@ -16,7 +16,7 @@ docs/mathematics/masked-sums.md#within-owners.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar
@@ -27,7 +27,7 @@ from scipy.special import ndtr
 
 from tacit_protocol.domain import EncodedChunk, Table, reduce_table
 from tacit_protocol.features.moments import UnitCountError
-from tacit_protocol.messages.study import Release
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.exact_sums import FEATURE_ERROR_STEPS
 from tacit_protocol.privacy.gaussian_mechanism import (
     LayoutError,
@@ -36,10 +36,16 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     noise_scales,
     release_sums,
 )
-from tacit_protocol.privacy.guarantee import NoisyVector
+from tacit_protocol.privacy.guarantee import Guarantee, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import ReleaseError, StudyError
-from tacit_protocol.procedures.masking import MASKED_BITS, SharedNoise, total_of
+from tacit_protocol.procedures.masking import (
+    MASKED_BITS,
+    MaskedParameters,
+    SharedNoise,
+    shared_noise_in,
+    total_of,
+)
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     EFFECTS,
@@ -409,6 +415,24 @@ class MaskedPairs:
     def least_noise(self) -> float:
         """Return the least noise on a covariance, in parts of what one unit can add to it."""
         return float((self.noises[0] / self.pairs.weights / self.pairs.y_ranges).min())
+
+
+def shared_within(
+    study: Study, parameters: MaskedParameters, noise: str, claim: Callable[[], Guarantee]
+) -> SharedNoise | None:
+    """Return the noise that owners share whose covariances within themselves are masked; None elsewhere.
+
+    ``noise`` is the kind that the study asks for, ``claim`` what it guarantees of sums that are not masked.
+
+    Raises:
+        StudyError: the study asks for masks that cannot be made, or for averages of a unit's rows.
+    """
+    if parameters.aggregation == "separate" and parameters.colluders is None:
+        return None
+    shared = shared_noise_in(study, parameters, noise, claim)
+    if shared is not None and study.averages_rows:
+        raise StudyError(ONE_ROW)
+    return shared
 
 
 def smallest(pvalues: Sequence[float | None]) -> float | None:

@@ -39,6 +39,7 @@ from tacit_protocol.procedures.association.statistic import (
     block,
     correlation,
     estimated,
+    hidden,
     independent,
     independent_masked,
     laplace_block,
@@ -55,6 +56,7 @@ from tacit_protocol.procedures.base import (
     StudyError,
     common_fields,
     decided,
+    parse_parameters,
     public_seed,
     require_shared_columns,
     reuse_warnings,
@@ -195,10 +197,11 @@ class Association(SumsOfOwners, Procedure):
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({}, {"noise": "laplace"})
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Return the noise of a study that has no delta: Laplace's."""
-        if study.budget.delta_pico or "noise" in study.parameters or is_masked(study):
+        """Return the noise of a study that has no delta, Laplace's; and that intervals are of ranks."""
+        if is_masked(study):
             return {}
-        return {"noise": "laplace"}
+        chosen = bool(study.budget.delta_pico) or "noise" in study.parameters
+        return {"rank_intervals": "ranks"} | ({} if chosen else {"noise": "laplace"})
 
     def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:
         """Return the noise that suits these numbers of units, where the study leaves it."""
@@ -377,6 +380,7 @@ class Association(SumsOfOwners, Procedure):
             place: smallest([effects.heterogeneity() for effects in own[place].values()]) for place in order
         }
         units = {name: releases[name].units for name in names}
+        allows = parse_parameters(AssociationParameters, study).rank_intervals == "ranks"
         return AssociationResult(
             method=_method(len(names), len(pairs), pure=plan.pure),
             **decided(study, tests[order[0]].statistic, float(adjusted[order[0]])),
@@ -396,12 +400,19 @@ class Association(SumsOfOwners, Procedure):
                 )
             ),
             effects=tuple(
-                _effect(pairs[place], kind, effects, study.level)
+                _effect(pairs[place], kind, effects, study.level, blocks[place] if allows else ())
                 for place in order[:STATED_MAX]
                 for kind, effects in _correlations(blocks[place], pooled=True).items()
             ),
             effects_by_owner=tuple(
-                _effect(pairs[place], kind, effects.owner(at), study.level, name)
+                _effect(
+                    pairs[place],
+                    kind,
+                    effects.owner(at),
+                    study.level,
+                    blocks[place][at : at + 1] if allows else (),
+                    name,
+                )
                 for place in order[: min(STATED_MAX, BY_OWNER_MAX // len(names))]
                 for kind, effects in own[place].items()
                 for at, name in enumerate(names)
@@ -484,11 +495,16 @@ def _correlations(blocks: Sequence[Block], *, pooled: bool) -> dict[str, Effects
     return {kind: correlation(blocks, ranks=kind == RANKS, pooled=pooled) for kind in kinds}
 
 
-def _effect(
-    pair: tuple[str, str], kind: str, effects: Effects, level: float, owner: str | None = None
+def _effect(  # noqa: PLR0917
+    pair: tuple[str, str],
+    kind: str,
+    effects: Effects,
+    level: float,
+    blocks: Sequence[Block],
+    owner: str | None = None,
 ) -> Effect:
-    """Return a correlation as a verdict states it."""
-    found = estimated(effects, level)
+    """Return a correlation as a verdict states it, that of ranks with what ``blocks`` may hide, if any."""
+    found = estimated(effects, level, hidden(blocks) if blocks and kind == RANKS else 0.0)
     return Effect(
         column=pair[0],
         kind=kind,

@@ -69,13 +69,14 @@ from tacit_protocol.privacy.laplace_mechanism import (
 )
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
-from tacit_protocol.procedures.masking import MaskedParameters, shared_noise_in
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.within_owners import (
     ONE_ROW,
     STEPS,
     MaskedPairs,
     PairSums,
     WithinPairs,
+    shared_within,
     squares_about,
 )
 
@@ -144,13 +145,22 @@ class AssociationParameters(MaskedParameters):
     Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"noise"}) | MaskedParameters.added_fields
+    added_fields: ClassVar[frozenset[str]] = (
+        frozenset({"noise", "rank_intervals"}) | MaskedParameters.added_fields
+    )
 
     noise: Literal["gaussian", "laplace"] = Field(
         "gaussian",
         description=(
             "gaussian, of ten sums a pair and more, needs a delta; laplace, of sums of ranks alone, costs "
             "epsilon alone, and states rank correlations."
+        ),
+    )
+    rank_intervals: Literal["grades", "ranks"] = Field(
+        "grades",
+        description=(
+            "What intervals of rank correlations are for: the correlation of grades by a histogram; or that "
+            "of ranks, wider by what the histogram's intervals may hide (ranks, which new studies ask for)."
         ),
     )
 
@@ -195,6 +205,24 @@ class Grades:
         t = np.concatenate([[-1.0], 2 * u - 1, [1.0]])
         r = np.concatenate([[low - 1], inner, [1 - high]])
         return cls(True, ends, (low / 2, 1 - high / 2), float(shares @ t), shares, t, r)
+
+    @property
+    def hidden(self) -> float:
+        """Return which part of the grades' variance straight lines within intervals may be off by.
+
+        A mass p between its neighbours' l and r may have an edge inside, with their densities on either side:
+        grades are up to h = 2 (p - l)(r - p)/(r - l) off, and their squares h^2/3 on average. What stands out
+        above both neighbours, d, may lie in the middle half: d^2/12. docs/mathematics/association.md.
+        """
+        if not self.numeric or not len(self.shares):
+            return 0.0
+        mass = np.diff(self.ends)
+        beside = np.stack([np.concatenate([[0.0], mass[:-1]]), np.concatenate([mass[1:], [0.0]])])
+        low, high = beside.min(axis=0), beside.max(axis=0)
+        edge = 2 * np.maximum(mass - low, 0) * np.maximum(high - mass, 0) / np.maximum(high - low, 1e-12)
+        off = edge**2 / 3 + np.maximum(mass - high, 0) ** 2 / 12
+        variance = float(self.shares @ self.r**2) - float(self.shares @ self.r) ** 2
+        return min(1.0, float(mass @ off) / variance) if variance > 1e-12 else 1.0
 
     @classmethod
     def public(cls, cells: HistogramCells) -> "Grades":
@@ -651,12 +679,9 @@ def masked_plan(study: Study) -> MaskedScores | None:
     Raises StudyError where it cannot be run as written.
     """
     parameters = parse_parameters(AssociationParameters, study)
-    if parameters.aggregation == "separate" and parameters.colluders is None:
-        return None
-    plan = plan_of(study)
-    shared = shared_noise_in(study, parameters, parameters.noise, lambda: plan.guarantee)
+    shared = shared_within(study, parameters, parameters.noise, lambda: plan_of(study).guarantee)
     if shared is None:
         return None
-    if study.averages_rows:
-        raise StudyError(ONE_ROW)
+    if parameters.rank_intervals != "grades":
+        raise StudyError("parameter rank_intervals: no rank correlation is stated where owners mask")
     return MaskedScores(ScorePairs(study.domain), shared)

@@ -364,9 +364,17 @@ def _kurtosis(grades: Grades, ranks: bool) -> float:
     return float(grades.shares @ away**4) / square**2 if square > 1e-12 else KURTOSIS[0]
 
 
-def estimated(effects: Effects, level: float) -> Estimated:
-    """Return a correlation with its interval, within [-1, 1]."""
+def hidden(blocks: Sequence[Block]) -> float:
+    """Return by which part exact ranks' correlation may differ from that of grades: both columns' average."""
+    parts = [sum(grades.hidden for grades in own.grades) / 2 for own in blocks]
+    return float(np.average(parts, weights=[own.units for own in blocks]))
+
+
+def estimated(effects: Effects, level: float, beyond: float = 0.0) -> Estimated:
+    """Return a correlation with its interval, within [-1, 1], whose ends lie that part further out."""
     found = effects.common(level)
     if found is None:
         return Estimated(None, None, None)
-    return Estimated(*(min(1.0, max(-1.0, end)) for end in found))
+    value, lower, upper = found
+    lower, upper = lower - beyond * abs(lower), upper + beyond * abs(upper)
+    return Estimated(*(min(1.0, max(-1.0, end)) for end in (value, lower, upper)))

@@ -62,8 +62,8 @@ from tacit_protocol.privacy.laplace_mechanism import (
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.answered_column import Beside, beside
 from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
-from tacit_protocol.procedures.masking import MaskedParameters, shared_noise_in
-from tacit_protocol.procedures.within_owners import ONE_ROW, STEPS, MaskedPairs, WithinPairs
+from tacit_protocol.procedures.masking import MaskedParameters
+from tacit_protocol.procedures.within_owners import STEPS, MaskedPairs, WithinPairs, shared_within
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -485,16 +485,12 @@ def masked_plan(study: Study) -> MaskedPairs | None:
     Raises StudyError where it cannot be run as written.
     """
     parameters = parse_parameters(GroupComparisonParameters, study)
-    if parameters.aggregation == "separate" and parameters.colluders is None:
-        return None
-    plan = plan_of(study)
-    shared = shared_noise_in(study, parameters, parameters.noise, lambda: plan.guarantee)
+    shared = shared_within(study, parameters, parameters.noise, lambda: plan_of(study).guarantee)
     if shared is None:
         return None
+    plan = plan_of(study)
     if not isinstance(plan.features, GroupFeatures) or plan.features.groups != 2:
         raise StudyError("masked sums compare two groups: list two levels of the group's column")
-    if study.averages_rows:
-        raise StudyError(ONE_ROW)
     pairs = GroupPairs(*plan.features.places)
     if pairs.numbers > COORDINATES_MAX // len(study.owners):
         raise StudyError("the study asks for too many numbers; use fewer columns or levels")

@@ -147,7 +147,8 @@ AUTO_UNITS = 1000
 AUTO_NOISE: Mapping[TableTest, tuple[float, float]] = {"squares": (1.0, 4.0), "mixture": (1.5, 5.0)}
 """How much variance, over n, auto lets the noise on a table of two cells a column have, of fewer units than
 AUTO_UNITS and of so many or more: weak dependence of many is what tables see, strong dependence of few what
-blocks do (docs/benchmarks/quantile-tables.md)."""
+blocks do (docs/benchmarks/quantile-tables.md). Of variables of several columns, whose dependence is spread
+over many contrasts, a mixture's counts times the square of the columns a variable."""
 
 KERNEL_BY_DEFAULT = ("gaussian", None, 0.0)
 """Kernel, bandwidth and category_similarity where a study names none."""
@@ -727,6 +728,8 @@ def _chosen(
             if units
             else math.inf
         )
+        if asked.table_test == "mixture":
+            share *= (len(plan.names) / len(groups)) ** 2
         if share <= AUTO_NOISE[asked.table_test][units >= AUTO_UNITS] or asked.categories is not None:
             return table
     elif not several and study.budget.epsilon > AGGREGATE_EPSILON_MAX:

@@ -333,14 +333,14 @@ class KernelTwoSample(Procedure):
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
         """Return the effects that the study's features can tell; K-norm noise where there is no delta."""
         given = study.parameters
+        declared = [owner.units for owner in study.owners if owner.units is not None]
+        units = min(declared) if len(declared) == len(study.owners) else None
         if given.get("noise") == "k-norm":
-            return doubled_by_default(study.domain)
+            return doubled_by_default(study, units)
         if study.budget.delta_pico == 0 and leaves_noise(study):
-            declared = [owner.units for owner in study.owners if owner.units is not None]
-            known = len(declared) == len(study.owners)
-            if known:
-                return fitting_noise(study, min(declared))
-            return {"noise": "k-norm", **doubled_by_default(study.domain)}
+            if units is not None:
+                return fitting_noise(study, units)
+            return {"noise": "k-norm", **doubled_by_default(study, None)}
         return effects_by_default(study.domain, str(given.get("features", "auto")), given.get("cycles"))
 
     def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:

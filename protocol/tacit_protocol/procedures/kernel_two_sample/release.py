@@ -10,7 +10,6 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from tacit_protocol.domain import Domain
 from tacit_protocol.features.additive import (
     RESOLUTION_MAX,
     AdditiveFeatures,
@@ -38,6 +37,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, Guarantee, NoisyVector
 from tacit_protocol.privacy.k_norm_mechanism import (
+    DoubleArc,
     check_k_norm,
     k_norm_guarantee,
     k_norm_scale,
@@ -281,14 +281,28 @@ FEW_TO = 1.4
 ones. In simulations of a shift in one column of 20 they see more, of 30, at 1.5 times the noise, as much."""
 
 
-DOUBLED_MAX = 3
-"""Most numeric columns of which new studies release the cosine of two cycles: what it says of variances is
-worth its noise there in simulations; of five columns that differ in a mean it costs .03 of .68."""
+DOUBLED_MAX, DOUBLED_TO = 3, 2.2
+"""Most numeric columns of which new studies release the cosine of two cycles, and up to how many times
+sampling's standard deviation without it the noise may be: what it says of variances is worth its own noise
+there in simulations. Of three columns at 2.3 and 2.8 times it costs .07 and .11 of .9 shifts."""
 
 
-def doubled_by_default(domain: Domain) -> Mapping[str, bool]:
-    """Return what new studies under K-norm noise state of ``doubled``: nothing where it is False."""
-    return {"doubled": True} if 1 <= len(domain.numeric) <= DOUBLED_MAX else {}
+def doubled_by_default(study: Study, units: int | None) -> dict[str, bool]:
+    """Return what new studies under K-norm noise state of ``doubled``, with so many units if known.
+
+    Nothing where it is no question: of many columns, or where with so many levels as well noise could be
+    drawn in a cube alone.
+    """
+    numeric = len(study.domain.numeric)
+    levels = tuple(len(column.levels) for column in study.domain.categorical)
+    if not 1 <= numeric <= DOUBLED_MAX:
+        return {}
+    if not isinstance(FewFeatures(numeric, levels, 0, doubled=True).few.body.parts[0], DoubleArc):
+        return {}
+    if units is None:
+        return {"doubled": True}
+    noise = _relative_noise(study.model_copy(update={"parameters": {"noise": "k-norm"}}), units)
+    return {"doubled": bool(noise <= DOUBLED_TO * SAMPLING / np.sqrt(units))}
 
 
 def leaves_noise(study: Study) -> bool:
@@ -312,11 +326,12 @@ def fitting_noise(study: Study, units: int) -> dict[str, str | int | bool]:
         if gaussian <= GAUSSIAN_FROM[numeric + len(levels) > 1] * sampling:
             return {}
     chosen: dict[str, str | int | bool] = {}
+    doubled = doubled_by_default(study, units)
     for resolution in range(RESOLUTION_MAX + 1 if numeric else 1):
         parameters: dict[str, str | int | bool] = {"noise": "k-norm", "resolution": resolution}
         if resolution == 0:
             del parameters["resolution"]
-        parameters |= doubled_by_default(study.domain)
+        parameters |= doubled
         few = _relative_noise(study.model_copy(update={"parameters": parameters}), units)
         if few < FEW_TO * gaussian and (not chosen or few <= FINER_FROM * sampling):
             chosen = parameters

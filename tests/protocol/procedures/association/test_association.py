@@ -12,7 +12,15 @@ import tacit.local
 from tacit.errors import InputError
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.association.release import MaskedScores, fitting_noise, masked_plan
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.procedures.association.release import (
+    Grades,
+    MaskedScores,
+    Plan,
+    fitting_noise,
+    masked_plan,
+)
 from tacit_protocol.procedures.association.statistic import independent_masked
 from tacit_protocol.procedures.base import Rereads, StudyError
 from tacit_protocol.procedures.discovery import procedure_named
@@ -54,6 +62,42 @@ def test_intervals_hold_the_correlation_within_owners() -> None:
         for effect in result.effects:
             held[effect.kind] += effect.interval[0] <= truth[effect.kind] <= effect.interval[1]
     assert min(held.values()) >= 46
+
+
+def graded(mass: Any) -> Grades:
+    """Grades of a column of so many units in each of its intervals, without noise."""
+    (cells, _) = Plan(Domain(columns=(X, Y)), gaussian_guarantee(Budget.of(1.0, 1e-5))).histograms.columns
+    counts = np.zeros(cells.size, dtype=np.int64)
+    counts[: len(mass)] = mass
+    return Grades.of(cells, counts.tolist(), int(counts.sum()), 0.0)
+
+
+def test_what_a_histogram_hides_is_an_edge_within_an_interval_and_nothing_of_an_even_column() -> None:
+    """Half the units from 5.4 intervals on, evenly, and none below: the grades' own error is met."""
+    even = graded(np.full(16, 100))
+    assert even.hidden == pytest.approx(0, abs=1e-12)
+    mass = np.full(16, 1000)
+    mass[:6] = 0, 0, 0, 0, 0, 600
+    edged = graded(mass)
+    u = np.linspace(5.4, 16, 1_000_001)
+    straight, exact = np.interp(u, np.arange(17), edged.ends), (u - 5.4) / 10.6
+    assert edged.hidden == pytest.approx(float(np.mean((2 * (straight - exact)) ** 2)) * 3, rel=0.25)
+    assert graded(np.eye(16)[5] * 1000).hidden == pytest.approx(0.25, rel=0.1), "an interval that has all"
+
+
+def test_intervals_of_ranks_reach_further_than_those_of_grades_to_both_sides() -> None:
+    rng = np.random.default_rng(12)
+    latent = np.stack(list(owner(rng, 4000, 0.5).values()))
+    heaps = dict(zip("xy", latent / 3 + 1.5 * np.sign(latent), strict=True))
+    result = associated(heaps)
+    study, releases = result.source.study, result.source.releases
+    older = {name: value for name, value in study.parameters.items() if name != "rank_intervals"}
+    before = PROCEDURE.assemble(study.model_copy(update={"parameters": older}), releases)
+    (values, grades), (same, ranks) = before.effects, PROCEDURE.assemble(study, releases).effects
+    assert values == same
+    assert ranks.estimate == grades.estimate
+    assert 1.01 < ranks.upper / grades.upper < 1.1
+    assert ranks.upper / grades.upper - 1 == pytest.approx(1 - ranks.lower / grades.lower)
 
 
 def test_a_result_says_pair_owner_and_size() -> None:
@@ -157,7 +201,8 @@ def test_the_noise_is_chosen_by_public_numbers(
     domain = Domain(columns=tuple(X.model_copy(update={"name": f"x{place}"}) for place in range(columns)))
     study = made_study("association", domain, owners=1, delta=delta, epsilon=epsilon)
     assert fitting_noise(study, units) == chosen
-    assert PROCEDURE.new_defaults(study) == ({} if delta else {"noise": "laplace"})
+    noise = {} if delta else {"noise": "laplace"}
+    assert PROCEDURE.new_defaults(study) == noise | {"rank_intervals": "ranks"}
 
 
 def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:

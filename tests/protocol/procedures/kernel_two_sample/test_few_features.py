@@ -150,6 +150,7 @@ def test_pvalues_that_forget_the_noise_are_caught() -> None:
     [
         (1, 0.3, 1e-5, 500, DOUBLED),
         (3, 1.0, 1e-5, 400, DOUBLED),
+        (3, 0.3, 1e-5, 700, FEW | {"doubled": False}),
         (10, 1.0, 1e-5, 700, {"noise": "k-norm"}),
         (1, 1.0, 1e-5, 20_000, {}),
         (5, 1.0, 1e-5, 2000, {}),
@@ -186,6 +187,20 @@ def test_a_new_study_has_gaussian_noise_where_it_has_a_delta_and_fits_where_no_l
     assert PROCEDURES["kernel_two_sample"].with_new_defaults(asked, {"x": 500, "y": 900}).parameters == {
         "features": "me"
     }
+
+
+@pytest.mark.parametrize(
+    ("columns", "categories", "doubled"),
+    [(0, (3, 4), False), (1, (), True), (3, (4,), True), (3, (9, 9), False), (4, (), False)],
+)
+def test_a_new_study_in_pure_noise_has_two_cycles_where_they_pay(
+    columns: int, categories: tuple[int, ...], doubled: bool
+) -> None:
+    study = few_study(columns, categories)
+    stated = PROCEDURES["kernel_two_sample"].with_new_defaults(study).parameters
+    assert stated == (DOUBLED if doubled else FEW)
+    kept = study.model_copy(update={"parameters": FEW | {"doubled": False}})
+    assert not PROCEDURES["kernel_two_sample"].with_new_defaults(kept).parameters["doubled"]
 
 
 @pytest.mark.parametrize(
