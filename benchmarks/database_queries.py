@@ -386,6 +386,7 @@ JOINT = {f"histograms inside the study, {count} points": count for count in (300
 WHOLE: dict[str, dict[str, Any]] = {
     "tacit.local, whole numbers": {},
     "tacit.local, whole numbers, 1000 points": {"n_points": 1000},
+    "tacit.local, whole numbers, three quarters for histograms": {"histogram_share": 0.75},
 }
 """Columns of whole numbers have an integer type, as in a table of one's own: the cells of the peers."""
 

@@ -27,8 +27,8 @@ BINS = (4, 8, 15, 24, 31, 40, 48, 64, 80, 96, 128, 192, 256)
 CELLS_MAX = 2**20
 """Largest table of knots: its sum is pairwise, in 40 roundings."""
 
-NEAR_PAIRS = 2**11
-"""Pairs in the same bins, or so, that are looked at and added up at once: of 16 permutations 256 KiB."""
+NEAR_PAIRS = 2**12
+"""Pairs in the same bins, or so, that are looked at and added up at once: of 16 permutations 512 KiB."""
 
 WIDTH_MAX = 128
 """Widest bin whose units are added up in a table one after the other; HIGH_BITS says how wider ones are."""
