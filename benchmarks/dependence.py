@@ -652,7 +652,7 @@ JOINT = (
     ("one pair of 3", 2000, 1.0),
     ("one pair of 3", 1000, 2.0),
     ("one pair of 3", 10_000, 0.5),
-    ("a square, of 3", 1000, 1.0),
+    ("a square, of 3", 3000, 1.0),
     ("chain of 3", 1000, 1.0),
     ("chain of 3", 5000, 0.5),
     ("pairwise independent", 3000, 1.0),
