@@ -680,7 +680,7 @@ JOINT_NULLS = (
     *product(("a group and numbers",), (3, 5), (1000,), (1.0, 4.0)),
     ("1 or 20 rows a unit", 3, 100, 4.0),
 )
-JOINT_POWER, JOINT_LEVEL = f"mixture, {POWER_CELL}", "mixture, level {} d={} n={} ε={:g}"
+JOINT_POWER, JOINT_LEVEL = f"mixture, {POWER_CELL}", "level, mixture, {} d={} n={} ε={:g}"
 JOINT_RUNS, JOINT_LEVEL_RUNS = 400, 1000
 
 
