@@ -79,7 +79,8 @@ class Reader:
         if arguments[1:2] == ["serve"]:
             self.serve(arguments)
             return
-        if "DIGEST" in self.words and arguments[1] in {"inbox", "approve", "decline"}:
+        asked = arguments[0] in INBOXES and arguments[1] in {"inbox", "show", "approve", "decline"}
+        if asked and "DIGEST" in self.words:
             self.wait_for_study(arguments)
         if arguments[:2] == ["agent", "answer"]:  # it becomes the agent's program
             subprocess.run([*COMMAND, *arguments], cwd=self.folder, check=True, capture_output=True)
