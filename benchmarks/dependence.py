@@ -11,8 +11,9 @@ each, and Laplace noise on the number of those that reject; and the permutation 
 Quantile tables, where one party holds all columns: permutations, votes of blocks, and one noisy table.
 
 Mutual independence, of three owners and more: two rounds and one; beside every pair in a study of its own
-with its part of epsilon (Bonferroni), each owner's randomised answer whether it is above the middle with
-chi-squared tests of complete independence or of every pair, and that test of thirds without privacy.
+with its part of epsilon (Bonferroni), each owner's randomised answer whether it is above the middle, given or
+bought, with chi-squared tests of complete independence or of every pair, and that test of thirds without
+privacy.
 
 Levels, and all but the power of randomised answers, are the procedures themselves with simulated noise of
 their laws (``tacit.planning.simulation.SimulatedNoise``). All methods have the same rows, in [0, 1].
@@ -44,7 +45,8 @@ from tacit.in_process.runner import local_study, run, terms
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.planning.simulation import SimulatedNoise
 from tacit.results import AnsweredCorrelationResult
-from tacit_protocol.features.private_cells import GRIDS
+from tacit_protocol.domain import NumericColumn
+from tacit_protocol.features.private_cells import GRIDS, ColumnCells
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.numerics.randomised_tables import (
     cell_cramers_v,
@@ -53,6 +55,7 @@ from tacit_protocol.numerics.randomised_tables import (
 )
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation import answers
+from tacit_protocol.procedures.distance_correlation.answers import fitted_part
 from tacit_protocol.procedures.mutual_independence import NEW_DEFAULTS
 
 DELTA, LEVEL, PERMUTATIONS = 1e-5, 0.05, 199
@@ -655,7 +658,10 @@ JOINT = (
     ("a square, of 3", 3000, 1.0),
     ("chain of 3", 1000, 1.0),
     ("chain of 3", 5000, 0.5),
+    ("a square, of 3", 2000, 1.0),
+    ("pairwise independent", 2000, 1.0),
     ("pairwise independent", 3000, 1.0),
+    ("pairwise independent", 400, 2.0),
     ("pairwise independent", 3000, 2.0),
     ("pairwise independent", 3000, 4.0),
     ("pairwise independent", 30_000, 1.0),
@@ -672,15 +678,20 @@ JOINT_WAYS: dict[str, dict[str, Any]] = {
     "one round": {"method": "one-round"},
     "one round, middle given": {"method": "one-round", "cuts": "even", "categories": 2},
 }
+HALVES_WAYS = ("halves, middle given", "halves, middle bought")
+MIDDLED = NumericColumn(name="x", lower=0, upper=1)
+"""A column whose middle is bought as ``distance_correlation`` buys cuts."""
 NEWLY_ASKED: dict[str, Any] = NEW_DEFAULTS | {"permutations": PERMUTATIONS}
 JOINT_NULLS = (
     *product(("uniform",), (3,), (50, 300, 3000), (0.3, 1.0, 4.0)),
+    *product(("skewed", "rare and tied"), (3, 5), (3000,), (1.5,)),
+    ("a group and numbers", 4, 3000, 1.0),
     *product(("skewed", "rare and tied"), (3,), (300, 3000), (1.0, 4.0)),
     *product(("uniform", "rare and tied"), (4, 6), (1000,), (0.3, 1.0, 4.0)),
     *product(("a group and numbers",), (3, 5), (1000,), (1.0, 4.0)),
     ("1 or 20 rows a unit", 3, 100, 4.0),
 )
-JOINT_POWER, JOINT_LEVEL = f"mixture, {POWER_CELL}", "level, mixture, {} d={} n={} ε={:g}"
+JOINT_POWER, JOINT_LEVEL = f"dealt halves, {POWER_CELL}", "level, dealt halves, {} d={} n={} ε={:g}"
 JOINT_RUNS, JOINT_LEVEL_RUNS = 400, 1000
 
 
@@ -703,11 +714,15 @@ def joint_run(law: str, n: int, epsilon: float, number: int) -> Answers:
         for pair in pairs
     ]
     found["every pair, Bonferroni"] = min(pvalues) * len(pairs) <= LEVEL
-    true = rng.random(x.shape) < 1 / (1 + math.exp(-epsilon))
-    halves = (x > 0.5) == true
-    found["randomised halves, χ²"] = full_independence(halves, 2) <= LEVEL
-    each = [full_independence(halves[:, list(pair)], 2) for pair in combinations(range(x.shape[1]), 2)]
-    found["randomised halves, every pair"] = min(each) * len(each) <= LEVEL
+    part, cells, noise = fitted_part(n, epsilon), ColumnCells(MIDDLED, 0, 2, bought=True), SimulatedNoise(rng)
+    bought = [cells.draw_cuts(column, part * epsilon, noise)[0] / cells.grid for column in x.T]
+    for way, middles, rest in zip(
+        HALVES_WAYS, (0.5, np.array(bought)), (epsilon, (1 - part) * epsilon), strict=True
+    ):
+        halves = (x > middles) == (rng.random(x.shape) < 1 / (1 + math.exp(-rest)))
+        found[f"{way}, χ²"] = full_independence(halves, 2) <= LEVEL
+        each = [full_independence(halves[:, list(pair)], 2) for pair in combinations(range(x.shape[1]), 2)]
+        found[f"{way}, every pair"] = min(each) * len(each) <= LEVEL
     cuts = np.quantile(x, (1 / 3, 2 / 3), axis=0)
     found["no privacy"] = full_independence((x[None] > cuts[:, None]).sum(axis=0), 3) <= LEVEL
     return found
@@ -758,7 +773,8 @@ def joint_cells() -> list[Cell]:
 
 def joint_parts(counts: Counts) -> dict[str, str]:
     """Write the tables of the page."""
-    ways = (*JOINT_WAYS, "every pair, Bonferroni", "randomised halves, χ²", "randomised halves, every pair")
+    naive = (f"{way}, {test}" for way in HALVES_WAYS for test in ("χ²", "every pair"))
+    ways = (*JOINT_WAYS, "every pair, Bonferroni", *naive)
     power, _ = power_rows(counts, JOINT, (*ways, "no privacy"), JOINT_POWER)
     levels = level_rows(counts, JOINT_LEVEL, JOINT_NULLS, ANSWER_METHODS)
     for row, (*given, epsilon) in zip(levels.values(), JOINT_NULLS, strict=True):

@@ -13,7 +13,7 @@ Derivations: docs/mathematics/randomised-columns.md.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Literal
@@ -76,15 +76,37 @@ class AnsweredTable:
         """The columns' noisy shares, (l,)."""
         return np.asarray(self.counts.sum(axis=0) / self.units)
 
+    # What the null draws.
+
+    def plausible_columns(self) -> Sequence[Floats]:
+        """Return what columns to draw: without noise their numbers, else shares within reach."""
+        if self.noise == 0:
+            return [self.counts.sum(axis=0)]
+        variance = len(self.rows) * CellNoise(self.law, self.noise, self.summed).variance / self.units**2
+        return plausible(onto_simplex(self.shares), variance, self.units)
+
+    def draw_noise(self, rng: np.random.Generator, count: int) -> Floats | None:
+        """Draw the noise of so many tables; None where there is none."""
+        if self.noise == 0:
+            return None
+        return CellNoise(self.law, self.noise, self.summed).draw(rng, (count, *self.counts.shape))
+
+    def drawn(self, columns: Floats, noise: Floats | None, rng: np.random.Generator, count: int) -> Floats:
+        """Draw tables of independent sides (count, k, l), with both margins, or given the rows and noisy."""
+        if noise is None:
+            return tables_with_margins(self.rows, columns.astype(np.int64), rng, count)
+        return np.stack([rng.multinomial(size, columns, count) for size in self.rows], axis=1) + noise
+
 
 def contrasts(weights: Floats, basis: Floats) -> Floats:
     """Return contrasts orthonormal under weights (..., k), (..., k, k - 1), that span the basis in turn.
 
-    ``basis`` (k, k) begins with a constant column.
+    ``basis`` (k, k) begins with a constant column; each contrast goes along with its own.
     """
     root = np.sqrt(weights)
-    orthogonal, _ = np.linalg.qr(root[..., None] * basis)
-    return np.asarray(orthogonal[..., 1:] / root[..., None])
+    orthogonal, along = np.linalg.qr(root[..., None] * basis)
+    signs = np.where(np.diagonal(along, axis1=-2, axis2=-1) < 0, -1.0, 1.0)
+    return np.asarray((orthogonal * signs[..., None, :])[..., 1:] / root[..., None])
 
 
 def contrast_basis(shares: Floats, *, ordered: bool) -> Floats:
@@ -161,36 +183,30 @@ def independence_test(
     replicates: int,
     seed: np.random.SeedSequence,
     progress: Callable[[float], None] | None = None,
+    *,
+    more: Sequence[AnsweredTable] = (),
 ) -> SimulatedTest:
-    """Test whether the sides are independent; the p-value is at least 1/(replicates + 1)."""
-    statistic = _Statistic(table)
-    found = float(statistic.of(table.counts))
-    numbers = table.counts.size
-    if table.noise == 0:
-        margins = (table.rows, table.counts.sum(axis=0).astype(np.int64))
+    """Test whether the sides are independent; the p-value is at least 1/(replicates + 1).
 
-        def fixed(rng: np.random.Generator, count: int) -> list[tuple[Floats, Floats]]:
-            drawn = statistic.of(tables_with_margins(*margins, rng, count))
-            # Equal tables differ in the last digits: a hair's breadth below counts as a tie.
-            return [(drawn * (1 + 1e-9), drawn)]
+    ``more`` are tables of the same sides and of other units, with other cells: statistics add up.
+    """
+    parts = [(each, _Statistic(each)) for each in (table, *more)]
+    found = float(sum(statistic.of(own.counts) for own, statistic in parts))
+    candidates = list(zip(*(own.plausible_columns() for own, _ in parts), strict=True))
 
-        null = simulated_null(fixed, 1, replicates, seed, numbers=numbers, progress=progress)
-        return SimulatedTest.of(found, null)
-    noise = CellNoise(table.law, table.noise, table.summed)
-    variance = len(table.rows) * noise.variance / table.units**2
-    fitted = onto_simplex(table.shares)
-    candidates = plausible(fitted, variance, table.units)
-
-    def nearby(rng: np.random.Generator, count: int) -> list[tuple[Floats, Floats]]:
-        added = noise.draw(rng, (count, *table.counts.shape))
-        found = []
+    def drawn(rng: np.random.Generator, count: int) -> list[tuple[Floats, Floats]]:
+        noises = [own.draw_noise(rng, count) for own, _ in parts]
+        made = []
         for shares in candidates:
-            cells = np.stack([rng.multinomial(size, shares, count) for size in table.rows], axis=1)
-            drawn = statistic.of(cells + added)
-            found.append((drawn, drawn))
-        return found
+            values = np.zeros(count)
+            for (own, statistic), share, noise in zip(parts, shares, noises, strict=True):
+                values += statistic.of(own.drawn(share, noise, rng, count))
+            # Equal tables differ in the last digits: a hair's breadth below counts as a tie.
+            made.append((values * (1 + 1e-9) if table.noise == 0 else values, values))
+        return made
 
-    null = simulated_null(nearby, len(candidates), replicates, seed, numbers=numbers, progress=progress)
+    numbers = sum(own.counts.size for own, _ in parts)
+    null = simulated_null(drawn, len(candidates), replicates, seed, numbers=numbers, progress=progress)
     return SimulatedTest.of(found, null)
 
 
@@ -221,9 +237,9 @@ def tables_with_margins(rows: Integers, columns: Integers, rng: np.random.Genera
 class SeveralAnswers:
     """Units by the answers of several sides, (k_1, ..., k_m), and by the cells of one more beside them.
 
-    ``answered`` are exact. ``counts`` (k_1, ..., k_m, l) have Laplace noise of scale ``noise``; None where
-    nobody counts beside the answers. ``kept`` is each side's retention, 1 of who counts, and ``ordered`` says
-    whether its cells have an order.
+    ``answered`` are exact. ``counts`` (k_1, ..., k_m, l) have the sum of ``summed`` Laplace noises of scale
+    ``noise``; None where nobody counts beside the answers. ``kept`` is each side's retention, 1 of who
+    counts, and ``ordered`` says whether its cells have an order.
     """
 
     answered: Integers
@@ -231,6 +247,7 @@ class SeveralAnswers:
     kept: tuple[float, ...]
     ordered: tuple[bool, ...]
     noise: float
+    summed: int = 1
 
     @property
     def units(self) -> int:
@@ -243,78 +260,148 @@ class SeveralAnswers:
         sides = range(self.answered.ndim)
         return [self.answered.sum(axis=tuple(s for s in sides if s != side)) for side in sides]
 
+    @property
+    def last(self) -> Floats:
+        """The noisy numbers of the last side's cells, (l,); none where nobody counts."""
+        return np.zeros(0) if self.counts is None else self.counts.sum(axis=tuple(range(self.answered.ndim)))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """All sides' numbers of cells."""
+        return self.answered.shape if self.counts is None else self.counts.shape
+
+    @property
+    def noisy(self) -> Floats | None:
+        """The counts as one of several tables, (1, k_1, ..., k_m, l)."""
+        return None if self.counts is None else self.counts[None]
+
+    @property
+    def variance(self) -> float:
+        """Variance of the noise on a count."""
+        return self._law.variance
+
+    @property
+    def _law(self) -> CellNoise:
+        return CellNoise("laplace", self.noise, self.summed)
+
+    # What their null draws.
+
+    def plausible_last(self) -> Sequence[Floats]:
+        """Return shares of the last side's cells, and the sparsest and most even ones within reach."""
+        if self.counts is None:
+            return [np.zeros(0)]
+        variance = self.answered.size * self._law.variance / self.units**2
+        return plausible(onto_simplex(self.last / self.units), variance, self.units)
+
+    def permuted(self, rng: np.random.Generator, count: int) -> Floats:
+        """Draw tables of answers with the same margins, (count, k_1, ..., k_m)."""
+        margins = self.margins
+        drawn: Floats = np.tile(margins[0], (count, 1))
+        for margin in margins[1:]:
+            drawn = tables_with_margins(drawn.astype(np.int64), margin, rng, count).reshape(count, -1)
+        return drawn.reshape(count, *self.answered.shape)
+
+    def draw_noise(self, rng: np.random.Generator, count: int) -> Floats | None:
+        """Draw the noise of so many tables."""
+        if self.counts is None:
+            return None
+        return self._law.draw(rng, (count, *self.counts.shape))
+
+    def beside(
+        self, rows: Floats, shares: Floats, noise: Floats | None, rng: np.random.Generator
+    ) -> Floats | None:
+        """Draw the last side's cells beside tables of answers, and add noise; None where nobody counts."""
+        if noise is None:
+            return None
+        return rng.multinomial(rows.astype(np.int64), shares) + noise
+
 
 Form = Literal["sum", "mixture"]
 """How the squares of all products become one statistic."""
 
-ONE_PRODUCT, ALL_PRODUCTS = 0.7, 0.4
+ONE_PRODUCT, ALL_PRODUCTS = 0.8, 0.4
 """What part of a square's variance is no chance, in a mixture: where one product alone depends, and where all
-do, of the one of most weight. In simulations of one pair of three, chains of three and five, and a common
-cause of four the sum of squares is .01 ahead at most, but .08 with two cells where all of few units depend;
-of three that depend together alone it is far behind."""
+do, of the one of most weight."""
+
+FURTHER_COLUMN = 0.5
+"""How likely, in a mixture, it is that a product of one column more is what depends, all such together: three
+that depend together alone are not lost among pairs, nor pairs among the many products of many columns."""
 
 
-def _mixed(squares: Floats, weights: Floats) -> Floats:
+def _mixed(squares: Floats, weights: Floats, likely: Floats) -> Floats:
     """Return the logarithm of two alternatives' likelihood over the null's, (c,), from squares (c, j).
 
-    Each is normal around 0: of one product, which may be any in proportion to the weights (j,) or (c, j), or
-    of all, with variances that grow with them; both are as likely.
+    Each is normal around 0: of one product, which may be any as ``likely`` (j,) says, or of all, with
+    variances that grow with their weights, (c, j); both are as likely.
     """
-    one = logsumexp(ONE_PRODUCT * squares / 2, axis=1, b=weights / weights.sum(axis=-1, keepdims=True))
+    one = logsumexp(ONE_PRODUCT * squares / 2, axis=1, b=likely)
     parts = ALL_PRODUCTS * weights / weights.max(axis=-1, keepdims=True)
     together = (parts * squares + np.log1p(-parts)).sum(axis=1) / 2
     return np.asarray(np.logaddexp(one + math.log1p(-ONE_PRODUCT) / 2, together))
 
 
 @dataclass(frozen=True)
-class _Squares:
-    """The statistic of joint tables with the margins of these, and the same order of the last's contrasts."""
+class _Products:
+    """Products of contrasts of joint tables with the margins of one.
+
+    ``bases`` are those of all sides' contrasts. Products have a side's contrasts along each axis, the
+    constant one first.
+    """
 
     table: SeveralAnswers
-    form: Form = "sum"
+    bases: Sequence[Floats]
     contrasts: list[Floats] = field(init=False)
-    basis: Floats | None = field(init=False)
 
     def __post_init__(self) -> None:
-        table, made, last = self.table, [], None
-        for margin, ordered in zip(table.margins, table.ordered, strict=False):
-            shares = _positive(margin / table.units, 1 / table.units)
-            own = contrasts(shares, contrast_basis(shares, ordered=ordered))
-            made.append(np.concatenate([np.ones((len(shares), 1)), own], axis=1))
-        if table.counts is not None:
-            shares = table.counts.sum(axis=tuple(range(table.answered.ndim))) / table.units
-            last = contrast_basis(shares, ordered=table.ordered[-1])
-        object.__setattr__(self, "contrasts", made)
-        object.__setattr__(self, "basis", last)
+        own = []
+        for margin, basis in zip(self.table.margins, self.bases, strict=False):
+            shares = _positive(margin / self.table.units, 1 / self.table.units)
+            own.append(np.concatenate([np.ones((len(shares), 1)), contrasts(shares, basis)], axis=1))
+        object.__setattr__(self, "contrasts", own)
 
-    def of(self, answered: Floats, counts: Floats | None) -> Floats:
-        """Return the statistic of each of (c, k_1, ..., k_m) and (c, k_1, ..., k_m, l), (c,)."""
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The numbers of all sides' contrasts, with the constant one."""
+        return tuple(len(basis) for basis in self.bases)
+
+    def places(self, *, ordered: bool) -> Integers:
+        """Return of how many columns each product is, or where ordered its order: sides' orders add up."""
+        own = [np.arange(size) for size in self.shape]
+        alike = [not (ordered and kind) for kind in self.table.ordered]
+        return _sum([np.minimum(place, 1) if flat else place for place, flat in zip(own, alike, strict=True)])
+
+    def of(self, answered: Floats, counts: Floats | None) -> tuple[Floats, Floats]:
+        """Return products over their standard deviations, and their signal, (c, ...) each.
+
+        ``answered`` are (c, k_1, ..., k_m), ``counts`` (c, k_1, ..., k_m, l). The signal is in units: their
+        number, times what answers keep of a square and what part of its variance is no noise.
+        """
         units, sides = self.table.units, len(self.contrasts)
-        (kept, smooth), several = self._weights(sides)
-        squares = (self._transformed(answered) ** 2 / units)[:, several]
-        weights: Floats = (np.sqrt(kept) * smooth)[several]
-        if counts is None or self.basis is None:
-            return self._whole(squares, weights)
+        kept = _outer(
+            [
+                np.where(np.arange(s) > 0, own**2, 1.0)
+                for s, own in zip(self.shape, self.table.kept, strict=True)
+            ]
+        )
+        signed = self._transformed(answered) / math.sqrt(units)
+        if counts is None:
+            return signed, np.broadcast_to(units * kept, signed.shape)
         cells = answered[0].size
-        least = (1 + self.table.noise * math.sqrt(2 * cells)) / units
+        least = (1 + math.sqrt(self.table.variance * cells)) / units
         shares = _positive(counts.sum(axis=tuple(range(1, sides + 1))) / units, least)
-        second = contrasts(shares, self.basis)
-        products = np.einsum("cb...,cbv->cv...", self._transformed(counts), second)
-        lengths = _outer([(own**2).sum(axis=0) for own in self.contrasts])
-        noise = 2 * self.table.noise**2 * np.multiply.outer((second**2).sum(axis=1), lengths)
-        variances = units + noise
-        (kept, smooth), several = self._weights(sides + 1)
-        # The last side's contrasts stand first here, without the constant one.
-        kept, smooth = (np.moveaxis(own, -1, 0)[1:] for own in (kept, smooth))
-        several = np.moveaxis(several, -1, 0)[1:]
-        own = (np.sqrt(kept * units / variances) * smooth)[:, several]
-        weights = np.concatenate([np.broadcast_to(weights, squares.shape), own], axis=1)
-        return self._whole(np.concatenate([squares, (products**2 / variances)[:, several]], axis=1), weights)
-
-    def _whole(self, squares: Floats, weights: Floats) -> Floats:
-        if self.form == "mixture":
-            return _mixed(squares, weights)
-        return np.asarray((squares * weights).sum(axis=1))
+        second = contrasts(shares, self.bases[-1])
+        products = np.einsum("cb...,cbv->c...v", self._transformed(counts), second)
+        lengths = np.multiply.outer(_outer([(own**2).sum(axis=0) for own in self.contrasts]), np.ones(1))
+        squared = (second**2).sum(axis=1).reshape(len(second), *(1,) * sides, -1)
+        variances = units + self.table.variance * lengths * squared
+        signal = np.concatenate(
+            [
+                np.broadcast_to(units * kept[..., :1], (*signed.shape, 1)),
+                units * kept[..., 1:] * units / variances,
+            ],
+            axis=-1,
+        )
+        return np.concatenate([signed[..., None], products / np.sqrt(variances)], axis=-1), signal
 
     def _transformed(self, counts: Floats) -> Floats:
         # Every step takes the first of the sides left and puts its contrasts last.
@@ -322,16 +409,59 @@ class _Squares:
             counts = np.tensordot(counts, own, axes=(1, 0))
         return counts
 
-    def _weights(self, sides: int) -> tuple[tuple[Floats, Floats], npt.NDArray[np.bool_]]:
-        """Return what answers keep of each product's square, its smoothness, and whether it is of several."""
-        sizes = [len(own) for own in self.contrasts] + ([] if self.basis is None else [len(self.basis)])
-        kept, orders, several = [], [], []
-        for size, own, ordered in zip(sizes[:sides], self.table.kept, self.table.ordered, strict=False):
-            places = np.arange(size)
-            kept.append(np.where(places > 0, own**2, 1.0))
-            orders.append(SMOOTHNESS ** np.where(ordered, places, np.minimum(places, 1)))
-            several.append(2.0 ** np.minimum(places, 1))
-        return (_outer(kept), _outer(orders) / SMOOTHNESS**2), _outer(several) > 2
+
+@dataclass(frozen=True)
+class _Squares:
+    """The statistic of joint tables of several parts of the units, with the margins of these.
+
+    The first part has the most contrasts, and the others' are the first of each column's: products of the
+    same contrasts are added up over the parts, each by its signal.
+    """
+
+    tables: Sequence[SeveralAnswers]
+    form: Form = "sum"
+    parts: list[_Products] = field(init=False)
+
+    def __post_init__(self) -> None:
+        bases = []
+        for side, ordered in enumerate(self.tables[0].ordered):
+            own = [np.asarray([*table.margins, table.last][side], dtype=np.float64) for table in self.tables]
+            # Cells that are the same in all parts are in the same order.
+            alike = len({len(margin) for margin in own}) == 1
+            whole = reduce(np.add, own) if alike else None
+            bases.append([contrast_basis(m if whole is None else whole, ordered=ordered) for m in own])
+        made = [
+            _Products(table, own) for table, own in zip(self.tables, zip(*bases, strict=True), strict=True)
+        ]
+        object.__setattr__(self, "parts", made)
+
+    def of(self, drawn: Sequence[tuple[Floats, Floats | None]]) -> Floats:
+        """Return the statistic of each of (c, k_1, ..., k_m) and (c, k_1, ..., k_m, l) of all parts, (c,)."""
+        first, units = self.parts[0], sum(table.units for table in self.tables)
+        signed, signal = first.of(*drawn[0])
+        squares = signed**2
+        if len(self.parts) > 1:
+            added, signal = signed * np.sqrt(signal), signal.copy()
+            for part, own in zip(self.parts[1:], drawn[1:], strict=True):
+                places = (slice(None), *(slice(size) for size in part.shape))
+                more, its = part.of(*own)
+                added[places] += more * np.sqrt(its)
+                signal[places] += its
+            squares = added**2 / signal
+        columns = first.places(ordered=False)
+        several = columns > 1
+        smooth, columns = SMOOTHNESS ** (first.places(ordered=True)[several] - 2.0), columns[several]
+        squares, weights = squares[:, several], np.sqrt(signal[:, several] / units) * smooth
+        if self.form == "sum":
+            return np.asarray((squares * weights).sum(axis=1))
+        likely = FURTHER_COLUMN**columns * smooth
+        for count in set(columns.tolist()):
+            likely[columns == count] /= smooth[columns == count].sum()
+        return _mixed(squares, weights, likely / likely.sum())
+
+
+def _sum(vectors: list[Integers]) -> Integers:
+    return np.asarray(reduce(np.add.outer, vectors))
 
 
 def _outer(vectors: list[Floats]) -> Floats:
@@ -339,7 +469,7 @@ def _outer(vectors: list[Floats]) -> Floats:
 
 
 def mutual_test(
-    table: SeveralAnswers,
+    tables: Sequence[SeveralAnswers],
     replicates: int,
     seed: np.random.SeedSequence,
     progress: Callable[[float], None] | None = None,
@@ -348,47 +478,31 @@ def mutual_test(
 ) -> SimulatedTest:
     """Test whether all sides are independent; the p-value is at least 1/(replicates + 1).
 
-    The statistic is of the squares of all products of two or more sides' contrasts: their sum, or what is
-    large where one product depends as well as where all do. Its null keeps the answers' margins, which
-    permuting each side's answers does, and draws the last side given them.
+    ``tables`` are of disjoint parts of the units, in which the same sides may have other cells; the first has
+    the most. The statistic is of the squares of all products of two or more sides' contrasts: their sum, or
+    what is large where one product depends as well as where all do. Its null keeps the answers' margins in
+    each part, which permuting each side's answers there does, and draws the last side given them.
     """
-    statistic, margins = _Squares(table, form), table.margins
-    shape = table.answered.shape
+    statistic = _Squares(tables, form)
+    found = float(
+        statistic.of([(table.answered[None].astype(np.float64), table.noisy) for table in tables])[0]
+    )
+    numbers = sum(math.prod(table.shape) for table in tables)
+    exact = all(table.counts is None for table in tables)
+    candidates = list(zip(*(table.plausible_last() for table in tables), strict=True))
 
-    def permuted(rng: np.random.Generator, count: int) -> Floats:
-        drawn: Floats = np.tile(margins[0], (count, 1))
-        for margin in margins[1:]:
-            drawn = tables_with_margins(drawn.astype(np.int64), margin, rng, count).reshape(count, -1)
-        return drawn
-
-    if table.counts is None:
-        found = float(statistic.of(table.answered[None].astype(np.float64), None)[0])
-
-        def exact(rng: np.random.Generator, count: int) -> list[tuple[Floats, Floats]]:
-            drawn = statistic.of(permuted(rng, count).reshape(count, *shape), None)
-            # Equal tables differ in the last digits: a hair's breadth below counts as a tie.
-            return [(drawn + 1e-9 * (1 + np.abs(drawn)), drawn)]
-
-        null = simulated_null(exact, 1, replicates, seed, numbers=table.answered.size, progress=progress)
-        return SimulatedTest.of(found, null)
-    found = float(statistic.of(table.answered[None].astype(np.float64), table.counts[None])[0])
-    noise = CellNoise("laplace", table.noise)
-    shares = table.counts.sum(axis=tuple(range(len(shape)))) / table.units
-    variance = table.answered.size * noise.variance / table.units**2
-    candidates = plausible(onto_simplex(shares), variance, table.units)
-    sizes = table.counts.shape
-
-    def nearby(rng: np.random.Generator, count: int) -> list[tuple[Floats, Floats]]:
-        rows, added = permuted(rng, count), noise.draw(rng, (count, *sizes))
+    def drawn(rng: np.random.Generator, count: int) -> list[tuple[Floats, Floats]]:
+        rows = [table.permuted(rng, count) for table in tables]
+        added = [table.draw_noise(rng, count) for table in tables]
         made = []
-        for own in candidates:
-            cells = rng.multinomial(rows.astype(np.int64), own).reshape(count, *sizes)
-            drawn = statistic.of(rows.reshape(count, *shape), cells + added)
-            made.append((drawn, drawn))
+        for shares in candidates:
+            own = [each.beside(rows[p], shares[p], added[p], rng) for p, each in enumerate(tables)]
+            values = statistic.of(list(zip(rows, own, strict=True)))
+            # Equal tables differ in the last digits: a hair's breadth below counts as a tie.
+            made.append((values + 1e-9 * (1 + np.abs(values)) if exact else values, values))
         return made
 
-    numbers = table.counts.size
-    null = simulated_null(nearby, len(candidates), replicates, seed, numbers=numbers, progress=progress)
+    null = simulated_null(drawn, len(candidates), replicates, seed, numbers=numbers, progress=progress)
     return SimulatedTest.of(found, null)
 
 

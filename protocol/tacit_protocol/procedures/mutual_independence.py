@@ -12,7 +12,8 @@ all before it: each of these steps is a test too, of a table whose rows are the 
 before. Pairs are margins of the same tables, debiased as those are.
 
 Dealt cuts: public numbers draw the units whose rows place the cells, and the others answer; every unit is in
-one of both, at the whole of epsilon.
+one of both, at the whole of epsilon. Halves: public numbers deal all units into two, of which one has two
+cells a number and sees signs, the other three, which see curves too; each is released as if it were alone.
 Derivations: docs/mathematics/randomised-columns.md.
 """
 
@@ -27,7 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
-from tacit_protocol.domain import CategoricalColumn, Domain, Table
+from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, Table
 from tacit_protocol.features.private_cells import (
     QUANTILE_CELLS_MAX,
     ColumnCells,
@@ -54,6 +55,8 @@ from tacit_protocol.privacy.guarantee import (
     EPSILON_UNITS,
     Guarantee,
     LaplaceEvent,
+    NoisyVector,
+    RandomisedAnswers,
     answer_bits,
 )
 from tacit_protocol.privacy.laplace_mechanism import (
@@ -131,26 +134,36 @@ DEALT_SPENT, DEALT_PART_MAX = 60.0, 1 / 3
 """Fewest units times epsilon that place each cut, where the grid's ends are as far apart as they may be; and
 the most of all units that do."""
 
+HALVES = "halves"
+"""What the answers, cuts and counts of the half with two cells are called beside the column's name."""
+
+HALVES_SPENT, HALVES_SIGNAL = 1400.0, 90.0
+"""Units are dealt into halves where they are as many, times epsilon, as both halves' cuts take, and, times
+the fourth power of two cells' retention, as three columns' signs take that matter together alone."""
+
 RETENTION_LIKE, SIGNAL_AMPLE = 0.9, 1000.0
 """In one round a pair keeps the fourth power of the retention: three cells find less than two where they keep
 less than this part of two cells' retention, unless there are units enough to find either."""
 
 
-def dealt_units(units: int, epsilon: float, cuts: int) -> int:
+def dealt_units(units: int, epsilon: float, cuts: int, *, signs: bool = False) -> int:
     """Return how many units place so many cuts of a column, from public numbers alone.
 
     Of cuts at a rank r away from the median, about 4.5 r^2 of a pair's signal is lost, and each unit that
     answers nothing is 1/n of it: sampling and noise have r^2 = 1/(4 m) + 8/(m epsilon)^2, and the square and
-    cube roots are near the best m of both. docs/mathematics/randomised-columns.md.
+    cube roots are near the best m of both. Where ``signs`` of three columns matter together, about 10 |r| of
+    theirs is lost, and more units are best. docs/mathematics/randomised-columns.md.
     """
     best = math.sqrt(units) + 2.5 * math.cbrt(units / epsilon**2)
+    if signs:
+        best = max(math.cbrt(2.4 * units) ** 2, math.sqrt(27 * units / epsilon))
     return math.ceil(min(units * DEALT_PART_MAX, max(best, cuts * DEALT_SPENT / epsilon)))
 
 
 class MutualIndependenceParameters(StrictModel):
     """What a study of this procedure may choose; every choice is public."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"test"})
+    added_fields: ClassVar[frozenset[str]] = frozenset({"test", "halves"})
 
     method: Literal["two-round", "one-round"] = Field(
         "two-round",
@@ -185,6 +198,14 @@ class MutualIndependenceParameters(StrictModel):
             "the steps' p-values times their number."
         ),
     )
+    halves: bool = Field(
+        False,
+        description=(
+            "Where categories is left out and epsilon is small: public numbers deal half of the units to two "
+            "cells, which see signs that matter together alone, and half to three, which see curves (new "
+            "studies ask for it)."
+        ),
+    )
     permutations: Annotated[int, Field(ge=99, le=9999)] = Field(
         PERMUTATIONS_DEFAULT, description="Simulations of each test; they cost no privacy."
     )
@@ -197,6 +218,30 @@ class OwnColumn:
     side: int
     rows: UnitRows
     received: Mapping[str, Release]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Units that public numbers dealt to the same cells: ``cells`` of each owner's column, by its place.
+
+    They are ``units``, from place ``first`` on of all as they were dealt, and the first ``placing`` of them
+    place the cuts and answer nothing.
+    """
+
+    name: str
+    cells: tuple[ColumnCells, ...]
+    first: int
+    units: int
+    placing: int
+
+    @property
+    def answering(self) -> int:
+        """Number of units that answer, or are counted."""
+        return self.units - self.placing
+
+    def named(self, name: str) -> str:
+        """Return what this part's own answers, cuts or counts are called."""
+        return f"{name}, {self.name}" if self.name else name
 
 
 @dataclass(frozen=True)
@@ -231,44 +276,66 @@ class MutualPlan:
         """Whether that owner's column is randomised."""
         return side != self.last
 
-    def cells(self, side: int, units: int) -> ColumnCells:
-        """Return the cells of an owner's column, among so many units."""
-        own = self.domains[side].columns[0]
-        if isinstance(own, CategoricalColumn):
-            count = answered_categories(own) if self.answers_at(side) else own.categories
-            return ColumnCells(own, 0, count, bought=False)
-        count = self.parameters.categories or self._default(units)
-        return ColumnCells(own, 0, count, self.parameters.cuts != "even")
+    def parts(self, units: int) -> tuple[Part, ...]:
+        """Return the parts that so many units are dealt into: the one with more cells first."""
+        chosen = self.parameters.categories
+        if chosen is not None:
+            return (self._part("", chosen, 0, units),)
+        cells, halves = self._default(units)
+        whole = self._part("", cells, 0, units - halves)
+        return (whole, self._part(HALVES, 2, units - halves, halves)) if halves else (whole,)
 
-    def _default(self, units: int) -> int:
+    def _part(self, name: str, numeric: int, first: int, units: int) -> Part:
+        cells, cuts = [], self.parameters.cuts
+        for side, domain in enumerate(self.domains):
+            own, count = domain.columns[0], numeric
+            if isinstance(own, CategoricalColumn):
+                count = answered_categories(own) if self.answers_at(side) else own.categories
+            cells.append(ColumnCells(own, 0, count, isinstance(own, NumericColumn) and cuts != "even"))
+        placing = 0
+        if cuts == "dealt" and self._numeric:
+            placing = dealt_units(units, self.study.budget.epsilon, numeric - 1, signs=name == HALVES)
+        return Part(name, tuple(cells), first, units, placing)
+
+    @property
+    def _numeric(self) -> bool:
+        return any(isinstance(domain.columns[0], NumericColumn) for domain in self.domains)
+
+    def _default(self, units: int) -> tuple[int, int]:
+        """Return the cells of a number, and how many of so many units have two in any case."""
         # What a pair of answers keeps: the weakest pair decides, which is of two that answer.
-        rest = self._rest_micro(units, bought=True)
-        kept, of_two = (retention(rest, cells) for cells in (CELLS_FIRST, 2))
-        costly = self._dealt and self.last is None and kept < RETENTION_LIKE * of_two
-        return CELLS_FIRST if units * kept**4 >= (SIGNAL_AMPLE if costly else SIGNAL_MIN) else 2
+        kept, of_two = self._kept(units, CELLS_FIRST), self._kept(units, 2)
+        alike, one_round = kept >= RETENTION_LIKE * of_two, self._dealt and self.last is None
+        if units * kept**4 < (SIGNAL_AMPLE if one_round and not alike else SIGNAL_MIN):
+            return 2, 0
+        if alike or not (self.parameters.halves and self._numeric):
+            return CELLS_FIRST, 0
+        spent = units * self.study.budget.epsilon
+        if spent < HALVES_SPENT or units * of_two**4 < HALVES_SIGNAL:
+            return 2, 0
+        return CELLS_FIRST, units // 2
+
+    def _kept(self, units: int, cells: int) -> float:
+        return retention(self._rest_micro(units, bought=True), cells)
 
     @property
     def _dealt(self) -> bool:
         return self.parameters.cuts == "dealt"
 
-    def placing(self, units: int) -> int:
-        """Return how many units place the cuts, and answer nothing."""
-        most = max((c.cells for c in (self.cells(s, units) for s in self.order) if c.bought), default=1)
-        if most == 1 or not self._dealt:
-            return 0
-        return dealt_units(units, self.study.budget.epsilon, most - 1)
-
     @property
     def whose(self) -> str:
         """Say in words which units answer."""
-        dealt = self._dealt and any(self.cells(side, UNITS_MIN).bought for side in self.order)
-        return "unit that does not place the cuts instead" if dealt else "unit"
+        return "unit that does not place the cuts instead" if self._dealt and self._numeric else "unit"
 
-    def deal(self, units: int) -> tuple[Integers, Integers]:
-        """Return the places of the units that answer, and of those that place the cuts, in order."""
+    def deal(self, units: int) -> list[tuple[Part, Integers, Integers]]:
+        """Return each part, the places of its units that answer, and of those that place cuts, in order."""
         drawn = public_generator(self.study, CUTS_STREAM).permutation(units)
-        placing = self.placing(units)
-        return np.sort(drawn[placing:]), np.sort(drawn[:placing] if placing else drawn)
+        found = []
+        for part in self.parts(units):
+            own = drawn[part.first : part.first + part.units]
+            placing = own[: part.placing] if part.placing else own
+            found.append((part, np.sort(own[part.placing :]), np.sort(placing)))
+        return found
 
     def _cuts_micro(self, units: int, *, bought: bool) -> int:
         # Dealt units have either of both, at the whole of epsilon.
@@ -285,15 +352,15 @@ class MutualPlan:
         micro = self._cuts_micro(units, bought=True) or self.study.budget.epsilon_micro
         return micro / EPSILON_UNITS
 
-    def shape(self, units: int) -> tuple[int, ...]:
-        """Return the joint table's shape, in ``order``."""
-        return tuple(self.cells(side, units).cells for side in self.order)
+    def shape(self, part: Part) -> tuple[int, ...]:
+        """Return the shape of a part's joint table, in ``order``."""
+        return tuple(part.cells[side].cells for side in self.order)
 
     def layout(self, side: int, units: int) -> None:
         """Raise PublicRuleError where so many units cannot be answered for: too few, or too many."""
         if units < UNITS_MIN:
             raise PublicRuleError("too-few-units", f"answers need {UNITS_MIN} units or more")
-        needed = (units - self.placing(units)) * answer_bits(self.cells(side, units).cells) // 8
+        needed = max(part.answering * answer_bits(part.cells[side].cells) // 8 for part in self.parts(units))
         if self.answers_at(side) and needed > ANSWER_BYTES_MAX:
             raise PublicRuleError("too-many-units", "so many units' answers do not fit one release")
 
@@ -309,55 +376,51 @@ class MutualPlan:
 
     def release(self, own: OwnColumn, noise: NoiseSource) -> Release:
         """Draw cuts, then answers, or the noise of the table beside all other owners' answers."""
-        units = len(own.rows.numeric)
-        cells, name = self.cells(own.side, units), self.columns[own.side]
-        answering, placing = self.deal(units)
+        units, name = len(own.rows.numeric), self.columns[own.side]
         cuts: dict[str, tuple[int, ...]] = {}
-        if cells.bought:
-            if not isinstance(noise, ChoiceSource):
-                raise TypeError("this noise source draws numbers alone, and the study asks for a choice")
-            held = own.rows.numeric[placing, 0]
-            cuts[name] = cells.draw_cuts(held, self._cuts_epsilon(units), noise)
-        codes = cells.codes(own.rows.numeric, own.rows.categorical, cuts.get(name, cells.even_cuts()))
-        codes = codes[answering]
-        if not self.answers_at(own.side):
-            return self._table(own, codes, cuts, noise)
-        if not isinstance(noise, UniformSource):
-            raise TypeError("this noise source draws numbers alone, and the study asks for answers")
-        answers = randomise(codes, cells.cells, self._rest_micro(units, bought=cells.bought), noise)
-        return Release(units=units, guarantee=self.guarantee, answers={name: answers}, cuts=cuts)
+        answers: dict[str, RandomisedAnswers] = {}
+        vectors: dict[str, NoisyVector] = {}
+        for part, answering, placing in self.deal(units):
+            cells, called = part.cells[own.side], part.named(name)
+            if cells.bought:
+                if not isinstance(noise, ChoiceSource):
+                    raise TypeError("this noise source draws numbers alone, and the study asks for a choice")
+                held = own.rows.numeric[placing, 0]
+                cuts[called] = cells.draw_cuts(held, self._cuts_epsilon(part.units), noise)
+            ends = cuts.get(called, cells.even_cuts())
+            codes = cells.codes(own.rows.numeric[answering], own.rows.categorical[answering], ends)
+            if not self.answers_at(own.side):
+                beside = [*self._answers(own.received, part), codes]
+                laid = self._counted(part, np.bincount(_combined(beside, self.shape(part))), units)
+                guarantee = self._table_guarantee(part)
+                vectors[part.named(COUNTS)] = release_laplace_sums(laid, guarantee, noise)
+                continue
+            if not isinstance(noise, UniformSource):
+                raise TypeError("this noise source draws numbers alone, and the study asks for answers")
+            micro = self._rest_micro(part.units, bought=cells.bought)
+            answers[called] = randomise(codes, cells.cells, micro, noise)
+        return Release(units=units, guarantee=self.guarantee, vectors=vectors, answers=answers, cuts=cuts)
 
-    def _table(
-        self, own: OwnColumn, codes: Integers, cuts: dict[str, tuple[int, ...]], noise: NoiseSource
-    ) -> Release:
-        units = len(own.rows.numeric)
-        counts = self._counted([*self._answers(own.received), codes], self.shape(units))
-        part = self._part(counts, units)
-        vector = release_laplace_sums(part, self._table_guarantee(units), noise)
-        return Release(units=units, guarantee=self.guarantee, vectors={COUNTS: vector}, cuts=cuts)
-
-    def _answers(self, releases: Mapping[str, Release]) -> list[Integers]:
+    def _answers(self, releases: Mapping[str, Release], part: Part) -> list[Integers]:
         """Return each answering owner's answers, (n,), in ``order``."""
-        places = [place for place in self.order if self.answers_at(place)]
         return [
-            releases[self.study.owners[place].name].answers[self.columns[place]].values() for place in places
+            releases[self.study.owners[place].name].answers[part.named(self.columns[place])].values()
+            for place in self.order
+            if self.answers_at(place)
         ]
 
-    def _counted(self, codes: Sequence[Integers], shape: tuple[int, ...]) -> Integers:
-        """Count the units in each combination of cells, (prod(shape),): who comes last changes fastest."""
-        return np.bincount(np.ravel_multi_index(tuple(codes), shape), minlength=math.prod(shape))
-
-    def _part(self, counts: Integers, units: int) -> SumPart:
-        """Lay out the table: with all answers fixed, a replaced unit moves from one cell to another."""
+    def _counted(self, part: Part, counts: Integers, units: int) -> SumPart:
+        """Lay out a part's table: with all answers fixed, a replaced unit moves from one cell to another."""
         bits = grid_bits(units, products=False)
-        return SumPart(COUNTS, counts.astype(np.int64) << bits, -bits, L2_SENSITIVITY, 1.0, l1=L1_SENSITIVITY)
+        values = np.zeros(math.prod(self.shape(part)), dtype=np.int64)
+        values[: len(counts)] = counts
+        return SumPart(part.named(COUNTS), values << bits, -bits, L2_SENSITIVITY, 1.0, l1=L1_SENSITIVITY)
 
-    def _table_guarantee(self, units: int) -> Guarantee:
+    def _table_guarantee(self, part: Part) -> Guarantee:
         """Return what the table's noise is made for: what is left beside the cuts."""
-        bought = self.last is not None and self.cells(self.last, units).bought
-        event = LaplaceEvent(
-            noise_multiplier=laplace_multiplier(self._rest_micro(units, bought=bought) / EPSILON_UNITS)
-        )
+        bought = self.last is not None and part.cells[self.last].bought
+        rest = self._rest_micro(part.units, bought=bought)
+        event = LaplaceEvent(noise_multiplier=laplace_multiplier(rest / EPSILON_UNITS))
         return Guarantee(budget=self.study.budget, events=(event,))
 
     # What is checked, and read.
@@ -365,47 +428,55 @@ class MutualPlan:
     def numbers_sent(self, side: int) -> int:
         """Return how many noisy numbers an owner sends, at most: it depends on the number of units."""
         known = [owner.units for owner in self.study.owners if owner.units is not None]
-        units = known[0] if known else 2**30
-        cuts = self.cells(side, units).cells - 1 if self.cells(side, units).bought else 0
+        parts = self.parts(known[0] if known else 2**30)
+        cuts = sum(part.cells[side].cells - 1 for part in parts if part.cells[side].bought)
         if not self.answers_at(side):
-            return math.prod(self.shape(units)) + cuts
-        return units - self.placing(units) + cuts if known else COORDINATES_MAX
+            return sum(math.prod(self.shape(part)) for part in parts) + cuts
+        return sum(part.answering for part in parts) + cuts if known else COORDINATES_MAX
+
+    def senders(self, release: Release) -> list[int]:
+        """Return the places of the owners whose answers the release has: one, or none."""
+        return [side for side, name in enumerate(self.columns) if name in release.answers]
 
     def check_release(self, side: int, release: Release) -> None:
         """Raise ReleaseError where a release has not the shape and the noise of that owner's."""
         units, name = release.units, self.columns[side]
         try:
             self.layout(side, units)
-            cells = self.cells(side, units)
             if release.guarantee != self.guarantee:
                 raise LayoutError("the release states another guarantee than the study")
-            if not set(release.cuts) <= {name}:
+            parts = self.parts(units)
+            if not set(release.cuts) <= {part.named(name) for part in parts}:
                 raise LayoutError("the release has cuts of columns that its owner does not hold")
-            cells.check_cuts(release.cuts.get(name))
-            if not self.answers_at(side):
-                self._check_table(release)
+            for part in parts:
+                part.cells[side].check_cuts(release.cuts.get(part.named(name)))
+            if self.answers_at(side):
+                self._check_answers(side, release)
                 return
-            if set(release.answers) != {name} or release.vectors:
-                raise LayoutError("the release has not one answer of every unit, and nothing else")
-            own = release.answers[name]
-            answering = units - self.placing(units)
-            if (own.codes, own.units) != (cells.cells, answering) or own.values().max() >= cells.cells:
-                raise LayoutError("the answers have not the shape that the study fixes")
-            if own.retention != retention(self._rest_micro(units, bought=cells.bought), cells.cells):
-                raise LayoutError("the answers are not randomised as the study fixes")
+            if set(release.vectors) != {part.named(COUNTS) for part in parts} or release.answers:
+                raise LayoutError("the release has not the counts of the second round, and nothing else")
+            for part in parts:
+                laid, own = (
+                    self._counted(part, np.zeros(0, dtype=np.int64), units),
+                    self._table_guarantee(part),
+                )
+                check_laplace_sums(release.vectors[part.named(COUNTS)], own, laid, own)
         except (StudyError, ValueError) as error:
             raise ReleaseError(str(error)) from None
 
-    def _check_table(self, release: Release) -> None:
-        if set(release.vectors) != {COUNTS} or release.answers:
-            raise LayoutError("the release has not the counts of the second round, and nothing else")
-        size = math.prod(self.shape(release.units))
-        part = self._part(np.zeros(size, dtype=np.int64), release.units)
-        own = self._table_guarantee(release.units)
-        check_laplace_sums(release.vectors[COUNTS], own, part, own)
+    def _check_answers(self, side: int, release: Release) -> None:
+        name, parts = self.columns[side], self.parts(release.units)
+        if set(release.answers) != {part.named(name) for part in parts} or release.vectors:
+            raise LayoutError("the release has not one answer of every unit, and nothing else")
+        for part in parts:
+            own, cells = release.answers[part.named(name)], part.cells[side]
+            if (own.codes, own.units) != (cells.cells, part.answering) or own.values().max() >= cells.cells:
+                raise LayoutError("the answers have not the shape that the study fixes")
+            if own.retention != retention(self._rest_micro(part.units, bought=cells.bought), cells.cells):
+                raise LayoutError("the answers are not randomised as the study fixes")
 
-    def joint(self, releases: Mapping[str, Release]) -> "JointTable":
-        """Return what everybody reads.
+    def joint(self, releases: Mapping[str, Release]) -> "list[JointTable]":
+        """Return what everybody reads, of each part: the one with more cells first.
 
         Raises:
             ReleaseError: releases do not fit the study, or each other.
@@ -415,35 +486,40 @@ class MutualPlan:
             self.check_release(side, release)
         if len({release.units for release in own}) > 1:
             raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
-        units = own[0].units
-        cells = [self.cells(side, units) for side in self.order]
-        kept = [
-            own[side].answers[self.columns[side]].retention if self.answers_at(side) else 1.0
-            for side in self.order
-        ]
-        answers, shape, noise = self._answers(releases), self.shape(units), 0.0
-        counts = self._counted(answers, shape[: len(answers)]).astype(np.float64)
-        if self.last is not None:
-            noise = sums_scale(self._part(np.zeros(1, dtype=np.int64), units), self._table_guarantee(units))
-            counts = own[self.last].vectors[COUNTS].mean(1)
-        return JointTable(
-            tuple(self.columns[side] for side in self.order),
-            answers,
-            np.reshape(counts, shape),
-            tuple(each.ordered for each in cells),
-            tuple(kept),
-            noise,
-        )
+        units, found = own[0].units, []
+        for part in self.parts(units):
+            answers, shape, noise = self._answers(releases, part), self.shape(part), 0.0
+            kept = [own[s].answers[part.named(self.columns[s])].retention for s in self.order[: len(answers)]]
+            if self.last is None:
+                counts = np.bincount(_combined(answers, shape), minlength=math.prod(shape)).astype(np.float64)
+            else:
+                laid = self._counted(part, np.zeros(0, dtype=np.int64), units)
+                noise, kept = sums_scale(laid, self._table_guarantee(part)), [*kept, 1.0]
+                counts = own[self.last].vectors[laid.name].mean(1)
+            found.append(
+                JointTable(
+                    tuple(self.columns[side] for side in self.order),
+                    answers,
+                    np.reshape(counts, shape),
+                    tuple(part.cells[side].ordered for side in self.order),
+                    tuple(kept),
+                    noise,
+                )
+            )
+        return found
 
     def signal(self, units: int) -> float:
         """Return the noncentrality that two equal columns would have, about, of the weakest pair."""
-        weakest = sorted(
-            retention(self._rest_micro(units, bought=cells.bought), cells.cells)
-            if self.answers_at(side)
-            else 1.0
-            for side, cells in ((side, self.cells(side, units)) for side in self.order)
-        )[:2]
-        return (units - self.placing(units)) * math.prod(weakest) ** 2
+        found = 0.0
+        for part in self.parts(units):
+            weakest = sorted(
+                retention(self._rest_micro(part.units, bought=cells.bought), cells.cells)
+                if self.answers_at(side)
+                else 1.0
+                for side, cells in enumerate(part.cells)
+            )[:2]
+            found += part.answering * math.prod(weakest) ** 2
+        return found
 
 
 @dataclass(frozen=True)
@@ -464,33 +540,35 @@ class JointTable:
     @property
     def whole(self) -> SeveralAnswers:
         """All columns together."""
-        shape = self.counts.shape[: len(self.answers)]
-        codes = np.ravel_multi_index(tuple(self.answers), shape)
-        answered = np.bincount(codes, minlength=math.prod(shape)).reshape(shape).astype(np.int64)
         counts = self.counts if self.noise > 0 else None
-        return SeveralAnswers(answered, counts, self.kept, self.ordered, self.noise)
+        return SeveralAnswers(self._answered(len(self.answers)), counts, self.kept, self.ordered, self.noise)
+
+    def _answered(self, columns: int) -> Integers:
+        """Count the units by the answers to the first columns, exactly."""
+        shape = self.counts.shape[:columns]
+        return np.bincount(_combined(self.answers[:columns], shape), minlength=math.prod(shape)).reshape(
+            shape
+        )
 
     def step(self, place: int) -> AnsweredTable:
         """Return the table of one column beside the combinations of all before it."""
-        shape = self.counts.shape
-        last = place == len(shape) - 1
-        earlier, noise = shape[:place], self.noise if last else 0.0
-        rows = np.bincount(
-            np.ravel_multi_index(tuple(self.answers[:place]), earlier), minlength=math.prod(earlier)
-        )
-        if noise == 0:
-            codes = np.ravel_multi_index(tuple(self.answers[: place + 1]), shape[: place + 1])
-            counts = np.bincount(codes, minlength=math.prod(shape[: place + 1])).astype(np.float64)
-        else:
-            counts = self.counts
+        earlier, noise = self.counts.shape[:place], self.noise if place == len(self.answers) else 0.0
+        counts = self.counts if noise else self._answered(place + 1).astype(np.float64)
         return AnsweredTable(
-            counts=counts.reshape(-1, shape[place]),
-            rows=rows.astype(np.int64),
+            counts=counts.reshape(-1, counts.shape[-1]),
+            rows=self._answered(place).ravel(),
             kept=(1.0, 1.0),
             ordered=(place == 1 and self.ordered[0], self.ordered[place]),
             noise=noise,
             factors=tuple(zip(earlier, self.ordered[:place], strict=True)) if place > 1 else (),
         )
+
+    def both(self, first: int, second: int) -> SeveralAnswers:
+        """Return two columns alone, of which the first answered."""
+        table = self.pair(first, second)
+        answered = table.rows if table.noise else table.counts.astype(np.int64)
+        counts = table.counts if table.noise else None
+        return SeveralAnswers(answered, counts, table.kept, table.ordered, table.noise, table.summed)
 
     def pair(self, first: int, second: int) -> AnsweredTable:
         """Return the table of two columns, of which the first answered."""
@@ -540,7 +618,7 @@ def mutual_plan(study: Study) -> MutualPlan:
     if parameters.categories is not None and parameters.categories > most:
         raise StudyError(f"parameter categories: at most {most} with {parameters.cuts} cuts")
     plan = MutualPlan(study, parameters, tuple(study.domain_of(owner) for owner in study.owners), last)
-    shape = plan.shape(2**30)
+    shape = plan.shape(plan.parts(2**30)[0])
     if math.prod(shape) > COMBINATIONS_MAX or max(shape) > CODES_MAX:
         raise StudyError(
             f"there are at most {COMBINATIONS_MAX} combinations of cells, and {CODES_MAX} cells of a column: "
@@ -637,7 +715,7 @@ class MutualIndependenceResult(PvalueVerdict):
         return self._finding(finding), f"  {self.method}", table
 
 
-NEW_DEFAULTS = {"cuts": "dealt", "test": "mixture"}
+NEW_DEFAULTS: dict[str, Any] = {"cuts": "dealt", "test": "mixture", "halves": True}
 """What new studies state."""
 
 
@@ -671,7 +749,7 @@ class MutualIndependence(Procedure):
     )
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Place cuts by units that answer nothing, and test all columns by a mixture."""
+        """Place cuts by units that answer nothing, deal halves, and test all columns by a mixture."""
         return {name: value for name, value in NEW_DEFAULTS.items() if name not in study.parameters}
 
     def check(self, study: Study) -> None:
@@ -741,7 +819,7 @@ class MutualIndependence(Procedure):
         if plan.last is not None:
             plan.check_release(plan.last, release)
             return
-        sides = [side for side, name in enumerate(plan.columns) if set(release.answers) == {name}]
+        sides = plan.senders(release)
         plan.check_release(sides[0] if sides else 0, release)
 
     def relay(self, study: Study) -> Relay | None:
@@ -764,7 +842,7 @@ class MutualIndependence(Procedure):
     def check_received(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release is no sender's."""
         plan = mutual_plan(study)
-        sides = [side for side, name in enumerate(plan.columns) if set(release.answers) == {name}]
+        sides = plan.senders(release)
         if not sides or sides[0] == plan.last:
             raise ReleaseError("the release has not one answer of every unit, and nothing else")
         plan.check_release(sides[0], release)
@@ -796,16 +874,19 @@ class MutualIndependence(Procedure):
     ) -> MutualIndependenceResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan = mutual_plan(study)
-        joint, count = plan.joint(releases), plan.parameters.permutations
+        parts, count = plan.joint(releases), plan.parameters.permutations
+        joint, more = parts[0], parts[1:]
         owners, steps = len(study.owners), []
         pairs = list(combinations(range(owners), 2))
         work, whole = owners + len(pairs), None
         if plan.parameters.test != "steps":
             report, form = step(progress, "simulating", 0, 1 / work), plan.parameters.test
-            whole = mutual_test(joint.whole, count, public_seed(study, JOINT_STREAM), report, form=form)
+            tables = [part.whole for part in parts]
+            whole = mutual_test(tables, count, public_seed(study, JOINT_STREAM), report, form=form)
         for place in range(1, owners):
             report = step(progress, "simulating", place / work, (place + 1) / work)
-            test = independence_test(joint.step(place), count, public_seed(study, NULL_STREAM, place), report)
+            seed, others = public_seed(study, NULL_STREAM, place), [part.step(place) for part in more]
+            test = independence_test(joint.step(place), count, seed, report, more=others)
             steps.append(
                 IndependenceStep(
                     column=joint.columns[place],
@@ -817,15 +898,19 @@ class MutualIndependence(Procedure):
         found = []
         for place, (first, second) in enumerate(pairs):
             report = step(progress, "simulating", (owners + place) / work, (owners + 1 + place) / work)
-            table = joint.pair(first, second)
-            pvalue = independence_test(table, count, public_seed(study, PAIRS_STREAM, place), report).pvalue
+            table, seed = joint.pair(first, second), public_seed(study, PAIRS_STREAM, place)
+            if more:
+                both = [part.both(first, second) for part in parts]
+                pvalue = mutual_test(both, count, seed, report).pvalue
+            else:
+                pvalue = independence_test(table, count, seed, report).pvalue
             adjusted = min(1.0, pvalue * len(pairs))
             found.append(_pair(joint, (first, second), table, adjusted, study.level))
         surest = min(steps, key=lambda each: each.pvalue)
         stepped = (surest.statistic, min(1.0, surest.pvalue * len(steps)))
         units = {owner.name: releases[owner.name].units for owner in study.owners}
         return MutualIndependenceResult(
-            method=_method(plan, joint),
+            method=_method(plan, parts),
             **decided(study, *(stepped if whole is None else (whole.statistic, whole.pvalue))),
             **common_fields(study, units),
             steps=tuple(steps),
@@ -859,6 +944,11 @@ def answer_words(plan: MutualPlan, asked: str) -> str:
     )
 
 
+def _combined(codes: Sequence[Integers], shape: tuple[int, ...]) -> Integers:
+    """Return each unit's combination of cells, (n,): who comes last changes fastest."""
+    return np.asarray(np.ravel_multi_index(tuple(codes), shape))
+
+
 def _side(study: Study, name: str) -> int:
     return [owner.name for owner in study.owners].index(name)
 
@@ -886,8 +976,8 @@ def _pair(
     )
 
 
-def _method(plan: MutualPlan, joint: JointTable) -> str:
-    cells = " by ".join(str(size) for size in joint.counts.shape)
+def _method(plan: MutualPlan, parts: Sequence[JointTable]) -> str:
+    cells = " and ".join(" by ".join(str(size) for size in joint.counts.shape) for joint in parts)
     simulated = f"{cells} cells, {plan.parameters.permutations} simulations"
     if plan.last is None:
         return f"one round: randomised answers of {len(plan.columns)} owners, {simulated}"

@@ -5,6 +5,7 @@ import pytest
 
 from tacit_protocol.numerics.randomised_tables import (
     ALL_PRODUCTS,
+    FURTHER_COLUMN,
     ONE_PRODUCT,
     SMOOTHNESS,
     AnsweredTable,
@@ -100,10 +101,12 @@ def test_a_column_that_is_lost_in_the_noise_has_no_correlation() -> None:
     assert table_estimates(table, 0.95).distance_correlation is None
 
 
-def several(n: int, noise: float, rng: np.random.Generator) -> SeveralAnswers:
-    """Independent answers of three sides, of 2, 3 and 2 codes; the last is counted where there is noise."""
-    sides = [rng.choice(size, n, p=np.arange(1, size + 1) / (size * (size + 1) / 2)) for size in (2, 3, 2)]
-    whole = np.zeros((2, 3, 2), dtype=np.int64)
+def several(
+    n: int, noise: float, rng: np.random.Generator, sizes: tuple[int, ...] = (2, 3, 2)
+) -> SeveralAnswers:
+    """Independent answers of three sides; the last is counted where there is noise."""
+    sides = [rng.choice(size, n, p=np.arange(1, size + 1) / (size * (size + 1) / 2)) for size in sizes]
+    whole = np.zeros(sizes, dtype=np.int64)
     np.add.at(whole, tuple(sides), 1)
     if noise == 0:
         return SeveralAnswers(whole, None, (0.4, 0.3, 0.4), (True, True, False), 0.0)
@@ -111,10 +114,9 @@ def several(n: int, noise: float, rng: np.random.Generator) -> SeveralAnswers:
     return SeveralAnswers(whole.sum(axis=2), noisy, (0.4, 0.3, 1.0), (True, True, False), noise)
 
 
-@pytest.mark.parametrize("noise", [0.0, 3.0])
-def test_the_joint_statistic_is_of_the_weighted_squares_of_all_products_of_contrasts(noise: float) -> None:
-    """Against a loop over products of two and three sides' contrasts, as the mathematics states it."""
-    table = several(400, noise, np.random.default_rng(8))
+def products_of(table: SeveralAnswers, noise: float) -> dict[tuple[int, ...], tuple[float, float, int]]:
+    """Every product of two and three sides' contrasts: over its deviation, its signal, and its order."""
+    found = {}
     n, own = table.units, []
     whole = table.answered if table.counts is None else table.counts
     for side, ordered in enumerate(table.ordered):
@@ -125,8 +127,7 @@ def test_the_joint_statistic_is_of_the_weighted_squares_of_all_products_of_contr
         own.append(
             np.column_stack([np.ones(len(share)), contrasts(share, contrast_basis(share, ordered=ordered))])
         )
-    squares, weights = [], []
-    for place in np.ndindex(2, 3, 2):
+    for place in np.ndindex(*whole.shape):
         several_sides = [side for side in range(3) if place[side]]
         if len(several_sides) < 2:
             continue
@@ -138,28 +139,50 @@ def test_the_joint_statistic_is_of_the_weighted_squares_of_all_products_of_contr
             counts = whole
             variance += 2 * noise**2 * np.prod([(vector**2).sum() for vector in vectors])
         product = np.einsum("abc,a,b,c->", counts.astype(float), *vectors)
-        kept = np.prod([table.kept[side] ** 2 for side in several_sides]) * n / variance
+        kept = n * np.prod([table.kept[side] ** 2 for side in several_sides]) * n / variance
         order = sum(place[side] if table.ordered[side] else 1 for side in several_sides)
-        squares.append(product**2 / variance)
-        weights.append(np.sqrt(kept) * SMOOTHNESS ** (order - 2))
-    z, w = np.array(squares), np.array(weights)
-    counted = table.answered[None].astype(float), None if table.counts is None else table.counts[None]
-    assert _Squares(table).of(*counted)[0] == pytest.approx(z @ w)
-    # Likelihoods beside the null's: z is a square of variance 1/(1 - r) where the part r of it is no chance.
-    one = np.sqrt(1 - ONE_PRODUCT) * (np.exp(z * ONE_PRODUCT / 2) @ w) / w.sum()
-    parts = ALL_PRODUCTS * w / w.max()
-    every = np.prod(np.sqrt(1 - parts) * np.exp(z * parts / 2))
-    assert _Squares(table, "mixture").of(*counted)[0] == pytest.approx(np.log(one + every))
+        found[place] = (float(product / np.sqrt(variance)), float(kept), order)
+    return found
 
 
-@pytest.mark.parametrize("form", ["sum", "mixture"])
+@pytest.mark.parametrize("halves", [False, True])
 @pytest.mark.parametrize("noise", [0.0, 3.0])
-def test_the_joint_test_keeps_its_level(noise: float, form: Form) -> None:
+def test_the_joint_statistic_is_of_the_weighted_squares_of_all_products(noise: float, halves: bool) -> None:
+    """Against a loop over products, as the mathematics states it: with halves signals add up products."""
+    rng = np.random.default_rng(8)
+    tables = [several(400, noise, rng)] + ([several(300, noise, rng, (2, 2, 2))] if halves else [])
+    units = sum(table.units for table in tables)
+    parts = [products_of(table, noise) for table in tables]
+    squares, weights, likely = [], [], []
+    for place, (_, _, order) in parts[0].items():
+        own = [part[place] for part in parts if place in part]
+        signal = sum(kept for _, kept, _ in own)
+        squares.append(sum(product * np.sqrt(kept) for product, kept, _ in own) ** 2 / signal)
+        weights.append(np.sqrt(signal / units) * SMOOTHNESS ** (order - 2))
+        alike = [o for p, (_, _, o) in parts[0].items() if np.count_nonzero(p) == np.count_nonzero(place)]
+        whole = sum(SMOOTHNESS**o for o in alike)
+        likely.append(FURTHER_COLUMN ** np.count_nonzero(place) * SMOOTHNESS**order / whole)
+    z, w, a = np.array(squares), np.array(weights), np.array(likely) / sum(likely)
+    counted = [(table.answered[None].astype(float), table.noisy) for table in tables]
+    assert _Squares(tables).of(counted)[0] == pytest.approx(z @ w)
+    # Likelihoods beside the null's: z is a square of variance 1/(1 - r) where the part r of it is no chance.
+    one = np.sqrt(1 - ONE_PRODUCT) * (np.exp(z * ONE_PRODUCT / 2) @ a)
+    shares = ALL_PRODUCTS * w / w.max()
+    every = np.prod(np.sqrt(1 - shares) * np.exp(z * shares / 2))
+    assert _Squares(tables, "mixture").of(counted)[0] == pytest.approx(np.log(one + every))
+
+
+@pytest.mark.parametrize("form", ["sum", "mixture", "halves"])
+@pytest.mark.parametrize("noise", [0.0, 3.0])
+def test_the_joint_test_keeps_its_level(noise: float, form: str) -> None:
     """300 independent tables at level .05: more than 37 rejections have probability below 1e-6."""
+    own: Form = "sum" if form == "sum" else "mixture"
     rng, rejected = np.random.default_rng(9), 0
     for run in range(300):
         seed = np.random.SeedSequence(run)
-        rejected += mutual_test(several(300, noise, rng), 99, seed, form=form).pvalue <= 0.05
+        tables = [several(300, noise, rng), several(200, noise, rng, (2, 2, 2))]
+        tables = tables if form == "halves" else tables[:1]
+        rejected += mutual_test(tables, 99, seed, form=own).pvalue <= 0.05
     assert rejected <= 37
 
 

@@ -166,7 +166,7 @@ DEALT = TWO | {"cuts": "dealt", "test": "sum"}
 @pytest.mark.parametrize("placing", [True, False])
 def test_a_dealt_unit_places_cuts_or_answers_at_the_whole_of_epsilon(side: int, placing: bool) -> None:
     study = study_of(DEALT)
-    answering, drawn = mutual_plan(study).deal(UNITS)
+    ((_, answering, drawn),) = mutual_plan(study).deal(UNITS)
     assert sorted([*answering, *drawn]) == list(range(UNITS))
     assert len(drawn) == mutual_independence.dealt_units(UNITS, EPSILON, 1) == 20
     place = int((drawn if placing else answering)[0])
@@ -180,11 +180,104 @@ def test_a_dealt_unit_places_cuts_or_answers_at_the_whole_of_epsilon(side: int, 
 def test_units_that_place_cuts_and_answer_too_are_caught(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: all units place the cuts, and those that answer do so at the whole of epsilon."""
     dealt = MutualPlan.deal
-    monkeypatch.setattr(MutualPlan, "deal", lambda plan, n: (dealt(plan, n)[0], np.arange(n)))
+    monkeypatch.setattr(
+        MutualPlan, "deal", lambda plan, n: [(part, own, np.arange(n)) for part, own, _ in dealt(plan, n)]
+    )
     study = study_of(DEALT)
-    place = int(mutual_plan(study).deal(UNITS)[0][0])
+    place = int(mutual_plan(study).deal(UNITS)[0][1][0])
     sent = sent_to_last(study) if side == 2 else None
     assert largest(study, side, sent, place) > 1.2 * EPSILON
+
+
+HALVED = {"permutations": 199, **NEW_DEFAULTS}
+
+
+@pytest.fixture
+def small_halves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Units are dealt into halves however few they are."""
+    for name in ("HALVES_SPENT", "HALVES_SIGNAL", "SIGNAL_MIN", "SIGNAL_AMPLE"):
+        monkeypatch.setattr(mutual_independence, name, 0.0)
+
+
+@pytest.mark.usefixtures("small_halves")
+@pytest.mark.parametrize("side", [0, 2])
+def test_a_unit_of_either_half_places_cuts_or_answers_at_the_whole_of_epsilon(side: int) -> None:
+    study = study_of(HALVED)
+    dealt = mutual_plan(study).deal(UNITS)
+    assert [part.cells[side].cells for part, _, _ in dealt] == [3, 2]
+    assert sorted(np.concatenate([places for _, *both in dealt for places in both])) == list(range(UNITS))
+    sent = sent_to_last(study) if side == 2 else None
+    for _, answering, placing in dealt:
+        assert 0.99 * EPSILON < largest(study, side, sent, int(answering[0])) <= EPSILON * (1 + 1e-9)
+        assert 0.2 * EPSILON < largest(study, side, sent, int(placing[0])) <= EPSILON * (1 + 1e-9)
+
+
+@pytest.mark.usefixtures("small_halves")
+@pytest.mark.parametrize("side", [0, 2])
+def test_units_that_are_in_both_halves_are_caught(side: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: the second half begins before the first ends."""
+    dealt = MutualPlan.deal
+
+    def overlapping(plan: MutualPlan, n: int) -> list[Any]:
+        (first, own, placing), (second, others, its) = dealt(plan, n)
+        return [(first, own, placing), (second, np.sort(np.append(others[1:], own[0])), its)]
+
+    monkeypatch.setattr(MutualPlan, "deal", overlapping)
+    study = study_of(HALVED)
+    place = int(mutual_plan(study).deal(UNITS)[0][1][0])
+    sent = sent_to_last(study) if side == 2 else None
+    assert largest(study, side, sent, place) > 1.8 * EPSILON
+
+
+def test_halves_are_dealt_where_epsilon_is_small_and_units_are_enough() -> None:
+    def cells(units: int, epsilon: float, **chosen: Any) -> list[int]:
+        study = study_of(HALVED | chosen, epsilon=epsilon)
+        return [part.cells[0].cells for part in mutual_plan(study).parts(units)]
+
+    assert [cells(units, 1.0) for units in (1000, 1900, 2000)] == [[2], [2], [3, 2]]
+    assert [cells(units, 2.0) for units in (400, 700)] == [[2], [3, 2]]
+    assert cells(400, 4.0) == [3]
+    assert [cells(30_000, 1.0, method="one-round"), cells(10**5, 1.0, method="one-round")] == [[2], [3, 2]]
+    assert (cells(3000, 1.0, halves=False), cells(3000, 1.0, categories=3)) == ([3], [3])
+    assert cells(5000, 1.0, cuts="even") == [3, 2]
+
+
+def test_halves_are_released_each_by_its_name_and_nothing_else_is_taken() -> None:
+    study, rng = study_of(HALVED), np.random.default_rng(SEED)
+    releases = releases_of(study, list(rng.random((3, 3000))), SimulatedNoise(rng))
+    assert set(releases["a"].answers) == set(releases["a"].cuts) == {"n0", "n0, halves"}
+    assert {name: own.codes for name, own in releases["a"].answers.items()} == {"n0": 3, "n0, halves": 2}
+    assert set(releases["c"].vectors) == {"counts", "counts, halves"}
+    assert len(releases["c"].vectors["counts"].mean(1)) == 27
+    verdict = PROCEDURE.conclude(study, {}, releases)
+    assert "3 by 3 by 3 and 2 by 2 by 2 cells" in verdict.method
+    for name, field_name in (("a", "answers"), ("a", "cuts"), ("c", "vectors"), ("c", "cuts")):
+        held = getattr(releases[name], field_name)
+        key = next(iter(held))
+        for wrong in ({key: held[key]}, {f"{key}, halves": held[key], key: held[f"{key}, halves"]}):
+            forged = releases[name].model_copy(update={field_name: wrong})
+            with pytest.raises(ReleaseError):
+                PROCEDURE.check_received_of(study, name, forged)
+    numbers = PROCEDURE.numbers_released(study_of(HALVED, units=(3000,) * 3))
+    assert numbers == sum(own.units for own in releases["a"].answers.values()) + 3
+
+
+@pytest.mark.parametrize("law", ["signs", "a curve"])
+def test_with_halves_signs_that_matter_together_are_seen_and_curves_too(law: str) -> None:
+    """12 studies of each; three cells alone find signs in 5 of 12, and two cells alone curves in 5."""
+    found = 0
+    for run in range(12):
+        rng = np.random.default_rng([SEED, 8, run])
+        columns = list(rng.random((3, 3000)))
+        if law == "signs":
+            halves = rng.integers(0, 2, (2, 3000))
+            product = (halves.sum(axis=0) + (rng.random(3000) < 0.1)) % 2
+            columns = list((np.vstack([halves, product]) + rng.random((3, 3000))) / 2)
+        else:
+            columns[2] = np.clip((2 * columns[0] - 1) ** 2 + 0.1 * rng.standard_normal(3000), 0, 1)
+        verdict = verdict_of(study_of(HALVED), columns, SimulatedNoise(rng))
+        found += verdict.reject
+    assert found >= 11
 
 
 def test_who_does_not_answer_is_public_and_stewards_are_told() -> None:
@@ -207,7 +300,7 @@ def test_who_does_not_answer_is_public_and_stewards_are_told() -> None:
 def test_in_one_round_cells_are_three_only_where_they_find_more() -> None:
     def cells(method: str, units: int, epsilon: float, **chosen: Any) -> int:
         study = study_of({"method": method} | NEW_DEFAULTS | chosen, epsilon=epsilon)
-        return mutual_plan(study).cells(0, units).cells
+        return mutual_plan(study).parts(units)[0].cells[0].cells
 
     assert [cells("one-round", 3000, epsilon) for epsilon in (1.0, 2.0, 4.0)] == [2, 2, 3]
     assert cells("one-round", 10**6, 1.0) == 3
