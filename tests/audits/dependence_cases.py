@@ -325,6 +325,9 @@ SCREENING = {
 }
 
 
+HALVES = {"cuts": "dealt", "halves": True, "categories": None}
+
+
 def beside_two(
     parameters: Mapping[str, Any], epsilon: float = 1.0, *, units: int = 60, **parts: Any
 ) -> ReleaseCase:
@@ -345,4 +348,5 @@ MUTUAL_INDEPENDENCE = {
     "beside two owners' answers": beside_two({"cuts": "even"}, 4.0, reached=0.99, black_box=True),
     "beside two owners' answers, private cuts": beside_two({}, reached=0.8, adaptive=True),
     "beside two owners' answers, dealt cuts": beside_two({"cuts": "dealt"}, 4.0, reached=0.8, adaptive=True),
+    "beside two owners' answers, halves": beside_two(HALVES, 2.0, units=700, reached=0.8, adaptive=True),
 }

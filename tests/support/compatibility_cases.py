@@ -281,6 +281,15 @@ CASES: dict[str, Case] = {
         delta=0.0,
         epsilon=4.0,
     ),
+    "mutual_independence-halves": Case(
+        "mutual_independence",
+        {"cuts": "dealt", "test": "mixture", "halves": True} | PERMUTATIONS,
+        APART_THREE,
+        ("age", "score", "ward"),
+        delta=0.0,
+        epsilon=2.0,
+        units=2000,
+    ),
     "noisy_counts-laplace": Case("noisy_counts", {}, columns=COUNTED, delta=0.0),
     "noisy_counts-gaussian-cuts": Case(
         "noisy_counts", {"noise": "gaussian", "cuts": {"age": [30.0, 60.0]}}, columns=("age", "sex")
