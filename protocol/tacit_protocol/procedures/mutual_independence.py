@@ -919,6 +919,7 @@ class MutualIndependence(Procedure):
             warnings=(
                 *self.warnings(study, units),
                 "estimates and intervals are of the cells: dependence within a cell is in none of them",
+                *(("estimates are of the half of the units that has more cells",) if more else ()),
                 *((MATCHED_BY_ORDER,) if study.alignment is None else ()),
             ),
         )
