@@ -134,6 +134,9 @@ DEALT_SPENT, DEALT_PART_MAX = 60.0, 1 / 3
 """Fewest units times epsilon that place each cut, where the grid's ends are as far apart as they may be; and
 the most of all units that do."""
 
+SIGNS_MORE = 2.0
+"""How many times as many units place a column's middle, where signs of three columns may matter together."""
+
 HALVES = "halves"
 """What the answers, cuts and counts of the half with two cells are called beside the column's name."""
 
@@ -151,12 +154,11 @@ def dealt_units(units: int, epsilon: float, cuts: int, *, signs: bool = False) -
 
     Of cuts at a rank r away from the median, about 4.5 r^2 of a pair's signal is lost, and each unit that
     answers nothing is 1/n of it: sampling and noise have r^2 = 1/(4 m) + 8/(m epsilon)^2, and the square and
-    cube roots are near the best m of both. Where ``signs`` of three columns matter together, about 10 |r| of
-    theirs is lost, and more units are best. docs/mathematics/randomised-columns.md.
+    cube roots are near the best m of both. Of three columns' signs that matter together about 10 |r| is lost:
+    for such ``signs`` more units place a middle. docs/mathematics/randomised-columns.md.
     """
     best = math.sqrt(units) + 2.5 * math.cbrt(units / epsilon**2)
-    if signs:
-        best = max(math.cbrt(2.4 * units) ** 2, math.sqrt(27 * units / epsilon))
+    best *= SIGNS_MORE if signs and cuts == 1 else 1
     return math.ceil(min(units * DEALT_PART_MAX, max(best, cuts * DEALT_SPENT / epsilon)))
 
 
@@ -202,8 +204,8 @@ class MutualIndependenceParameters(StrictModel):
         False,
         description=(
             "Where categories is left out and epsilon is small: public numbers deal half of the units to two "
-            "cells, which see signs that matter together alone, and half to three, which see curves (new "
-            "studies ask for it)."
+            "cells, which see signs that matter together alone, and half to three, which see curves. More "
+            "units place dealt cuts of two cells (new studies ask for it)."
         ),
     )
     permutations: Annotated[int, Field(ge=99, le=9999)] = Field(
@@ -294,7 +296,7 @@ class MutualPlan:
             cells.append(ColumnCells(own, 0, count, isinstance(own, NumericColumn) and cuts != "even"))
         placing = 0
         if cuts == "dealt" and self._numeric:
-            placing = dealt_units(units, self.study.budget.epsilon, numeric - 1, signs=name == HALVES)
+            placing = dealt_units(units, self.study.budget.epsilon, numeric - 1, signs=self.parameters.halves)
         return Part(name, tuple(cells), first, units, placing)
 
     @property
