@@ -264,7 +264,7 @@ def test_halves_are_released_each_by_its_name_and_nothing_else_is_taken() -> Non
 
 @pytest.mark.parametrize("law", ["signs", "a curve"])
 def test_with_halves_signs_that_matter_together_are_seen_and_curves_too(law: str) -> None:
-    """12 studies of each; three cells alone find signs in 5 of 12, and two cells alone curves in 5."""
+    """12 studies of each; three cells alone find signs in 5 of 12, and two cells alone curves in 4."""
     found = 0
     for run in range(12):
         rng = np.random.default_rng([SEED, 8, run])
