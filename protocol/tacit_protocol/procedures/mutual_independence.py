@@ -458,11 +458,9 @@ class MutualPlan:
             if set(release.vectors) != {part.named(COUNTS) for part in parts} or release.answers:
                 raise LayoutError("the release has not the counts of the second round, and nothing else")
             for part in parts:
-                laid, own = (
-                    self._counted(part, np.zeros(0, dtype=np.int64), units),
-                    self._table_guarantee(part),
-                )
-                check_laplace_sums(release.vectors[part.named(COUNTS)], own, laid, own)
+                laid = self._counted(part, np.zeros(0, dtype=np.int64), units)
+                own = self._table_guarantee(part)
+                check_laplace_sums(release.vectors[laid.name], own, laid, own)
         except (StudyError, ValueError) as error:
             raise ReleaseError(str(error)) from None
 
@@ -548,9 +546,8 @@ class JointTable:
     def _answered(self, columns: int) -> Integers:
         """Count the units by the answers to the first columns, exactly."""
         shape = self.counts.shape[:columns]
-        return np.bincount(_combined(self.answers[:columns], shape), minlength=math.prod(shape)).reshape(
-            shape
-        )
+        combined = _combined(self.answers[:columns], shape)
+        return np.bincount(combined, minlength=math.prod(shape)).reshape(shape)
 
     def step(self, place: int) -> AnsweredTable:
         """Return the table of one column beside the combinations of all before it."""
