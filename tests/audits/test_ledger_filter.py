@@ -1,9 +1,10 @@
 """The ledger's cap against analysts who choose every study by what was released before.
 
 The search is exact and its menu is the ledger's own: small Gaussian studies, pure ones, and at any moment the
-pure, Gaussian or approximate study that fills what is left. It never passes the cap's delta. The rule that
-the ledger had before, the smaller of composed events and added budgets, is kept here as the planted mistake:
-the same search passes its cap by several times delta.
+pure, Gaussian or approximate study that fills what is left. It never passes the cap's delta; nor where the
+ledger's own functions reserve, give back and debit studies in SQL. The rule that the ledger had before, the
+smaller of composed events and added budgets, is kept here as a planted mistake: the same search passes its
+cap by several times delta.
 """
 
 from collections.abc import Callable, Iterator
