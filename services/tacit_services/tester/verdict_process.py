@@ -25,9 +25,11 @@ from tacit_services.shared.compute import prepare_to_compute
 from tacit_services.shared.logging import describe_exception
 from tacit_services.tester.reuse import Received
 
-VERDICT_LIMIT_S = 1800.0
-"""Longest that a verdict is computed. The largest study that ``check`` takes needs a third of it on one core
-of a machine of 2020 (docs/how-a-study-runs.md)."""
+VERDICT_LIMIT_S = 3600.0
+"""Longest that a verdict is computed: four times what the largest study that ``check`` takes needs."""
+
+START_S = 20.0
+"""How long the process may take to start; leases last longer."""
 
 BEAT_S = 10.0
 """How often a computation that says nothing is reported as under way."""
@@ -69,9 +71,9 @@ class VerdictProcess:
             TooLongError: it took longer than VERDICT_LIMIT_S, and was ended.
             ComputationError: it failed, or its process died.
         """
-        until = time.monotonic() + VERDICT_LIMIT_S
         try:
             connection = self._started()
+            until = time.monotonic() + VERDICT_LIMIT_S
             connection.send((study, read))
             reached = 0.0, "starting"
             while (left_s := until - time.monotonic()) > 0:
@@ -123,6 +125,9 @@ class VerdictProcess:
         finally:
             theirs.close()
         self._connection = ours
+        if not ours.poll(START_S):
+            raise EOFError
+        ours.recv()
         return ours
 
 
@@ -133,6 +138,7 @@ def main(descriptor: int) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     prepare_to_compute()
     connection: Connection[Any, Any] = Connection(descriptor)
+    connection.send("ready")
     while True:
         study, read = connection.recv()
         try:

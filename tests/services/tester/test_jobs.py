@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -346,7 +347,7 @@ def test_a_worker_process_stops_within_five_seconds_and_gives_its_job_back(
             code, stopped_s = own_time.stop(process)
             passed_s = time.monotonic() - asked_s
         assert code == 0
-        wait_until(lambda: not is_alive(computing))
+        wait_until(partial(has_ended, computing))
         if jobs_of(federation.engine) == [(None, 0)]:
             took_s.append(stopped_s)
             if stopped_s <= own_time.STOP_S_MAX:
@@ -371,12 +372,12 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)  # between two looks, not for luck
 
 
-def is_alive(process: int) -> bool:
-    """Return whether a process is there that has not ended."""
+def has_ended(process: int) -> bool:
+    """Return whether a process is not there, or has ended and waits for its parent to notice."""
     try:
-        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text("ascii")
+        return "\nState:\tZ" in Path(f"/proc/{process}/status").read_text("ascii")
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return True
 
 
 @contextmanager
@@ -403,7 +404,8 @@ def test_a_computation_that_never_ends_is_ended_once_and_others_go_on(
         federation.release_all(study)
     with working(federation, database_url, tmp_path, "work-briefly"):
         wait_until(lambda: federation.state(stuck) != "computing")
-        wait_until(lambda: federation.state(other) == "completed")
+        wait_until(lambda: federation.state(other) != "computing")
+    assert federation.state(other) == "completed"
     summary = federation.get(f"/v1/studies/{stuck}").json()
     assert (summary["state"], summary["progress"]["step"]) == ("failed", jobs.TOO_LONG)
     response = federation.get(f"/v1/studies/{stuck}/verdict")
@@ -421,9 +423,9 @@ def test_a_killed_worker_leaves_no_computation_behind_and_its_study_to_others(
     with working(federation, database_url, tmp_path, "work-for-ever", str(mark)) as worker:
         wait_until(mark.exists)
         computing = int(mark.read_text("ascii"))
-        assert is_alive(computing)
+        assert not has_ended(computing)
         os.kill(worker, signal.SIGKILL)
-        wait_until(lambda: not is_alive(computing))
+        wait_until(lambda: has_ended(computing))
     assert federation.state(study) == "computing"
     free_all(federation.engine)
     assert federation.work()
