@@ -21,7 +21,7 @@ from compatibility_cases import BOUNDS, CASES, FIXTURES, Case, rows_of, stated
 from made_studies import Drawing
 
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
-from tacit_protocol.domain import PooledTable, Table
+from tacit_protocol.domain import Domain, PooledTable, Table
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import NoisyVector, Owner, Release, Study, read_study
 from tacit_protocol.preparation import HOPELESS
@@ -473,10 +473,9 @@ def many(study: Study, owners: int) -> Study:
 @pytest.mark.parametrize(
     ("form", "owners", "parameters"),
     [
-        ("association-laplace", 100_000, {}),
         ("group_comparison-soft-cells", 100_000, {}),
-        ("homogeneity-laplace", 5_000, {"replicates": 100_000}),
-        ("kernel_two_sample-me-noise-aware", 32, {"replicates": 100_000, "n_locations": 60}),
+        ("homogeneity-laplace", 20_000, {"replicates": 100_000}),
+        ("kernel_two_sample-me-noise-aware", 32, {"replicates": 100_000, "n_features": 60}),
         ("stratified_table-laplace", 20_000, {"replicates": 100_000}),
         ("survival-groups", 20_000, {"replicates": 100_000}),
     ],
@@ -490,3 +489,14 @@ def test_a_study_that_would_take_too_long_is_refused(
     asked = many(study, owners).model_copy(update={"parameters": {**study.parameters, **parameters}})
     with pytest.raises(StudyError, match="too long"):
         procedure.check(asked)
+
+
+def test_twenty_columns_of_a_hundred_owners_are_associated_and_of_a_thousand_refused() -> None:
+    study, _ = played("association-laplace")
+    numeric = study.domain.numeric[0]
+    columns = tuple(numeric.model_copy(update={"name": f"column-{place}"}) for place in range(20))
+    asked = study.model_copy(update={"domain": Domain(columns=columns)})
+    procedure = procedure_named(study.procedure)
+    procedure.check(many(asked, 100))
+    with pytest.raises(StudyError, match="too long"):
+        procedure.check(many(asked, 1000))
