@@ -437,10 +437,12 @@ BOUNDED_BY_CONSTANTS = {
 
 
 @of_every_form
-def test_whatever_simulates_has_its_work_bounded(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_simulates_has_its_work_bounded_and_says_how_far_it_is(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     study, releases = played(form)
     procedure = procedure_named(study.procedure)
-    drawn = []
+    drawn, told = [], list[float]()
     genuine = np.random.default_rng
 
     def counted(*arguments: Any) -> np.random.Generator:
@@ -449,7 +451,10 @@ def test_whatever_simulates_has_its_work_bounded(form: str, monkeypatch: pytest.
 
     with monkeypatch.context() as patched:
         patched.setattr(np.random, "default_rng", counted)
-        conclude(procedure, study, releases, {name: release.units for name, release in releases.items()})
+        units = {name: release.units for name, release in releases.items()}
+        conclude(procedure, study, releases, units, lambda fraction, _: told.append(fraction))
+    assert told == sorted(told)
+    assert not drawn or told, "what simulates says how far it is"
     if not drawn or form in BOUNDED_BY_CONSTANTS:
         return
     monkeypatch.setattr(base, "WORK_MAX", 0)
