@@ -98,10 +98,11 @@ class BlockTest:
 
 
 def statistics_of(test: BlockTest, block: Block, rng: np.random.Generator) -> Floats:
-    """Return a block's statistics, (B + 1,); all 0 where they cannot be had, so that the block votes by lot.
+    """Return a block's statistics, (B + 1,): a number or an infinity each, of any block.
 
-    Nothing else tells what went wrong: no error, no warning. With a failure among permutations the block's
-    own statistic does not count either: under the null hypothesis any of them may be the one that fails.
+    An infinite one is the strongest evidence there is. One that is undefined (0/0) is 0, evidence for nothing:
+    a rule that is the same for every permutation leaves all of them exchangeable. All are 0 where they cannot
+    be computed, so that the block votes by lot. Nothing else tells what went wrong: no error, no warning.
     """
     tied = np.zeros(BLOCK_PERMUTATIONS + 1)
     try:
@@ -110,7 +111,7 @@ def statistics_of(test: BlockTest, block: Block, rng: np.random.Generator) -> Fl
             found = np.asarray(test.statistics(block, rng), dtype=np.float64)
     except Exception:  # whatever a black box raises would tell of the data
         return tied
-    return found if found.shape == tied.shape and np.all(np.isfinite(found)) else tied
+    return np.where(np.isnan(found), 0.0, found) if found.shape == tied.shape else tied
 
 
 def _permuted(values: Floats, rng: np.random.Generator) -> Floats:
@@ -170,24 +171,51 @@ def _signed_ranks(differences: Floats) -> Floats:
     return found
 
 
-def _two_groups(of: Callable[..., Any]) -> Statistics:
-    """Return the test by a statistic of scipy of two samples, the second group's first."""
+Means = Callable[[Floats, Floats], tuple[Floats, Floats]]
+"""Of two samples, (B + 1, n) each: what their difference is, (B + 1,), and its estimated variance."""
+
+
+def _two_groups(of: Means) -> Statistics:
+    """Return the test by a difference between two samples, over its standard deviation.
+
+    Without any variation within samples a difference is infinite, and none is 0.
+    """
 
     def statistics(block: Block, rng: np.random.Generator) -> Floats:
         groups = _permuted(block.second, rng)
         values = np.broadcast_to(block.first, groups.shape)
         second, first = (values[groups == code].reshape(len(groups), -1) for code in (1.0, 0.0))
-        return np.asarray(of(second, first, axis=1).statistic)
+        difference, variance = of(second, first)
+        return np.where(difference == 0, 0.0, difference / np.sqrt(variance))
 
     return statistics
 
 
-def _welch(second: Floats, first: Floats, axis: int) -> Any:
-    return stats.ttest_ind(second, first, axis=axis, equal_var=False)
+def _mean_variance(values: Floats) -> Floats:
+    """Return the estimated variance of the mean of each row, (B + 1, n): 0 of one value."""
+    size = values.shape[1]
+    squares = np.square(values - values.mean(axis=1, keepdims=True)).sum(axis=1)
+    return np.asarray(squares / (size * max(1, size - 1)))
 
 
-def _brunner_munzel(second: Floats, first: Floats, axis: int) -> Any:
-    return stats.brunnermunzel(first, second, axis=axis)  # positive where the second group's are larger
+def _welch(second: Floats, first: Floats) -> tuple[Floats, Floats]:
+    """Return the means' difference. Values are taken from their middle, so that equal ones are 0 exactly."""
+    middle = (first.min() + first.max()) / 2 if first.size else 0.0
+    one, other = second - middle, first - middle
+    return one.mean(axis=1) - other.mean(axis=1), _mean_variance(one) + _mean_variance(other)
+
+
+def _brunner_munzel(second: Floats, first: Floats) -> tuple[Floats, Floats]:
+    """Return how much more often a unit of the second sample is larger, than one of the first."""
+    both = np.concatenate([second, first], axis=1)
+    ranks = stats.rankdata(both, axis=1)
+    one, other = ranks[:, : second.shape[1]], ranks[:, second.shape[1] :]
+    # Of every unit, how many of the other sample are smaller, ties by half: whole and half numbers, exactly.
+    above, below = one - stats.rankdata(second, axis=1), other - stats.rankdata(first, axis=1)
+    sizes = first.shape[1], second.shape[1]
+    difference = above.mean(axis=1) / sizes[0] - below.mean(axis=1) / sizes[1]
+    variance = _mean_variance(above) / sizes[0] ** 2 + _mean_variance(below) / sizes[1] ** 2
+    return difference, variance
 
 
 def _between(outcomes: Floats, groups: Floats) -> Floats:
