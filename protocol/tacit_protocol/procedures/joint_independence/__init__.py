@@ -834,7 +834,8 @@ def _rejecting_blocks(
             grams = _block_grams(plan, study, tested)
             squares = squared_statistics(grams, BLOCK_PERMUTATIONS, seed, workers)
         else:
-            model = AdditiveNoise.of(plan.parameters.graph, *_names(study))
+            categories = [column.categories for column in study.domain.categorical]
+            model = AdditiveNoise.of(plan.parameters.graph, *_names(study), categories)
             made = model.replicates(tested, BLOCK_PERMUTATIONS, np.random.default_rng(seed))
             read = [model.residuals(tested), *made]
             squares = np.array([squared_statistic(_block_grams(plan, study, each)) for each in read])
