@@ -129,10 +129,9 @@ def _permuted(values: Floats, rng: np.random.Generator) -> Floats:
 
 def _centred(values: Floats) -> Floats:
     """Return values less their mean, of length 1; or zeros where they are all equal."""
-    if np.ptp(values) == 0:
-        return np.zeros(len(values))
-    centred = values - values.mean()
-    return np.asarray(centred / np.linalg.norm(centred))
+    centred = np.where(np.ptp(values) > 0, values - values.mean(), 0.0)
+    length = float(np.linalg.norm(centred))
+    return np.asarray(centred / (length if length > 0 else 1.0))
 
 
 def _ranks(values: Floats) -> Floats:
@@ -171,57 +170,56 @@ def _flipped(values: Floats, rng: np.random.Generator) -> Floats:
 
 def _signed_ranks(differences: Floats) -> Floats:
     """Return Wilcoxon's signed ranks; differences of 0 have none."""
-    found = np.zeros(len(differences))
-    moved = differences != 0
-    found[moved] = np.sign(differences[moved]) * stats.rankdata(np.abs(differences[moved]))
-    return found
+    ranks = stats.rankdata(np.abs(differences)) - np.sum(differences == 0)
+    return np.asarray(np.sign(differences) * ranks)
 
 
-Means = Callable[[Floats, Floats], tuple[Floats, Floats]]
-"""Of two samples, (B + 1, n) each: what their difference is, (B + 1,), and its estimated variance."""
+Difference = Callable[[Floats, Floats], tuple[Floats, Floats]]
+"""Of values, (n,), and groups 0 and 1, (B + 1, n): a difference, (B + 1,), and its estimated variance."""
 
 
-def _two_groups(of: Means) -> Statistics:
-    """Return the test by a difference between two samples, over its standard deviation.
+def _two_groups(of: Difference) -> Statistics:
+    """Return the test by a difference between two groups, over its standard deviation.
 
-    Without any variation within samples a difference is infinite, and none is 0.
+    Without any variation within groups a difference is infinite, and none is 0.
     """
 
     def statistics(block: Block, rng: np.random.Generator) -> Floats:
-        groups = _permuted(block.second, rng)
-        values = np.broadcast_to(block.first, groups.shape)
-        second, first = (values[groups == code].reshape(len(groups), -1) for code in (1.0, 0.0))
-        difference, variance = of(second, first)
+        difference, variance = of(block.first, _permuted(block.second, rng))
         return np.where(difference == 0, 0.0, difference / np.sqrt(variance))
 
     return statistics
 
 
-def _mean_variance(values: Floats) -> Floats:
-    """Return the estimated variance of the mean of each row, (B + 1, n): 0 of one value."""
-    size = values.shape[1]
-    squares = np.square(values - values.mean(axis=1, keepdims=True)).sum(axis=1)
-    return np.asarray(squares / (size * max(1, size - 1)))
+def _mean_variance(values: Floats, members: Floats) -> tuple[Floats, Floats]:
+    """Return the mean of those values that are members', (B + 1,), and its estimated variance: 0 of one."""
+    size = members.sum(axis=1)
+    mean = (values * members).sum(axis=1) / size
+    squares = (np.square(values - mean[:, None]) * members).sum(axis=1)
+    return mean, squares / (size * np.maximum(1.0, size - 1))
 
 
-def _welch(second: Floats, first: Floats) -> tuple[Floats, Floats]:
-    """Return the means' difference. Values are taken from their middle, so that equal ones are 0 exactly."""
-    middle = (first.min() + first.max()) / 2 if first.size else 0.0
-    one, other = second - middle, first - middle
-    return one.mean(axis=1) - other.mean(axis=1), _mean_variance(one) + _mean_variance(other)
+def _welch(values: Floats, groups: Floats) -> tuple[Floats, Floats]:
+    # From their middle, so that the means of values that are all equal do not differ by rounding.
+    centred = np.broadcast_to(values - (values.min() + values.max()) / 2, groups.shape)
+    (one, first), (other, second) = (_mean_variance(centred, each) for each in (groups, 1 - groups))
+    return one - other, first + second
 
 
-def _brunner_munzel(second: Floats, first: Floats) -> tuple[Floats, Floats]:
-    """Return how much more often a unit of the second sample is larger, than one of the first."""
-    both = np.concatenate([second, first], axis=1)
-    ranks = stats.rankdata(both, axis=1)
-    one, other = ranks[:, : second.shape[1]], ranks[:, second.shape[1] :]
-    # Of every unit, how many of the other sample are smaller, ties by half: whole and half numbers, exactly.
-    above, below = one - stats.rankdata(second, axis=1), other - stats.rankdata(first, axis=1)
-    sizes = first.shape[1], second.shape[1]
-    difference = (above.sum(axis=1) - below.sum(axis=1)) / (sizes[0] * sizes[1])
-    variance = _mean_variance(above) / sizes[0] ** 2 + _mean_variance(below) / sizes[1] ** 2
-    return difference, variance
+def _brunner_munzel(values: Floats, groups: Floats) -> tuple[Floats, Floats]:
+    """Compare how many of the other group are smaller than a unit, of every unit: ties by half, exactly."""
+    order = np.argsort(values, kind="stable")
+    values, groups = values[order], groups[:, order]
+    left, right = (np.searchsorted(values, values, side) for side in ("left", "right"))
+    placed = []
+    for members, others in ((groups, 1 - groups), (1 - groups, groups)):
+        seen = np.zeros((len(groups), len(values) + 1))
+        np.cumsum(others, axis=1, out=seen[:, 1:])
+        smaller = (seen[:, left] + seen[:, right]) / 2
+        total = (smaller * members).sum(axis=1)
+        placed.append((total, _mean_variance(smaller, members)[1] / others[0].sum() ** 2))
+    (above, first), (below, second) = placed
+    return (above - below) / (groups[0].sum() * (1 - groups[0]).sum()), first + second
 
 
 def _between(outcomes: Floats, groups: Floats, levels: int) -> Floats:
@@ -231,7 +229,7 @@ def _between(outcomes: Floats, groups: Floats, levels: int) -> Floats:
         members = (groups == code).astype(np.float64)
         found += np.sum((members @ centred) ** 2, axis=1) / max(1.0, members[0].sum())
     total = float(np.sum(centred**2))
-    return found / total if total > 0 else np.zeros(len(groups))
+    return found / (total if total > 0 else 1.0)
 
 
 def _variance(of: Callable[[Floats], Floats]) -> Statistics:
@@ -253,7 +251,7 @@ def _chi_squared(block: Block, rng: np.random.Generator) -> Floats:
 
 def _kolmogorov_smirnov(block: Block, rng: np.random.Generator) -> Floats:
     order = np.argsort(block.first, kind="stable")
-    ends = np.flatnonzero(np.append(np.diff(block.first[order]) > 0, True))
+    ends = np.searchsorted(block.first[order], block.first[order], "right") - 1
     groups = _permuted(block.second[order], rng)
     shares = groups / groups[0].sum() - (1 - groups) / (1 - groups[0]).sum()
     return np.asarray(np.abs(np.cumsum(shares, axis=1)[:, ends]).max(axis=1))
@@ -290,10 +288,13 @@ def log_rank_scores(times: Floats, events: Floats) -> Floats:
     >>> log_rank_scores(np.array([1.0, 2.0, 3.0]), np.array([1.0, 0.0, 1.0])).round(3).tolist()
     [0.667, -0.333, -0.333]
     """
-    moments, place = np.unique(times, return_inverse=True)
-    happened = np.bincount(place, events, len(moments))
-    at_risk = len(times) - np.concatenate([[0], np.cumsum(np.bincount(place, minlength=len(moments)))[:-1]])
-    return np.asarray(events - np.cumsum(happened / at_risk)[place])
+    order = np.argsort(times, kind="stable")
+    ordered, happened = times[order], events[order]
+    at_risk = len(times) - np.searchsorted(ordered, ordered, "left")
+    hazard = np.cumsum(happened / at_risk)[np.searchsorted(ordered, ordered, "right") - 1]
+    scores = np.empty(len(times))
+    scores[order] = happened - hazard
+    return scores
 
 
 def _log_rank(block: Block, rng: np.random.Generator) -> Floats:
@@ -338,10 +339,11 @@ def _generalised_covariance(block: Block, rng: np.random.Generator) -> Floats:
     seed = int(rng.integers(2**31))
     first, second = (_residuals(column, block, block.given, seed) for column in (block.first, block.second))
     # Residuals that are rounding errors alone are none: the column is a function of the given ones.
+    products = np.ones(len(first))
     for residuals, column in ((first, block.first), (second, block.second)):
-        if np.linalg.norm(residuals) <= 1e-9 * max(1.0, float(np.linalg.norm(column))):
-            return np.zeros(BLOCK_PERMUTATIONS + 1)
-    return _flipped(first * second, rng)
+        left = np.linalg.norm(residuals) > 1e-9 * max(1.0, float(np.linalg.norm(column)))
+        products *= np.where(left, residuals, 0.0)
+    return _flipped(products, rng)
 
 
 LARGER = ("{first} is larger in {b} than in {a}", "{first} is smaller in {b} than in {a}")
