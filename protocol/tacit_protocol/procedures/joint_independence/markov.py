@@ -7,7 +7,7 @@ interpolated from the knots, two of them a unit, and R is 0 but for pairs betwee
 it takes a part. Every column has knots at units that are equally many apart in its order. The product of the
 columns' A is then a sum over a table of knots, a knot of every column each; pairs between the same two knots,
 in any column, are looked at: as many whatever the values are.
-docs/mathematics/joint-independence.md, "Kernels of Markov processes": the proof and the roundings.
+docs/mathematics/joint-independence.md, "Laplacian kernels of single columns": the proof and the roundings.
 """
 
 import math
