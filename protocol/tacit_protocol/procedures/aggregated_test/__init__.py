@@ -267,12 +267,22 @@ class Roles:
             if isinstance(column, CategoricalColumn):
                 known &= values(column) < len(column.levels)
         event = None if self.event is None else (values(self.event) == self.event_code)[known] * 1.0
-        given = None
+        given, categories = None, tuple[int, ...]()
         if takes == "given":
             kept = [place for place, column in enumerate(numeric) if column not in played]
             levels = [place for place, column in enumerate(categorical) if column not in played]
             given = (rows.numeric[known][:, kept], rows.categorical[known][:, levels])
-        return Block(values(self.first)[known], values(self.second)[known], event, given, regression)
+            categories = tuple(categorical[place].categories for place in levels)
+        first, second = (len(getattr(column, "levels", ())) for column in played[:2])
+        return Block(
+            values(self.first)[known],
+            values(self.second)[known],
+            event,
+            given,
+            regression,
+            (first, second),
+            categories,
+        )
 
 
 @dataclass(frozen=True)
