@@ -22,6 +22,7 @@ from starlette.responses import Response
 from tacit_protocol.messages.answers import ChangeRecord, NamedUser, Page, User
 from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.messages.study import PartyName
+from tacit_protocol.names import folded
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import read_from, run_transaction
@@ -75,13 +76,16 @@ class Person:
             raise ProblemError("role-needed", detail=f"this needs the role {least}, and yours is {self.role}")
 
 
+ADDRESS = r"^[!#-&(-;=?A-~]+@[!#-&(-;=?A-~]+$"
+"""An e-mail address in ASCII, without spaces, quotes or angle brackets: beyond ASCII, two that look the same
+may be two people's."""
+
+
 class UserRequest(StrictModel):
     """What is said of a person: the role, and the address by which a provider of identities knows them."""
 
     role: Role
-    email: (
-        Annotated[str, Field(min_length=3, max_length=254, pattern=r"^[^\s@<>\"']+@[^\s@<>\"']+$")] | None
-    ) = None
+    email: Annotated[str, Field(min_length=3, max_length=254, pattern=ADDRESS)] | None = None
 
 
 @dataclass(frozen=True)
@@ -258,7 +262,7 @@ class People:
                 has the address; ``malformed-message``: there are too many.
         """
         users, now = self.tables.users, int(self.clock())
-        said_of = {"role": said.role, "email": None if said.email is None else said.email.lower()}
+        said_of = {"role": said.role, "email": None if said.email is None else folded(said.email)}
 
         def write(connection: Connection) -> bool:
             own = connection.execute(users.select().where(users.c.key == by.key)).all()
@@ -316,8 +320,8 @@ class People:
 
         def find(connection: Connection) -> Person | None:
             rows = connection.execute(users.select().where(*present, users.c.subject == subject)).all()
-            if not rows and email is not None:
-                by_address = (users.c.subject.is_(None), users.c.email == email.lower())
+            if not rows and email is not None and email.isascii():
+                by_address = (users.c.subject.is_(None), users.c.email == folded(email))
                 rows = connection.execute(users.select().where(*present, *by_address)).all()
                 for row in rows:
                     found = users.update().where(users.c.key == key, users.c.name == row.name)
