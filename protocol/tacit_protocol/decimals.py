@@ -14,7 +14,7 @@ def read_number(text: str) -> float:
     """Read a finite number such as ``0.5``, ``-3`` or ``1e-5``; raises ValueError for all else."""
     text = text.strip(" \t")
     if len(text) > LENGTH_MAX or _NUMBER.fullmatch(text) is None or math.isinf(found := float(text)):
-        raise ValueError("write a number in the digits 0 to 9, such as 0.5, with a point")
+        raise ValueError("write a number, such as 0.5, with a point")
     return found
 
 
@@ -22,5 +22,5 @@ def read_whole(text: str) -> int:
     """Read a whole number of at most 18 digits; raises ValueError for all else."""
     text = text.strip(" \t")
     if _WHOLE.fullmatch(text) is None:
-        raise ValueError("write a whole number in the digits 0 to 9, at most 18 of them")
+        raise ValueError("write a whole number, of 18 digits at most")
     return int(text)

@@ -129,7 +129,7 @@ def _add_reading(site: Site, agent: Agent) -> None:
             request,
             "study.html",
             steward,
-            study=views.detail(agent, row, agent.name) | {"held": agent.held_view(row)},
+            study=views.detail(agent, row, SIGN_IN.people, agent.name) | {"held": agent.held_view(row)},
             payment=payment(agent, row),
             finding=None if found is None else json.loads(found.finding),
             numbers_shown=NUMBERS_SHOWN,

@@ -32,6 +32,8 @@ from tacit_protocol.procedures.discovery import method_of
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.settings import SettingsError, parse_toml, read_toml
 
+APPROVALS_MAX = 2
+
 UNITS_MIN = 20
 """Smallest number of privacy units unless the policy says otherwise: with fewer, noise leaves nothing."""
 
@@ -64,7 +66,7 @@ class Rules(StrictModel):
     """What an owner's policy says of every data set."""
 
     approval: Literal["automatic", "by-hand"] = "by-hand"
-    approvals: Annotated[int, Field(ge=1, le=2)] = 1
+    approvals: Annotated[int, Field(ge=1, le=APPROVALS_MAX)] = 1
     """How many people have to approve a study that waits; the second must be another than the first."""
     epsilon_per_study_max: Annotated[float, Field(gt=0, le=EPSILON_MAX)]
     delta_per_study_max: Annotated[float, Field(ge=0, lt=1)]

@@ -35,6 +35,9 @@ officer changes the policy, an admin all that pages offer."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
 
+DECIDING = ROLES[ROLES.index("steward") :]
+"""Roles whose people may decide on studies."""
+
 KEY_HOLDER = "key-holder"
 """Whoever holds the party's key, and whose sign-in link names nobody: an admin. No person has this name."""
 
@@ -113,6 +116,7 @@ def _user_columns() -> list[sa.Column[Any]]:
         sa.Column("subject", sa.String(255), nullable=True),
         sa.Column("added_at", sa.BigInteger, nullable=False),
         sa.Column("removed_at", sa.BigInteger, nullable=True),
+        sa.Column("demotions", sa.BigInteger, nullable=False, server_default="0"),
     ]
 
 
@@ -191,6 +195,13 @@ def recorded(
 
 def _hash(entry: Mapping[str, Any]) -> str:
     return hashlib.sha256(encode_json(dict(entry))).hexdigest()
+
+
+def demotions_of(connection: Connection, tables: PeopleTables, person: Person) -> int:
+    """Return how often a person lost the right to decide: what it approved before does not count again."""
+    users = tables.users
+    query = sa.select(users.c.demotions).where(users.c.key == person.key, users.c.name == person.name)
+    return connection.execute(query).scalar_one_or_none() or 0
 
 
 def person_of(connection: Connection, tables: PeopleTables, key: str, name: str) -> Person | None:
@@ -282,7 +293,9 @@ class People:
                 # Another address may be another person at the provider: the old identity opens nothing more.
                 subject = before.subject if before.email == said_of["email"] else None
                 changed = users.update().where(users.c.key == by.key, users.c.name == name)
-                connection.execute(changed.values(**said_of, subject=subject))
+                is_demoted = before.role in DECIDING and said.role not in DECIDING
+                kept = {"subject": subject, "demotions": before.demotions + is_demoted}
+                connection.execute(changed.values(**said_of, **kept))
                 self._sign_out(connection, by.key, name)
             else:
                 return False
