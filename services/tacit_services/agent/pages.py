@@ -103,7 +103,9 @@ def add_agent_pages(
     name = agent.settings.name
     sessions, key = Sessions(agent.engine, SIGN_IN, agent.clock), agent.key.public_hex
     openid = openid_of(agent.settings.openid, None, sessions.people, key, agent.clock)
-    service = Service("agent", name, "tacit_services.agent", "tacit agent login", MENU, openid=openid)
+    service = Service(
+        "agent", name, "tacit_services.agent", "tacit agent login", MENU, agent.settings.by_tls, openid=openid
+    )
     site = Site(service, sessions, identify, lambda _: "the owner's steward")
     _add_reading(site, agent)
     _add_deciding(site, agent, ring)

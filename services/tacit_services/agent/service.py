@@ -106,6 +106,7 @@ def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
         check_ready=check_ready,
         gauges=gauges,
         hosts=agent.settings.page_hosts,
+        insists_on_tls=agent.settings.insists_on_tls,
     )
     token = BearerToken(f"agent:{agent.settings.name}", agent.clock)
 

@@ -124,6 +124,16 @@ class ListeningSettings(ServiceSettings):
         return False
 
     @property
+    def by_tls(self) -> bool:
+        """Whether browsers reach the pages by https."""
+        return self.serves_tls or self.behind_tls_proxy
+
+    @property
+    def insists_on_tls(self) -> bool:
+        """Whether browsers are told to come by https alone."""
+        return self.by_tls
+
+    @property
     def page_hosts(self) -> frozenset[str]:
         """The names by which browsers may reach the pages."""
         return frozenset({"localhost", self.host.lower(), *self.allowed_hosts})
@@ -157,6 +167,16 @@ class PublicSettings(ListeningSettings):
     def serves_tls(self) -> bool:
         """Whether the service serves TLS itself."""
         return self.tls_certificate_file is not None and self.tls_key_file is not None
+
+    @property
+    def by_tls(self) -> bool:
+        """Whether browsers reach the pages by https, as the public URL says."""
+        return self.url.startswith("https://")
+
+    @property
+    def insists_on_tls(self) -> bool:
+        """Whether browsers are told to come by https alone; not on this machine, where others use the name."""
+        return self.by_tls and not is_loopback(urlsplit(self.url).hostname or "")
 
     @property
     def page_hosts(self) -> frozenset[str]:
