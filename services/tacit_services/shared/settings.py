@@ -175,7 +175,7 @@ class PublicSettings(ListeningSettings):
 
     @property
     def insists_on_tls(self) -> bool:
-        """Whether browsers are told to come by https alone; not on this machine, where others use the name."""
+        """Whether browsers are told to come by https alone; not to this machine, whose name others share."""
         return self.by_tls and not is_loopback(urlsplit(self.url).hostname or "")
 
     @property

@@ -444,7 +444,7 @@ class Site:
         async def go_to_provider(request: Request) -> Response:
             openid, flow = provider(), Flow.begin()
             response = RedirectResponse(await openid.address(flow), 303)
-            # The session's own cookie does not come along from another site: its digest does, so that it ends.
+            # The session's cookie does not come along from another site: its digest does, so that it ends.
             before = cookie_of(request, self._cookie)
             kept = flow.secret + ("" if before is None else f".{digest_of(before)}")
             # Lax: the browser comes back from another site.
