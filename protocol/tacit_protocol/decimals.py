@@ -22,5 +22,5 @@ def read_whole(text: str) -> int:
     """Read a whole number of at most 18 digits; raises ValueError for all else."""
     text = text.strip(" \t")
     if _WHOLE.fullmatch(text) is None:
-        raise ValueError("write a whole number, of 18 digits at most")
+        raise ValueError("write a whole number")
     return int(text)

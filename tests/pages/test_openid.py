@@ -1,6 +1,8 @@
 """OpenID Connect: what forged, stolen or replayed answers come to; a real provider, in a real browser."""
 
 import asyncio
+import base64
+import hmac
 import json
 import subprocess
 import sys
@@ -18,6 +20,7 @@ import pytest
 from agent_fakes import AttackedAgent
 from browser import running_browser, serving, visitor
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from people_windows import free_port
 from window import Window
 
@@ -116,6 +119,7 @@ def door(tmp_path: Path) -> Iterator[Door]:
     holder = Person(agent.world.agent.public_hex)
     people.put(holder, "ann", UserRequest(role="steward", email="ann@north.example"))
     people.put(holder, "bob", UserRequest(role="viewer"))
+    people.put(holder, "kim", UserRequest(role="admin", email="kim@north.example"))
     (tmp_path / "secret").write_text("s3cret:&\n")
     settings = OpenIdSettings(
         issuer=ISSUER,
@@ -196,6 +200,9 @@ def test_a_forged_claim_lets_nobody_in(door: Door, claims: dict[str, Any]) -> No
 
 
 UNKNOWN: dict[str, dict[str, Any]] = {
+    "a letter that looks the same": {"email": "\u0430nn@north.example"},
+    "a letter whose small one is the same": {"email": "kim@north.example".replace("k", "\u212a")},
+    "a direction of writing": {"email": "\u202eann@north.example"},
     "not verified": {"email_verified": False},
     "verified in words": {"email_verified": "true"},
     "no address": {"email": None},
@@ -211,11 +218,27 @@ def test_who_is_not_named_here_is_not_let_in(door: Door, claims: dict[str, Any])
     assert door.person(*door.answer()).name == "ann"
 
 
+def signed_with_public_key(claims: dict[str, Any]) -> str:
+    """Sign as whoever confuses algorithms would have it: by HMAC, its key the provider's public key."""
+    public = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    parts = [json.dumps(part).encode() for part in ({"alg": "HS256", "typ": "JWT", "kid": "k1"}, claims)]
+    text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
+    signature = base64.urlsafe_b64encode(hmac.digest(public, text, "sha256")).rstrip(b"=")
+    return (text + b"." + signature).decode()
+
+
 SIGNATURES: dict[str, Callable[[dict[str, Any], dict[str, Any]], str]] = {
     "another key": lambda claims, _: jwt.encode(claims, OTHER_KEY, "RS256", headers={"kid": "k1"}),
     "an unknown key": lambda claims, _: jwt.encode(claims, OTHER_KEY, "RS256", headers={"kid": "k2"}),
     "none": lambda claims, _: jwt.encode(claims, None, "none"),
     "the client's secret": lambda claims, _: jwt.encode(claims, "s3cret:&" * 8, "HS256"),
+    "the public key as a secret": lambda claims, _: signed_with_public_key(claims),
+    "a key of its own": lambda claims, _: jwt.encode(
+        claims, OTHER_KEY, "RS256", headers={"jwk": published(OTHER_KEY)}
+    ),
+    "a key elsewhere": lambda claims, _: jwt.encode(
+        claims, OTHER_KEY, "RS256", headers={"jku": "https://evil.example/keys", "kid": "k1"}
+    ),
     "no token": lambda *_: "a.b.c",
     "nothing": lambda *_: "",
     "a cut signature": lambda claims, _: jwt.encode(claims, KEY, "RS256")[:-4],
@@ -366,4 +389,36 @@ def test_a_service_without_a_provider_has_no_such_page(tmp_path: Path) -> None:
     window = Window(app, "http://localhost", token)
     assert window.get("/sign-in/openid").status_code == 404
     assert "openid" not in window.get("/sign-in").text
+    agent.agent.engine.dispose()
+
+
+def test_signing_in_at_a_provider_ends_the_session_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider, made = FakeProvider(), httpx.AsyncClient
+    written = f'[openid]\nissuer = "{ISSUER}"\nclient_id = "{CLIENT}"\nurl = "http://localhost"\n'
+    agent = AttackedAgent(tmp_path, agent=written)
+    with monkeypatch.context() as patched:
+        transport = httpx.MockTransport(provider)
+        patched.setattr(httpx, "AsyncClient", lambda **_: made(transport=transport))
+        app = create_agent_app(agent.agent, Runtime("0", lambda: True, lambda: None))
+    token = lambda: issue_token(agent.world.agent, "agent:north", int(agent.clock()))  # noqa: E731
+    window = Window(app, "http://localhost", token)
+    said = {"role": "steward", "email": "ann@north.example"}
+    assert window.ask("PUT", "/v1/users/ann", said).status_code == 201
+    window.sign_in()
+    before = dict(window.cookies)
+    window.get("/sign-in/openid")
+    (kept,) = window.cookies.values()
+    flow, now = Flow(kept.partition(".")[0]), int(agent.clock())
+    provider.claims = {"iss": ISSUER, "aud": CLIENT, "sub": "s", "iat": now, "exp": now + 300}
+    provider.claims |= {"nonce": flow.derived("nonce"), "email": said["email"], "email_verified": True}
+    # The answer comes from another site: the session's own cookie is not sent along.
+    answer = window.get(f"/sign-in/openid/answer?state={flow.derived('state')}&code=c")
+    assert answer.status_code == 200, answer.text
+    assert "ann, steward" in window.get("/").text
+    # A stolen digest of nothing ends nothing.
+    assert window.cookies != before
+    window.cookies = before
+    assert window.get("/").status_code == 401
     agent.agent.engine.dispose()
