@@ -34,7 +34,7 @@ from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.signing import issue_token
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.schema import SIGN_IN
-from tacit_services.agent.service import Runtime
+from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.curator.__main__ import Loops, make_app
 from tacit_services.shared.database import create_engine, upgrade
 from tacit_services.shared.http_server import Stopping, tls_context
@@ -356,10 +356,10 @@ def test_cookies_hold_in_a_real_browser_by_real_tls(tmp_path: Path) -> None:
         running(app, port, tls=tls) as (server, _),
         running_browser() as browser,
         visitor(browser, ignore_https_errors=True) as seen,
+        httpx.Client(base_url=url, verify=False) as plain,  # noqa: S501 (the certificate is the test's own)
     ):
         assert address_of(server)[1] == port
         name = "__Host-tacit-tester-tester"
-        plain = httpx.Client(base_url=url, verify=False)  # noqa: S501 (the certificate is the test's own)
 
         def link() -> str:
             headers = {"authorization": f"Bearer {token()}"}
