@@ -132,10 +132,15 @@ ANSWER_HEADERS: Fields = (
         "fixed by the route, the status and the body's size",
     )
     | _public(
-        "set-cookie content-security-policy referrer-policy x-content-type-options x-frame-options "
+        "set-cookie content-security-policy referrer-policy x-frame-options "
         "cross-origin-opener-policy cross-origin-resource-policy permissions-policy content-disposition",
         "tacit_services.shared.pages.site:Site",
         "of pages alone: the reader's own session, and what a browser may do",
+    )
+    | _public(
+        "x-content-type-options strict-transport-security",
+        "tacit_services.shared.http_app:Observation",
+        "fixed, and the second where the settings say that browsers come by TLS",
     )
     | _public("x-request-id", "tacit_services.shared.http_app:Observation", "random")
 )

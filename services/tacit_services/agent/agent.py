@@ -266,7 +266,9 @@ class Agent(Participant):
                 record_change(connection, SIGN_IN.people, person, "release withheld", detail, at=self._now())
                 reached(HeldStep.WITHHELD)
             if ended:
-                record_decision(connection, (digest, self.name), person, "declined", at=self._now())
+                record_decision(
+                    connection, SIGN_IN.people, (digest, self.name), person, "declined", at=self._now()
+                )
             return ended
 
         if not run_transaction(self.engine, decline):

@@ -28,7 +28,7 @@ from tacit_services.agent.agent import Agent
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.sql_source import require_one_query
 from tacit_services.agent.intake import StudyRefusedError
-from tacit_services.agent.policy import Policy
+from tacit_services.agent.policy import APPROVALS_MAX, Policy
 from tacit_services.agent.schema import SIGN_IN, State
 from tacit_services.agent.settings import SUFFIXES, DataSetSettings, fault_words
 from tacit_services.agent.studies import StudyRow, studies_in
@@ -51,8 +51,8 @@ ADDED, FOUND_DATA_SETS = "data set added", "data sets file found"
 """The same of the file of data sets."""
 
 FEWER = (
-    "approvals: where two people approve, one person cannot lift that here; change it in the file, on the "
-    "agent's machine"
+    "approvals: where two people approve, or the file may say so and cannot be read, one person cannot lift "
+    "that here; change it in the file, on the agent's machine"
 )
 
 
@@ -264,13 +264,20 @@ class PolicyEditor(RecordedFile):
             policy = Policy.parse(text)
         except SettingsError as error:
             raise EditFaultError(str(error)) from None
-        if policy.approvals < self._agent.policy.approvals:
+        if policy.approvals < max(self._agent.policy.approvals, self._approvals_in_file()):
             raise EditFaultError(FEWER)
         try:
             read_from(self._agent.engine, self._agent.require_divisible, policy)
         except DivisionRefusedError as error:
             raise EditFaultError(str(error)) from None
         return policy
+
+    def _approvals_in_file(self) -> int:
+        """Return how many people the file asks for; two where it cannot be read: it may have said so."""
+        try:
+            return Policy.parse(self.read().text).approvals
+        except SettingsError:
+            return APPROVALS_MAX
 
     def _refusal(self, row: StudyRow, intake: Any) -> str | None:
         try:

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,9 @@ from typing import Annotated, Any
 from fastapi import Depends, FastAPI, Query, Request
 from starlette.responses import Response
 
+from tacit_protocol.decimals import read_number, read_whole
 from tacit_protocol.messages.study import DataSetName
+from tacit_protocol.names import folded
 from tacit_protocol.public_knowledge import CAUTION, Proposal
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
@@ -102,7 +103,9 @@ def add_agent_pages(
     name = agent.settings.name
     sessions, key = Sessions(agent.engine, SIGN_IN, agent.clock), agent.key.public_hex
     openid = openid_of(agent.settings.openid, None, sessions.people, key, agent.clock)
-    service = Service("agent", name, "tacit_services.agent", "tacit agent login", MENU, openid=openid)
+    service = Service(
+        "agent", name, "tacit_services.agent", "tacit agent login", MENU, agent.settings.by_tls, openid=openid
+    )
     site = Site(service, sessions, identify, lambda _: "the owner's steward")
     _add_reading(site, agent)
     _add_deciding(site, agent, ring)
@@ -128,7 +131,7 @@ def _add_reading(site: Site, agent: Agent) -> None:
             request,
             "study.html",
             steward,
-            study=views.detail(agent, row, agent.name) | {"held": agent.held_view(row)},
+            study=views.detail(agent, row, SIGN_IN.people, agent.name) | {"held": agent.held_view(row)},
             payment=payment(agent, row),
             finding=None if found is None else json.loads(found.finding),
             numbers_shown=NUMBERS_SHOWN,
@@ -377,7 +380,7 @@ def chosen_of(form: Mapping[str, str]) -> Chosen:
 def form_of(chosen: Chosen, columns: Sequence[Proposal]) -> dict[str, str]:
     """Fill a form in with what is proposed by names and types."""
     stem = Path(chosen.file).name.partition(".")[0] if chosen.file else ""
-    form = {"name": re.sub(r"[^a-z0-9._-]+", "-", stem.lower()).strip("-._")[:63]}
+    form = {"name": re.sub(r"[^a-z0-9._-]+", "-", folded(stem)).strip("-._")[:63]}
     for number, column in enumerate(columns):
         fields = column.fields or {}
         form[f"column-{number}"] = column.name
@@ -404,9 +407,10 @@ def data_set_of(form: Mapping[str, str], columns: Sequence[Proposal]) -> dict[st
         if form.get(name, "").strip():
             said[name] = form[name].strip()
     if form.get("units", "").strip():
-        if not form["units"].strip().isdecimal():
-            raise EditFaultError("units: write a whole number, or leave it empty")
-        said["units"] = int(form["units"])
+        try:
+            said["units"] = read_whole(form["units"])
+        except ValueError as error:
+            raise EditFaultError(f"units: {error}, or leave it empty") from None
     said |= {name: _number(name, form.get(name, "")) for name in ("epsilon", "delta")}
     names = [column.name for column in columns]
     if said.get("unit_column", names[0]) not in names:
@@ -441,12 +445,9 @@ def _levels(text: str) -> list[str]:
 
 def _number(name: str, text: str) -> float:
     try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not math.isfinite(found):
-        raise EditFaultError(f"{name}: write a number, such as 0.5, with a point")
-    return found
+        return read_number(text)
+    except ValueError as error:
+        raise EditFaultError(f"{name}: {error}") from None
 
 
 def read_reason(form: Mapping[str, str]) -> str | None:

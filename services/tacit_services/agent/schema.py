@@ -145,10 +145,13 @@ PERSONAL_DECISIONS = sa.Table(
     sa.Column("person", sa.String(NAME_LENGTH), primary_key=True),
     sa.Column("decision", sa.String(16), nullable=False),
     sa.Column("decided_at", sa.BigInteger, nullable=False),
+    sa.Column("key", sa.String(DIGEST_LENGTH), nullable=False),
+    sa.Column("demotions", sa.BigInteger, nullable=False),
 )
 """What each of an owner's people said to a study: ``approved``, of which the policy may ask for two before
-the study runs, or ``declined``, which ends it. An approval by somebody who was removed before it ran is void,
-and its row is deleted by the approval that lets the study run."""
+the study runs, or ``declined``, which ends it. An approval by somebody of that ``key`` who was removed, or
+lost the right to decide (who has more ``demotions`` by now), before the study ran is void for good, and its
+row is deleted by the next approval."""
 
 SIGN_IN = SignInTables.make(METADATA, "agent_")
 """Links and browsers of the owner's pages."""

@@ -23,7 +23,7 @@ from tacit_services.agent.schema import (
     State,
 )
 from tacit_services.ledger.accounts import give_back
-from tacit_services.shared.people import PeopleTables, Person, person_of
+from tacit_services.shared.people import DECIDING, KEY_HOLDER, PeopleTables, Person, demotions_of
 
 Kind = Literal["release", "receipt", "decline", "accept", "mask-key"]
 """A receipt is a release that says nothing: that another owner's has arrived. To accept, or to show a key for
@@ -184,7 +184,13 @@ PersonalDecision = Literal["approved", "declined"]
 
 
 def record_decision(
-    connection: sa.Connection, asked: tuple[str, str], by: Person, decision: PersonalDecision, *, at: int
+    connection: sa.Connection,
+    people: PeopleTables,
+    asked: tuple[str, str],
+    by: Person,
+    decision: PersonalDecision,
+    *,
+    at: int,
 ) -> bool:
     """Record what a person says to a study; returns False where it was said before.
 
@@ -196,7 +202,8 @@ def record_decision(
     if found == decision:
         return False
     connection.execute(table.delete().where(*said))
-    row = {"study": study, "owner": owner, "person": by.name, "decision": decision, "decided_at": at}
+    said_by = {"person": by.name, "key": by.key, "demotions": demotions_of(connection, people, by)}
+    row = {"study": study, "owner": owner, "decision": decision, "decided_at": at, **said_by}
     connection.execute(table.insert().values(**row))
     return True
 
@@ -212,31 +219,46 @@ def approve_by(
 ) -> bool:
     """Record a person's approval; returns whether as many people as needed have approved.
 
-    Approvals count of those who are still the owner's people, and may still approve. Once there are enough,
-    the others are deleted.
+    Approvals count of those who are the owner's people and might approve all the time since; the others are
+    deleted.
 
     Raises:
         ApprovedBeforeError: this person has approved before, and more are needed.
     """
-    is_new, (study, owner) = record_decision(connection, asked, by, "approved", at=at), asked
-    names = approvers_of(connection, study, owner)
-    found = {name: person_of(connection, people, by.key, name) for name in names}
-    void = [name for name, person in found.items() if person is None or not person.may("steward")]
-    if len(names) - len(void) < needed:
-        if not is_new:
-            raise ApprovedBeforeError("another person has to approve as well")
-        return False
-    table = PERSONAL_DECISIONS
-    known = (table.c.study == study, table.c.owner == owner, table.c.person.in_(void))
-    connection.execute(table.delete().where(*known))
-    return True
+    table, (study, owner) = PERSONAL_DECISIONS, asked
+    of_study = (table.c.study == study, table.c.owner == owner, table.c.decision == "approved")
+    counts = sa.and_(table.c.key == by.key, _stands(people))
+    connection.execute(table.delete().where(*of_study, sa.not_(counts)))
+    is_new = record_decision(connection, people, asked, by, "approved", at=at)
+    if len(approvers_of(connection, study, owner)) >= needed:
+        return True
+    if not is_new:
+        raise ApprovedBeforeError("another person has to approve as well")
+    return False
 
 
-def decisions_of(connection: sa.Connection, study: str, owner: str) -> list[sa.Row[Any]]:
-    """Return what an owner's people said to a study, oldest first."""
+def _stands(people: PeopleTables) -> sa.ColumnElement[bool]:
+    """Return the condition that whoever said something is still there, and never lost the right to since."""
+    table, users = PERSONAL_DECISIONS, people.users
+    still = sa.exists().where(
+        users.c.key == table.c.key,
+        users.c.name == table.c.person,
+        users.c.removed_at.is_(None),
+        users.c.role.in_(DECIDING),
+        users.c.demotions == table.c.demotions,
+    )
+    return sa.or_(table.c.person == KEY_HOLDER, still)
+
+
+def decisions_of(
+    connection: sa.Connection, study: str, owner: str, people: PeopleTables | None = None
+) -> list[sa.Row[Any]]:
+    """Return what an owner's people said to a study, oldest first; with ``people`` only what still stands."""
     table = PERSONAL_DECISIONS
     query = sa.select(table.c.person, table.c.decision, table.c.decided_at)
     said = query.where(table.c.study == study, table.c.owner == owner)
+    if people is not None:
+        said = said.where(_stands(people))
     return list(connection.execute(said.order_by(table.c.decided_at, table.c.person)))
 
 

@@ -14,10 +14,12 @@ from tacit_protocol.signing import VERDICT_TYPE, EnvelopeError, certify, open_en
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import Participant
+from tacit_services.agent.schema import State
 from tacit_services.agent.studies import StudyRow, count_by_state, decisions_of
 from tacit_services.ledger.accounts import account_of, payment_words, standing_of
 from tacit_services.ledger.verification import Inspection
 from tacit_services.shared.database import read_from
+from tacit_services.shared.people import PeopleTables
 
 
 def status(agent: Agent) -> dict[str, Any]:
@@ -83,7 +85,11 @@ def summary(agent: Participant, row: StudyRow) -> dict[str, Any]:
 
 
 def detail(
-    agent: Participant, row: StudyRow, owner: str | None = None, data_set: str | None = None
+    agent: Participant,
+    row: StudyRow,
+    people: PeopleTables,
+    owner: str | None = None,
+    data_set: str | None = None,
 ) -> dict[str, Any]:
     """Return everything about one study, for the people of ``owner``, who decide on it and on ``data_set``.
 
@@ -106,12 +112,13 @@ def detail(
         "study": None if study is None else study.model_dump(mode="json"),
         "verdict": _verdict(agent, row),
         "approvals_needed": None if owner is None else agent.approvals_needed(row, owner),
-        "decisions": [] if owner is None else read_from(agent.engine, _said, row.digest, owner),
+        "decisions": [] if owner is None else read_from(agent.engine, _said, row, owner, people),
     }
 
 
-def _said(connection: sa.Connection, digest: str, owner: str) -> list[dict[str, Any]]:
-    return [dict(said._mapping) for said in decisions_of(connection, digest, owner)]
+def _said(connection: sa.Connection, row: StudyRow, owner: str, people: PeopleTables) -> list[dict[str, Any]]:
+    counted = people if row.state is State.WAITING else None
+    return [dict(said._mapping) for said in decisions_of(connection, row.digest, owner, counted)]
 
 
 def _study(agent: Participant, row: StudyRow) -> Study | None:

@@ -320,7 +320,7 @@ class Curator(Participant):
             ended = self._end_in(connection, digest, State.DECLINED, None, note or f"declined by {owner}")
             if ended:
                 decide(connection, digest, owner, Decision.DECLINED, self._now())
-                record_decision(connection, (digest, owner), by, "declined", at=self._now())
+                record_decision(connection, SIGN_IN.people, (digest, owner), by, "declined", at=self._now())
                 reached(CuratorStep.DECISION_WRITTEN)
             return ended
 

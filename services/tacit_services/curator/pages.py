@@ -52,6 +52,7 @@ def add_curator_pages(
         "tacit_services.curator",
         "tacit owner login, or tacit curator login",
         MENU,
+        public_url.startswith("https://"),
         public_url,
         provider,
     )

@@ -361,7 +361,7 @@ def detail(
         }
         for item in own
     ]
-    shown = agent_views.detail(curator, row, owner, asked) | _shared(decisions, owner)
+    shown = agent_views.detail(curator, row, SIGN_IN.people, owner, asked) | _shared(decisions, owner)
     return shown | {"accounts": accounts}
 
 

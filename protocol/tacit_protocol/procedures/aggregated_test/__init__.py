@@ -19,6 +19,7 @@ from scipy.special import ndtri
 from tacit_protocol.domain import CategoricalColumn, Column, ColumnName, Domain, NumericColumn, Table
 from tacit_protocol.features.unit_gram import UnitRows, gather_units
 from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.names import folded
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import same_guarantee
 from tacit_protocol.privacy.guarantee import Guarantee
@@ -742,7 +743,7 @@ def _named(test: BlockTest) -> Any:
 
 def _test_named(answer: str) -> str:
     """Read a test's name; raises ValueError where there is none of it."""
-    name = answer.strip().lower().replace("-", "_").replace(" ", "_")
+    name = folded(answer.strip()).replace("-", "_").replace(" ", "_")
     if name not in TESTS:
         raise ValueError(f"no such test; known: {', '.join(TESTS)}")
     return name
