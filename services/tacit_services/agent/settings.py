@@ -4,6 +4,7 @@ docs/reference/agent-configuration.md, docs/data-sources.md.
 """
 
 import json
+import os
 import re
 from collections.abc import Collection, Mapping
 from itertools import pairwise
@@ -22,6 +23,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_settings import SettingsConfigDict
+from sqlalchemy.engine import make_url
 
 from tacit_protocol.addresses import Route
 from tacit_protocol.domain import Column, ColumnName, VectorColumn
@@ -32,12 +34,19 @@ from tacit_protocol.public_knowledge import ColumnSchema
 from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.file_source import EXCEL, READERS, ExcelSource, StatisticsSource
 from tacit_services.agent.data.parquet_source import ParquetFolder, ParquetSource
+from tacit_services.agent.data.regular_files import opened
 from tacit_services.agent.data.source import DataError, HasSchema, Source
-from tacit_services.agent.data.sql_source import DUCKDB, Ranges, SqlSource
+from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.agent.notices import NoticeSettings
 from tacit_services.shared.compute import ComputeSettings
 from tacit_services.shared.pages.openid import OpenIdSettings
-from tacit_services.shared.settings import ListeningSettings, SettingsError, read_toml, resolve_database_url
+from tacit_services.shared.settings import (
+    FILE_DATABASES,
+    ListeningSettings,
+    SettingsError,
+    read_toml,
+    resolve_database_url,
+)
 
 
 def is_database(source: str) -> bool:
@@ -71,7 +80,10 @@ def open_source(
     if is_database(source):
         if query is None:
             raise DataError("a database source needs a query")
-        return SqlSource(_absolute_file(source, folder), query, ranges)
+        try:
+            return SqlSource(resolve_database_url(source, folder), query, ranges)
+        except SettingsError as error:
+            raise DataError(str(error)) from None
     if query is not None:
         raise DataError("a file source takes no query")
     path = folder / source
@@ -89,13 +101,6 @@ def open_source(
         "a source is a .csv, .csv.gz, .parquet, .xlsx, .sav, .dta, .sas7bdat or .xpt file, a folder of "
         ".parquet files (is it there?), or a database URL with a query"
     )
-
-
-def _absolute_file(url: str, folder: Path) -> str:
-    for prefix in ("sqlite:///", DUCKDB):
-        if url.startswith(prefix) and not url.startswith(prefix + "/"):
-            return prefix + str((folder / url.removeprefix(prefix)).absolute())
-    return url
 
 
 CONCEPTS_MAX = 10_000
@@ -210,9 +215,10 @@ class SourceSettings(BaseModel):
         if self.query_file is None:
             return None if self.query is None else filled_in(self.query, self.concepts)
         try:
-            return filled_in((self.folder / self.query_file).read_text("utf-8-sig"), self.concepts)
+            with opened(self.folder / self.query_file) as file, file.stream() as stream:
+                return filled_in(stream.read().decode("utf-8-sig"), self.concepts)
         except (OSError, UnicodeDecodeError):
-            raise DataError("query_file is missing or may not be read, or is not UTF-8") from None
+            raise DataError("query_file is not UTF-8, or cannot be read") from None
 
     def is_same_place(self, source: str, query: str | None) -> bool:
         """Say whether these are the rows that a file, or a query of a database, has, as far as names tell."""
@@ -363,7 +369,10 @@ class ParticipantSettings(ListeningSettings):
             tables = resolved.get(name)
             if isinstance(tables, list):
                 resolved[name] = [
-                    {"folder": directory, **item} if isinstance(item, dict) else item for item in tables
+                    {"folder": directory, **_without_links(item, directory)}
+                    if isinstance(item, dict)
+                    else item
+                    for item in tables
                 ]
         return resolved
 
@@ -408,13 +417,13 @@ class AgentSettings(ParticipantSettings):
     def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:
         """Take the added data sets in, and the URLs of the connections that data sets name."""
         resolved = {"encoders_folder": directory / "encoders"} | super()._resolved(values, directory)
+        resolved["encoders_folder"] = Path(resolved["encoders_folder"]).resolve()
         if isinstance(resolved.get("data_folders"), list):
-            resolved["data_folders"] = [directory / str(folder) for folder in resolved["data_folders"]]
+            folders = [(directory / str(folder)).resolve() for folder in resolved["data_folders"]]
+            resolved["data_folders"] = folders
         connections = resolved.get("connections") or {}
         if isinstance(connections, dict):
-            connections = {
-                name: resolve_database_url(str(url), directory) for name, url in connections.items()
-            }
+            connections = {name: _url_without_links(str(url), directory) for name, url in connections.items()}
             resolved["connections"] = connections
         if resolved.get("data_folders") or connections:
             resolved.setdefault("data_sets_file", directory / "data-sets.toml")
@@ -447,6 +456,41 @@ class AgentSettings(ParticipantSettings):
     def data_set(self, name: str) -> DataSetSettings | None:
         """Return the data set of that name, or None."""
         return next((data_set for data_set in self.data_sets if data_set.name == name), None)
+
+
+def _without_links(table: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """Return a data set's table, each path that is stated through a link being what the link leads to now.
+
+    The operator's file may name links; readers follow none. Raises SettingsError where the name of what a link
+    leads to says another kind of file.
+    """
+    found = dict(table)
+    for name in ("source", "query_file", "image_folder"):
+        value = table.get(name)
+        if not isinstance(value, str):
+            continue
+        if name == "source" and is_database(value):
+            found[name] = _url_without_links(value, directory)
+            continue
+        stated = Path(os.path.abspath(directory / value))
+        real = stated.resolve()
+        if real == stated:
+            continue
+        if name == "source" and stated.suffixes[-1:] != real.suffixes[-1:]:
+            raise SettingsError(
+                f"data set {table.get('name')}: source is a link to a file whose name ends in another way: "
+                "name that file, or let the names end alike"
+            )
+        found[name] = str(real) + ("/" if value.endswith("/") else "")
+    return found
+
+
+def _url_without_links(url: str, directory: Path) -> str:
+    """Return a database's URL, with the file that it leads to now where it is one of a file."""
+    parsed = make_url(resolve_database_url(url, directory))
+    if parsed.get_backend_name() not in FILE_DATABASES or not parsed.database:
+        return url
+    return parsed.set(database=os.path.realpath(parsed.database)).render_as_string(hide_password=False)
 
 
 def _connected(item: Any, connections: Any) -> Any:
