@@ -203,7 +203,7 @@ FILE_DATABASES = ("sqlite", "duckdb")
 
 
 def resolve_database_url(url: str, directory: Path) -> str:
-    """Make a relative path in the URL of SQLite or DuckDB absolute; raises SettingsError for what is no URL."""
+    """Make a relative path in a URL of SQLite or DuckDB absolute; raises SettingsError for what is no URL."""
     try:
         parsed = make_url(url)
     except ArgumentError:
