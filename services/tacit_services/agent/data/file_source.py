@@ -278,7 +278,7 @@ class StatisticsSource:
 
     def column_names(self) -> tuple[str, ...]:
         """Return the names of the file's variables."""
-        return tuple(self._metadata().column_names)
+        return tuple(name or "" for name in self._metadata().column_names)
 
     def fingerprint(self) -> FileState:
         """Return the file's size and modification time."""
@@ -329,7 +329,9 @@ class StatisticsSource:
                 found, _ = self._read(
                     file, usecols=list(stored), row_offset=first, row_limit=size, encoding=_BYTES
                 )
-            values = {stored[name]: column for name, column in found.items()}
+            values = {stored[name]: column for name, column in found.items() if name in stored}
+            if set(values) != set(names.names):
+                raise DataError(NOT_READ)
             arrays = [self._column(described, name, values[name], encoding, names) for name in names.names]
             read = len(arrays[0])
             for start in range(0, read, rows_max):
