@@ -277,9 +277,10 @@ class SourceSettings(BaseModel):
             return None if self.query is None else filled_in(self.query, self.concepts)
         try:
             with opened(self.folder / self.query_file) as file, file.stream() as stream:
-                return filled_in(stream.read().decode("utf-8-sig"), self.concepts)
-        except (OSError, UnicodeDecodeError):
-            raise DataError("query_file is not UTF-8, or cannot be read") from None
+                text = stream.read().decode("utf-8-sig")
+        except (DataError, OSError, UnicodeDecodeError):
+            raise DataError("query_file is missing, is no file, may not be read or is not UTF-8") from None
+        return filled_in(text, self.concepts)
 
     def is_of_same_rows(self, other: "SourceSettings") -> bool:
         """Say whether another data set has rows of this one, as far as files and texts of queries tell."""

@@ -668,7 +668,8 @@ NO_QUERY = "the query must be one SELECT (or WITH ... SELECT), without a semicol
 def require_one_query(url: str, query: str) -> None:
     """Check that a text which a person has sent is one query to the database, and no more than that.
 
-    What reads it puts it in parentheses, which a text could close that is no query by itself.
+    What reads it puts it in parentheses, where nothing stands that writes: not INTO, nor DELETE behind WITH.
+    A text could close these that is no query by itself, and so it has to be one without them too.
 
     Raises:
         DataError: it is not, or the database cannot be reached.
@@ -681,11 +682,13 @@ def require_one_query(url: str, query: str) -> None:
         raise DataError("queries of this kind of database stand in the agent's configuration alone")
     with source._snapshot.connect() as connection:
         try:
-            if isinstance(connection, DuckDbConnection):
-                connection.explain(source._query)
-            else:
-                connection.execute(sa.text(f"EXPLAIN {source._query}")).close()
-        except sa.exc.SQLAlchemyError:
+            wrapped = f"SELECT * FROM ({source._query}) AS source"  # noqa: S608 (an admin's own)
+            for one in (wrapped, source._query):
+                if isinstance(connection, DuckDbConnection):
+                    connection.explain(one)
+                else:
+                    connection.execute(sa.text(f"EXPLAIN {one}")).close()
+        except (sa.exc.SQLAlchemyError, ValueError):
             raise DataError("the database does not take the query: check its tables and columns") from None
 
 
