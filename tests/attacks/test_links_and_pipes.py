@@ -8,8 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyreadstat
 import pytest
-from agent_fakes import AttackedAgent, World
+from agent_fakes import FAKES, AttackedAgent, World
 
+from tacit_protocol.signing import RELEASE_TYPE
+from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.encoders import EncoderFolders
 from tacit_services.agent.data.parquet_source import ParquetFolder, partition_files
 from tacit_services.agent.data.source import Columns, DataError, Source
 from tacit_services.agent.editing import files_below
+from tacit_services.agent.service import answer_carried
 from tacit_services.agent.settings import AgentSettings, open_source
 from tacit_services.shared.settings import SettingsError
 
@@ -325,6 +328,43 @@ def test_an_owner_with_a_pipe_for_data_declines_and_goes_on(tmp_path: Path) -> N
     assert agent.row(digest).problem == "data-unreadable"
     assert agent.debits() == []
     agent.agent.engine.dispose()
+
+
+def test_an_answer_is_never_of_rows_that_were_put_there_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is another one whenever it is opened, and the first again when it is looked at."""
+    world = World(tmp_path)
+    config = world.write("http://tester")
+    envelope, _ = world.sealed(world.study())
+    (tmp_path / "study.dsse").write_bytes(envelope)
+    path, other, aside = (tmp_path / name for name in ("patients.csv", "other.csv", "aside.csv"))
+    other.write_text("x,y,id\n" + "".join(f"9,{i},p{i}\n" for i in range(60)))
+    genuine, swaps = CsvSource._open, []
+
+    @contextmanager
+    def swapped(self: CsvSource) -> Iterator[Any]:
+        path.rename(aside)
+        other.rename(path)
+        with genuine(self) as stream:
+            path.rename(other)
+            aside.rename(path)
+            swaps.append(1)
+            yield stream
+
+    monkeypatch.setattr(CsvSource, "_open", swapped)
+    output = tmp_path / "answer.dsse"
+    report = answer_carried(config, FAKES, tmp_path / "study.dsse", output, 5.0)
+    assert swaps
+    assert report["state"] not in ("released", "held", "sent")
+    assert not output.exists() or RELEASE_TYPE.encode() not in output.read_bytes()
+    # The same file, left alone, is answered.
+    monkeypatch.setattr(CsvSource, "_open", genuine)
+    again, _ = world.sealed(world.study(title="Left alone?"))
+    (tmp_path / "again.dsse").write_bytes(again)
+    report = answer_carried(config, FAKES, tmp_path / "again.dsse", output, 60.0)
+    assert report["ok"]
+    assert json.loads(output.read_bytes())["payloadType"] == RELEASE_TYPE
 
 
 def test_states_of_listed_files_say_what_was_there(listed: tuple[Path, Path]) -> None:
