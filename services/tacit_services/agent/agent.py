@@ -86,15 +86,15 @@ class Agent(Participant):
         """Raise DivisionRefusedError where :meth:`divide_accounts` would; nothing is written."""
         accounts, families = all_accounts(connection), policy.families(self._procedures)
         for data_set in self.settings.data_sets:
-            if data_set.name in accounts:
-                account = accounts[data_set.name]
+            if data_set.account in accounts:
+                account = accounts[data_set.account]
                 changed_account(account, Cap.of(data_set.caps), data_set.division(families))
 
     def open_account(self, connection: sa.Connection, data_set: DataSetSettings, policy: Policy) -> None:
-        """Open one data set's account, or change it, as :meth:`open_accounts` does."""
+        """Open the account of a data set, or change it, as :meth:`open_accounts` does."""
         caps, division = data_set.caps, data_set.division(policy.families(self._procedures))
         at = self._now()
-        set_caps(connection, data_set.name, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
+        set_caps(connection, data_set.account, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
 
     def use_policy(self, policy: Policy) -> None:
         """Answer by another policy from now on; what is being looked at is looked at by the one before."""

@@ -65,13 +65,15 @@ class StudyRefusedError(Exception):
 class Part:
     """One owner's data set as a study uses it here.
 
-    ``account`` is the ledger's account that pays, and ``open`` returns the source without reading it.
+    ``data_set`` is its name here, ``account`` the ledger's account that pays, and ``open`` returns the source
+    without reading it.
     ``version`` changes with the data set where a database says what is held. ``unit_key`` orders the units as
     the study's other owner does, where the study names an alignment. In ``folders`` are the public files of
     encoders, and what images they may be shown.
     """
 
     owner: str
+    data_set: str
     account: str
     open: Callable[[], Source]
     rules: Rules
@@ -151,9 +153,9 @@ class Job:
         return all(part.rules.approval == "automatic" for part in self.parts)
 
     @property
-    def account(self) -> str | None:
-        """The one account that an agent's study spends from; None at a curator."""
-        return None if self.study.curator is not None else self.parts[0].account
+    def data_set(self) -> str | None:
+        """The one data set that an agent's study reads; None at a curator."""
+        return None if self.study.curator is not None else self.parts[0].data_set
 
     def table(self, computing: Computing = IN_THIS_THREAD) -> SourceTable | PooledTable:
         """Open every part's source and return the rows that the procedure summarises, counted.
@@ -187,11 +189,11 @@ class Job:
         except PublicRuleError as error:
             raise StudyRefusedError("study-refused", str(error), error.rule) from None
 
-    def units_by_account(self, table: SourceTable | PooledTable) -> dict[str, int]:
-        """Return the number of privacy units of each account's data set. Public."""
+    def units_by_data_set(self, table: SourceTable | PooledTable) -> dict[str, int]:
+        """Return the number of privacy units of each data set. Public."""
         if isinstance(table, SourceTable):
-            return {self.parts[0].account: table.units}
-        return {part.account: table.parts[part.owner].units for part in self.parts}
+            return {self.parts[0].data_set: table.units}
+        return {part.data_set: table.parts[part.owner].units for part in self.parts}
 
 
 class StudyIntake(ABC):
@@ -222,8 +224,8 @@ class StudyIntake(ABC):
         """When a study is answered that says nothing that could be believed."""
 
     @abstractmethod
-    def account_of(self, owner: Owner) -> str | None:
-        """Return the account of a study's owner, or None where the owner's data are not held here."""
+    def data_set_of(self, owner: Owner) -> str | None:
+        """Return the name of an owner's data set; None where the owner's data are not held here."""
 
     @abstractmethod
     def require_current(self, connection: sa.Connection, job: Job) -> None:
@@ -350,7 +352,13 @@ class Intake(StudyIntake):
         if (lack := folders.lacks(study.encoders_of(owner))) is not None:
             raise StudyRefusedError("study-refused", lack, "no-encoder")
         part = Part(
-            owner.name, data_set.name, data_set.open, self._policy, unit_key=unit_key, folders=folders
+            owner.name,
+            data_set.name,
+            data_set.account,
+            data_set.open,
+            self._policy,
+            unit_key=unit_key,
+            folders=folders,
         )
         relay = relay_of(procedure, study)
         masking = masking_of(procedure, study)
@@ -377,7 +385,7 @@ class Intake(StudyIntake):
         """The policy's own."""
         return self._policy.respond_after_s_min
 
-    def account_of(self, owner: Owner) -> str | None:
+    def data_set_of(self, owner: Owner) -> str | None:
         """Return the name of this owner's data set."""
         return owner.data_set if owner.name == self._settings.name else None
 

@@ -109,7 +109,7 @@ class Participant:
         self.intake = intake
         self.last_poll_at: int | None = None
         self.units: dict[str, int] = {}
-        """Units of each account's data set, once it has been read. Public."""
+        """Units of each data set, once it has been read. Public."""
         self._confirmed: set[str] = set()
         """Studies of which the tester held no release of ours when it was asked in this process's life."""
         self._releaser = Releaser(identity.key, intake, dependencies)
@@ -119,9 +119,9 @@ class Participant:
         """Return the number of units of each owner of a study as far as it is known: read, or expected."""
         known = {owner.name: owner.units for owner in study.owners if owner.units is not None}
         for owner in study.owners:
-            account = self.intake.account_of(owner)
-            if account in self.units:
-                known[owner.name] = self.units[account]
+            data_set = self.intake.data_set_of(owner)
+            if data_set in self.units:
+                known[owner.name] = self.units[data_set]
         return known
 
     def use_intake(self, intake: StudyIntake) -> None:
@@ -191,9 +191,9 @@ class Participant:
             state = State.APPROVED if job.automatic else State.WAITING
         except StudyRefusedError as error:
             state, problem, reason, rule = State.REFUSED, error.problem, error.reason, error.rule
-        account = None if job is None else job.account
+        data_set = None if job is None else job.data_set
         row = StudyRow(
-            item.digest, state, account, trusted, deadline, now, now, problem, reason, verdict=None
+            item.digest, state, data_set, trusted, deadline, now, now, problem, reason, verdict=None
         )
 
         def store(connection: sa.Connection) -> bool:

@@ -511,7 +511,7 @@ class Releaser:
         """Spend the study's budget and store its release; with another owner's, what was found with it.
 
         ``waited_until`` is when what this owner waited for has come, in Unix seconds; ``masks`` are what its
-        numbers are masked with. Returns the number of units of each account, or None if the study is no
+        numbers are masked with. Returns the number of units of each data set, or None if the study is no
         longer approved.
 
         Raises:
@@ -559,7 +559,7 @@ class Releaser:
         """Count the units and compute the exact summary; data that cannot be used are a refusal."""
         try:
             table = job.table(self.uses.computing)
-            units = job.units_by_account(table)
+            units = job.units_by_data_set(table)
             job.require_units(table)
             if received is None or job.relay is None:
                 summary = job.procedure.summarise(job.study, table)

@@ -167,8 +167,9 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
 
     @app.get("/v1/ledger", dependencies=owner, **answer_schema(LedgerEntries))
     def show_ledger(data_set: str | None = None) -> Response:
-        """Show the ledger's entries, oldest first."""
-        entries = read_from(agent.engine, export, data_set)
+        """Show the ledger's entries, oldest first; of one data set those of the account that pays for it."""
+        known = None if data_set is None else agent.settings.data_set(data_set)
+        entries = read_from(agent.engine, export, data_set if known is None else known.account)
         return json_response({"entries": entries, "next": None})
 
     @app.get("/v1/ledger/verification", dependencies=owner, **answer_schema(LedgerVerification))
@@ -294,6 +295,8 @@ def build(
         dependencies_of(settings, engine, key, stop, noise=noise, clock=system_clock, client=client),
     )
     agent.open_accounts()
+    for note in settings.accounts_on_one_database():
+        log.warning("accounts_on_one_database", note=note)
     PolicyEditor(agent).note_file()
     DataSetEditor(agent).note_file()
     return agent

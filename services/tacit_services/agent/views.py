@@ -15,6 +15,7 @@ from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import Participant
 from tacit_services.agent.schema import State
+from tacit_services.agent.settings import DataSetSettings
 from tacit_services.agent.studies import StudyRow, count_by_state, decisions_of
 from tacit_services.ledger.accounts import account_of, payment_words, standing_of
 from tacit_services.ledger.verification import Inspection
@@ -26,7 +27,7 @@ def status(agent: Agent) -> dict[str, Any]:
     """Return who the agent is, what its accounts hold, and how many studies are in each state."""
 
     def read(connection: sa.Connection) -> dict[str, Any]:
-        data_sets = [_data_set(connection, agent, item.name) for item in agent.settings.data_sets]
+        data_sets = [_data_set(connection, agent, item) for item in agent.settings.data_sets]
         return {"data_sets": data_sets, "studies": count_by_state(connection)}
 
     return {
@@ -38,8 +39,10 @@ def status(agent: Agent) -> dict[str, Any]:
     }
 
 
-def _data_set(connection: sa.Connection, agent: Agent, name: str) -> dict[str, Any]:
-    return {"name": name, "units": agent.units.get(name), **asdict(standing_of(connection, name))}
+def _data_set(connection: sa.Connection, agent: Agent, data_set: DataSetSettings) -> dict[str, Any]:
+    name, account = data_set.name, data_set.account
+    known = {"name": name, "account": account, "units": agent.units.get(name)}
+    return known | asdict(standing_of(connection, account))
 
 
 def ledger_verification(inspection: Inspection) -> dict[str, Any]:

@@ -199,7 +199,7 @@ class CuratorIntake(StudyIntake):
         except PolicyRefusedError as error:
             refuse("policy-refused", str(error))
         require_allowed(held.policy, self, study, study.owner_named(held.owner), held)
-        return Part(held.owner, held.account, held.source, held.policy, held.version)
+        return Part(held.owner, held.account, held.account, held.source, held.policy, held.version)
 
     def require_current(self, connection: sa.Connection, job: Job) -> None:
         """Refuse a study whose data sets were deleted; start anew where one has changed since it was read."""
@@ -229,8 +229,8 @@ class CuratorIntake(StudyIntake):
         """The setting's."""
         return self._respond_after_s_min
 
-    def account_of(self, owner: Owner) -> str:
-        """Return the account of an owner of a curated study."""
+    def data_set_of(self, owner: Owner) -> str:
+        """Return the name of an owner's data set, which is that of its account too."""
         return account_name(owner.name, owner.data_set)
 
 

@@ -250,13 +250,19 @@ def read_private_key(path: Path) -> PrivateKey:
         raise SettingsError(f"the key file {path}: {error}") from None
 
 
+FILE_DATABASES = ("sqlite", "duckdb")
+"""Kinds of databases that are files."""
+
+
 def resolve_database_url(url: str, directory: Path) -> str:
-    """Make the path of a relative SQLite URL absolute; raises SettingsError for what is no URL."""
+    """Make a relative path in a URL of SQLite or DuckDB absolute; raises SettingsError for what is no URL."""
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise SettingsError("database_url is not a URL: sqlite:///file or postgresql://host/name") from None
-    if parsed.get_backend_name() != "sqlite" or not parsed.database:
+        raise SettingsError(
+            "a database's URL is wrong: write sqlite:///file or postgresql://host/name"
+        ) from None
+    if parsed.get_backend_name() not in FILE_DATABASES or not parsed.database:
         return url
     resolved = parsed.set(database=str(directory / parsed.database))
     return resolved.render_as_string(hide_password=False)
