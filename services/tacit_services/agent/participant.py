@@ -39,7 +39,7 @@ from tacit_protocol.signing import (
 from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError
 from tacit_services.agent.notices import Notifier
 from tacit_services.agent.releases import Dependencies, Mailbox, Masks, Releaser, send_time
-from tacit_services.agent.schema import MASK_SECRETS, State
+from tacit_services.agent.schema import State
 from tacit_services.agent.studies import (
     FOLLOWED,
     OutboxRow,
@@ -47,12 +47,11 @@ from tacit_services.agent.studies import (
     as_shown,
     close_outbox,
     due_outbox,
-    emptied_mask_secrets,
     expire,
+    forget_held,
     insert_study,
     is_debited,
     move,
-    note_overwritten,
     put_in_outbox,
     put_mask_secret,
     record_verdict,
@@ -68,7 +67,7 @@ from tacit_services.agent.tester_client import (
     TesterUnavailableError,
 )
 from tacit_services.ledger.accounts import BudgetExceededError, give_back, reserve
-from tacit_services.shared.database import DatabaseError, read_from, run_transaction, try_to_forget
+from tacit_services.shared.database import DatabaseError, read_from, run_transaction
 from tacit_services.shared.failpoints import AcceptanceStep, AgentStep, MaskStep, reached
 from tacit_services.shared.logging import describe_exception
 
@@ -301,7 +300,10 @@ class Participant:
         if row is None:
             return False
         undecided = [State.WAITING, State.APPROVED]
-        if state is State.DECLINED and (row.state is State.HELD or row.shown_from > now):
+        if state is State.DECLINED and row.state is State.HELD:
+            undecided.append(row.state)
+            forget_held(connection, digest)
+        elif state is State.DECLINED and row.shown_from > now:
             undecided.append(row.state)
             withdraw(connection, digest)
         if state is State.DECLINED and connection.execute(sa.select(is_debited(digest))).scalar_one():
@@ -416,13 +418,7 @@ class Participant:
         run_transaction(self.engine, close)
 
     def overwrite(self) -> None:
-        """Have the database's log forget the secrets of masks that were emptied, and note that it has.
-
-        A reader may be in the way, or the process die: what is not noted is tried again.
-        """
-        emptied = read_from(self.engine, emptied_mask_secrets)
-        if emptied and try_to_forget(self.engine, MASK_SECRETS):
-            run_transaction(self.engine, lambda connection: note_overwritten(connection, emptied))
+        """Have the database's log forget secrets that were deleted. A curator has none."""
 
     def run_approved(self) -> None:
         """Compute and store the release of every approved study. Nothing here reaches the tester."""
@@ -643,7 +639,6 @@ class Loops:
         self._bell.wait(WORK_PAUSE_S)
 
     def _send(self) -> None:
-        self._agent.close_ended()
         if self._agent.confirm():
             self.ring()
         self._agent.deliver()
@@ -651,6 +646,7 @@ class Loops:
         self._stop.wait(SEND_PAUSE_S)
 
     def _fetch(self) -> None:
+        self._agent.close_ended()
         try:
             if self._agent.collect():
                 self.ring()
