@@ -36,8 +36,10 @@ from tacit_protocol.signing import (
     open_envelope,
     sign_envelope,
 )
+from tacit_services.agent.data.source import DataError
 from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
 from tacit_services.agent.notices import Notifier
+from tacit_services.agent.readings import Fault, Lock, is_begun, unlock
 from tacit_services.agent.releases import Dependencies, Mailbox, Masks, Releaser, send_time
 from tacit_services.agent.schema import State
 from tacit_services.agent.studies import (
@@ -48,6 +50,7 @@ from tacit_services.agent.studies import (
     due_outbox,
     expire,
     forget_held,
+    held_release,
     insert_study,
     move,
     put_in_outbox,
@@ -65,8 +68,9 @@ from tacit_services.agent.tester_client import (
 )
 from tacit_services.ledger.accounts import BudgetExceededError, give_back, reserve
 from tacit_services.shared.database import DatabaseError, read_from, run_transaction
-from tacit_services.shared.failpoints import AcceptanceStep, AgentStep, MaskStep, reached
+from tacit_services.shared.failpoints import AcceptanceStep, AgentStep, ClosingStep, MaskStep, reached
 from tacit_services.shared.logging import describe_exception
+from tacit_services.shared.people import PeopleTables, Person, record_change
 
 log = structlog.get_logger()
 
@@ -88,6 +92,20 @@ ROLLED_BACK = (
 
 class AlreadyDecidedError(Exception):
     """The study is not waiting for a decision any more."""
+
+
+class TooSoonError(Exception):
+    """A release may not be looked at yet, and so not be sent or declined. The text says from when on."""
+
+
+def require_shown(connection: sa.Connection, digest: str, now: int) -> None:
+    """Raise TooSoonError where a release is held whose moment has not come."""
+    held = held_release(connection, digest)
+    if held is not None and now < held.shown_from:
+        raise TooSoonError(
+            f"the release may be looked at, sent or declined in {held.shown_from - now} s: sooner, what you "
+            "do could tell how long it took to make"
+        )
 
 
 @dataclass(frozen=True)
@@ -277,7 +295,10 @@ class Participant:
         expire(connection, now)
         row = study_row(connection, digest)
         undecided = [State.WAITING, State.APPROVED]
+        if row is not None and row.state is State.APPROVED and is_begun(connection, digest):
+            return False  # a decline that costs nothing would be of what was read
         if row is not None and row.state is State.HELD and state is State.DECLINED:
+            require_shown(connection, digest, now)
             undecided, reason = [State.HELD], f"{reason}; the budget is spent"
             forget_held(connection, digest)
         if row is None or not move(
@@ -290,6 +311,25 @@ class Participant:
         send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
         self._put_decline(connection, digest, send_at, rule)
         return True
+
+    def unlock(self, account: str, people: PeopleTables, by: Person) -> Lock | None:
+        """Let an account answer studies again that a failure has locked, as a person decided.
+
+        Returns why it was locked; None where it was not, and nothing was changed.
+        """
+
+        def unlock_in(connection: sa.Connection) -> Lock | None:
+            lock = unlock(connection, account)
+            if lock is not None:
+                detail = {"data_set": account, "study": lock.study}
+                record_change(connection, people, by, "data set unlocked", detail, at=self._now())
+                reached(ClosingStep.UNLOCKED)
+            return lock
+
+        lock = run_transaction(self.engine, unlock_in)
+        if lock is not None:
+            log.info("unlocked", data_set=account, study=lock.study, person=by.name)
+        return lock
 
     def _forget(self, connection: sa.Connection) -> None:
         """Delete secrets of studies that are not undecided any more. A curator has none."""
@@ -481,9 +521,12 @@ class Participant:
             log.warning("run_again", study=row.digest, reason=str(error))
         except WorkersUnavailableError as error:
             log.warning("waits_for_workers", study=row.digest, reason=str(error))
+        except DataError as error:
+            log.warning("tries_again", study=row.digest, reason=str(error))
 
     def _refuse(self, row: StudyRow, problem: str, reason: str, rule: PublicRule | None = None) -> None:
-        self._end(row.digest, State.REFUSED, problem, reason, rule)
+        if not self._end(row.digest, State.REFUSED, problem, reason, rule):
+            self._releaser.close(row.digest, Fault(problem), self._respond_after_s(row))
         log.warning("refused", study=row.digest, problem=problem, reason=reason, rule=rule)
 
     def job_of(self, row: StudyRow) -> Job:

@@ -18,6 +18,7 @@ from tacit_services.agent.schema import (
     MASK_SECRETS,
     OUTBOX,
     PERSONAL_DECISIONS,
+    READINGS,
     REASON_LENGTH,
     STUDIES,
     State,
@@ -121,7 +122,8 @@ HELD_TOO_LONG = "nobody sent the release before the deadline; the budget is spen
 def expire(connection: sa.Connection, now: int) -> int:
     """Close the studies that nobody decided before their deadline, and give back what was reserved for them.
 
-    A release that is held is not sent any more, and is forgotten. Returns how many were closed.
+    A release that is held is not sent any more, and is forgotten. A study whose rows were being read is left:
+    that it has no answer is of what it read (readings.py). Returns how many were closed.
     """
     late = connection.execute(
         STUDIES.update()
@@ -132,9 +134,10 @@ def expire(connection: sa.Connection, now: int) -> int:
         ended = sa.select(STUDIES.c.digest).where(STUDIES.c.state != State.HELD.value)
         connection.execute(HELD.delete().where(HELD.c.study.in_(ended)))
     undecided = [State.WAITING.value, State.APPROVED.value]
+    begun = sa.select(READINGS.c.study).where(READINGS.c.closed_at.is_(None))
     expired = connection.execute(
         STUDIES.update()
-        .where(STUDIES.c.state.in_(undecided), STUDIES.c.deadline <= now)
+        .where(STUDIES.c.state.in_(undecided), STUDIES.c.deadline <= now, STUDIES.c.digest.not_in(begun))
         .values(
             state=State.EXPIRED.value,
             changed_at=now,
@@ -152,6 +155,17 @@ def count_by_state(connection: sa.Connection) -> dict[str, int]:
     counts = dict.fromkeys((state.value for state in State), 0)
     query = sa.select(STUDIES.c.state, sa.func.count()).group_by(STUDIES.c.state)
     counts.update({state: int(count) for state, count in connection.execute(query)})
+    return counts
+
+
+def count_shown(connection: sa.Connection, now: int) -> dict[str, int]:
+    """Return the same for everybody: a closed study counts as one of an owner that does not answer."""
+    counts = count_by_state(connection)
+    late = (STUDIES.c.state == State.CLOSED.value, STUDIES.c.deadline <= now)
+    over = int(connection.execute(sa.select(sa.func.count()).where(*late)).scalar_one())
+    closed = counts.pop(State.CLOSED.value)
+    counts[State.APPROVED.value] += closed - over
+    counts[State.EXPIRED.value] += over
     return counts
 
 
