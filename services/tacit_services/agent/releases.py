@@ -505,6 +505,12 @@ class UnfinishedError(Exception):
     """No release that may be sent came of the rows. Constant text."""
 
 
+AGAIN = (DataError, WorkersUnavailableError, DatabaseError, LedgerConflictError, sa.exc.SQLAlchemyError)
+"""After these a study is tried again, ``ATTEMPTS_MAX`` times in all."""
+
+PUBLIC = (StudyRefusedError, JobOutdatedError)
+"""What is decided without rows. One that a procedure raises after they were read closes the study."""
+
 NO_MOMENT = "the study's schedule leaves no moment before its deadline"
 
 
@@ -560,20 +566,21 @@ class Releaser:
             return None
         reached(AgentStep.READING_BEGUN)
         try:
-            table = self._open(job, received)
-        except (StudyRefusedError, WorkersUnavailableError):
-            self._take_back(job)
+            return self._make(job, received, waited_until, masks)
+        except (*AGAIN, *PUBLIC, StoppingError):
             raise
         except Exception as error:
-            self._fail(job, error)
+            if self.uses.stopping():
+                raise StoppingError("stopped while the release was made") from error
+            log.error("release_failed", study=job.digest, fault=describe_exception(error))
+            self.close(job.digest, Fault.of(error), job.study.respond_after_s)
             return None
-        try:
-            units, summary = self._summarise(job, received, table)
-        except (DataError, WorkersUnavailableError):
-            raise
-        except Exception as error:
-            self._fail(job, error)
-            return None
+
+    def _make(
+        self, job: Job, received: Received | None, waited_until: int, masks: Masks | None
+    ) -> dict[str, int] | None:
+        table = self._open(job, received)
+        units, summary = self._summarise(job, received, table)
         reached(AgentStep.DATA_SUMMARISED if received is None else AgentRelayStep.COMBINED)
         try:
             entries = run_transaction(
@@ -582,17 +589,12 @@ class Releaser:
                     connection, job, summary, received, waited_until=waited_until, masks=masks
                 ),
             )
-        except (JobOutdatedError, StudyRefusedError, BudgetExceededError) as error:
+        except (*PUBLIC, BudgetExceededError) as error:
             # The database alone says so: owners deleted or replaced rows, or lowered a cap.
             self._take_back(job)
             if isinstance(error, BudgetExceededError):
                 raise StudyRefusedError("budget-exceeded", str(error)) from None
             raise
-        except (DatabaseError, LedgerConflictError, sa.exc.SQLAlchemyError):
-            raise  # trouble with the database is tried again
-        except Exception as error:
-            self._fail(job, error)
-            return None
         if entries is None:
             return None
         reached(AgentStep.RELEASE_COMMITTED)
@@ -634,8 +636,14 @@ class Releaser:
         return True
 
     def _open(self, job: Job, received: Received | None) -> SourceTable | PooledTable:
-        """Open and count the data; what keeps any study from reading them is a refusal. No row is read."""
+        """Open and count the data; what keeps any study from reading them is a refusal.
+
+        Raises:
+            StudyRefusedError: they cannot be opened or are too few.
+            WorkersUnavailableError: nothing can be computed now.
+        """
         try:
+            require_reachable(self.uses.computing.workers)
             table = job.table(self.uses.computing)
             job.require_units(table)
             if received is not None and received.units != table.units:
@@ -643,22 +651,18 @@ class Releaser:
             for part in [table] if isinstance(table, SourceTable) else table.parts.values():
                 if isinstance(part, SourceTable):
                     part.require_readable()
-            require_reachable(self.uses.computing.workers)
         except DataError as error:
             if self.uses.stopping():
                 raise StoppingError("stopped while the data were opened") from error
+            self._take_back(job)
             raise StudyRefusedError("data-unreadable", str(error)) from None
+        except (StudyRefusedError, WorkersUnavailableError):
+            self._take_back(job)
+            raise
         return table
 
     def _take_back(self, job: Job) -> None:
         run_transaction(self.uses.engine, lambda connection: take_back(connection, job.digest))
-
-    def _fail(self, job: Job, error: Exception) -> None:
-        """Close a study for an error that what was read may have brought about."""
-        if self.uses.stopping():
-            raise StoppingError("stopped while the release was made") from error
-        log.error("release_failed", study=job.digest, fault=describe_exception(error))
-        self.close(job.digest, Fault.of(error), job.study.respond_after_s)
 
     def close(self, digest: str, fault: Fault, respond_after_s: int) -> bool:
         """Close a study whose rows have been read; returns False where they have not, or it has ended."""
