@@ -220,11 +220,19 @@ class Agent(Participant):
             send_at = send_time(now, respond_after_s, self.clock())
             # An answer may be one that another owner's follows, which has a schedule of its own.
             if send_at + respond_after_s >= row.deadline:
-                late = {"problem": "study-expired", "reason": HELD_TOO_LONG}
-                move(connection, digest, before=[State.HELD], after=State.EXPIRED, at=now, **late)
+                move(
+                    connection,
+                    digest,
+                    before=[State.HELD],
+                    after=State.EXPIRED,
+                    at=now,
+                    problem="study-expired",
+                    reason=HELD_TOO_LONG,
+                )
                 forget_held(connection, digest)
                 return False
-            move(connection, digest, before=[State.HELD], after=State.RELEASED, at=now)
+            shown_from = int(held.shown_from)
+            move(connection, digest, before=[State.HELD], after=State.RELEASED, at=now, shown_from=shown_from)
             put_in_outbox(connection, digest, "release", bytes(held.envelope), at=now, send_at=send_at)
             forget_held(connection, digest)
             detail = {"study": digest}

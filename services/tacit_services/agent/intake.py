@@ -44,10 +44,6 @@ NEVER_ALIGNED = "no alignment of this data set is recorded with that digest and 
 ALIGNED_OTHERWISE = "the data set's ids have changed since it was aligned: align it again"
 
 
-class JobOutdatedError(Exception):
-    """What a job is to read has changed since it was accepted: nothing was spent; accept the study again."""
-
-
 class StudyRefusedError(Exception):
     """A study is refused. ``problem`` is a registered slug, ``reason`` a text that quotes no value.
 
@@ -182,16 +178,21 @@ class Job:
         It looks at the study and at the numbers of units, and at nothing that they hold.
         """
         own = {self.sender: table.units} if isinstance(table, SourceTable) else table.units_by_owner
-        try:
-            require_units(self.procedure, self.study, own)
-        except PublicRuleError as error:
-            raise StudyRefusedError("study-refused", str(error), error.rule) from None
+        require_public_rule(self.procedure, self.study, own)
 
     def units_by_account(self, table: SourceTable | PooledTable) -> dict[str, int]:
         """Return the number of privacy units of each account's data set. Public."""
         if isinstance(table, SourceTable):
             return {self.parts[0].account: table.units}
         return {part.account: table.parts[part.owner].units for part in self.parts}
+
+
+def require_public_rule(procedure: Procedure, study: Study, units: Mapping[str, int]) -> None:
+    """Refuse numbers of units, by owner, that a study's procedure does not take."""
+    try:
+        require_units(procedure, study, units)
+    except PublicRuleError as error:
+        raise StudyRefusedError("study-refused", str(error), error.rule) from None
 
 
 class StudyIntake(ABC):
@@ -227,11 +228,10 @@ class StudyIntake(ABC):
 
     @abstractmethod
     def require_current(self, connection: sa.Connection, job: Job) -> None:
-        """Return if the data of a job are held as they were read; called in the transaction that spends.
+        """Return if the data of a job are held as they were when it was approved.
 
         Raises:
-            StudyRefusedError: they are held no more.
-            JobOutdatedError: they are held, but have changed.
+            StudyRefusedError: they are held no more, or have changed.
         """
 
     def read(self, study_digest: str, envelope: bytes) -> Study:

@@ -37,28 +37,32 @@ from tacit_protocol.signing import (
     sign_envelope,
 )
 from tacit_services.agent.data.source import DataError
-from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
+from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError
 from tacit_services.agent.notices import Notifier
-from tacit_services.agent.readings import Fault, Lock, is_begun, unlock
+from tacit_services.agent.readings import Fault, Lock, forget_reading, is_begun, unlock
 from tacit_services.agent.releases import Dependencies, Mailbox, Masks, Releaser, send_time
-from tacit_services.agent.schema import State
+from tacit_services.agent.schema import MASK_SECRETS, State
 from tacit_services.agent.studies import (
     FOLLOWED,
     OutboxRow,
     StudyRow,
+    as_shown,
     close_outbox,
     due_outbox,
+    emptied_mask_secrets,
     expire,
-    forget_held,
     held_release,
     insert_study,
+    is_debited,
     move,
+    note_overwritten,
     put_in_outbox,
     put_mask_secret,
     record_verdict,
     reopen_outbox,
     studies_in,
     study_row,
+    withdraw,
 )
 from tacit_services.agent.tester_client import (
     InboxItem,
@@ -67,7 +71,7 @@ from tacit_services.agent.tester_client import (
     TesterUnavailableError,
 )
 from tacit_services.ledger.accounts import BudgetExceededError, give_back, reserve
-from tacit_services.shared.database import DatabaseError, read_from, run_transaction
+from tacit_services.shared.database import DatabaseError, read_from, run_transaction, try_to_forget
 from tacit_services.shared.failpoints import AcceptanceStep, AgentStep, ClosingStep, MaskStep, reached
 from tacit_services.shared.logging import describe_exception
 from tacit_services.shared.people import PeopleTables, Person, record_change
@@ -86,7 +90,7 @@ VERDICT_AWAITED_S = 7 * 24 * 3600
 
 ROLLED_BACK = (
     "the tester holds a release of this owner that the ledger does not know: the ledger was put back to an "
-    "older copy. Nothing more was spent; put the newest copy back, or lower the account's cap by this study"
+    "older copy. Put the newest copy back, or lower the account's cap by this study"
 )
 
 
@@ -163,6 +167,10 @@ class Participant:
     def _now(self) -> int:
         return int(self.clock())
 
+    def shown(self) -> sa.Subquery:
+        """Return the table of studies as it is shown now to anybody but the owner's own steward."""
+        return as_shown(self._now())
+
     def poll(self, wait_s: float) -> bool:
         """Ask the tester once and take in what is new; returns whether anything was.
 
@@ -211,7 +219,17 @@ class Participant:
             state, problem, reason, rule = State.REFUSED, error.problem, error.reason, error.rule
         account = None if job is None else job.account
         row = StudyRow(
-            item.digest, state, account, trusted, deadline, now, now, problem, reason, verdict=None
+            item.digest,
+            state,
+            account,
+            trusted,
+            deadline,
+            received_at=now,
+            changed_at=now,
+            problem=problem,
+            reason=reason,
+            verdict=None,
+            approved_at=now if state is State.APPROVED else 0,
         )
 
         def store(connection: sa.Connection) -> bool:
@@ -290,25 +308,44 @@ class Participant:
         *,
         rule: PublicRule | None = None,
     ) -> bool:
-        """Decline or refuse a study that has not been released; returns whether it was undecided."""
+        """Decline or refuse a study that has not been answered; returns whether it was undecided.
+
+        A person may decline until the moment of the answer: could it be done only until the release was
+        computed, trying would tell when that was.
+        """
         now = self._now()
         expire(connection, now)
         row = study_row(connection, digest)
+        if row is None:
+            return False
         undecided = [State.WAITING, State.APPROVED]
-        if row is not None and row.state is State.APPROVED and is_begun(connection, digest):
-            return False  # a decline that costs nothing would be of what was read
-        if row is not None and row.state is State.HELD and state is State.DECLINED:
+        is_paid = connection.execute(sa.select(is_debited(digest))).scalar_one()
+        if row.state is State.APPROVED and is_begun(connection, digest):
+            if state is State.REFUSED or not is_paid:
+                return False  # a decline that costs nothing would be of what was read
+            forget_reading(connection, digest)
+        if state is State.DECLINED and (row.state is State.HELD or row.shown_from > now):
             require_shown(connection, digest, now)
-            undecided, reason = [State.HELD], f"{reason}; the budget is spent"
-            forget_held(connection, digest)
-        if row is None or not move(
-            connection, digest, before=undecided, after=state, at=now, problem=problem, reason=reason
+            undecided.append(row.state)
+            withdraw(connection, digest)
+        if state is State.DECLINED and is_paid:
+            reason = f"{reason}; the budget is spent"
+        decided_at = now if state is State.DECLINED else row.changed_at
+        send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
+        if not move(
+            connection,
+            digest,
+            before=undecided,
+            after=state,
+            at=now,
+            problem=problem,
+            reason=reason,
+            # An approved study that is refused may have been computed, or have waited for another that was.
+            shown_from=send_at if state is State.REFUSED and row.state is State.APPROVED else 0,
         ):
             return False
         give_back(connection, [digest])
         self._forget(connection)
-        decided_at = now if state is State.DECLINED else row.changed_at
-        send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
         self._put_decline(connection, digest, send_at, rule)
         return True
 
@@ -352,8 +389,10 @@ class Participant:
             self.confirm()
             self.collect()
         finally:  # neither other studies nor the outbox wait for one that the tester cannot be asked about
+            self.close_ended()
             self.run_approved()
             self.deliver()
+            self.overwrite()
 
     def confirm(self) -> bool:
         """Ask the tester about approved studies that it was not yet asked about; returns whether any may run.
@@ -410,14 +449,26 @@ class Participant:
         if unavailable is not None:
             raise unavailable
 
-    def run_approved(self) -> None:
-        """Compute and store the release of every approved study. Nothing here reaches the tester."""
+    def close_ended(self) -> None:
+        """Close what ends without being computed. Computing does not hold it up."""
 
         def close(connection: sa.Connection) -> None:
             expire(connection, self._now())
             self._forget(connection)
 
         run_transaction(self.engine, close)
+
+    def overwrite(self) -> None:
+        """Have the database's log forget the secrets of masks that were emptied, and note that it has.
+
+        A reader may be in the way, or the process die: what is not noted is tried again.
+        """
+        emptied = read_from(self.engine, emptied_mask_secrets)
+        if emptied and try_to_forget(self.engine, MASK_SECRETS):
+            run_transaction(self.engine, lambda connection: note_overwritten(connection, emptied))
+
+    def run_approved(self) -> None:
+        """Compute and store the release of every approved study. Nothing here reaches the tester."""
         for row in self._rows(State.APPROVED):
             if row.digest in self._confirmed:
                 self._run(row)
@@ -517,8 +568,6 @@ class Participant:
                 self.units.update(units)
         except StudyRefusedError as error:
             self._refuse(row, error.problem, error.reason, error.rule)
-        except JobOutdatedError as error:
-            log.warning("run_again", study=row.digest, reason=str(error))
         except WorkersUnavailableError as error:
             log.warning("waits_for_workers", study=row.digest, reason=str(error))
         except DataError as error:
@@ -640,9 +689,11 @@ class Loops:
         self._bell.wait(WORK_PAUSE_S)
 
     def _send(self) -> None:
+        self._agent.close_ended()
         if self._agent.confirm():
             self.ring()
         self._agent.deliver()
+        self._agent.overwrite()
         self._stop.wait(SEND_PAUSE_S)
 
     def _fetch(self) -> None:

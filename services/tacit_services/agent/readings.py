@@ -22,7 +22,7 @@ from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_services.agent.schema import READINGS, State
 from tacit_services.agent.studies import approvers_of, move
-from tacit_services.ledger.accounts import debit, give_back
+from tacit_services.ledger.accounts import debit, debits_of_study, give_back
 from tacit_services.shared.failpoints import ClosingStep, reached
 
 ATTEMPTS_MAX = 5
@@ -36,6 +36,10 @@ CLOSED = (
 )
 
 FAULT_LENGTH = 200
+
+NEVER = 2**62
+"""When others than the owner's own steward are told that a study was closed: they see one without an answer,
+which expires."""
 
 
 @dataclass(frozen=True)
@@ -113,8 +117,8 @@ def take_back(connection: sa.Connection, study: str) -> None:
     connection.execute(READINGS.delete().where(_under_way(study), READINGS.c.attempts <= 0))
 
 
-def finish(connection: sa.Connection, study: str) -> None:
-    """Forget a reading, in the transaction that stores the study's answer."""
+def forget_reading(connection: sa.Connection, study: str) -> None:
+    """Forget a reading, in the transaction that stores what the study's answer is."""
     connection.execute(READINGS.delete().where(_under_way(study)))
 
 
@@ -131,11 +135,20 @@ def close(
     """
     query = READINGS.select().where(_under_way(study)).order_by(READINGS.c.account)
     rows = connection.execute(query).all()
-    ended = {"problem": "internal-error", "reason": CLOSED}
-    if not rows or not move(connection, study, before=[State.APPROVED], after=State.CLOSED, at=at, **ended):
+    if not rows or not move(
+        connection,
+        study,
+        before=[State.APPROVED],
+        after=State.CLOSED,
+        at=at,
+        problem="internal-error",
+        reason=CLOSED,
+        shown_from=NEVER,
+    ):
         return False
-    for row in rows:
-        if pays and row.guarantee is not None:
+    is_paid = debits_of_study(connection, study)  # at a curator with the approval
+    for row in () if is_paid or not pays else rows:
+        if row.guarantee is not None:
             cost = decode(Guarantee, bytes(row.guarantee))
             approvers = approvers_of(connection, study, row.owner)
             debit(connection, row.account, study, cost, at=at, approved_by=approvers)

@@ -78,8 +78,16 @@ from tacit_protocol.signing import (
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError, refuse
-from tacit_services.agent.readings import ATTEMPTS_MAX, KILLED, Fault, begin, close, finish, take_back
+from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError, refuse
+from tacit_services.agent.readings import (
+    ATTEMPTS_MAX,
+    KILLED,
+    Fault,
+    begin,
+    close,
+    forget_reading,
+    take_back,
+)
 from tacit_services.agent.schema import RECEIVED, State
 from tacit_services.agent.studies import (
     Kind,
@@ -91,10 +99,17 @@ from tacit_services.agent.studies import (
     move,
     put_finding,
     put_in_outbox,
+    show_from,
     study_row,
 )
 from tacit_services.agent.tester_client import TesterClient
-from tacit_services.ledger.accounts import BudgetExceededError, LedgerConflictError, debit, reserve
+from tacit_services.ledger.accounts import (
+    BudgetExceededError,
+    LedgerConflictError,
+    debit,
+    debits_of_study,
+    reserve,
+)
 from tacit_services.ledger.entries import Entry
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, read_from, run_transaction
@@ -508,9 +523,6 @@ class UnfinishedError(Exception):
 AGAIN = (DataError, WorkersUnavailableError, DatabaseError, LedgerConflictError, sa.exc.SQLAlchemyError)
 """After these a study is tried again, ``ATTEMPTS_MAX`` times in all."""
 
-PUBLIC = (StudyRefusedError, JobOutdatedError)
-"""What is decided without rows. One that a procedure raises after they were read closes the study."""
-
 NO_MOMENT = "the study's schedule leaves no moment before its deadline"
 
 
@@ -522,6 +534,20 @@ def require_reachable(workers: Workers) -> None:
     """Raise WorkersUnavailableError where a cluster computes nothing now: no row has been read."""
     if not workers.in_process:
         list(workers.map(_echo, None, (0,)))
+
+
+def debit_parts(connection: sa.Connection, job: Job, *, at: int) -> list[Entry]:
+    """Debit a study's whole cost to every account: each unit lies in one of their data sets.
+
+    Raises:
+        BudgetExceededError: an account has too little left.
+    """
+    entries = []
+    for part in sorted(job.parts, key=lambda part: part.account):  # one order: no two wait in a ring
+        approvers = approvers_of(connection, job.digest, part.owner)
+        entries.append(debit(connection, part.account, job.digest, job.cost, at=at, approved_by=approvers))
+        reached(AgentStep.DEBITED)
+    return entries
 
 
 @dataclass
@@ -549,7 +575,6 @@ class Releaser:
 
         Raises:
             StudyRefusedError: the data cannot be opened or are too few, or an account has too little left.
-            JobOutdatedError: the data changed meanwhile; accept the study again.
             DataError: rows cannot be read now; try again later.
             DatabaseError: nothing can be written now; try again later.
             WorkersUnavailableError: nothing can be computed now; try again later.
@@ -567,8 +592,8 @@ class Releaser:
         reached(AgentStep.READING_BEGUN)
         try:
             return self._make(job, received, waited_until, masks)
-        except (*AGAIN, *PUBLIC, StoppingError):
-            raise
+        except (*AGAIN, StudyRefusedError, StoppingError):
+            raise  # a refusal for which the attempt is not taken back closes the study
         except Exception as error:
             if self.uses.stopping():
                 raise StoppingError("stopped while the release was made") from error
@@ -589,7 +614,7 @@ class Releaser:
                     connection, job, summary, received, waited_until=waited_until, masks=masks
                 ),
             )
-        except (*PUBLIC, BudgetExceededError) as error:
+        except (StudyRefusedError, BudgetExceededError) as error:
             # The database alone says so: owners deleted or replaced rows, or lowered a cap.
             self._take_back(job)
             if isinstance(error, BudgetExceededError):
@@ -615,8 +640,7 @@ class Releaser:
 
         Raises:
             UnfinishedError: so many attempts ended without an answer.
-            StudyRefusedError: it is too late, or the data are held no more.
-            JobOutdatedError: the data have changed.
+            StudyRefusedError: it is too late, or the data are held no more, or have changed.
             BudgetExceededError: an account has too little left.
         """
         now, row = int(self.uses.clock()), study_row(connection, job.digest)
@@ -631,7 +655,8 @@ class Releaser:
         self.intake.require_current(connection, job)
         if self._send_at(job, row, waited_until) is None:
             raise StudyRefusedError("study-expired", NO_MOMENT)
-        for part in job.parts if job.spends else ():
+        is_paid = not job.spends or debits_of_study(connection, job.digest)
+        for part in () if is_paid else job.parts:
             reserve(connection, part.account, job.digest, job.cost, at=now)
         return True
 
@@ -671,7 +696,8 @@ class Releaser:
             row = study_row(connection, digest)
             if row is None:
                 return False
-            now, shown_from = int(self.uses.clock()), self._shown_from(row, respond_after_s)
+            now = int(self.uses.clock())
+            shown_from = send_time(row.changed_at, respond_after_s, self.uses.clock())
             return close(connection, digest, fault, at=now, shown_from=shown_from, pays=pays)
 
         try:
@@ -683,9 +709,6 @@ class Releaser:
             log.error("closed", study=digest, fault=fault.kind, place=fault.place)
         return closed
 
-    def _shown_from(self, row: StudyRow, respond_after_s: int) -> int:
-        return send_time(row.changed_at, respond_after_s, self.uses.clock())
-
     def _send_at(self, job: Job, row: StudyRow, waited_until: int) -> int | None:
         """Return when an answer is to be sent that is ready now; None where that is too late."""
         # What was to be waited for says nothing about the data here: the schedule begins once it has come.
@@ -694,7 +717,8 @@ class Releaser:
         # Round two has a schedule of its own: what could not be answered any more is not released.
         # So has the answer to a steward's look.
         rounds_s = job.study.respond_after_s * (job.sends_on + job.is_held)
-        return None if send_at + rounds_s >= job.study.deadline else send_at
+        leaves_at = max(send_at, int(self.uses.clock()))
+        return None if leaves_at + rounds_s >= job.study.deadline else send_at
 
     def _summarise(
         self, job: Job, received: Received | None, table: SourceTable | PooledTable
@@ -730,7 +754,7 @@ class Releaser:
         moved = move(connection, job.digest, before=[State.APPROVED], after=after, at=now)
         if row is None or not moved:
             return None
-        finish(connection, job.digest)
+        forget_reading(connection, job.digest)
         self.intake.require_current(connection, job)
         send_at = self._send_at(job, row, waited_until)
         if send_at is None:
@@ -738,7 +762,9 @@ class Releaser:
         if received is not None and summary.finding is not None:
             put_finding(connection, job.digest, summary.finding, now)
             reached(AgentRelayStep.FINDING_STORED)
-        entries = self._debit(connection, job, now) if job.spends else []
+        # What was to be waited for says nothing about the data here: the schedule begins once it has come.
+        since = max(row.changed_at, waited_until)
+        entries = self._debit(connection, job, since) if job.spends else []
         if received is None or job.spends:
             exact = summary if received is None else summary.summary
             secret = None if masks is None else mask_secret_of(connection, job.digest)
@@ -749,6 +775,7 @@ class Releaser:
         else:
             release, envelope = None, self._acknowledge(job, received)
         reached(AgentStep.RELEASE_SIGNED)
+        show_from(connection, job.digest, send_at)
         kind: Kind = "release" if job.spends else "receipt"
         if job.is_held and release is not None:
             hold(connection, job.digest, envelope, release, shown_from=send_at)
@@ -795,12 +822,7 @@ class Releaser:
         )
         return sign_envelope(encode(receipt), RECEIPT_TYPE, self.key)
 
-    def _debit(self, connection: sa.Connection, job: Job, now: int) -> list[Entry]:
-        """Debit the study's whole cost to every account: each unit lies in one of their data sets."""
-        entries = []
-        for part in sorted(job.parts, key=lambda part: part.account):  # one order: no two wait in a ring
-            approvers = approvers_of(connection, job.digest, part.owner)
-            entry = debit(connection, part.account, job.digest, job.cost, at=now, approved_by=approvers)
-            entries.append(entry)
-            reached(AgentStep.DEBITED)
-        return entries
+    def _debit(self, connection: sa.Connection, job: Job, since: int) -> list[Entry]:
+        """Debit the study, unless its approval did; the entry is dated as the schedule begins."""
+        entries = debits_of_study(connection, job.digest)
+        return entries or debit_parts(connection, job, at=since)

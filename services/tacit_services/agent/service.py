@@ -97,7 +97,7 @@ def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
             raise RuntimeError("a loop of the agent has stopped")
 
     def gauges() -> Mapping[str, Mapping[str, int]]:
-        return {"studies": read_from(agent.engine, count_by_state)}
+        return {"studies": read_from(agent.engine, count_by_state, agent.shown())}
 
     app = create_app(
         title="Tacit agent",

@@ -293,7 +293,7 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
             raise RuntimeError("a loop of the curator has stopped")
 
     def gauges() -> Mapping[str, Mapping[str, int]]:
-        return {"studies": read_from(base.engine, count_by_state)}
+        return {"studies": read_from(base.engine, count_by_state, curator.shown())}
 
     app = create_curator_app(
         context,
