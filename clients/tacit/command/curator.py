@@ -12,6 +12,7 @@ from tacit.command import connect
 from tacit.command.connect import connecting
 from tacit.command.output import (
     CURATOR_FILE,
+    ONE_BIT,
     OWNER_FILE,
     CuratorFile,
     Json,
@@ -204,6 +205,20 @@ def add_shared(app: typer.Typer, file: Any, default: Path, asking: str, whose: s
             client.delete(data_set)
         deleted = f"The curator has deleted the rows of {data_set}."
         answer(as_json, {"data_set": data_set, "deleted": True}, deleted)
+
+    @app.command("unlock")
+    @connecting
+    def unlock(
+        data_set: DataSet,
+        yes: Yes = False,
+        of: file = default,
+        as_json: Json = False,
+    ) -> None:
+        """Let a data set answer studies again that a failure has locked."""
+        agreed(f"Unlock {data_set}? {ONE_BIT}", yes, as_json)
+        with connected(of) as client:
+            client.unlock(data_set)
+        answer(as_json, {"data_set": data_set, "unlocked": True}, f"{data_set} answers studies again.")
 
     @app.command("studies", help=f"List what is asked of {whose} data sets at the curator.")
     @connecting
@@ -453,7 +468,8 @@ add_shared(app, CuratorFile, CURATOR_FILE, "operator_client", "all owners'")
 
 
 def print_data_sets(data_sets: "Iterable[HeldDataSet]") -> None:
-    """Print data sets and what is left of their budgets."""
+    """Print data sets, what is left of their budgets, and which are locked."""
+    listed = list(data_sets)
     table(
         ("Data set", "Rows", "Units", "Epsilon cap", "Epsilon spent", "Epsilon left", "Approval"),
         [
@@ -466,9 +482,13 @@ def print_data_sets(data_sets: "Iterable[HeldDataSet]") -> None:
                 data_set.left_words,
                 data_set.policy.get("approval", ""),
             )
-            for data_set in data_sets
+            for data_set in listed
         ],
     )
+    for data_set in listed:
+        if (lock := data_set.locked) is not None:
+            where = "" if lock.at is None else f", {time_text(lock.at)}, {lock.fault} in {lock.place}"
+            lines(f"{data_set.account} is locked: study {lock.study[:12]} failed after rows were read{where}")
 
 
 def print_studies(studies: Iterable[Mapping[str, Any]]) -> None:

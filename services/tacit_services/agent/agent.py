@@ -291,6 +291,16 @@ class Agent(Participant):
             raise AlreadyDecidedError("the study has been decided on already")
         log.info("declined", study=digest, person=person.name)
 
+    def unlock(self, data_set: str, by: Person | None = None) -> None:
+        """Let a data set answer studies again, as a person decided; nothing where it is not locked.
+
+        Raises:
+            ProblemError: ``unknown-data-set``.
+        """
+        if self.settings.data_set(data_set) is None:
+            raise ProblemError("unknown-data-set")
+        self.unlock_account(data_set, SIGN_IN.people, by or self.key_holder)
+
     def _forget(self, connection: sa.Connection) -> None:
         forget_mask_secrets(connection)
 

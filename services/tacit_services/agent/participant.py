@@ -349,7 +349,7 @@ class Participant:
         self._put_decline(connection, digest, send_at, rule)
         return True
 
-    def unlock(self, account: str, people: PeopleTables, by: Person) -> Lock | None:
+    def unlock_account(self, account: str, people: PeopleTables, by: Person) -> Lock | None:
         """Let an account answer studies again that a failure has locked, as a person decided.
 
         Returns why it was locked; None where it was not, and nothing was changed.

@@ -14,6 +14,7 @@ All functions work inside the caller's transaction.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -73,6 +74,10 @@ class Lock:
     at: int
     shown_from: int
     fault: Fault
+
+    def view(self) -> dict[str, Any]:
+        """Return what those are shown who may see the rows."""
+        return {"study": self.study, "at": self.at, "fault": self.fault.kind, "place": self.fault.place}
 
 
 def begin(

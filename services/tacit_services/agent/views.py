@@ -14,6 +14,7 @@ from tacit_protocol.signing import VERDICT_TYPE, EnvelopeError, certify, open_en
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import Participant
+from tacit_services.agent.readings import lock_of
 from tacit_services.agent.studies import StudyRow, count_by_state, decisions_of
 from tacit_services.ledger.accounts import account_of, payment_words, standing_of
 from tacit_services.ledger.verification import Inspection
@@ -37,7 +38,13 @@ def status(agent: Agent) -> dict[str, Any]:
 
 
 def _data_set(connection: sa.Connection, agent: Agent, name: str) -> dict[str, Any]:
-    return {"name": name, "units": agent.units.get(name), **asdict(standing_of(connection, name))}
+    lock = lock_of(connection, name)
+    return {
+        "name": name,
+        "units": agent.units.get(name),
+        "locked": None if lock is None else lock.view(),
+        **asdict(standing_of(connection, name)),
+    }
 
 
 def ledger_verification(inspection: Inspection) -> dict[str, Any]:
