@@ -360,7 +360,7 @@ def unlock(
     config: AgentFile = AGENT_FILE,
     as_json: Json = False,
 ) -> None:
-    """Let a data set answer studies again that a failure has locked: `tacit agent status` says what failed."""
+    """Let a data set answer studies again that a failure has locked: `status` says what failed."""
     agreed(f"Unlock {data_set}? {ONE_BIT}", yes, as_json)
     with connect.agent_client(config) as client:
         found = client.unlock(data_set)

@@ -2,7 +2,7 @@
 
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -160,6 +160,26 @@ def decline(
     answer(as_json, decided, f"Declined {whole[:12]}. Nothing was spent.")
 
 
+def add_unlock(
+    app: typer.Typer, file: Any, default: Path, connected: "Callable[[Path], CuratorClient]"
+) -> None:
+    """Add the command that unlocks a data set."""
+
+    @app.command("unlock")
+    @connecting
+    def unlock(
+        data_set: DataSet,
+        yes: Yes = False,
+        of: file = default,
+        as_json: Json = False,
+    ) -> None:
+        """Let a data set answer studies again that a failure has locked."""
+        agreed(f"Unlock {data_set}? {ONE_BIT}", yes, as_json)
+        with connected(of) as client:
+            client.unlock(data_set)
+        answer(as_json, {"data_set": data_set, "unlocked": True}, f"{data_set} answers studies again.")
+
+
 def add_shared(app: typer.Typer, file: Any, default: Path, asking: str, whose: str) -> None:
     """Add the commands that the operator and an owner have alike.
 
@@ -206,19 +226,7 @@ def add_shared(app: typer.Typer, file: Any, default: Path, asking: str, whose: s
         deleted = f"The curator has deleted the rows of {data_set}."
         answer(as_json, {"data_set": data_set, "deleted": True}, deleted)
 
-    @app.command("unlock")
-    @connecting
-    def unlock(
-        data_set: DataSet,
-        yes: Yes = False,
-        of: file = default,
-        as_json: Json = False,
-    ) -> None:
-        """Let a data set answer studies again that a failure has locked."""
-        agreed(f"Unlock {data_set}? {ONE_BIT}", yes, as_json)
-        with connected(of) as client:
-            client.unlock(data_set)
-        answer(as_json, {"data_set": data_set, "unlocked": True}, f"{data_set} answers studies again.")
+    add_unlock(app, file, default, connected)
 
     @app.command("studies", help=f"List what is asked of {whose} data sets at the curator.")
     @connecting

@@ -151,8 +151,8 @@ def _epsilon(micro: int | None) -> str:
 class Lock(ServiceAnswer):
     """Why a data set answers no study until a person unlocks it: one failed after rows were read.
 
-    ``fault`` is an exception's class or constant words, ``place`` a line of code, ``at`` when it was. A curator
-    tells its owners ``study`` alone, as others' rows may have had a part in it.
+    ``fault`` is an exception's class or constant words, ``place`` a line of code, ``at`` when it was. A
+    curator tells its owners ``study`` alone, as others' rows may have had a part in it.
     """
 
     study: str

@@ -25,25 +25,27 @@ from tacit_services.agent.participant import (
 )
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies, send_time
-from tacit_services.agent.schema import SIGN_IN, State
+from tacit_services.agent.schema import MASK_SECRETS, SIGN_IN, State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import (
     HELD_TOO_LONG,
     ApprovedBeforeError,
     StudyRow,
     approve_by,
+    emptied_mask_secrets,
     expire,
     forget_held,
     forget_mask_secrets,
     held_release,
     move,
+    note_overwritten,
     put_in_outbox,
     record_decision,
     study_row,
 )
 from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
 from tacit_services.ledger.accounts import BudgetExceededError, all_accounts, changed_account, set_caps
-from tacit_services.shared.database import read_from, run_transaction
+from tacit_services.shared.database import read_from, run_transaction, try_to_forget
 from tacit_services.shared.failpoints import ApprovalStep, HeldStep, reached
 from tacit_services.shared.people import Person, record_change
 from tacit_services.shared.problem_responses import ProblemError
@@ -303,6 +305,15 @@ class Agent(Participant):
 
     def _forget(self, connection: sa.Connection) -> None:
         forget_mask_secrets(connection)
+
+    def overwrite(self) -> None:
+        """Have the database's log forget the secrets of masks that were emptied, and note that it has.
+
+        A reader may be in the way, or the process die: what is not noted is tried again.
+        """
+        emptied = read_from(self.engine, emptied_mask_secrets)
+        if emptied and try_to_forget(self.engine, MASK_SECRETS):
+            run_transaction(self.engine, lambda connection: note_overwritten(connection, emptied))
 
     def approvals_needed(self, row: StudyRow, owner: str) -> int:  # noqa: ARG002 (one policy for all)
         """Return what the policy says."""

@@ -41,7 +41,7 @@ from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError
 from tacit_services.agent.notices import Notifier
 from tacit_services.agent.readings import Fault, Lock, forget_reading, is_begun, unlock
 from tacit_services.agent.releases import Dependencies, Mailbox, Masks, Releaser, send_time
-from tacit_services.agent.schema import MASK_SECRETS, State
+from tacit_services.agent.schema import State
 from tacit_services.agent.studies import (
     FOLLOWED,
     OutboxRow,
@@ -49,13 +49,12 @@ from tacit_services.agent.studies import (
     as_shown,
     close_outbox,
     due_outbox,
-    emptied_mask_secrets,
     expire,
+    forget_held,
     held_release,
     insert_study,
     is_debited,
     move,
-    note_overwritten,
     put_in_outbox,
     put_mask_secret,
     record_verdict,
@@ -71,7 +70,7 @@ from tacit_services.agent.tester_client import (
     TesterUnavailableError,
 )
 from tacit_services.ledger.accounts import BudgetExceededError, give_back, reserve
-from tacit_services.shared.database import DatabaseError, read_from, run_transaction, try_to_forget
+from tacit_services.shared.database import DatabaseError, read_from, run_transaction
 from tacit_services.shared.failpoints import AcceptanceStep, AgentStep, ClosingStep, MaskStep, reached
 from tacit_services.shared.logging import describe_exception
 from tacit_services.shared.people import PeopleTables, Person, record_change
@@ -324,8 +323,11 @@ class Participant:
             if state is State.REFUSED or not is_paid:
                 return False  # a decline that costs nothing would be of what was read
             forget_reading(connection, digest)
-        if state is State.DECLINED and (row.state is State.HELD or row.shown_from > now):
+        if state is State.DECLINED and row.state is State.HELD:
             require_shown(connection, digest, now)
+            undecided.append(row.state)
+            forget_held(connection, digest)
+        elif state is State.DECLINED and row.shown_from > now:
             undecided.append(row.state)
             withdraw(connection, digest)
         if state is State.DECLINED and is_paid:
@@ -459,13 +461,7 @@ class Participant:
         run_transaction(self.engine, close)
 
     def overwrite(self) -> None:
-        """Have the database's log forget the secrets of masks that were emptied, and note that it has.
-
-        A reader may be in the way, or the process die: what is not noted is tried again.
-        """
-        emptied = read_from(self.engine, emptied_mask_secrets)
-        if emptied and try_to_forget(self.engine, MASK_SECRETS):
-            run_transaction(self.engine, lambda connection: note_overwritten(connection, emptied))
+        """Have the database's log forget secrets that were deleted. A curator has none."""
 
     def run_approved(self) -> None:
         """Compute and store the release of every approved study. Nothing here reaches the tester."""
@@ -689,7 +685,6 @@ class Loops:
         self._bell.wait(WORK_PAUSE_S)
 
     def _send(self) -> None:
-        self._agent.close_ended()
         if self._agent.confirm():
             self.ring()
         self._agent.deliver()
@@ -697,6 +692,7 @@ class Loops:
         self._stop.wait(SEND_PAUSE_S)
 
     def _fetch(self) -> None:
+        self._agent.close_ended()
         try:
             if self._agent.collect():
                 self.ring()

@@ -328,7 +328,6 @@ def put_in_outbox(
 def withdraw(connection: sa.Connection, study: str) -> None:
     """Delete an answer that was not sent, as another takes its place."""
     connection.execute(OUTBOX.delete().where(OUTBOX.c.study == study, OUTBOX.c.kind.not_in(FOLLOWED)))
-    forget_held(connection, study)
 
 
 def send_at_once(connection: sa.Connection, study: str) -> None:

@@ -21,7 +21,7 @@ import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.messages.study import Owner, Study
-from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.base import Procedure, units_declared
 from tacit_services.agent.intake import (
     Job,
     Part,
@@ -295,9 +295,11 @@ class Curator(Participant):
     intake: CuratorIntake
 
     def units_of(self, study: Study) -> dict[str, int]:
-        """Return the number of units of each owner, as counted when its rows were uploaded."""
-        counted = read_from(self.engine, self.intake.units_held, study)
-        return super().units_of(study) | counted
+        """Return the number of units of each owner: counted when its rows were uploaded, or expected.
+
+        What was counted when a study was computed would tell when that was.
+        """
+        return units_declared(study) | read_from(self.engine, self.intake.units_held, study)
 
     def waiting_for(self, owner: str | None) -> list[tuple[StudyRow, str]]:
         """Return the studies that wait for an owner's decision, or for anyone's, with the owner's name."""

@@ -376,8 +376,8 @@ class DataSets:
 def view(connection: Connection, held: HeldDataSet, *, to_owner: bool, now: int) -> dict[str, Any]:
     """Return what the interface shows of a data set. How many rows there are, only its owner learns.
 
-    That it is locked, an owner learns when others do that no answer comes, and not where in the code: that may
-    be of other owners' rows.
+    That it is locked, an owner learns when others may that no answer comes, and never where in the code: that
+    may be of other owners' rows.
     """
     account, lock = held.account, lock_of(connection, held.account)
     locked: dict[str, Any] | None = None
