@@ -2,7 +2,7 @@
 
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -160,10 +160,8 @@ def decline(
     answer(as_json, decided, f"Declined {whole[:12]}. Nothing was spent.")
 
 
-def add_unlock(
-    app: typer.Typer, file: Any, default: Path, connected: "Callable[[Path], CuratorClient]"
-) -> None:
-    """Add the command that unlocks a data set."""
+def add_unlock(app: typer.Typer, file: Any, default: Path, asking: str) -> None:
+    """Add the command that unlocks a data set; as for :func:`add_shared`."""
 
     @app.command("unlock")
     @connecting
@@ -175,7 +173,7 @@ def add_unlock(
     ) -> None:
         """Let a data set answer studies again that a failure has locked."""
         agreed(f"Unlock {data_set}? {ONE_BIT}", yes, as_json)
-        with connected(of) as client:
+        with getattr(connect, asking)(of) as client:
             client.unlock(data_set)
         answer(as_json, {"data_set": data_set, "unlocked": True}, f"{data_set} answers studies again.")
 
@@ -225,8 +223,6 @@ def add_shared(app: typer.Typer, file: Any, default: Path, asking: str, whose: s
             client.delete(data_set)
         deleted = f"The curator has deleted the rows of {data_set}."
         answer(as_json, {"data_set": data_set, "deleted": True}, deleted)
-
-    add_unlock(app, file, default, connected)
 
     @app.command("studies", help=f"List what is asked of {whose} data sets at the curator.")
     @connecting
@@ -297,6 +293,7 @@ def add_shared(app: typer.Typer, file: Any, default: Path, asking: str, whose: s
 
 
 add_shared(owner_app, OwnerFile, OWNER_FILE, "owner_client", "your")
+add_unlock(owner_app, OwnerFile, OWNER_FILE, "owner_client")
 
 
 @owner_app.command("login")
@@ -473,6 +470,7 @@ def login(user: connect.ForUser = None, config: CuratorFile = CURATOR_FILE, as_j
 
 app.add_typer(connect.users_app("curator_any_door", CuratorFile, CURATOR_FILE))
 add_shared(app, CuratorFile, CURATOR_FILE, "operator_client", "all owners'")
+add_unlock(app, CuratorFile, CURATOR_FILE, "operator_client")
 
 
 def print_data_sets(data_sets: "Iterable[HeldDataSet]") -> None:
