@@ -178,7 +178,7 @@ def test_an_agent_answers_alike_whatever_a_row_holds(make_agent: MakeAgent, odd:
 
 
 class RuledSum(FakeSum):
-    """Needs more units than it says at first, and can be told by its data to fail, with a rule in its words."""
+    """Needs more units than it says at first, and may be told by its data to fail, with a rule in words."""
 
     def __init__(self, units_min: int, fails: Exception | None = None) -> None:
         self.units_min, self.fails = units_min, fails
