@@ -1,13 +1,19 @@
 """What fails after rows were read is paid for once, sends nothing, and locks the data set."""
 
+import signal
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
-from agent_fakes import FAKES, NOW, AttackedAgent, FakeSum, FakeTester, MakeAgent
+from agent_fakes import FAKES, NOW, AttackedAgent, FakeSum, FakeTester, MakeAgent, World
+from people_windows import add, agent_process, free_port, wait_for, window_of
 
 from tacit_protocol.domain import Domain, NumericColumn, Table, WorkersUnavailableError
 from tacit_protocol.messages.study import Study
+from tacit_protocol.signing import issue_token
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import AlreadyDecidedError
@@ -15,6 +21,7 @@ from tacit_services.agent.readings import ATTEMPTS_MAX, Lock, lock_of
 from tacit_services.agent.releases import Releaser
 from tacit_services.agent.schema import SIGN_IN, State
 from tacit_services.shared.database import read_from
+from tacit_services.shared.failpoints import AgentStep, ClosingStep
 from tacit_services.shared.people import Person
 
 
@@ -306,3 +313,134 @@ def test_the_tester_sees_a_failed_study_as_it_sees_an_owner_that_is_away(
         return tester.received, tester.releases, tester.declines, summary
 
     assert seen(away=False) == seen(away=True)
+
+
+# On the page, in the interface, and when the process is killed.
+
+
+def test_a_steward_unlocks_on_the_page_and_a_viewer_reads(
+    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setup = make()
+    window = window_of(setup)
+    add(window, ("ann", "steward"), ("vic", "viewer"))
+    asked = setup.world.ask(setup.tester, setup.world.study())
+    setup.agent.poll(0)
+    with monkeypatch.context() as patch:
+        broken("summarise", ZeroDivisionError("private"))(patch, setup)
+        setup.agent.work()
+    (shown,) = window.ask("GET", "/v1/status").json()["data_sets"]
+    assert (shown["locked"]["study"], shown["locked"]["fault"]) == (asked, "ZeroDivisionError")
+    assert "closed" not in window.get("/metrics").text.replace('"closed"} 0', "")
+    ann, vic = window_of(setup).sign_in("ann"), window_of(setup).sign_in("vic")
+    assert "locked" in ann.get("/").text
+    page = ann.get("/data-sets").text
+    assert ("ZeroDivisionError" in page, asked[:12] in page, "private" in page) == (True, True, False)
+    assert ">Unlock<" in page
+    assert ">Unlock<" not in vic.get("/data-sets").text
+    path = "/data-sets/patients/unlocking"
+    assert vic.post(path, {"form_token": vic.token()}).status_code == 403
+    assert ann.post(path, {"form_token": ann.token()}, headers={"origin": "http://evil"}).status_code == 403
+    assert locked(setup) is not None
+    assert ann.post(path, {"form_token": ann.token()}).status_code == 303
+    assert locked(setup) is None
+    entries = window.ask("GET", "/v1/record").json()["entries"]
+    (entry,) = [entry for entry in entries if entry["action"] == "data set unlocked"]
+    assert (entry["person"], entry["detail"]) == ("ann", {"data_set": "patients", "study": asked})
+    assert window.ask("POST", "/v1/data-sets/patients/unlocking", {}).json()["data_sets"][0]["locked"] is None
+    assert window.ask("POST", "/v1/data-sets/nothing/unlocking", {}).status_code == 404
+
+
+def test_a_held_release_is_not_decided_on_before_its_moment(make: MakeAgent) -> None:
+    setup = make(policy="look_before_sending = true\nrespond_after_s_min = 60")
+    window = window_of(setup)
+    asked = setup.world.ask(setup.tester, setup.world.study(respond_after_s=60))
+    setup.turn()
+    setup.clock.now = NOW + 5
+    signed_in = window.sign_in()
+    for what in ("decline", "sending"):
+        early = window.ask("POST", f"/v1/studies/{asked}/{what}", {})
+        assert (early.status_code, early.json()["type"].rpartition(":")[2]) == (409, "too-soon")
+        form = {"form_token": signed_in.token()}
+        assert signed_in.post(f"/studies/{asked}/{what}", form).status_code == 409
+    assert setup.row(asked).state is State.HELD
+    setup.clock.now = NOW + 60
+    assert window.ask("POST", f"/v1/studies/{asked}/decline", {}).status_code == 200
+    setup.clock.now = NOW + 119
+    setup.turn()
+    assert setup.tester.received == []
+    setup.clock.now = NOW + 120
+    setup.turn()
+    assert set(setup.tester.declines) == {asked}
+
+
+CLOSING = [AgentStep.READING_BEGUN, *(step for step in ClosingStep if step is not ClosingStep.UNLOCKED)]
+
+
+def serving(world: World, url: str, database_url: str) -> tuple[Path, Callable[..., httpx.Response]]:
+    """Configure an agent for a process of its own; returns its file, and what asks it."""
+    config = world.write(url, agent=f'database_url = "{database_url}"')
+    config.write_text(config.read_text().replace("port = 0", f"port = {(port := free_port())}"))
+
+    def ask(method: str, path: str, body: Any = None) -> httpx.Response:
+        headers = {"authorization": f"Bearer {issue_token(world.agent, 'agent:north', int(time.time()))}"}
+        return httpx.request(method, f"http://127.0.0.1:{port}{path}", json=body, headers=headers, timeout=60)
+
+    return config, ask
+
+
+@pytest.mark.long
+@pytest.mark.both_databases
+@pytest.mark.parametrize("point", CLOSING)
+def test_an_agent_killed_while_it_closes_a_study_pays_once(
+    tmp_path: Path, point: str, database_url: str
+) -> None:
+    tester, world = FakeTester(), World(tmp_path)
+    with tester.serving() as url:
+        config, ask = serving(world, url, database_url)
+        asked = world.ask(tester, world.study())
+        with agent_process(config, point, "fails") as first:
+            assert first.wait(120) == -signal.SIGKILL
+        with agent_process(config, "", "fails") as second:
+            wait_for(lambda: ask("GET", f"/v1/studies/{asked}").json().get("state") == "closed")
+            entries = ask("GET", "/v1/ledger").json()["entries"]
+            assert len([entry for entry in entries if entry["kind"] == "debit"]) == 1
+            assert ask("GET", "/v1/ledger/verification").json()["ok"]
+            (shown,) = ask("GET", "/v1/status").json()["data_sets"]
+            assert shown["locked"]["study"] == asked
+            assert shown["pure_left_micro"] == 1_500_000, "nothing is reserved any more"
+            second.send_signal(signal.SIGTERM)
+            assert second.wait(60) == 0
+        with agent_process(config, ClosingStep.UNLOCKED) as third:
+            wait_for(lambda: ask("GET", "/v1/status").status_code == 200)
+            with pytest.raises(httpx.TransportError):
+                ask("POST", "/v1/data-sets/patients/unlocking", {})
+            assert third.wait(120) == -signal.SIGKILL
+        later = world.ask(tester, world.study(title="Another"))
+        with agent_process(config, "") as last:
+            wait_for(lambda: ask("GET", f"/v1/studies/{later}").json().get("state") == "approved")
+            assert ask("GET", "/v1/status").json()["data_sets"][0]["locked"] is not None
+            assert ask("POST", "/v1/data-sets/patients/unlocking", {}).status_code == 200
+            wait_for(lambda: later in tester.releases)
+            last.send_signal(signal.SIGTERM)
+            assert last.wait(60) == 0
+        assert [(study, kind) for study, kind, _ in tester.received] == [(later, "releases")]
+
+
+@pytest.mark.long
+@pytest.mark.both_databases
+def test_an_agent_that_its_rows_kill_closes_the_study(tmp_path: Path, database_url: str) -> None:
+    tester, world = FakeTester(), World(tmp_path)
+    with tester.serving() as url:
+        config, ask = serving(world, url, database_url)
+        asked = world.ask(tester, world.study())
+        for _ in range(ATTEMPTS_MAX):
+            with agent_process(config, "", "killed") as killed:
+                assert killed.wait(120) == -signal.SIGKILL
+        with agent_process(config, "", "killed") as last:
+            wait_for(lambda: ask("GET", f"/v1/studies/{asked}").json().get("state") == "closed")
+            entries = ask("GET", "/v1/ledger").json()["entries"]
+            assert len([entry for entry in entries if entry["kind"] == "debit"]) == 1
+            last.send_signal(signal.SIGTERM)
+            assert last.wait(60) == 0
+        assert tester.received == []
