@@ -38,7 +38,7 @@ from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient
-from tacit_services.curator.curator import Curator, Decision, decisions_on, record_parts
+from tacit_services.curator.curator import Curator, Decision, decisions_on
 from tacit_services.curator.data_sets import ROSTER, DataSets, view
 from tacit_services.ledger.accounts import set_caps
 from tacit_services.ledger.verification import export, verify
@@ -211,9 +211,9 @@ def refused_for(setup: Setup, study: Study, problem: str, *, paid: bool = False)
 def test_a_key_revoked_while_its_study_is_run_releases_nothing(make: Make) -> None:
     """The revocation is looked at in the transaction that signs."""
     setup = make()
-    name, study = _accepted(setup)
-    job = setup.curator.intake.accept(name, study, NOW)
-    setup.write(lambda c: record_parts(c, job, NOW))
+    name = setup.ask(curated_study_of(OWNERS))
+    setup.curator.poll(0)
+    job = setup.curator.job_of(setup.row(name))
     setup.write(lambda c: setup.curator.intake.require_current(c, job))
     setup.write(lambda c: ROSTER.revoke(c, "west", NOW))
     with pytest.raises(StudyRefusedError, match="not enrolled"):
@@ -287,7 +287,7 @@ def test_a_data_set_that_changes_while_it_is_read_is_not_released(
     setup = make()
     study = setup.ask(curated_study_of(OWNERS))
     genuine = CuratedSum.summarise
-    registration = registration_of(False, units_min=7 if change == "another policy" else 1)
+    registration = registration_of(False, **({"units_min": 7} if change == "another policy" else {}))
 
     def interrupted(self: CuratedSum, *arguments: Any) -> Any:
         summary = genuine(self, *arguments)
