@@ -89,6 +89,18 @@ class HasSchema(Protocol):
 
 
 @runtime_checkable
+class HasTypes(Protocol):
+    """A source whose columns have types that may have no reading."""
+
+    def no_rows(self, columns: Columns) -> pa.RecordBatch:
+        """Return an empty batch with the columns' types, from what the header tells.
+
+        Raises:
+            DataError: the header tells that no row can be read.
+        """
+
+
+@runtime_checkable
 class GroupsRows(Protocol):
     """A source that can count equal rows where they are stored."""
 
