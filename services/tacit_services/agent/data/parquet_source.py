@@ -539,7 +539,7 @@ class ParquetFolder:
         files = partition_files(self._folder)
         _require_common(column_faults(self._read_footers(files), files[0].keys), columns)
         types = [
-            *ParquetSource(files[0].path).footer()[1],
+            *files[0].source.footer()[1],
             *(pa.field(key, pa.string()) for key in files[0].keys),
         ]
         return empty_batch(pa.schema(types), columns)
