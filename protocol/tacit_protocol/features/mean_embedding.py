@@ -344,6 +344,12 @@ LocationRow = Annotated[tuple[float | str | None, ...], Field(min_length=1, max_
 FrequencyRow = Annotated[tuple[Frequency, ...], Field(min_length=1, max_length=1000)]
 
 
+SHARE_MIN, SHARE_MAX = 0.01, 0.99
+"""Of a part of the budget: what has less of it, or leaves less to the rest, drowns in ten times the noise."""
+
+Share = Annotated[float, Field(ge=SHARE_MIN, le=SHARE_MAX)]
+
+
 class FeatureParameters(StrictModel):
     """What a study may choose of mean embeddings (me), smooth characteristics (scf) and columns.
 
@@ -386,7 +392,7 @@ class FeatureParameters(StrictModel):
     cycles: (
         Annotated[tuple[Annotated[float, Field(gt=0, le=64)], ...], Field(min_length=1, max_length=16)] | None
     ) = Field(None, description="Frequencies in turns over a column's bounds (auto and columns).")
-    pair_share: Annotated[float, Field(ge=0, lt=1)] = Field(
+    pair_share: Literal[0] | Share = Field(
         PAIR_SHARE, description="Part of the level and of the weight that goes to pairs of columns (auto)."
     )
     effects: Literal["none", "shares", "units"] = Field(

@@ -35,6 +35,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     check_layout,
     noise_scales,
     release_sums,
+    require_drawable,
 )
 from tacit_protocol.privacy.guarantee import Guarantee, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource
@@ -378,8 +379,12 @@ class MaskedPairs:
     pairs: WithinPairs
     shared: SharedNoise
 
+    def require_drawable(self) -> None:
+        """Raise SensitivityError where the owners' noises cannot be drawn, whatever the sums."""
+        require_drawable(self.pairs.parts(), self.shared.own, len(self.shared.masking.names))
+
     def release(self, sums: PairSums, noise: NoiseSource) -> Release:
-        """Add an owner's share of the noise. Raises SensitivityError where it is too small for its grid."""
+        """Add an owner's share of the noise. Raises SensitivityError where it cannot be drawn."""
         own = self.shared.own
         vectors = release_sums(self.pairs.parts(sums), own, noise)
         return Release(units=sums.units, guarantee=own, vectors=vectors)

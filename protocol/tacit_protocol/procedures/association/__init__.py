@@ -9,6 +9,7 @@ Derivations: docs/mathematics/association.md.
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -58,6 +59,7 @@ from tacit_protocol.procedures.base import (
     decided,
     parse_parameters,
     public_seed,
+    require_noise,
     require_shared_columns,
     reuse_warnings,
 )
@@ -214,8 +216,11 @@ class Association(SumsOfOwners, Procedure):
         require_shared_columns(study)
         if study.curator is not None:
             raise StudyError("owners send their own releases here; leave the curator out")
-        plan_of(study)
-        masked_plan(study)
+        masked = masked_plan(study)
+        if masked is None:
+            require_noise(lambda: plan_of(study).require_drawable(1))
+        else:
+            masked.require_drawable()
 
     def shared_noise(self, study: Study) -> SharedNoise | None:
         """Return the noise of masked covariances; None where every owner's sums are read by themselves."""
@@ -225,6 +230,9 @@ class Association(SumsOfOwners, Procedure):
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where these numbers of units, by owner, do not suit the study."""
         self.require_room(study, units)
+        if masked_plan(study) is None:
+            for count in units.values():
+                require_noise(partial(plan_of(study).require_drawable, count))
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the whole budget, or epsilon alone, for both vectors."""

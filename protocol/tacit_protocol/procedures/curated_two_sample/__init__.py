@@ -42,6 +42,7 @@ from tacit_protocol.procedures.base import (
     public_seed,
     require_shared_columns,
     step,
+    units_declared,
 )
 from tacit_protocol.procedures.curated_two_sample.permuted_means import draw_choices
 from tacit_protocol.procedures.curated_two_sample.plan import (
@@ -213,6 +214,7 @@ class CuratedTwoSample(Procedure):
             JOINT.check(joint)
             return
         plan_of(study)
+        self.check_units(study, units_declared(study))
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where samples of these sizes cannot be paired, or not be permuted."""

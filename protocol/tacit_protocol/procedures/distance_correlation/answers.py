@@ -10,7 +10,7 @@ of epsilon. Both releases are pure. Derivations: docs/mathematics/randomised-col
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, Protocol
 
 import numpy as np
@@ -36,6 +36,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     gaussian_guarantee,
     mu_of,
     release_sums,
+    require_drawable,
 )
 from tacit_protocol.privacy.guarantee import (
     ANSWER_BYTES_MAX,
@@ -53,11 +54,18 @@ from tacit_protocol.privacy.laplace_mechanism import (
     check_laplace_sums,
     choice_guarantee,
     release_laplace_sums,
+    require_laplace,
     sums_scale,
 )
 from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
 from tacit_protocol.privacy.randomised_response import UniformSource, randomise, retention
-from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError, planned_once
+from tacit_protocol.procedures.base import (
+    PublicRuleError,
+    ReleaseError,
+    StudyError,
+    planned_once,
+    require_noise,
+)
 from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
@@ -285,6 +293,28 @@ class AnswersPlan:
             needed = units * answer_bits(widest) // 8 + 2 * len(self.names[own])
             if self.answers_at(own) and needed > ANSWER_BYTES_MAX:
                 raise PublicRuleError("too-many-units", "so many units' answers do not fit one release")
+            require_noise(partial(self._require_drawable, own, units))
+
+    def _require_drawable(self, side: int, units: int) -> None:
+        """Raise StudyError where an owner's cuts, answers or tables cannot be drawn among so many units."""
+        columns = self.columns_of(side, self.dealt(units))
+        for place in range(len(self.names[side])):
+            cells = self.cells(side, place, units)
+            if self._rest_micro(units, bought=cells.bought) < 1:
+                raise StudyError("the budget is too small to be shared out; give the study a larger epsilon")
+            if cells.bought:
+                counted = int(np.count_nonzero(columns == place))
+                epsilon = self._cuts_micro(units, bought=True) / EPSILON_UNITS
+                cells.mechanism(counted, epsilon).scale  # noqa: B018 (raises where there is no grid)
+        if self.answers_at(side):
+            return
+        shapes = (self._shape(pair, units) for pair in range(len(self.pairs)))
+        bits, size = grid_bits(units, products=False), sum(math.prod(shape) for shape in shapes)
+        part = self._part(np.zeros(size, dtype=np.int64), bits)
+        if self.noise == "gaussian":
+            require_drawable((part,), self._table_guarantee(units))
+        else:
+            require_laplace(part, self._table_guarantee(units))
 
     # What leaves.
 

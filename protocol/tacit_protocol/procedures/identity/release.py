@@ -24,6 +24,7 @@ from tacit_protocol.procedures.base import (
 from tacit_protocol.procedures.counts.release import (
     CellParameters,
     CountPlan,
+    Rho,
     count_noise,
     gaussian_count_guarantee,
     grid_of,
@@ -74,7 +75,7 @@ class IdentityParameters(CellParameters, MaskedParameters):
     noise: Literal["laplace", "gaussian"] | None = Field(
         None, description="Of mcgof: laplace, or gaussian, which needs a delta."
     )
-    rho: Annotated[float, Field(gt=0)] | None = Field(
+    rho: Rho | None = Field(
         None,
         description=(
             "zCDP of Gaussian noise (variance 1/rho on each cell); by default all that the budget allows."
@@ -214,9 +215,12 @@ def plan_of(study: Study) -> IdentityPlan:
         raise StudyError('masked sums are of counts: use zcdp-gof, or mcgof with noise "gaussian"')
     noise = "gaussian" if isinstance(claim.events[0], GaussianEvent) else "laplace"
     shared = shared_noise_in(study, parameters, noise, lambda: claim)
-    return IdentityPlan(
+    plan = IdentityPlan(
         study, parameters, grid, probabilities, claim if shared is None else shared.own, shared
     )
+    if parameters.method not in DECISIONS:
+        plan.counted.require_drawable()
+    return plan
 
 
 def _require_rejections(level: float, replicates: int) -> None:
