@@ -4,9 +4,14 @@ Cases are drawn by number from studies of every procedure, form and kind of nois
 parameters go to their ends, and their tables are random, or degenerate in every column.
 """
 
-from collections.abc import Mapping, Sequence
+import inspect
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -19,7 +24,7 @@ from tacit_protocol.domain import Domain, PooledTable, Table
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.noise import Body, NoiseSource
 from tacit_protocol.procedures.base import (
     Adapts,
     Procedure,
@@ -33,6 +38,8 @@ from tacit_protocol.procedures.masking import masking_of
 from tacit_protocol.procedures.relay import check_own_release, combined, cost_for, relay_of
 from tacit_protocol.verification import verify_transcript
 
+Integers = npt.NDArray[np.int64]
+
 EPSILONS = ("0.000001", "0.000002", "0.00001", "0.001", "0.1", "1", "10", "100")
 DELTAS = ("0", "0.000000000001", "0.000000001", "0.00001", "0.01", "0.999999999999")
 LEVELS = (0.05, 0.01, 0.3)
@@ -40,7 +47,7 @@ UNITS = (1, 2, 3, 4, 5, 7, 10, 19, 20, 40, 60, 61, 100, 200)
 """Numbers of units, down to one."""
 
 WORK_MAX = 500
-"""Largest whole number that a parameter is set to: of simulations and permutations few say as much as many."""
+"""Largest whole number that a parameter is set to: few simulations say here as much as many."""
 
 FREE = 10.0**300
 """What a number without a bound is set to, or its inverse: there should be none that noise follows from."""
@@ -73,8 +80,6 @@ def forms() -> tuple[str, ...]:
 @cache
 def asked(form: str) -> Study | None:
     """Return a form's study, without what it says of numbers of units; None where it was declined."""
-    import json  # noqa: PLC0415 (of this function alone)
-
     transcript = json.dumps(json.loads((FIXTURES / f"{form}.json").read_text())["transcript"])
     verified = verify_transcript(transcript.encode())
     if verified.result is None:
@@ -261,3 +266,89 @@ def tried(numbers: Sequence[int], noise: NoiseSource) -> Tried:
             continue
         count_made[case.study.procedure] += 1
     return Tried(count_made, refused, failed)
+
+
+class BlindNoise:
+    """What a release would be made of if noise hid all of a table: nothing that follows it depends on rows.
+
+    What does follow them is so what happened before.
+    """
+
+    def gaussian(self, values: Integers, scale: float) -> Integers:
+        return np.random.default_rng(len(values)).integers(0, 2**20, len(values))
+
+    laplace = gaussian
+
+    def k_norm(self, values: Integers, scale: float, body: Body) -> Integers:
+        return self.gaussian(values, scale)
+
+    def choose(self, scores: Integers, scale: float) -> int:
+        return 0
+
+    def uniform(self, count: int) -> npt.NDArray[np.uint64]:
+        return np.random.default_rng(count).integers(0, 2**64, count, dtype=np.uint64)
+
+
+OF_FRACTIONS = "fractions.py"
+"""Python's exact fractions, which leave out a division where it would change nothing: nanoseconds each."""
+
+
+def operations(case: MadeCase, tables: Mapping[str, Table]) -> Counter[str]:
+    """Count the functions that are called while a case's releases are made of some tables, by their names.
+
+    Checks are left out. Orders that are drawn in secret are the same every time.
+    """
+    found: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, called: Any) -> None:
+        if frame.f_code.co_filename.endswith(OF_FRACTIONS):
+            return
+        if event == "call":
+            found[f"{frame.f_code.co_filename}:{frame.f_code.co_firstlineno} {frame.f_code.co_name}"] += 1
+        elif event == "c_call":
+            found[str(getattr(called, "__qualname__", called))] += 1
+
+    for release in _steps(case, tables):
+        before = sys.getprofile()
+        sys.setprofile(count)
+        try:
+            release()
+        finally:
+            sys.setprofile(before)
+    return found
+
+
+def _steps(case: MadeCase, tables: Mapping[str, Table]) -> Iterator[Callable[[], None]]:
+    """Yield each sender's part: what it does with its rows, until its release is there."""
+    procedure, study = procedure_named(case.study.procedure), case.study
+    relay, noise = relay_of(procedure, study), BlindNoise()
+    held = dict(tables)
+    if study.curator is not None:
+        held = {study.curator.name: PooledTable(study.domain, held)}
+    takes_order = "order" in inspect.signature(procedure.summarise).parameters
+
+    def answer(name: str) -> None:
+        fixed: dict[str, Any] = {"order": np.random.default_rng(1)} if takes_order else {}
+        summary = procedure.summarise(study, held[name], **fixed)
+        if isinstance(procedure, Adapts):
+            summary = procedure.adapt(study, summary, noise)
+        procedure.privatise(study, summary, noise)
+
+    if relay is None:
+        for name in held:
+            yield partial(answer, name)
+        return
+    # The second round is of the receiver's rows, beside the same releases whatever these are.
+    sent = {}
+    for owner in relay.senders:
+        yield partial(answer, owner.name)
+        sent[owner.name] = procedure.privatise(
+            study, procedure.summarise(study, case.tables[owner.name]), noise
+        )
+
+    def receive() -> None:
+        summary = combined(relay, study, sent, held[relay.receiver.name]).summary
+        if relay.publishes:
+            procedure.privatise(study, summary, noise)
+
+    yield receive

@@ -95,6 +95,7 @@ from tacit_protocol.procedures.distance_correlation.answers import (
     EVEN_CELLS_MAX,
     ROWS_STREAM,
     SIGNAL_MIN,
+    TOO_SMALL,
     UNITS_MIN,
     fitted_part,
 )
@@ -374,7 +375,7 @@ class MutualPlan:
         for part in self.parts(units):
             cells = part.cells[side]
             if self._rest_micro(part.units, bought=cells.bought) < 1:
-                raise StudyError("the budget is too small to be shared out; give the study a larger epsilon")
+                raise StudyError(TOO_SMALL)
             if cells.bought:
                 placing = part.placing or part.units
                 cells.mechanism(placing, self._cuts_epsilon(part.units)).scale  # noqa: B018 (raises)

@@ -117,6 +117,8 @@ EVEN_CELLS_MAX = 16
 """Most cells of a numeric column at even public cuts."""
 
 
+TOO_SMALL = "the budget is too small to be shared out; give the study a larger epsilon"
+
 CUTS_EXCESS_MAX = 0.25
 """Part of a column's units by which three cuts may by chance be less even than the best ones: from more on
 one cut is drawn, of which there are three hundred times fewer."""
@@ -301,7 +303,7 @@ class AnswersPlan:
         for place in range(len(self.names[side])):
             cells = self.cells(side, place, units)
             if self._rest_micro(units, bought=cells.bought) < 1:
-                raise StudyError("the budget is too small to be shared out; give the study a larger epsilon")
+                raise StudyError(TOO_SMALL)
             if cells.bought:
                 counted = int(np.count_nonzero(columns == place))
                 epsilon = self._cuts_micro(units, bought=True) / EPSILON_UNITS
@@ -393,6 +395,8 @@ class AnswersPlan:
     def _table_guarantee(self, units: int) -> Guarantee:
         """Return what the tables' noise is made for: the least that is left beside any column's cuts."""
         left = self._rest_micro(units, bought=self._buys(1 - self.first))
+        if left < 1:
+            raise StudyError(TOO_SMALL)
         if self.noise == "gaussian":
             return gaussian_guarantee(self.study.budget.model_copy(update={"epsilon_micro": left}))
         event = LaplaceEvent(noise_multiplier=laplace_multiplier(left / EPSILON_UNITS))

@@ -31,6 +31,7 @@ from tacit_protocol.procedures.counts.release import (
     laplace_count_guarantee,
 )
 from tacit_protocol.procedures.identity.privit import (
+    SAMPLES_MAX,
     ClippedIdentity,
     PrivitPlan,
     Repetition,
@@ -45,6 +46,9 @@ REPLICATES_DEFAULT, REPLICATES_MAX = 999, 99_999
 
 DISTANCE_DEFAULT = 0.1
 """P3's alpha, the total variation distance to be seen."""
+
+DISTANCE_MIN = 1e-6
+"""Smallest alpha: no number of units tells distributions that are nearer, and squares of it stay numbers."""
 
 NULL_STREAM = 3
 """Spawn key under the study's seed of simulated null distributions."""
@@ -85,10 +89,10 @@ class IdentityParameters(CellParameters, MaskedParameters):
     clipping: Literal["filter", "tight"] = Field(
         "tight", description="Of privit-laplace: tight, or filter, as published."
     )
-    distance: Annotated[float, Field(gt=0, le=1)] = Field(
+    distance: Annotated[float, Field(ge=DISTANCE_MIN, le=1)] = Field(
         DISTANCE_DEFAULT, description="Total variation distance that the Priv'IT methods look for."
     )
-    samples: Annotated[float, Field(ge=1)] | None = Field(
+    samples: Annotated[float, Field(ge=1, le=SAMPLES_MAX)] | None = Field(
         None, description="The m of privit; by default from the number of units."
     )
     blocks: Annotated[int, Field(ge=1, le=99)] | None = Field(
