@@ -61,9 +61,8 @@ def test_the_breaks_are_refused_before_there_are_rows(
 def test_noise_of_a_tiny_budget_that_has_no_room_is_refused_before_there_are_rows() -> None:
     two = Domain(columns=(*X.columns, NumericColumn(name="y", lower=0.0, upper=1.0)))
     for share in (0.92587, 0.92588, 0.5):
-        study = made_study(
-            "kernel_two_sample", two, {"pair_share": share}, owners=2, epsilon=1e-6, delta=1e-12
-        )
+        asked = {"pair_share": share}
+        study = made_study("kernel_two_sample", two, asked, owners=2, epsilon=1e-6, delta=1e-12)
         with pytest.raises(StudyError, match="no room"):
             check_study(procedure_named("kernel_two_sample"), study)
 
@@ -75,9 +74,8 @@ def searched(count: int) -> Iterator[Study]:
         rho = float(np.exp(rng.uniform(math.log(RHO_MIN / 10), math.log(RHO_MAX * 10))))
         epsilon = float(np.exp(rng.uniform(math.log(1e-6), math.log(100))))
         delta = float(rng.choice([1e-12, 1e-9, 1e-5]))
-        share = float(
-            rng.choice([rng.uniform(0, 1), 10 ** rng.uniform(-12, 0), 1 - 10 ** rng.uniform(-12, 0)])
-        )
+        small = 10 ** rng.uniform(-12, 0)
+        share = float(rng.choice([rng.uniform(0, 1), small, 1 - small]))
         kinds: list[tuple[str, int, dict[str, Any]]] = [
             ("noisy_counts", 1, CUTS | {"noise": "gaussian", "rho": rho}),
             ("noisy_counts", 1, CUTS | {"noise": "gaussian"}),
@@ -86,9 +84,8 @@ def searched(count: int) -> Iterator[Study]:
             ("noisy_counts", 2, masked(None)),
             ("kernel_two_sample", 2, {"features": "me", "n_features": 2, "mean_share": share}),
             ("kernel_two_sample", 2, {"noise": "k-norm"}),
-            ("group_comparison", 2, masked(None) | {"group": "g"}),
         ]
-        procedure, owners, parameters = kinds[int(rng.integers(len(kinds) - 1))]
+        procedure, owners, parameters = kinds[int(rng.integers(len(kinds)))]
         yield made_study(procedure, X, parameters, owners=owners, epsilon=max(1e-6, epsilon), delta=delta)
 
 
@@ -134,10 +131,10 @@ class GuardedNoise(OpenDPNoise):
     """The planted mistake: noise is refused where a value and 64 scales of it would pass some bound."""
 
     def gaussian(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
-        if int(np.abs(values).max()) + 64 * scale >= 2**31:
+        if int(np.abs(values).max()) + 64 * scale >= 50 * 2**20:
             raise NoiseError("the values and their noise need more bits than there are")
         return super().gaussian(values, scale)
 
 
 def test_the_search_finds_a_guard_that_looks_at_values() -> None:
-    assert told(150, GuardedNoise())[1] > 0
+    assert told(400, GuardedNoise())[1] > 0
