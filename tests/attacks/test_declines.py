@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import odd_rows
 import pytest
+import served
 from agent_fakes import NOW, FakeSum, FakeTester, MakeAgent, World
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +34,10 @@ from tacit_services.agent.intake import Job, StudyRefusedError
 from tacit_services.agent.participant import Loops
 from tacit_services.agent.releases import DOUBLINGS, MARGIN_S, send_time
 from tacit_services.agent.schema import State
+from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.settings import open_source
+from tacit_services.ledger.verification import export
+from tacit_services.shared.database import read_from
 
 
 @pytest.fixture(scope="module")
@@ -443,6 +447,84 @@ def test_a_release_that_no_moment_before_the_deadline_is_left_for_spends_nothing
     attacked.turn()
     assert attacked.row(asked).problem == "study-expired"
     assert attacked.debits() == []
+
+
+@pytest.mark.parametrize("ends", ["released", "unreadable"])
+def test_metrics_and_ledger_tell_no_computing_time(make_agent: MakeAgent, ends: str) -> None:
+    """Gauges, second by second, and the moment that the ledger gives its debit."""
+    seen: list[list[str]] = []
+    dated: list[Any] = []
+    for computing_s in (1, 8):
+        procedure, told = SlowSum(), list[str]()
+        attacked = make_agent(
+            procedures={SlowSum.name: procedure}, policy="respond_after_s_min = 0", data_set="epsilon = 1.0"
+        )
+        app = create_agent_app(attacked.agent, Runtime("1", lambda: True, lambda: None))
+
+        def tick() -> None:
+            attacked.agent.deliver()  # noqa: B023 (called within the turn)
+            page = served.call(app, "http://127.0.0.1", "GET", "/metrics").text  # noqa: B023
+            states = [line for line in page.splitlines() if line.startswith("tacit_agent_studies{")]
+            told.append(f"{attacked.clock.now}: {states}")  # noqa: B023
+            attacked.clock.now += 1  # noqa: B023
+
+        def compute() -> None:
+            for _ in range(computing_s):  # noqa: B023
+                tick()
+            if ends == "unreadable":
+                raise DataError("the rows cannot be read")
+
+        procedure.compute = compute
+        attacked.world.ask(attacked.tester, attacked.world.study(respond_after_s=10))
+        attacked.agent.poll(0)
+        while attacked.clock.now < NOW + 14:
+            attacked.agent.confirm()
+            attacked.agent.run_approved()
+            tick()
+        dated.append([entry["at"] for entry in read_from(attacked.agent.engine, export)])
+        seen.append(told)
+    assert len(seen[0]) == 14
+    assert 'approved"} 1' in seen[0][9]
+    assert 'approved"} 0' in seen[0][10]
+    assert seen[0] == seen[1]
+    assert dated[0] == dated[1]
+
+
+def test_an_agent_asks_the_tester_the_same_while_it_computes_and_while_it_waits(
+    make_agent: MakeAgent,
+) -> None:
+    procedure, go_on = SlowSum(), threading.Event()
+    asked: list[str] = []
+    attacked = make_agent(procedures={SlowSum.name: procedure})
+    handle = attacked.tester.handle
+
+    def noted(method: str, url: str, content: bytes = b"") -> tuple[int, bytes]:
+        if not url.endswith("/catalogue/north"):  # which this tester never takes
+            asked.append(f"{method} {httpx.URL(url).path}")
+        return handle(method, url, content)
+
+    attacked.tester.handle = noted  # type: ignore[method-assign]
+    procedure.compute = lambda: _wait(go_on)
+    study = attacked.world.ask(attacked.tester, attacked.world.study(respond_after_s=3600))
+    loops, stop = Loops(attacked.agent, threading.Event(), poll_wait_s=0), threading.Event()
+    polls: list[set[str]] = []
+    loops.start()
+    try:
+        wait_for(lambda: asked.count(f"GET /v1/studies/{study}") > 0, stop)
+        for _ in ("computing", "computed"):
+            asked.clear()
+            wait_for(lambda: asked.count("GET /v1/inbox") > 2, stop)
+            polls.append(set(asked))
+            go_on.set()
+            wait_for(lambda: attacked.row(study).state is not State.APPROVED, stop)
+    finally:
+        go_on.set()
+        loops.end()
+    assert polls == [{"GET /v1/inbox"}] * 2
+
+
+def _wait(event: threading.Event) -> None:
+    assert event.wait(PATIENCE_S)
 
 
 # The law of the schedule.

@@ -132,10 +132,15 @@ ANSWER_HEADERS: Fields = (
         "fixed by the route, the status and the body's size",
     )
     | _public(
-        "set-cookie content-security-policy referrer-policy x-content-type-options x-frame-options "
+        "set-cookie content-security-policy referrer-policy x-frame-options "
         "cross-origin-opener-policy cross-origin-resource-policy permissions-policy content-disposition",
         "tacit_services.shared.pages.site:Site",
         "of pages alone: the reader's own session, and what a browser may do",
+    )
+    | _public(
+        "x-content-type-options strict-transport-security",
+        "tacit_services.shared.http_app:Observation",
+        "fixed, and the second where the settings say that browsers come by TLS",
     )
     | _public("x-request-id", "tacit_services.shared.http_app:Observation", "random")
 )
@@ -176,8 +181,8 @@ _HEALTH: dict[str, Exchange] = {
     "GET /metrics": Exchange(
         "who may reach the port",
         note="Prometheus text: requests by method, route and status, their seconds, studies by state, polls "
-        "that wait (tacit_services.shared.http_app:Metrics). Of an agent or curator, durations of its own "
-        "routes and numbers of studies: keep the port within the institution",
+        "that wait (tacit_services.shared.http_app:Metrics). At an agent or curator, numbers of studies as "
+        "others are shown them, and durations of its own routes: keep the port within the institution",
     ),
     "GET /v1/openapi.json": Exchange(
         "anyone", note="the interface's own description: a constant of the code"
@@ -363,7 +368,7 @@ _STUDY_HERE = (
     "received_at changed_at analyst.name analyst.key"
 )
 _HERE = "tacit_services.curator.routes:summary"
-_HERE_WHY = "the study and its cost, to the owners whose data it asks for and the operator"
+_HERE_WHY = "the study, its cost and its state, from the moment of its answer on: to its owners and operator"
 _DECISION = "owners[].owner owners[].account owners[].decision owners[].decided_by owners[].decided_at"
 
 

@@ -353,9 +353,13 @@ class LedgerVerification(ServiceAnswer):
 
 
 class AgentDataSet(Standing):
-    """A data set of an agent, and what is left of its budget."""
+    """A data set of an agent, and what is left of its budget.
+
+    ``account`` is the ledger's account that pays, the same for all data sets of the same people.
+    """
 
     name: str
+    account: str
     units: int | None
 
 

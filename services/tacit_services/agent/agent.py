@@ -19,25 +19,27 @@ from tacit_services.agent.intake import Intake, Procedures, StudyRefusedError
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies, send_time
-from tacit_services.agent.schema import SIGN_IN, State
+from tacit_services.agent.schema import MASK_SECRETS, SIGN_IN, State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import (
     HELD_TOO_LONG,
     ApprovedBeforeError,
     StudyRow,
     approve_by,
+    emptied_mask_secrets,
     expire,
     forget_held,
     forget_mask_secrets,
     held_release,
     move,
+    note_overwritten,
     put_in_outbox,
     record_decision,
     study_row,
 )
 from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
 from tacit_services.ledger.accounts import BudgetExceededError, all_accounts, changed_account, set_caps
-from tacit_services.shared.database import read_from, run_transaction
+from tacit_services.shared.database import read_from, run_transaction, try_to_forget
 from tacit_services.shared.failpoints import ApprovalStep, HeldStep, reached
 from tacit_services.shared.people import Person, record_change
 from tacit_services.shared.problem_responses import ProblemError
@@ -86,15 +88,15 @@ class Agent(Participant):
         """Raise DivisionRefusedError where :meth:`divide_accounts` would; nothing is written."""
         accounts, families = all_accounts(connection), policy.families(self._procedures)
         for data_set in self.settings.data_sets:
-            if data_set.name in accounts:
-                account = accounts[data_set.name]
+            if data_set.account in accounts:
+                account = accounts[data_set.account]
                 changed_account(account, Cap.of(data_set.caps), data_set.division(families))
 
     def open_account(self, connection: sa.Connection, data_set: DataSetSettings, policy: Policy) -> None:
-        """Open one data set's account, or change it, as :meth:`open_accounts` does."""
+        """Open the account of a data set, or change it, as :meth:`open_accounts` does."""
         caps, division = data_set.caps, data_set.division(policy.families(self._procedures))
         at = self._now()
-        set_caps(connection, data_set.name, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
+        set_caps(connection, data_set.account, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
 
     def use_policy(self, policy: Policy) -> None:
         """Answer by another policy from now on; what is being looked at is looked at by the one before."""
@@ -212,11 +214,19 @@ class Agent(Participant):
             send_at = send_time(since, respond_after_s, max(self.clock(), float(since)))
             # An answer may be one that another owner's follows, which has a schedule of its own.
             if send_at + respond_after_s >= row.deadline:
-                late = {"problem": "study-expired", "reason": HELD_TOO_LONG}
-                move(connection, digest, before=[State.HELD], after=State.EXPIRED, at=now, **late)
+                move(
+                    connection,
+                    digest,
+                    before=[State.HELD],
+                    after=State.EXPIRED,
+                    at=now,
+                    problem="study-expired",
+                    reason=HELD_TOO_LONG,
+                )
                 forget_held(connection, digest)
                 return False
-            move(connection, digest, before=[State.HELD], after=State.RELEASED, at=now)
+            shown_from = int(held.shown_from)
+            move(connection, digest, before=[State.HELD], after=State.RELEASED, at=now, shown_from=shown_from)
             put_in_outbox(connection, digest, "release", bytes(held.envelope), at=now, send_at=send_at)
             forget_held(connection, digest)
             detail = {"study": digest}
@@ -266,7 +276,9 @@ class Agent(Participant):
                 record_change(connection, SIGN_IN.people, person, "release withheld", detail, at=self._now())
                 reached(HeldStep.WITHHELD)
             if ended:
-                record_decision(connection, (digest, self.name), person, "declined", at=self._now())
+                record_decision(
+                    connection, SIGN_IN.people, (digest, self.name), person, "declined", at=self._now()
+                )
             return ended
 
         if not run_transaction(self.engine, decline):
@@ -275,6 +287,15 @@ class Agent(Participant):
 
     def _forget(self, connection: sa.Connection) -> None:
         forget_mask_secrets(connection)
+
+    def overwrite(self) -> None:
+        """Have the database's log forget the secrets of masks that were emptied, and note that it has.
+
+        A reader may be in the way, or the process die: what is not noted is tried again.
+        """
+        emptied = read_from(self.engine, emptied_mask_secrets)
+        if emptied and try_to_forget(self.engine, MASK_SECRETS):
+            run_transaction(self.engine, lambda connection: note_overwritten(connection, emptied))
 
     def approvals_needed(self, row: StudyRow, owner: str) -> int:  # noqa: ARG002 (one policy for all)
         """Return what the policy says."""

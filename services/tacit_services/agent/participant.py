@@ -36,7 +36,7 @@ from tacit_protocol.signing import (
     open_envelope,
     sign_envelope,
 )
-from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
+from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError
 from tacit_services.agent.notices import Notifier
 from tacit_services.agent.releases import Dependencies, Mailbox, Masks, Releaser, send_time
 from tacit_services.agent.schema import State
@@ -44,11 +44,13 @@ from tacit_services.agent.studies import (
     FOLLOWED,
     OutboxRow,
     StudyRow,
+    as_shown,
     close_outbox,
     due_outbox,
     expire,
     forget_held,
     insert_study,
+    is_debited,
     move,
     put_in_outbox,
     put_mask_secret,
@@ -56,6 +58,7 @@ from tacit_services.agent.studies import (
     reopen_outbox,
     studies_in,
     study_row,
+    withdraw,
 )
 from tacit_services.agent.tester_client import (
     InboxItem,
@@ -82,7 +85,7 @@ VERDICT_AWAITED_S = 7 * 24 * 3600
 
 ROLLED_BACK = (
     "the tester holds a release of this owner that the ledger does not know: the ledger was put back to an "
-    "older copy. Nothing more was spent; put the newest copy back, or lower the account's cap by this study"
+    "older copy. Put the newest copy back, or lower the account's cap by this study"
 )
 
 
@@ -109,7 +112,7 @@ class Participant:
         self.intake = intake
         self.last_poll_at: int | None = None
         self.units: dict[str, int] = {}
-        """Units of each account's data set, once it has been read. Public."""
+        """Units of each data set, once it has been read. Public."""
         self._confirmed: set[str] = set()
         """Studies of which the tester held no release of ours when it was asked in this process's life."""
         self._releaser = Releaser(identity.key, intake, dependencies)
@@ -119,9 +122,9 @@ class Participant:
         """Return the number of units of each owner of a study as far as it is known: read, or expected."""
         known = {owner.name: owner.units for owner in study.owners if owner.units is not None}
         for owner in study.owners:
-            account = self.intake.account_of(owner)
-            if account in self.units:
-                known[owner.name] = self.units[account]
+            data_set = self.intake.data_set_of(owner)
+            if data_set in self.units:
+                known[owner.name] = self.units[data_set]
         return known
 
     def use_intake(self, intake: StudyIntake) -> None:
@@ -144,6 +147,10 @@ class Participant:
 
     def _now(self) -> int:
         return int(self.clock())
+
+    def shown(self) -> sa.Subquery:
+        """Return the table of studies as it is shown now to anybody but the owner's own steward."""
+        return as_shown(self._now())
 
     def poll(self, wait_s: float) -> bool:
         """Ask the tester once and take in what is new; returns whether anything was.
@@ -191,9 +198,19 @@ class Participant:
             state = State.APPROVED if job.automatic else State.WAITING
         except StudyRefusedError as error:
             state, problem, reason, rule = State.REFUSED, error.problem, error.reason, error.rule
-        account = None if job is None else job.account
+        data_set = None if job is None else job.data_set
         row = StudyRow(
-            item.digest, state, account, trusted, deadline, now, now, problem, reason, verdict=None
+            item.digest,
+            state,
+            data_set,
+            trusted,
+            deadline,
+            received_at=now,
+            changed_at=now,
+            problem=problem,
+            reason=reason,
+            verdict=None,
+            approved_at=now if state is State.APPROVED else 0,
         )
 
         def store(connection: sa.Connection) -> bool:
@@ -272,22 +289,41 @@ class Participant:
         *,
         rule: PublicRule | None = None,
     ) -> bool:
-        """Decline or refuse a study that has not been released; returns whether it was undecided."""
+        """Decline or refuse a study that has not been answered; returns whether it was undecided.
+
+        A person may decline until the moment of the answer: could it be done only until the release was
+        computed, trying would tell when that was.
+        """
         now = self._now()
         expire(connection, now)
         row = study_row(connection, digest)
+        if row is None:
+            return False
         undecided = [State.WAITING, State.APPROVED]
-        if row is not None and row.state is State.HELD and state is State.DECLINED:
-            undecided, reason = [State.HELD], f"{reason}; the budget is spent"
+        if state is State.DECLINED and row.state is State.HELD:
+            undecided.append(row.state)
             forget_held(connection, digest)
-        if row is None or not move(
-            connection, digest, before=undecided, after=state, at=now, problem=problem, reason=reason
+        elif state is State.DECLINED and row.shown_from > now:
+            undecided.append(row.state)
+            withdraw(connection, digest)
+        if state is State.DECLINED and connection.execute(sa.select(is_debited(digest))).scalar_one():
+            reason = f"{reason}; the budget is spent"
+        decided_at = now if state is State.DECLINED else row.changed_at
+        send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
+        if not move(
+            connection,
+            digest,
+            before=undecided,
+            after=state,
+            at=now,
+            problem=problem,
+            reason=reason,
+            # An approved study that is refused may have been computed, or have waited for another that was.
+            shown_from=send_at if state is State.REFUSED and row.state is State.APPROVED else 0,
         ):
             return False
         give_back(connection, [digest])
         self._forget(connection)
-        decided_at = now if state is State.DECLINED else row.changed_at
-        send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
         self._put_decline(connection, digest, send_at, rule)
         return True
 
@@ -312,8 +348,10 @@ class Participant:
             self.confirm()
             self.collect()
         finally:  # neither other studies nor the outbox wait for one that the tester cannot be asked about
+            self.close_ended()
             self.run_approved()
             self.deliver()
+            self.overwrite()
 
     def confirm(self) -> bool:
         """Ask the tester about approved studies that it was not yet asked about; returns whether any may run.
@@ -370,14 +408,20 @@ class Participant:
         if unavailable is not None:
             raise unavailable
 
-    def run_approved(self) -> None:
-        """Compute and store the release of every approved study. Nothing here reaches the tester."""
+    def close_ended(self) -> None:
+        """Close what ends without being computed. Computing does not hold it up."""
 
         def close(connection: sa.Connection) -> None:
             expire(connection, self._now())
             self._forget(connection)
 
         run_transaction(self.engine, close)
+
+    def overwrite(self) -> None:
+        """Have the database's log forget secrets that were deleted. A curator has none."""
+
+    def run_approved(self) -> None:
+        """Compute and store the release of every approved study. Nothing here reaches the tester."""
         for row in self._rows(State.APPROVED):
             if row.digest in self._confirmed:
                 self._run(row)
@@ -477,8 +521,6 @@ class Participant:
                 self.units.update(units)
         except StudyRefusedError as error:
             self._refuse(row, error.problem, error.reason, error.rule)
-        except JobOutdatedError as error:
-            log.warning("run_again", study=row.digest, reason=str(error))
         except WorkersUnavailableError as error:
             log.warning("waits_for_workers", study=row.digest, reason=str(error))
 
@@ -600,9 +642,11 @@ class Loops:
         if self._agent.confirm():
             self.ring()
         self._agent.deliver()
+        self._agent.overwrite()
         self._stop.wait(SEND_PAUSE_S)
 
     def _fetch(self) -> None:
+        self._agent.close_ended()
         try:
             if self._agent.collect():
                 self.ring()

@@ -72,7 +72,7 @@ from tacit_protocol.signing import (
 )
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.data.source import DataError
-from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError, refuse
+from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError, refuse
 from tacit_services.agent.schema import RECEIVED, State
 from tacit_services.agent.studies import (
     Kind,
@@ -83,10 +83,16 @@ from tacit_services.agent.studies import (
     move,
     put_finding,
     put_in_outbox,
+    show_from,
     study_row,
 )
 from tacit_services.agent.tester_client import TesterClient
-from tacit_services.ledger.accounts import BudgetExceededError, LedgerConflictError, debit
+from tacit_services.ledger.accounts import (
+    BudgetExceededError,
+    LedgerConflictError,
+    debit,
+    debits_of_study,
+)
 from tacit_services.ledger.entries import Entry
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, read_from, run_transaction
@@ -492,6 +498,20 @@ class StoppingError(Exception):
     """The agent is stopping; the study stays approved, and is run after the next start."""
 
 
+def debit_parts(connection: sa.Connection, job: Job, *, at: int) -> list[Entry]:
+    """Debit a study's whole cost to every account: each unit lies in one of their data sets.
+
+    Raises:
+        BudgetExceededError: an account has too little left.
+    """
+    entries = []
+    for part in sorted(job.parts, key=lambda part: part.account):  # one order: no two wait in a ring
+        approvers = approvers_of(connection, job.digest, part.owner)
+        entries.append(debit(connection, part.account, job.digest, job.cost, at=at, approved_by=approvers))
+        reached(AgentStep.DEBITED)
+    return entries
+
+
 @dataclass
 class Releaser:
     """Runs accepted studies: ``intake`` says what may be released, ``key`` signs it."""
@@ -511,12 +531,11 @@ class Releaser:
         """Spend the study's budget and store its release; with another owner's, what was found with it.
 
         ``waited_until`` is when what this owner waited for has come, in Unix seconds; ``masks`` are what its
-        numbers are masked with. Returns the number of units of each account, or None if the study is no
+        numbers are masked with. Returns the number of units of each data set, or None if the study is no
         longer approved.
 
         Raises:
             StudyRefusedError: the data cannot be read or is too small, or an account has too little left.
-            JobOutdatedError: the data changed meanwhile; accept the study again.
             DatabaseError: nothing can be written now; try again later.
             WorkersUnavailableError: nothing can be computed now; try again later.
         """
@@ -533,8 +552,6 @@ class Releaser:
             raise StudyRefusedError("budget-exceeded", str(error)) from None
         except (DatabaseError, LedgerConflictError, sa.exc.SQLAlchemyError, StudyRefusedError):
             raise  # trouble with the database declines no study: it is tried again
-        except JobOutdatedError:
-            raise
         except Exception as error:
             if self.uses.stopping():
                 raise StoppingError("stopped while the release was made") from error
@@ -559,7 +576,7 @@ class Releaser:
         """Count the units and compute the exact summary; data that cannot be used are a refusal."""
         try:
             table = job.table(self.uses.computing)
-            units = job.units_by_account(table)
+            units = job.units_by_data_set(table)
             job.require_units(table)
             if received is None or job.relay is None:
                 summary = job.procedure.summarise(job.study, table)
@@ -605,7 +622,9 @@ class Releaser:
         if received is not None and summary.finding is not None:
             put_finding(connection, job.digest, summary.finding, now)
             reached(AgentRelayStep.FINDING_STORED)
-        entries = self._debit(connection, job, now) if job.spends else []
+        # What was to be waited for says nothing about the data here: the schedule begins once it has come.
+        since = max(row.changed_at, waited_until if received is None else received.at)
+        entries = self._debit(connection, job, since) if job.spends else []
         if received is None or job.spends:
             exact = summary if received is None else summary.summary
             secret = None if masks is None else mask_secret_of(connection, job.digest)
@@ -616,8 +635,6 @@ class Releaser:
         else:
             release, envelope = None, self._acknowledge(job, received)
         reached(AgentStep.RELEASE_SIGNED)
-        # What was to be waited for says nothing about the data here: the schedule begins once it has come.
-        since = max(row.changed_at, waited_until if received is None else received.at)
         send_at = send_time(since, job.study.respond_after_s, self.uses.clock())
         # Round two has a schedule of its own: what could not be answered any more is not released.
         # So has the answer to a steward's look.
@@ -626,6 +643,7 @@ class Releaser:
             raise StudyRefusedError(
                 "study-expired", "the study's schedule leaves no moment before its deadline"
             )
+        show_from(connection, job.digest, send_at)
         kind: Kind = "release" if job.spends else "receipt"
         if job.is_held and release is not None:
             hold(connection, job.digest, envelope, release, shown_from=send_at)
@@ -672,12 +690,7 @@ class Releaser:
         )
         return sign_envelope(encode(receipt), RECEIPT_TYPE, self.key)
 
-    def _debit(self, connection: sa.Connection, job: Job, now: int) -> list[Entry]:
-        """Debit the study's whole cost to every account: each unit lies in one of their data sets."""
-        entries = []
-        for part in sorted(job.parts, key=lambda part: part.account):  # one order: no two wait in a ring
-            approvers = approvers_of(connection, job.digest, part.owner)
-            entry = debit(connection, part.account, job.digest, job.cost, at=now, approved_by=approvers)
-            entries.append(entry)
-            reached(AgentStep.DEBITED)
-        return entries
+    def _debit(self, connection: sa.Connection, job: Job, since: int) -> list[Entry]:
+        """Debit the study, unless its approval did; the entry is dated as the schedule begins."""
+        entries = debits_of_study(connection, job.digest)
+        return entries or debit_parts(connection, job, at=since)

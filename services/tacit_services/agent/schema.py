@@ -56,10 +56,14 @@ STUDIES = sa.Table(
     sa.Column("deadline", sa.BigInteger, nullable=False),
     sa.Column("received_at", sa.BigInteger, nullable=False),
     sa.Column("changed_at", sa.BigInteger, nullable=False),
+    sa.Column("approved_at", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("shown_from", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("problem", sa.String(32), nullable=True),
     sa.Column("reason", sa.String(REASON_LENGTH), nullable=True),
     sa.Column("verdict", sa.LargeBinary, nullable=True),
 )
+"""``changed_at`` is exact. What came of computing is told to nobody but the owner's own steward before
+``shown_from``, the moment of its answer: until then the study is shown as approved, since ``approved_at``."""
 
 COLUMN_NAME_LENGTH = 128
 """Longest column name, as in the protocol's ``ColumnName``."""
@@ -114,7 +118,8 @@ MASK_SECRETS = sa.Table(
     sa.Column("drawn_at", sa.BigInteger, nullable=False),
 )
 """The secret that a study's masks are made with, from its approval until the transaction that stores the
-masked release, or that ends the study, deletes it: whoever reads this database later learns no mask."""
+masked release, or that ends the study, empties it: whoever reads this database later learns no mask. An empty
+row stays until the database's log has forgotten the secret as well."""
 
 FINDINGS = sa.Table(
     "agent_findings",
@@ -145,10 +150,13 @@ PERSONAL_DECISIONS = sa.Table(
     sa.Column("person", sa.String(NAME_LENGTH), primary_key=True),
     sa.Column("decision", sa.String(16), nullable=False),
     sa.Column("decided_at", sa.BigInteger, nullable=False),
+    sa.Column("key", sa.String(DIGEST_LENGTH), nullable=False),
+    sa.Column("demotions", sa.BigInteger, nullable=False),
 )
 """What each of an owner's people said to a study: ``approved``, of which the policy may ask for two before
-the study runs, or ``declined``, which ends it. An approval by somebody who was removed before it ran is void,
-and its row is deleted by the approval that lets the study run."""
+the study runs, or ``declined``, which ends it. An approval by somebody of that ``key`` who was removed, or
+lost the right to decide (who has more ``demotions`` by now), before the study ran is void for good, and its
+row is deleted by the next approval."""
 
 SIGN_IN = SignInTables.make(METADATA, "agent_")
 """Links and browsers of the owner's pages."""

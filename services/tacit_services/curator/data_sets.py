@@ -250,7 +250,7 @@ class DataSets:
         if row is None:
             first = {"owner": owner, "name": name, "version": 1, "registered_at": now}
             connection.execute(DATA_SETS.insert().values(**first, **values))
-        else:
+        elif any(row._mapping[column] != value for column, value in values.items()):
             connection.execute(_update(owner, name, row.version, **values))
         return row is None or row.deleted_at is not None
 

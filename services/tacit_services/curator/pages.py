@@ -52,6 +52,7 @@ def add_curator_pages(
         "tacit_services.curator",
         "tacit owner login, or tacit curator login",
         MENU,
+        public_url.startswith("https://"),
         public_url,
         provider,
     )
@@ -79,7 +80,8 @@ def _add_studies(site: Site, curator: Curator) -> None:
         owner = someone.who.owner
 
         def read(connection: Connection) -> list[dict[str, Any]]:
-            rows = newest_studies(connection, STUDIES_MAX, *asking(owner))
+            studies = curator.shown()
+            rows = newest_studies(connection, STUDIES_MAX, *asking(studies, owner), studies=studies)
             decisions = decisions_on(connection, [row.digest for row in rows])
             return [routes.summary(curator, row, decisions[row.digest], owner) for row in rows]
 
@@ -92,7 +94,7 @@ def _add_studies(site: Site, curator: Curator) -> None:
         owner = someone.who.owner
 
         def read(connection: Connection) -> dict[str, Any]:
-            row, decisions = require_study(connection, digest, owner)
+            row, decisions = require_study(connection, digest, owner, curator.shown())
             return routes.detail(connection, curator, row, decisions, owner)
 
         study = read_from(curator.engine, read)

@@ -1,6 +1,7 @@
 """The curator's HTTP interface: to the operator all studies and accounts, to an owner its own.
 
-An owner sees who has approved a study that uses its data, and no other owner's budget, note or reason.
+An owner sees who has approved a study that uses its data, and no other owner's budget, note or reason. What
+is computed from pooled rows moves nothing that is shown before the moment of its answer.
 """
 
 import asyncio
@@ -361,7 +362,7 @@ def detail(
         }
         for item in own
     ]
-    shown = agent_views.detail(curator, row, owner, asked) | _shared(decisions, owner)
+    shown = agent_views.detail(curator, row, SIGN_IN.people, owner, asked) | _shared(decisions, owner)
     return shown | {"accounts": accounts}
 
 
@@ -424,7 +425,9 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
         """List the studies that ask for an owner's data; the operator sees all."""
 
         def read(connection: sa.Connection) -> dict[str, Any]:
-            rows = page_of_studies(connection, state, cursor, PAGE_SIZE, *asking(caller.owner))
+            studies = curator.shown()
+            where = asking(studies, caller.owner)
+            rows = page_of_studies(connection, state, cursor, PAGE_SIZE, *where, studies=studies)
             decisions = decisions_on(connection, [row.digest for row in rows])
             items = [summary(curator, row, decisions[row.digest], caller.owner) for row in rows]
             return {"items": items, "next": rows[-1].digest if len(rows) == PAGE_SIZE else None}
@@ -436,7 +439,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
         """Show one study: what it asks, what would leave, what it costs, who has approved, its verdict."""
 
         def read(connection: sa.Connection) -> dict[str, Any]:
-            row, decisions = require_study(connection, digest, caller.owner)
+            row, decisions = require_study(connection, digest, caller.owner, curator.shown())
             return detail(connection, curator, row, decisions, caller.owner)
 
         return json_response(read_from(curator.engine, read))
@@ -477,15 +480,15 @@ def decide(
     Raises:
         ProblemError: ``unknown-study``, ``study-expired``, ``already-decided`` or ``approved-before``.
     """
-    read_from(curator.engine, require_study, digest, owner)
+    read_from(curator.engine, require_study, digest, owner, curator.shown())
     try:
         decision()
     except ApprovedBeforeError:
         raise ProblemError("approved-before") from None
     except AlreadyDecidedError:
-        row, _ = read_from(curator.engine, require_study, digest, owner)
+        row, _ = read_from(curator.engine, require_study, digest, owner, curator.shown())
         raise ProblemError("study-expired" if row.state is State.EXPIRED else "already-decided") from None
-    return read_from(curator.engine, require_study, digest, owner)
+    return read_from(curator.engine, require_study, digest, owner, curator.shown())
 
 
 def _add_ledger(app: FastAPI, curator: Curator, access: Access) -> None:
@@ -532,10 +535,13 @@ def _accounts(connection: sa.Connection, caller: Caller, data_set: str | None) -
 
 
 def require_study(
-    connection: sa.Connection, digest: str, owner: str | None
+    connection: sa.Connection, digest: str, owner: str | None, studies: sa.FromClause
 ) -> tuple[StudyRow, list[OwnerDecision]]:
-    """Return a study and its decisions; raises ``unknown-study``, also where it asks nothing of the owner."""
-    row = study_row(connection, digest)
+    """Return a study, as ``studies`` shows it, and its decisions.
+
+    Raises ``unknown-study``, also where it asks nothing of the owner.
+    """
+    row = study_row(connection, digest, studies)
     decisions = decisions_on(connection, [digest])[digest]
     if row is None or (owner is not None and all(item.owner != owner for item in decisions)):
         raise ProblemError("unknown-study")

@@ -439,6 +439,12 @@ def debits_of(connection: sa.Connection, data_set: str) -> list[Entry]:
     return [entry_of(row) for row in rows]
 
 
+def debits_of_study(connection: sa.Connection, study: str) -> list[Entry]:
+    """Return what a study was debited, in the order of the accounts' names."""
+    query = ENTRIES.select().where(ENTRIES.c.study == study, ENTRIES.c.kind == "debit")
+    return [entry_of(row) for row in connection.execute(query.order_by(ENTRIES.c.data_set))]
+
+
 def account_in(row: sa.Row[tuple[object, ...]], reserved: Amounts) -> Account:
     """Return the account that a row of the table holds, beside which so much is reserved."""
     found = row._mapping

@@ -571,7 +571,7 @@ def _roots(
     if columns:
         x, y = (rows.numeric[:, side.numeric[0]] for side in plan.sides)
         return column_roots(x, y)
-    first, second = (side.gram(rows) for side in plan.sides)
+    first, second = (side.gram(rows, not plan.rows_are_units) for side in plan.sides)
     return paired_roots(first, second, workers, step(progress, "comparing pairs"))
 
 

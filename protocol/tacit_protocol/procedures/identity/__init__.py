@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
+from tacit_protocol.decimals import read_number
 from tacit_protocol.domain import Column, Table
 from tacit_protocol.features.cell_counts import COUNT_BITS, CellCounts, sum_cells
 from tacit_protocol.messages.study import Owner, Release, Study
@@ -39,6 +40,7 @@ from tacit_protocol.procedures.base import (
     decided,
     parse_parameters,
     require_shared_columns,
+    require_work,
     reuse_warnings,
     step,
     units_declared,
@@ -52,6 +54,7 @@ from tacit_protocol.procedures.identity.release import (
     IdentityPlan,
     plan_of,
 )
+from tacit_protocol.procedures.identity.statistic import DRAW_WORK
 from tacit_protocol.procedures.masking import SharedNoise, SumsOfOwners, is_masked
 from tacit_protocol.procedures.populations import Floats, Held, Population
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
@@ -188,6 +191,8 @@ class Identity(SumsOfOwners, Procedure):
             raise StudyError(
                 f"{plan.method} draws rows: use another method, or unit_rows one, if units have several rows"
             )
+        if plan.method not in DECISIONS and plan.parameters.null != "chi-square":
+            require_work(len(plan.probabilities) + DRAW_WORK, plan.parameters.replicates)
         self.check_units(study, units_declared(study))
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
@@ -379,7 +384,7 @@ def probabilities_of(text: str, cells: int) -> list[float]:
     if text == "equal":
         return [1 / cells] * cells
     try:
-        found = [float(part) for part in text.split(",")]
+        found = [read_number(part) for part in text.split(",")]
     except ValueError:
         found = []
     if len(found) != cells or not all(0 <= value <= 1 for value in found):
