@@ -639,6 +639,14 @@ AHEAD = 2
 """Items under way or waiting, for each worker: no worker idles, and memory does not grow with the items."""
 
 
+class DataError(Exception):
+    """A data set cannot be read as asked.
+
+    The message says what to change. It may name a column or a data set, which are public; it never holds a
+    value, a row number, or a library's own error text, which may quote values.
+    """
+
+
 class WorkersUnavailableError(Exception):
     """Workers cannot be reached, or keep dying. Says nothing about the data; it may be tried again."""
 

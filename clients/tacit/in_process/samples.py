@@ -9,14 +9,19 @@ from typing import Any, Literal
 import narwhals.stable.v1 as nw
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from narwhals.exceptions import DuplicateError
 from pydantic import ValidationError
 
 from tacit.errors import InputError, StudyRefusedError
+from tacit_protocol import arrow_columns
 from tacit_protocol.domain import (
     COLUMNS_MAX,
     CategoricalColumn,
     Column,
+    DataError,
+    DictionaryValues,
     Domain,
     EncodedChunk,
     NumericColumn,
@@ -25,14 +30,18 @@ from tacit_protocol.domain import (
     encode,
 )
 
-RawColumn = npt.NDArray[np.float64] | npt.NDArray[np.object_]
+FLOAT_EXACT_MAX = 2.0**53
+"""Whole floating numbers up to this one are distinct integers; larger ones may be several ids in one."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample's columns, each (rows,), by name in order."""
+    """One sample's columns, each (rows,), by name in order: of NumPy, or of Arrow where it came as a table's.
 
-    columns: Mapping[str, npt.NDArray[Any]]
+    Values are read as an agent reads those of the same data in a Parquet file.
+    """
+
+    columns: Mapping[str, npt.NDArray[Any] | pa.Array]
 
     @property
     def rows(self) -> int:
@@ -46,23 +55,49 @@ class Sample:
             InputError: it holds something that is not a number.
         """
         values = self.columns[name]
+        if _is_of_numbers(values):
+            return np.asarray(values, dtype=np.float64)
+        held = _as_arrow(values)
         try:
-            if values.dtype != object:
-                return np.asarray(values, dtype=np.float64)
-            return np.array([np.nan if is_missing(v) else float(v) for v in values], dtype=np.float64)
-        except (TypeError, ValueError):
+            found = arrow_columns.numbers(name, held)
+        except DataError:
+            found = None
+        if found is None or _has_other_than_numbers(held, found):
             raise InputError(
                 f"column {name!r} holds values that are not numbers: give its levels instead, "
                 f'bounds={{"{name}": ["level", ...]}}; of dates the days since a public one'
-            ) from None
+            )
+        return found
 
     def categorical(self, name: str) -> npt.NDArray[np.object_]:
         """Return a column as (rows,) text, missing values as None.
 
         Whole numbers are written without a decimal point, so that a code keeps its level ("1") when missing
-        values made its column one of floats; truth values are "true" and "false". An agent does the same.
+        values made its column one of floats; truth values are "true" and "false", and dates and times are in
+        ISO 8601.
+
+        Raises:
+            InputError: the column's type has no text, such as lists.
         """
-        return np.array([_level(value) for value in self.columns[name]], dtype=object)
+        read = _text(self.columns[name], name)
+        # The last place is what an index of -1, a missing value, reaches.
+        return np.array([*read.distinct, None], dtype=object)[read.indices]
+
+    def is_of_integers(self, name: str) -> bool:
+        """Say whether a column's type is one of whole numbers."""
+        values = self.columns[name]
+        if isinstance(values, np.ndarray):
+            return values.dtype.kind in "iu"
+        return bool(pa.types.is_integer(values.type))
+
+    def rows_at(self, places: npt.NDArray[np.int64]) -> "Sample":
+        """Return the rows at those places, in that order."""
+        return Sample(
+            {
+                name: values[places] if isinstance(values, np.ndarray) else values.take(places)
+                for name, values in self.columns.items()
+            }
+        )
 
     def within(self, domain: Domain) -> dict[str, npt.NDArray[Any]]:
         """Return a domain's columns as ``numeric`` and ``categorical`` do, in its order; see there."""
@@ -114,15 +149,21 @@ def _read(sample: Any, columns: Sequence[str] | None, which: str) -> Sample:
         raise InputError("columns must be a list of names")
     native = as_narwhals(sample, which)
     if native is None:
-        named = _array_columns(sample, columns, which)
+        named: Mapping[str, npt.NDArray[Any] | pa.Array] = _array_columns(sample, columns, which)
     elif isinstance(native, nw.Series):
         own = [_own_name(native) or "x1"] if columns is None else columns
-        named = _array_columns(_series_values(native), own, which)
+        named = {_only(own, which): _series_values(native)}
     else:
         named = _frame_columns(native, columns, which)
     if not named or not len(next(iter(named.values()))):
         raise InputError(f"{which} is empty: it needs at least one row and one column")
     return Sample(named)
+
+
+def _only(names: Sequence[str], which: str) -> str:
+    if len(names) != 1:
+        raise InputError(f"{which} has 1 columns and columns= names {len(names)}")
+    return names[0]
 
 
 def _array_columns(sample: Any, names: Sequence[str] | None, which: str) -> dict[str, npt.NDArray[Any]]:
@@ -186,14 +227,18 @@ def array_of(values: Any, which: str) -> npt.NDArray[Any]:
         # Of a list with text, NumPy makes text of numbers and missing values too.
         return np.array(values, dtype=object) if array.dtype.kind in "US" and array is not values else array
     if isinstance(native, nw.Series):
-        return _series_values(native)
-    columns = [_series_values(native.get_column(name)) for name in native.columns]
+        return _numpy(_series_values(native))
+    columns = [_numpy(_series_values(native.get_column(name))) for name in native.columns]
     return columns[0] if len(columns) == 1 else np.array(columns).T
+
+
+def _numpy(values: npt.NDArray[Any] | pa.Array) -> npt.NDArray[Any]:
+    return values if isinstance(values, np.ndarray) else values.to_numpy(zero_copy_only=False)
 
 
 def _frame_columns(
     frame: "nw.DataFrame[Any]", names: Sequence[str] | None, which: str
-) -> dict[str, npt.NDArray[Any]]:
+) -> dict[str, npt.NDArray[Any] | pa.Array]:
     own = {str(name): name for name in frame.columns}
     listed = list(own) if names is None else [str(name) for name in names]
     absent = [name for name in listed if name not in own]
@@ -210,22 +255,57 @@ def is_missing(value: Any) -> bool:
         return True
 
 
-def _series_values(series: "nw.Series[Any]") -> npt.NDArray[Any]:
-    if series.dtype.is_numeric() or series.dtype == nw.Boolean:
-        if series.null_count() or series.dtype.is_decimal():
-            return series.cast(nw.Float64).fill_null(float("nan")).to_numpy()
+def _series_values(series: "nw.Series[Any]") -> npt.NDArray[Any] | pa.Array:
+    """Return a column as an array of numbers where that keeps each value, and else as it is in Arrow."""
+    is_plain = series.dtype.is_numeric() and not series.dtype.is_decimal()
+    if is_plain and not series.null_count():
         return series.to_numpy()
-    return np.array(series.to_list(), dtype=object)
+    native = series.to_native()
+    if isinstance(native, pa.ChunkedArray):
+        return native.combine_chunks()
+    try:
+        return series.to_arrow()
+    except (pa.ArrowException, TypeError, OverflowError):  # objects of several types
+        return _as_arrow(np.array(series.to_list(), dtype=object))
 
 
-def _level(value: Any) -> str | None:
-    if is_missing(value):
-        return None
-    if isinstance(value, bool | np.bool_):
-        return "true" if value else "false"
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
+def _is_of_numbers(values: npt.NDArray[Any] | pa.Array) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind in "fiub"
+
+
+def _as_arrow(values: npt.NDArray[Any] | pa.Array) -> pa.Array:
+    """Return a column in Arrow; values of several types become text, each by itself."""
+    if not isinstance(values, np.ndarray):
+        return values
+    own = values if values.dtype.kind in "fiub" else values.tolist()
+    try:
+        found = pa.array(own, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        texts = [None if is_missing(value) else arrow_columns.text_of(_plain(value)) for value in own]
+        found = pa.array(texts, type=pa.large_string())
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _plain(value: object) -> object:
+    """Return a NumPy number as one of Python."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _text(values: npt.NDArray[Any] | pa.Array, name: str) -> DictionaryValues:
+    try:
+        return arrow_columns.text(_as_arrow(values))
+    except DataError:
+        raise InputError(
+            f"column {name!r} has a type that is no category and no id: pass text, numbers or dates"
+        ) from None
+
+
+def _has_other_than_numbers(held: pa.Array, found: npt.NDArray[np.float64]) -> bool:
+    """Say whether values that gave no number are other things than NaN and infinities."""
+    kind = held.type.value_type if pa.types.is_dictionary(held.type) else held.type
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return False
+    return bool((np.isnan(found) & pc.is_valid(held).to_numpy(zero_copy_only=False)).any())
 
 
 MISSING_ADVICE = (
@@ -355,7 +435,7 @@ class ArrayTable:
         columns: dict[str, Any] = numeric | levels
         if unit is None:
             return cls(domain, sample.rows, columns, None)
-        codes = _unit_codes(_array(unit, sample.rows))
+        codes = _unit_codes(unit, sample.rows)
         order = np.argsort(codes, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(codes))]).astype(np.int64)
         if draw is not None:
@@ -408,21 +488,24 @@ def drawing(unit_rows: str, units: object) -> np.random.Generator | None:
     return np.random.default_rng()
 
 
-def _array(unit: npt.ArrayLike, rows: int) -> npt.NDArray[Any]:
-    array = array_of(unit, "units")
-    if array.shape != (rows,):
+def _unit_codes(unit: npt.ArrayLike | pa.Array, rows: int) -> npt.NDArray[np.int64]:
+    """Return (rows,) numbers from 0 of the units that (rows,) ids name; ids are compared as text."""
+    native = as_narwhals(unit, "units")
+    if isinstance(native, nw.DataFrame):
+        native = native.get_column(native.columns[0]) if len(native.columns) == 1 else None
+    ids = _series_values(native) if native is not None else array_of(unit, "units")
+    if len(ids) != rows or getattr(ids, "ndim", 1) != 1:
         raise InputError(f"units must name one unit for each of the {rows} rows, in an array of that length")
-    return array
-
-
-def _unit_codes(unit: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    if any(is_missing(value) for value in unit.tolist()):
+    if isinstance(ids, np.ndarray) and ids.dtype.kind == "f" and (np.abs(ids) > FLOAT_EXACT_MAX).any():
+        raise InputError(
+            "units hold floating numbers above 2^53, where several ids are one number: pass whole numbers "
+            "or text"
+        )
+    read = _text(ids, "units")
+    if (read.indices < 0).any() or any(read.distinct[place] is None for place in np.unique(read.indices)):
         raise InputError("units hold missing values: give every row a unit")
-    try:
-        codes = np.unique(unit, return_inverse=True)[1]
-    except TypeError:
-        codes = np.unique(np.array([str(value) for value in unit.tolist()]), return_inverse=True)[1]
-    return np.asarray(codes, dtype=np.int64).reshape(-1)
+    order = np.unique(np.array([str(text) for text in read.distinct]), return_inverse=True)[1]
+    return np.unique(order.reshape(-1)[read.indices], return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 ARGUMENTS: Mapping[str, str] = {"parameter permutations": "n_permutations"}

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.runner import Aligned, Terms, local_study, of_type, run, terms
 from tacit.in_process.samples import (
+    FLOAT_EXACT_MAX,
     ArrayTable,
     Missing,
     Sample,
@@ -64,9 +65,6 @@ NAMES = ("x", "y")
 
 UNIT_COLUMN = "unit"
 """Name of the column of ids, with as many underscores as it takes to be no other column's."""
-
-FLOAT_EXACT_MAX = 2.0**53
-"""Whole floating numbers up to this one are distinct integers; larger ones may be several ids in one."""
 
 NO_ID = "every row needs an id"
 WRONG_KIND = "ids are text, whole numbers or dates"

@@ -163,7 +163,7 @@ def _whole_columns(sample: Sample, domain: Domain) -> list[str]:
     return [
         column.name
         for column in domain.numeric
-        if sample.columns[column.name].dtype.kind in "iu" and is_of_whole_numbers(column)
+        if sample.is_of_integers(column.name) and is_of_whole_numbers(column)
     ]
 
 

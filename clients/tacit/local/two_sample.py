@@ -49,8 +49,7 @@ def public_parameters(
 
 def _bandwidth(sample: Sample, domain: Domain, rng: np.random.Generator) -> float:
     rows = rng.permutation(sample.rows)[:BANDWIDTH_ROWS_MAX]
-    chosen = Sample({name: values[rows] for name, values in sample.columns.items()})
-    points = np.concatenate([chunk.numeric for chunk in ArrayTable.of(chosen, domain).chunks()])
+    points = np.concatenate([chunk.numeric for chunk in ArrayTable.of(sample.rows_at(rows), domain).chunks()])
     return median_distance(points)
 
 
