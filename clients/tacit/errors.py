@@ -28,6 +28,13 @@ class InputError(TacitError, ValueError):
     """What was passed cannot be used as it is; the message says what to change."""
 
 
+class DataWarning(UserWarning):
+    """Values are not as the bounds say; the message says which. It tells shares of the exact data.
+
+    A Python warning and no part of a result, which may be shown to others.
+    """
+
+
 class ConfigurationError(TacitError):
     """A key file or a configuration file is missing or cannot be read."""
 

@@ -1,6 +1,7 @@
 """Samples and variables as they are passed to `tacit.local`, their public bounds, and tables in memory."""
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ import pyarrow.compute as pc
 from narwhals.exceptions import DuplicateError
 from pydantic import ValidationError
 
-from tacit.errors import InputError, StudyRefusedError
+from tacit.errors import DataWarning, InputError, StudyRefusedError
 from tacit_protocol import arrow_columns
 from tacit_protocol.domain import (
     COLUMNS_MAX,
@@ -614,11 +615,8 @@ def read_variables(
         raise InputError(f"{both} both have a column named {shared!r}: rename it in one of them")
     domain = _domain_of_variables(bounds, read, columns, listed)
     joined = Sample({name: values for sample in read for name, values in sample.columns.items()})
-    if missing == "refuse":
-        _require_complete(joined, domain, dict(zip(columns, _owners_of(groups, listed), strict=True)))
-    elif missing != "encode":
-        raise InputError('missing must be "refuse" or "encode"')
-    return Variables(joined, domain, groups)
+    (sample,) = admitted([joined], domain, missing)
+    return Variables(sample, domain, groups)
 
 
 def read_columns(variable: Any, name: str, bounds: Any, missing: Missing) -> tuple[Sample, Domain]:
@@ -630,11 +628,7 @@ def read_columns(variable: Any, name: str, bounds: Any, missing: Missing) -> tup
     sample = _read_variable(variable, name, named=False)
     columns = list(sample.columns)
     domain = domain_of({own: list(bounds) for own in columns} if are_levels(bounds) else bounds, columns)
-    if missing == "refuse":
-        _require_complete(sample, domain, dict.fromkeys(columns, name))
-    elif missing != "encode":
-        raise InputError('missing must be "refuse" or "encode"')
-    return sample, domain
+    return admitted([sample], domain, missing)[0], domain
 
 
 def _read_variable(variable: Any, name: str, named: bool) -> Sample:
@@ -653,10 +647,6 @@ def _require_same_rows(read: Sequence[Sample], names: Sequence[str]) -> None:
                 f"{name} has {sample.rows} rows and {names[0]} has {read[0].rows}: every variable must "
                 "describe the same rows, in the same order"
             )
-
-
-def _owners_of(groups: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
-    return [name for group, name in zip(groups, names, strict=True) for _ in group]
 
 
 def _domain_of_variables(
@@ -699,16 +689,73 @@ def are_levels(bound: Any) -> bool:
     )
 
 
-def _require_complete(sample: Sample, domain: Domain, variable_of: Mapping[str, str]) -> None:
-    gaps = [column.name for column in domain.numeric if not np.isfinite(sample.numeric(column.name)).all()]
-    gaps += [
-        column.name
-        for column in domain.categorical
-        if any(value is None for value in sample.categorical(column.name))
-    ]
-    if gaps:
-        name = variable_of[gaps[0]]
-        raise InputError(
-            f"{name} holds missing values (NaN, an infinity or None): leave those rows out of every "
-            'variable, or pass missing="encode" to treat them as studies do'
-        )
+OUTSIDE_SHARE_MAX = 0.05
+"""More values than this outside of the bounds or the listed levels look like a mistake, and are warned of."""
+
+
+def admitted(
+    samples: Sequence[Sample], domain: Domain, missing: Missing, names: Sequence[str] | None = None
+) -> list[Sample]:
+    """Return the samples with their columns read; refuse missing values unless they are to be encoded.
+
+    ``names`` are what messages call each sample, for several. Warns of values that are missing, not listed or
+    out of bounds: what a study reads in their place may look like a finding.
+
+    Raises:
+        InputError: a column holds other things than numbers, or values are missing and refused.
+    """
+    if missing not in ("refuse", "encode"):
+        raise InputError('missing must be "refuse" or "encode"')
+    read = [Sample(sample.within(domain)) for sample in samples]
+    for index, sample in enumerate(read):
+        where = "" if len(read) == 1 else f" of {names[index] if names else f'sample {index + 1}'}"
+        for column in domain.columns:
+            gap, outside = _shares(sample, column)
+            called = f"column {column.name!r}{where}"
+            if gap and missing == "refuse":
+                raise InputError(
+                    f"{_percent(gap)} of {called} is missing (NaN, an infinity or None): leave those rows "
+                    f'out, or pass missing="encode" to have each {_reading(column)}'
+                )
+            if gap:
+                _warn(f"{_percent(gap)} of {called} is missing, and each is {_reading(column)}")
+            if outside > OUTSIDE_SHARE_MAX:
+                _warn(f"{_percent(outside)} of {called} {_outside(column)}")
+    return read
+
+
+def _shares(sample: Sample, column: Column) -> tuple[float, float]:
+    """Return the shares of values that are missing, and that are out of bounds or not listed."""
+    if isinstance(column, NumericColumn):
+        values = sample.numeric(column.name)
+        gaps = ~np.isfinite(values)
+        outside = (values < column.lower) | (values > column.upper)
+    else:
+        held = sample.columns[column.name]
+        gaps = np.array([value is None for value in held])
+        listed = {None, *column.levels}
+        outside = np.array([value not in listed for value in held])
+    return float(gaps.mean()), float((outside & ~gaps).mean())
+
+
+def _reading(column: Column) -> str:
+    if isinstance(column, CategoricalColumn):
+        return "counted as a level of its own"
+    value = (column.lower + column.upper) / 2 if column.missing is None else column.missing
+    middle = "" if column.missing is not None else ", the middle of its bounds"
+    return f"read as {value:g}{middle}: a difference in how many are missing then looks like one in values"
+
+
+def _outside(column: Column) -> str:
+    if isinstance(column, NumericColumn):
+        bounds = f"{column.lower:g} to {column.upper:g}"
+        return f"lies outside {bounds}, and each such value counts as the nearer bound"
+    return f"is none of the levels {', '.join(column.levels)}, which are compared letter by letter"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, DataWarning, stacklevel=4)

@@ -21,7 +21,7 @@ from tacit.in_process.runner import (
 from tacit.in_process.samples import (
     ArrayTable,
     Missing,
-    Sample,
+    admitted,
     are_levels,
     array_of,
     domain_of,
@@ -70,6 +70,7 @@ def noisy_counts(
     colluders: int | None = None,
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     alpha: float = 0.05,
     names: Sequence[str] | None = None,
     seed: int | None = None,
@@ -93,6 +94,8 @@ def noisy_counts(
         columns: which columns of a table to count; by default all.
         units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
             rows are averaged.
+        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
+            own, or as ``unlisted`` says, and warns with the share.
         alpha: the intervals have confidence 1 - alpha.
         names: the owners' names.
         seed: has no effect on the noise.
@@ -110,7 +113,7 @@ def noisy_counts(
         >>> result.table.shape
         (4,)
     """
-    held = _read(samples, bounds, columns, units)
+    held = _read(samples, bounds, columns, units, missing)
     return _play(
         NoisyCountsResult,
         "noisy_counts",
@@ -132,6 +135,7 @@ def homogeneity(
     unlisted: Unlisted = "cells",
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     alpha: float = 0.05,
     n_replicates: int | None = None,
     names: Sequence[str] | None = None,
@@ -152,6 +156,8 @@ def homogeneity(
         unlisted: as in :func:`noisy_counts`.
         columns: as in :func:`noisy_counts`.
         units: as in :func:`noisy_counts`.
+        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
+            own, or as ``unlisted`` says, and warns with the share.
         alpha: level of the test, in (0, 0.5).
         n_replicates: simulated null statistics, at least 999; chosen by default.
         names: the owners' names.
@@ -174,7 +180,7 @@ def homogeneity(
     if bounds is None:
         held, unlisted = _counted(samples, units), "last"
     else:
-        held = _read(samples, bounds, columns, units)
+        held = _read(samples, bounds, columns, units, missing)
     return _play(
         HomogeneityResult,
         "homogeneity",
@@ -197,7 +203,7 @@ def independence_table(
     unlisted: Unlisted = "cells",
     units: npt.ArrayLike | None = None,
     unit_rows: UnitRows = "average",
-    missing: Missing = "encode",
+    missing: Missing = "refuse",
     alpha: float = 0.05,
     n_replicates: int | None = None,
     names: Sequence[str] | None = None,
@@ -222,7 +228,8 @@ def independence_table(
         units: (n,), each row's privacy unit; by default every row is a unit.
         unit_rows: "average", or "one": of a unit's rows one counts, drawn by lot and in secret. Take "one"
             where units have several rows: of averages the test is conservative.
-        missing: "encode" counts missing values as a category; "refuse" raises where there are any.
+        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
+            own, or as ``unlisted`` says, and warns with the share.
         alpha: level of the test, in (0, 0.5).
         n_replicates: simulated null statistics, at least 999; chosen by default.
         names: the variables' names, by default x1, x2, ... or their own.
@@ -288,6 +295,7 @@ def stratified_table(
     cuts: Cuts | None = None,
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     alpha: float = 0.05,
     n_replicates: int | None = None,
     names: Sequence[str] | None = None,
@@ -316,6 +324,8 @@ def stratified_table(
         columns: which columns of a table to take; by default all. All but two stratify.
         units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
             rows are averaged.
+        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
+            own, or as ``unlisted`` says, and warns with the share.
         alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
         n_replicates: simulated null statistics, at least 999; chosen by default.
         names: the owners' names.
@@ -342,14 +352,14 @@ def stratified_table(
             StratifiedTableResult,
             "stratified_table",
             group,
-            one_sample(samples, bounds, columns),
+            one_sample(samples, bounds, columns, missing),
             _parameters(noise, rho, cuts, "cells", n_replicates)
             | {"group": group.column.name, "outcome": outcome, "event": event},
             given=(delta, units, names),
             at=terms(epsilon, delta, alpha, seed),
         )
     unlisted: Unlisted = "cells" if bounds is not None else "last"
-    held = _counted(samples, units) if bounds is None else _read(samples, bounds, columns, units)
+    held = _counted(samples, units) if bounds is None else _read(samples, bounds, columns, units, missing)
     chosen = {"group": group, "outcome": outcome, "event": event}
     return _play(
         StratifiedTableResult,
@@ -378,6 +388,7 @@ def survival(
     aggregation: Aggregation = "separate",
     colluders: int | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     alpha: float = 0.05,
     n_replicates: int | None = None,
     names: Sequence[str] | None = None,
@@ -410,6 +421,8 @@ def survival(
         colluders: as in :func:`noisy_counts`.
         units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
             rows are averaged.
+        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
+            own, or as ``unlisted`` says, and warns with the share.
         alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
         n_replicates: simulated null statistics, at least 999; chosen by default.
         names: the owners' names.
@@ -451,7 +464,7 @@ def survival(
             SurvivalResult,
             "survival",
             group,
-            one_sample(samples, known, columns),
+            one_sample(samples, known, columns, missing),
             _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates) | chosen,
             given=(delta, units, names),
             at=terms(epsilon, delta, alpha, seed),
@@ -459,7 +472,7 @@ def survival(
     return _play(
         SurvivalResult,
         "survival",
-        _read(samples, known, columns, units),
+        _read(samples, known, columns, units, missing),
         owner_names(names, len(samples)),
         _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates)
         | chosen
@@ -500,6 +513,7 @@ def _read(
     bounds: Any,
     columns: Sequence[str] | None,
     units: str | Sequence[npt.ArrayLike] | None,
+    missing: Missing,
 ) -> tuple[Domain, list[Table]]:
     if not samples:
         raise InputError("pass at least one sample")
@@ -508,10 +522,8 @@ def _read(
     if are_levels(bounds):
         bounds = {name: list(bounds) for name in known}
     domain = domain_of(bounds, known)
-    tables: list[Table] = [
-        ArrayTable.of(Sample(sample.columns), domain, unit) for sample, unit in zip(read, owned, strict=True)
-    ]
-    return domain, tables
+    read = admitted(read, domain, missing)
+    return domain, [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, owned, strict=True)]
 
 
 def _counted(

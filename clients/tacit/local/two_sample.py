@@ -16,7 +16,15 @@ from tacit.in_process.runner import (
     terms,
     two_sample_procedure,
 )
-from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples, read_with_units
+from tacit.in_process.samples import (
+    ArrayTable,
+    Missing,
+    Sample,
+    admitted,
+    domain_of,
+    read_samples,
+    read_with_units,
+)
 from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult, TwoSampleResult
 from tacit_protocol.domain import Domain
 from tacit_protocol.features.mean_embedding import median_distance
@@ -107,6 +115,7 @@ def kernel_two_sample(
     alpha: float = 0.05,
     public: Any = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     seed: int | None = None,
     names: Sequence[str] | None = None,
     setting: Setting = "owners",
@@ -131,6 +140,7 @@ def kernel_two_sample(
     alpha: float = 0.05,
     public: Any = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     seed: int | None = None,
     names: Sequence[str] | None = None,
     setting: Setting = "owners",
@@ -142,7 +152,7 @@ def kernel_two_sample(
 
     Args:
         samples: one for each owner: a NumPy array (n, D) or (n,), a list of rows, or a column or a table of
-            pandas, Polars or Arrow. Missing values are allowed.
+            pandas, Polars or Arrow.
         epsilon: budget that every owner spends, greater than 0.
         delta: budget that every owner spends, in [0, 1).
         bounds: what is publicly known of the columns: by name a (lower, upper) pair or a list of levels; or
@@ -162,6 +172,8 @@ def kernel_two_sample(
             the "scf" features their bandwidth.
         units: the column that names a row's privacy unit, or for each sample an array (n,) of units; by
             default every row is a unit.
+        missing: "refuse" raises where a value is missing; "encode" reads a missing number as the middle of
+            its bounds and a missing category as a level of its own, as studies do, and warns with the share.
         seed: fixes public choices and simulations. Never the noise: two calls differ.
         names: the owners' names, by default sample-1, sample-2, ...
         setting: "owners": each adds its own noise, and nobody is trusted; "curator": one trusted party holds
@@ -195,6 +207,8 @@ def kernel_two_sample(
         raise InputError('release= is a choice of the curator: pass setting="curator" with it')
     read, unit_values = read_with_units(samples, columns, units)
     domain = domain_of(bounds, list(read[0].columns))
+    owners = owner_names(names, len(read))
+    read = admitted(read, domain, missing, owners)
     given = {
         "features": features,
         "statistic": statistic,
@@ -216,7 +230,7 @@ def kernel_two_sample(
     study = local_study(
         procedure.name,
         domain,
-        owner_names(names, len(read)),
+        owners,
         chosen | parameters,
         **terms(epsilon, delta, alpha, seed),
         curated=setting == "curator",

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tacit.local
-from tacit.errors import InputError
+from tacit.errors import DataWarning, InputError
 from tacit.in_process.samples import ArrayTable, domain_of, read_samples
 from tacit_protocol.arrow_columns import numbers, text
 from tacit_services.agent.data.parquet_source import ParquetSource
@@ -139,14 +139,18 @@ def test_one_missing_value_changes_no_other_row() -> None:
     frame = pd.DataFrame({"x": pd.array([None] + [True] * 999, dtype="boolean")})
     sample = read_samples([frame], None)[0]
     assert sample.categorical("x").tolist() == [None] + ["true"] * 999
-    counted = tacit.local.noisy_counts(frame, epsilon=1, bounds={"x": ["false", "true"]})
+    spent = {"epsilon": 1, "bounds": {"x": ["false", "true"]}}
+    with pytest.raises(InputError, match=r"0\.1 % of column 'x' is missing"):
+        tacit.local.noisy_counts(frame, **spent)
+    with pytest.warns(DataWarning, match=r"0\.1 % of column 'x' is missing, and each counted as a level"):
+        counted = tacit.local.noisy_counts(frame, missing="encode", **spent)
     # Noise of scale 2: it passes 100 with a probability below 1e-21.
     assert counted.counts["sample-1"][1] == pytest.approx(999, abs=100)
 
 
 def test_long_codes_of_an_arrow_table_are_levels() -> None:
     codes = [123456789012345678, 123456789012345679]
-    table = pa.table({"x": [*codes, None] * 300})
+    table = pa.table({"x": codes * 300})
     counted = tacit.local.noisy_counts(table, epsilon=1, bounds={"x": [str(code) for code in codes]})
     assert [round(count / 300) for count in counted.counts["sample-1"][:2]] == [1, 1]
 
