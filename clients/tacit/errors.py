@@ -12,6 +12,8 @@ TacitError
 ├── VerdictTimeoutError            the verdict was not there in time
 ├── ServiceError                   a local service process did not start or ended early
 └── PlottingError                  a plot was asked for, and matplotlib is not installed
+
+DataWarning (a UserWarning)        values are missing, out of bounds or not listed
 """
 
 from typing import Any, Literal

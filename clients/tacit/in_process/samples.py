@@ -741,9 +741,9 @@ def _shares(sample: Sample, column: Column) -> tuple[float, float]:
 def _reading(column: Column) -> str:
     if isinstance(column, CategoricalColumn):
         return "counted as a level of its own"
-    value = (column.lower + column.upper) / 2 if column.missing is None else column.missing
     middle = "" if column.missing is not None else ", the middle of its bounds"
-    return f"read as {value:g}{middle}: a difference in how many are missing then looks like one in values"
+    words = f"read as {column.missing_value:g}{middle}"
+    return f"{words}: a difference in how many are missing then looks like one in values"
 
 
 def _outside(column: Column) -> str:
