@@ -244,7 +244,9 @@ def _frame_columns(
     listed = list(own) if names is None else [str(name) for name in names]
     absent = [name for name in listed if name not in own]
     if absent:
-        raise InputError(f"{which} has no column {', '.join(map(repr, absent))}")
+        raise InputError(
+            f"{which} has no column {', '.join(map(repr, absent))}: it has {', '.join(map(repr, own))}"
+        )
     return {name: _series_values(frame.get_column(own[name])) for name in listed}
 
 
@@ -526,13 +528,20 @@ def by_argument_names() -> Iterator[None]:
 
 
 def read_with_units(
-    samples: Sequence[Any], columns: Sequence[str] | None, units: str | Sequence[npt.ArrayLike] | None
+    samples: Sequence[Any],
+    columns: Sequence[str] | None,
+    units: str | Sequence[npt.ArrayLike] | None,
+    bounds: Any = None,
 ) -> tuple[list[Sample], list[npt.ArrayLike | None]]:
     """Read samples that have the same columns, and each one's units: (rows,), or None where rows are units.
+
+    Of tables, bounds by name choose the columns where ``columns`` does not.
 
     Raises:
         InputError: the samples or the units cannot be used; the message says what to change.
     """
+    if columns is None and samples and isinstance(bounds, Mapping):
+        columns = _bounded_columns(samples[0], bounds)
     if isinstance(units, str):
         wanted = None if columns is None else [name for name in columns if name != units] + [units]
         read = read_samples(samples, wanted)
@@ -546,6 +555,15 @@ def read_with_units(
     if given != len(read):
         raise InputError(f"units holds {given} arrays for {len(read)} samples: pass one for each")
     return read, list(units)
+
+
+def _bounded_columns(sample: Any, bounds: Mapping[str, Any]) -> list[str] | None:
+    """Return a table's columns that have bounds, in its order, then those that it lacks; None of arrays."""
+    native = as_narwhals(sample, "sample 1")
+    if not isinstance(native, nw.DataFrame):
+        return None
+    own = [str(name) for name in native.columns]
+    return [name for name in own if name in bounds] + [name for name in bounds if name not in own]
 
 
 def _without(sample: Sample, name: str) -> Sample:

@@ -113,6 +113,7 @@ def noisy_counts(
         >>> result.table.shape
         (4,)
     """
+    at = terms(epsilon, delta, alpha, seed)
     held = _read(samples, bounds, columns, units, missing)
     return _play(
         NoisyCountsResult,
@@ -120,7 +121,7 @@ def noisy_counts(
         held,
         owner_names(names, len(samples)),
         _parameters(noise, rho, cuts, unlisted) | {"aggregation": aggregation, "colluders": colluders},
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
     )
 
 
@@ -177,6 +178,7 @@ def homogeneity(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     if bounds is None:
         held, unlisted = _counted(samples, units), "last"
     else:
@@ -187,7 +189,7 @@ def homogeneity(
         held,
         owner_names(names, len(samples)),
         _parameters(noise, rho, cuts, unlisted, n_replicates),
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
         progress=progress,
     )
 
@@ -249,6 +251,7 @@ def independence_table(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     if variables and isinstance(variables[0], RandomisedColumn):
         if len(variables) != 2:
             raise InputError("beside a randomised column, pass one column, or a table of several")
@@ -260,7 +263,7 @@ def independence_table(
             (sample, domain),
             _parameters(noise, rho, cuts, unlisted, n_replicates),
             given=(delta, units, names),
-            at=terms(epsilon, delta, alpha, seed),
+            at=at,
         )
     held: tuple[Domain, list[Table]]
     draw = drawing(unit_rows, units)
@@ -277,7 +280,7 @@ def independence_table(
         held,
         [OWNER],
         _parameters(noise, rho, cuts, unlisted, n_replicates),
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
         progress=progress,
     )
 
@@ -347,6 +350,7 @@ def stratified_table(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     if isinstance(group, RandomisedColumn):
         return run_beside(
             StratifiedTableResult,
@@ -356,7 +360,7 @@ def stratified_table(
             _parameters(noise, rho, cuts, "cells", n_replicates)
             | {"group": group.column.name, "outcome": outcome, "event": event},
             given=(delta, units, names),
-            at=terms(epsilon, delta, alpha, seed),
+            at=at,
         )
     unlisted: Unlisted = "cells" if bounds is not None else "last"
     held = _counted(samples, units) if bounds is None else _read(samples, bounds, columns, units, missing)
@@ -367,7 +371,7 @@ def stratified_table(
         held,
         owner_names(names, len(samples)),
         _parameters(noise, rho, cuts, unlisted, n_replicates) | chosen,
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
         progress=progress,
     )
 
@@ -448,6 +452,7 @@ def survival(
         >>> result.curves[0].median is not None
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     edges = [float(edge) for edge in intervals]
     if len(edges) < 3 or not all(low < high for low, high in pairwise(edges)):
         raise InputError("intervals are three ends or more, increasing: a beginning, cuts, an end")
@@ -467,7 +472,7 @@ def survival(
             one_sample(samples, known, columns, missing),
             _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates) | chosen,
             given=(delta, units, names),
-            at=terms(epsilon, delta, alpha, seed),
+            at=at,
         )
     return _play(
         SurvivalResult,
@@ -477,7 +482,7 @@ def survival(
         _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates)
         | chosen
         | {"aggregation": aggregation, "colluders": colluders},
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
         progress=progress,
     )
 
@@ -517,7 +522,7 @@ def _read(
 ) -> tuple[Domain, list[Table]]:
     if not samples:
         raise InputError("pass at least one sample")
-    read, owned = read_with_units(samples, columns, units)
+    read, owned = read_with_units(samples, columns, units, bounds)
     known = list(read[0].columns)
     if are_levels(bounds):
         bounds = {name: list(bounds) for name in known}
@@ -598,6 +603,7 @@ def identity(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     counted, known = _checked(counts, q)
     domain, cells, size = columns_of(len(counted))
     probabilities = np.zeros(size)
@@ -607,7 +613,7 @@ def identity(
         domain,
         [OWNER],
         {"method": method, "probabilities": probabilities.tolist()} | parameters,
-        **terms(epsilon, delta, alpha, seed),
+        **at,
     )
     result = run(Identity(), study, [CountedTable(domain, counted, cells)], OpenDPNoise(), progress)
     if not isinstance(result, IdentityResult | DecisionResult):

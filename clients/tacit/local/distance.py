@@ -453,6 +453,7 @@ def distance_correlation(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     if mode not in {"tester", "peer", "curator"}:
         raise InputError('mode must be "tester", "peer" or "curator"')
     if isinstance(x, RandomisedColumn):
@@ -481,7 +482,7 @@ def distance_correlation(
                 "method": None if method == "auto" else method,
             }
             | parameters,
-            at=terms(epsilon, delta, alpha, seed),
+            at=at,
             units=shared,
             unit_rows=unit_rows,
             progress=progress,
@@ -504,7 +505,7 @@ def distance_correlation(
             "permutations": n_permutations,
         }
         | parameters,
-        **terms(epsilon, delta, alpha, seed),
+        **at,
         columns=held.variables.groups,
         aligned=held.aligned,
         unit_rows=unit_rows,
@@ -677,6 +678,7 @@ def screening(
         >>> result.found[0].column
         'x.3'
     """
+    at = terms(epsilon, delta, alpha, seed)
     held = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
     procedure = procedure_named("screening")
     study = local_study(
@@ -693,7 +695,7 @@ def screening(
             "permutations": n_permutations,
         }
         | parameters,
-        **terms(epsilon, delta, alpha, seed),
+        **at,
         columns=held.variables.groups,
         aligned=held.aligned,
         unit_rows=unit_rows,

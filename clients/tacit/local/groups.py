@@ -91,6 +91,7 @@ def group_comparison(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     if isinstance(group, RandomisedColumn):
         if noise != "auto" or aggregation != "separate":
             raise InputError("sums beside a randomised group are pure: leave noise and aggregation out")
@@ -101,7 +102,7 @@ def group_comparison(
             one_sample(samples, bounds, columns, missing),
             {"group": group.column.name},
             given=(delta, units, names),
-            at=terms(epsilon, delta, alpha, seed),
+            at=at,
         )
     wanted = None if columns is None else [group, *(name for name in columns if name != group)]
     masks = _masks(aggregation, colluders)
@@ -116,7 +117,7 @@ def group_comparison(
         bounds=bounds,
         missing=missing,
         names=names,
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
     )
 
 
@@ -180,6 +181,7 @@ def association(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     masks = _masks(aggregation, colluders)
     return _asked(
         AssociationResult,
@@ -192,7 +194,7 @@ def association(
         bounds=bounds,
         missing=missing,
         names=names,
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
     )
 
 
@@ -262,6 +264,7 @@ def aggregated_test(
         >>> result.reject, result.direction
         (True, 'down')
     """
+    at = terms(epsilon, delta, alpha, seed)
     masks = _masks(aggregation, colluders)
     return _asked(
         AggregatedTestResult,
@@ -274,7 +277,7 @@ def aggregated_test(
         bounds=bounds,
         missing=missing,
         names=names,
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
     )
 
 
@@ -337,11 +340,11 @@ def _asked(
     """Run a study of one sample an owner; ``named`` are parameters that name columns."""
     if not samples:
         raise InputError("pass one sample for each owner")
-    read, unit_values = read_with_units(samples, columns, units)
+    read, unit_values = read_with_units(samples, columns, units, bounds)
     held = list(read[0].columns)
     for name in named.values():
         if name not in held:
-            raise InputError(f"the samples have no column {name!r} to take groups from")
+            raise InputError(f"neither samples nor bounds have a column {name!r} to take groups from")
     domain, owners = domain_of(bounds, held), owner_names(names, len(read))
     read = admitted(read, domain, missing, owners)
     chosen = {**named, **(parameters or {})}

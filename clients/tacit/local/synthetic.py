@@ -122,8 +122,9 @@ def release_database(
         >>> abs(found.expectation(lambda c: c["x1"]) - 3) < 0.2
         True
     """
+    at = terms(epsilon, delta, 0.05, seed)
     given = None if units is None or isinstance(units, str) else [units]
-    (sample,), (unit,) = read_with_units([x], columns, units if isinstance(units, str) else given)
+    (sample,), (unit,) = read_with_units([x], columns, units if isinstance(units, str) else given, bounds)
     domain = domain_of(bounds, list(sample.columns))
     chosen: dict[str, Any] = {
         "method": method,
@@ -142,7 +143,7 @@ def release_database(
         domain,
         [OWNER],
         chosen | parameters,
-        **terms(epsilon, delta, 0.05, seed),
+        **at,
     )
     try:
         study = procedure.with_new_defaults(study)

@@ -200,12 +200,13 @@ def kernel_two_sample(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     if len(samples) < 2:
         raise InputError("pass at least two samples")
     procedure = procedure_named(two_sample_procedure(setting))
     if release is not None and setting != "curator":
         raise InputError('release= is a choice of the curator: pass setting="curator" with it')
-    read, unit_values = read_with_units(samples, columns, units)
+    read, unit_values = read_with_units(samples, columns, units, bounds)
     domain = domain_of(bounds, list(read[0].columns))
     owners = owner_names(names, len(read))
     read = admitted(read, domain, missing, owners)
@@ -232,7 +233,7 @@ def kernel_two_sample(
         domain,
         owners,
         chosen | parameters,
-        **terms(epsilon, delta, alpha, seed),
+        **at,
         curated=setting == "curator",
     )
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]

@@ -265,3 +265,20 @@ def test_every_function_refuses_missing_values_unless_told() -> None:
 
 NOT_OF_ROWS = {"optimise_locations", "plan_power"}
 """What they read are public samples."""
+
+
+def test_bounds_choose_a_tables_columns_and_epsilon_is_looked_at_first() -> None:
+    people = PEOPLE.assign(patient_id=range(600))
+    bounds = {"smoker": ["yes", "no"], "age": (0, 120)}
+    found = tacit.local.group_comparison(people, group="smoker", bounds=bounds, **SPENT)
+    assert {column.name for column in found.source.study.domain.columns} == {"smoker", "age"}
+    with pytest.raises(InputError, match=r"no column 'agee': it has 'smoker', 'age', 'patient_id'"):
+        tacit.local.kernel_two_sample(people, people, bounds={"agee": (0, 120)}, **SPENT)
+    for ask in (
+        lambda: tacit.local.kernel_two_sample("no", "data", epsilon=0, delta=0),
+        lambda: tacit.local.joint_independence([1], epsilon=math.nan, delta=0),
+        lambda: tacit.local.noisy_counts(epsilon=-1),
+        lambda: tacit.local.association(people, epsilon=0, bounds={}),
+    ):
+        with pytest.raises(InputError, match=r"^epsilon"):
+            ask()

@@ -142,7 +142,7 @@ def test_one_missing_value_changes_no_other_row() -> None:
     spent = {"epsilon": 1, "bounds": {"x": ["false", "true"]}}
     with pytest.raises(InputError, match=r"0\.1 % of column 'x' is missing"):
         tacit.local.noisy_counts(frame, **spent)
-    with pytest.warns(DataWarning, match=r"0\.1 % of column 'x' is missing, and each counted as a level"):
+    with pytest.warns(DataWarning, match=r"0\.1 % of column 'x' is missing, and each is counted as a level"):
         counted = tacit.local.noisy_counts(frame, missing="encode", **spent)
     # Noise of scale 2: it passes 100 with a probability below 1e-21.
     assert counted.counts["sample-1"][1] == pytest.approx(999, abs=100)
