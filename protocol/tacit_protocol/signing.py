@@ -107,14 +107,26 @@ class PrivateKey:
         return f"PrivateKey(public_hex={self.public_hex!r})"
 
 
+_MODULUS = 2**255 - 19
+_OF_ORDER_EIGHT = int.from_bytes(
+    bytes.fromhex("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"), "little"
+)
+SMALL_ORDER = frozenset({0, 1, _MODULUS - 1, _OF_ORDER_EIGHT, _MODULUS - _OF_ORDER_EIGHT})
+"""Second coordinates of the points of order 8 or less: whoever has none of their keys signs for them all."""
+
+
 def load_public_key(public_hex: str) -> Ed25519PublicKey:
     """Read a public key from its 64 lower-case hexadecimal digits.
 
     Raises:
-        SignatureError: the text is not of that form, or no public key.
+        SignatureError: the text is not of that form, or no public key; anybody could sign for it; or it is a
+            second spelling of a key.
     """
     if len(public_hex) != PUBLIC_HEX_LENGTH or not set(public_hex) <= set("0123456789abcdef"):
         raise SignatureError("a public key is 64 lower-case hexadecimal digits")
+    y = int.from_bytes(bytes.fromhex(public_hex), "little") % 2**255
+    if y in SMALL_ORDER or y >= _MODULUS:
+        raise SignatureError("anybody could sign for this key: make another one")
     try:
         return Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_hex))
     except ValueError:

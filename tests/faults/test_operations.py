@@ -380,7 +380,13 @@ def test_a_job_that_an_outage_interrupted_is_free_soon_and_has_cost_no_attempt()
     leases = Leases("worker", lambda _: sa.literal(1000.0))
     with sa.create_engine("sqlite://").begin() as connection:
         JOBS.create(connection)
-        job = {"study": "ab" * 32, "holder": "worker", "lease_until": 5000.0, "attempts": 3}
+        job = {
+            "study": "ab" * 32,
+            "analyst_key": "",
+            "holder": "worker",
+            "lease_until": 5000.0,
+            "attempts": 3,
+        }
         connection.execute(JOBS.insert().values(**job))
         leases.give_back(connection, 5.0)
         (kept,) = connection.execute(sa.select(JOBS)).mappings().all()

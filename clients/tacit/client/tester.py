@@ -316,7 +316,8 @@ class TesterCalls(ServiceCalls):
             if on_progress is not None:
                 on_progress(summary)
             if summary.state == "failed":
-                raise ProblemError("internal-error", 500, "the tester could not compute the verdict")
+                step = None if summary.progress is None else summary.progress.step
+                raise ProblemError("verdict-failed", 409, step or "the verdict could not be computed")
             if time.monotonic() >= ends_at:
                 raise VerdictTimeoutError(
                     f"no verdict within {timeout_s:g} s; the study is {summary.state}. Ask again later."

@@ -264,7 +264,7 @@ _ALL = (
         "verdict-failed",
         "The verdict could not be computed",
         409,
-        "It will not be tried again. Ask the tester's operator for the reason, which its log has.",
+        "It will not be tried again. Read detail; where attempts failed, the tester's log has the reason.",
     ),
     ProblemType(
         "budget-exceeded",

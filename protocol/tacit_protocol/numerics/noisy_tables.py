@@ -266,6 +266,10 @@ def compare_each(
     )
 
 
+PLAUSIBLE = 3
+"""Values of the shares at which a null is simulated: fitted, sparse, and even."""
+
+
 def simulated_null(
     draw: Callable[[np.random.Generator, int], Iterable[tuple[Floats, Floats]]],
     values: int,

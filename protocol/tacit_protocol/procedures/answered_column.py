@@ -359,9 +359,10 @@ class BesideAnswers(Procedure):
         study: Study,
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         releases: Mapping[str, Release],
+        progress: Progress | None = None,
     ) -> BaseVerdict:
         """Compute the verdict of two rounds: post-processing alone, the same for everyone."""
-        return self.conclude_beside(self._plan_beside(study), releases)
+        return self.conclude_beside(self._plan_beside(study), releases, progress)
 
     def check_reread(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where an earlier release, read again, cannot be read for the study."""

@@ -368,6 +368,28 @@ def check_study(procedure: Procedure, study: Study) -> None:
     _check_transcript(procedure, study)
 
 
+WORK_MAX = 5 * 10**10
+"""Most work of one verdict, in simulated numbers of 20 ns: a quarter of an hour of one core."""
+
+CELL_WORK = 8
+"""What a cell of a simulated table takes, with its noise and its statistic, in simulated numbers."""
+
+PRODUCTS = 1 / 40
+"""What one product in a product of matrices takes, in simulated numbers."""
+
+
+def require_work(numbers: float, replicates: int) -> None:
+    """Raise StudyError where a verdict would simulate more than WORK_MAX numbers: so many in each replicate.
+
+    What is counted comes from the study alone, so that it is refused before anybody has spent.
+    """
+    if numbers * replicates > WORK_MAX:
+        raise StudyError(
+            "the verdict would take too long; use fewer replicates, permutations, owners, columns, features "
+            "or cells"
+        )
+
+
 def require_origin(procedure: Procedure, study: Study) -> None:
     """Raise StudyError unless the procedure is of the distribution and version that the study names.
 

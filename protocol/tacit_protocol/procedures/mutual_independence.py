@@ -37,6 +37,7 @@ from tacit_protocol.features.private_cells import (
     read_units,
 )
 from tacit_protocol.messages.study import PartyName, Release, Study
+from tacit_protocol.numerics.noisy_tables import PLAUSIBLE
 from tacit_protocol.numerics.randomised_tables import (
     AnsweredTable,
     SeveralAnswers,
@@ -82,6 +83,7 @@ from tacit_protocol.procedures.base import (
     parse_parameters,
     planned_once,
     public_seed,
+    require_work,
     step,
 )
 from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY, L2_SENSITIVITY
@@ -753,7 +755,10 @@ class MutualIndependence(Procedure):
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
-        require_same_units(study, mutual_plan(study))
+        plan, owners = mutual_plan(study), len(study.owners)
+        require_same_units(study, plan)
+        tests = owners * (owners + 1) // 2 + 1
+        require_work(PLAUSIBLE * COMBINATIONS_MAX * tests, plan.parameters.permutations)
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where an owner's release of so many units cannot be laid out."""
@@ -928,9 +933,10 @@ class MutualIndependence(Procedure):
         study: Study,
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         releases: Mapping[str, Release],
+        progress: Progress | None = None,
     ) -> MutualIndependenceResult:
         """Conclude from two rounds."""
-        return self.assemble(study, releases)
+        return self.assemble(study, releases, progress)
 
 
 def answer_words(plan: MutualPlan, asked: str) -> str:

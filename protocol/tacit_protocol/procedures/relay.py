@@ -148,7 +148,11 @@ class RelayedProcedure(Procedure, Protocol):
         """Combine the sender's release with the receiver's own rows, exactly."""
 
     def conclude(
-        self, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
+        self,
+        study: Study,
+        units: Mapping[str, int],
+        releases: Mapping[str, Release],
+        progress: Progress | None = None,
     ) -> BaseVerdict:
         """Compute the verdict from what the tester can see: numbers of units, and the open releases."""
 
@@ -368,4 +372,4 @@ def conclude(
     relay = relay_of(procedure, study)
     if relay is None:
         return procedure.assemble(study, releases, progress)
-    return relay.procedure.conclude(study, units, releases)
+    return relay.procedure.conclude(study, units, releases, progress)

@@ -39,6 +39,7 @@ from tacit_protocol.numerics.noisy_tables import (
 )
 from tacit_protocol.privacy.randomised_response import mixing, unmixing
 from tacit_protocol.procedures.base import (
+    CELL_WORK,
     Fields,
     Progress,
     Question,
@@ -47,6 +48,7 @@ from tacit_protocol.procedures.base import (
     decided,
     parse_parameters,
     public_seed,
+    require_work,
     step,
 )
 from tacit_protocol.procedures.counts.base import (
@@ -55,7 +57,6 @@ from tacit_protocol.procedures.counts.base import (
     CountTestParameters,
     TablesVerdict,
     require_near,
-    require_work,
 )
 from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.populations import Floats, Population
@@ -528,7 +529,7 @@ class StratifiedTable(CountTest):
         if contrasts > CONTRASTS_MAX:
             raise StudyError(f"at most {CONTRASTS_MAX} contrasts of groups and outcomes: use fewer levels")
         cells = len(study.owners) * (plan.grid.size + strata * contrasts * contrasts)
-        require_work(3 * cells, self.parameters(study).replicates)
+        require_work(CELL_WORK * cells, self.parameters(study).replicates)
 
     def asks(self, study: Study) -> tuple[str, ...]:
         """Say who is compared in what, within which strata."""

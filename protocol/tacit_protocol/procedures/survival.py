@@ -38,6 +38,7 @@ from tacit_protocol.numerics.noisy_tables import (
 )
 from tacit_protocol.privacy.randomised_response import unmixing
 from tacit_protocol.procedures.base import (
+    CELL_WORK,
     Fields,
     Progress,
     Question,
@@ -45,6 +46,7 @@ from tacit_protocol.procedures.base import (
     StudyError,
     parse_parameters,
     public_seed,
+    require_work,
     step,
 )
 from tacit_protocol.procedures.counts.base import (
@@ -52,7 +54,6 @@ from tacit_protocol.procedures.counts.base import (
     CountTest,
     CountTestParameters,
     TablesVerdict,
-    require_work,
 )
 from tacit_protocol.procedures.counts.release import grid_of
 from tacit_protocol.procedures.masking import MaskedParameters, is_masked
@@ -667,7 +668,7 @@ class Survival(CountTest):
         if m < 2:
             raise StudyError("time needs two intervals or more: parameter cuts")
         cells = len(study.owners) * (self.plan(study).grid.size + strata * groups * groups * m)
-        require_work(3 * cells, self.parameters(study).replicates + DRAWS)
+        require_work(CELL_WORK * cells, self.parameters(study).replicates + DRAWS)
 
     def asks(self, study: Study) -> tuple[str, ...]:
         """Say what is followed, and who is compared."""

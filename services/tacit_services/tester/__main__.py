@@ -48,6 +48,7 @@ from tacit_services.tester.routes import Checks, Planner, Tester, make_router
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.studies import Identity, Studies
 from tacit_services.tester.study_completion import Signer
+from tacit_services.tester.verdict_process import Compute, VerdictProcess, compute
 
 
 def open_key(settings: TesterSettings) -> tuple[Identity, Signer]:
@@ -56,7 +57,9 @@ def open_key(settings: TesterSettings) -> tuple[Identity, Signer]:
     return Identity(settings.name, key.public_hex), Signer(key, f"tacit {version('tacit')}")
 
 
-def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None = None) -> FastAPI:
+def create_tester(
+    settings: TesterSettings, engine: Engine, clock: Clock | None = None, compute: Compute = compute
+) -> FastAPI:
     """Make the tester's app. Its database must have been upgraded.
 
     ``app.state`` holds ``worker`` (a :class:`Worker`) and ``watch``, which the app's lifespan runs in threads
@@ -66,6 +69,7 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
         settings: the tester's.
         engine: its database.
         clock: in place of the system's, and of the database's for leases.
+        compute: computes verdicts; in this process, without a limit of time, unless given.
 
     Raises:
         SettingsError: the key file cannot be read, or studies are to be archived to nowhere.
@@ -75,7 +79,8 @@ def create_tester(settings: TesterSettings, engine: Engine, clock: Clock | None 
     present = database_time if clock is None else time_of(clock)
     clock = clock or system_clock
     studies = Studies(engine, identity)
-    worker, bell, stopping = Worker(engine, studies, signer, clock, present), Bell(), Stopping()
+    worker = Worker(engine, studies, signer, clock, present=present, compute=compute)
+    bell, stopping = Bell(), Stopping()
     access = Access(engine, identity.key, BearerToken(settings.token_audience, clock))
 
     def look() -> tuple[int, ...]:
@@ -171,7 +176,7 @@ def _serve(settings: TesterSettings) -> None:
     tls = tls_context(settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file)
     engine = create_engine(settings.database_url)
     upgrade(engine, "tester")
-    app = create_tester(settings, engine)
+    app = create_tester(settings, engine, compute=VerdictProcess())
     serve(app, settings.host, settings.port, app.state.stopping, settings.connections_max, tls=tls)
     engine.dispose()
 
@@ -182,7 +187,7 @@ def _work(settings: TesterSettings) -> None:
     identity, signer = open_key(settings)
     engine = create_engine(settings.database_url)
     upgrade(engine, "tester")
-    work(engine, identity, signer, idle_of(settings, engine, system_clock))
+    work(engine, identity, signer, idle_of(settings, engine, system_clock), VerdictProcess())
     engine.dispose()
 
 

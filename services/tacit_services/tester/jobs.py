@@ -1,5 +1,9 @@
 """Verdict jobs: leased rows, so that one worker computes a verdict at a time, and another goes on if it dies.
 
+Analysts take turns: the next job is of the analyst who has waited longest since one of theirs was taken, and
+of that analyst's the one whose study was complete first. So nobody waits for more than one verdict of each
+other analyst, however many they ask for.
+
 A lease is a holder's name and an end in the job's row. Every change of the row names the holder that it
 expects, so that a worker whose lease has passed to another changes nothing more. On PostgreSQL a free row is
 locked before it is taken and rows that others are taking are passed over (``FOR UPDATE SKIP LOCKED``), and
@@ -20,10 +24,7 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy.engine import Connection, Engine
 
-from tacit_protocol.messages.encoding import encode
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.relay import conclude
 from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.database import DatabaseError, read_from, run_transaction
 from tacit_services.shared.failpoints import TesterStep, reached
@@ -33,13 +34,18 @@ from tacit_services.tester.inboxes import RECHECK_S, Bell
 from tacit_services.tester.reuse import received
 from tacit_services.tester.studies import Identity, Studies
 from tacit_services.tester.study_completion import Signer, end_overdue, fail, release_digests, store_verdict
-from tacit_services.tester.tables import JOBS, PROGRESS
+from tacit_services.tester.tables import JOBS, PROGRESS, TURNS
+from tacit_services.tester.verdict_process import (
+    PROGRESS_PERIOD_S,
+    VERDICT_LIMIT_S,
+    ComputationError,
+    Compute,
+    TooLongError,
+    compute,
+)
 
 LEASE_S = 30.0
 """How long after its worker's last sign of life a job may be taken by another."""
-
-RENEWAL_S = LEASE_S / 3
-"""How often a worker renews its lease: twice may fail."""
 
 STANDSTILL_S = 30
 """How long a worker may stand still while it has a job's row locked; PostgreSQL then ends its session."""
@@ -49,6 +55,12 @@ ATTEMPTS_MAX = 5
 
 RETRY_PAUSE_S = 5.0
 """How long a failed attempt waits for the next, times the attempts so far."""
+
+FAILED = f"{ATTEMPTS_MAX} attempts failed; the tester's log says why"
+
+TOO_LONG = (
+    f"it took longer than {VERDICT_LIMIT_S / 60:g} minutes, which is the limit; ask for less in one study"
+)
 
 Present = Callable[[Connection], sa.ColumnElement[float]]
 """Returns the present, in Unix seconds, as SQL: the same for every worker on the database."""
@@ -81,18 +93,20 @@ class Leases:
     def take(self, connection: Connection) -> str | None:
         """Take a free job and return its study, or None; a job that was tried too often ends here."""
         now = self._present(connection)
+        taken = sa.select(TURNS.c.taken).where(TURNS.c.analyst_key == JOBS.c.analyst_key).scalar_subquery()
         free = (
-            sa.select(JOBS.c.study, JOBS.c.attempts)
+            sa.select(JOBS.c.study, JOBS.c.analyst_key, JOBS.c.attempts)
             .where(JOBS.c.lease_until <= now)
-            .order_by(JOBS.c.lease_until, JOBS.c.study)
+            .order_by(sa.func.coalesce(taken, 0), JOBS.c.sequence)
             .limit(1)
-            .with_for_update(skip_locked=True)
+            .with_for_update(skip_locked=True, of=JOBS)
         )
         while (job := connection.execute(free).one_or_none()) is not None:
             _bound_standstill(connection)
             if job.attempts >= ATTEMPTS_MAX:
-                fail(connection, job.study)
+                fail(connection, job.study, FAILED)
                 continue
+            connection.execute(_TAKE_TURN, {"analyst_key": job.analyst_key})
             lease = {"holder": self.holder, "lease_until": now + LEASE_S, "attempts": job.attempts + 1}
             connection.execute(JOBS.update().where(JOBS.c.study == job.study).values(lease))
             return str(job.study)
@@ -124,11 +138,16 @@ class Leases:
         if attempts is None:
             raise LeaseLostError
         if attempts >= ATTEMPTS_MAX:
-            fail(connection, study)
+            fail(connection, study, FAILED)
             return
         until = self._present(connection) + RETRY_PAUSE_S * attempts
         free = JOBS.update().where(self._mine(study)).values(holder=None, lease_until=until)
         self._change(connection, free)
+
+    def end(self, connection: Connection, study: str, reason: str) -> None:
+        """End the study without a verdict; raises LeaseLostError."""
+        self.require(connection, study)
+        fail(connection, study, reason)
 
     def give_back(self, connection: Connection, pause_s: float = 0.0) -> None:
         """Give back what this worker holds, as if never taken: it is free at once, or after a pause."""
@@ -152,8 +171,10 @@ def _bound_standstill(connection: Connection) -> None:
         connection.exec_driver_sql(limit)
 
 
-PROGRESS_PERIOD_S = 0.25
-"""Least time between two writes of progress."""
+_TAKE_TURN = sa.text(
+    "INSERT INTO turns (analyst_key, taken) SELECT :analyst_key, coalesce(max(taken), 0) + 1 FROM turns"
+    " WHERE true ON CONFLICT (analyst_key) DO UPDATE SET taken = excluded.taken"
+)
 
 log = structlog.get_logger()
 
@@ -167,6 +188,7 @@ class Worker:
         signer: signs the verdicts.
         clock: tells which deadlines have passed.
         present: measures leases; the database's own time unless given.
+        compute: computes verdicts; in this process, without a limit of time, unless given.
     """
 
     def __init__(
@@ -175,8 +197,11 @@ class Worker:
         studies: Studies,
         signer: Signer,
         clock: Clock,
+        *,
         present: Present = database_time,
+        compute: Compute = compute,
     ) -> None:
+        self._compute_verdict = compute
         self._engine = engine
         self._studies = studies
         self._signer = signer
@@ -217,20 +242,22 @@ class Worker:
         except DatabaseError:
             self._was_interrupted = True
             raise
+        except TooLongError:
+            log.error("verdict_took_too_long", study=study)
+            run_transaction(self._engine, lambda connection: self.leases.end(connection, study, TOO_LONG))
         except Exception as error:
-            log.error("verdict_failed", study=study, fault=describe_exception(error))
+            fault = str(error) if isinstance(error, ComputationError) else describe_exception(error)
+            log.error("verdict_failed", study=study, fault=fault)
             run_transaction(self._engine, lambda connection: self.leases.retry(connection, study))
 
     def _compute(self, study_digest: str) -> None:
         study = self._studies.parsed(study_digest)
-        procedure = procedure_named(study.procedure)
         # The process may have stood still since it took the job: then nothing is computed in vain.
         read_from(self._engine, self.leases.require, study_digest)
-        with self._renewing(study_digest):
-            read = received(self._engine, study_digest, study, self._studies.parsed)
-            verdict = conclude(procedure, study, read.releases, read.units, self._progress(study_digest))
+        progress = self._progress(study_digest)
+        read = received(self._engine, study_digest, study, self._studies.parsed, progress)
+        result = json.loads(self._compute_verdict(study, read, progress))
         reached(TesterStep.VERDICT_COMPUTED)
-        result = json.loads(encode(verdict))
 
         def store(connection: Connection) -> None:
             # The deletion comes first and decides: of all who ever computed this verdict, one stores it.
@@ -245,6 +272,7 @@ class Worker:
         reached(TesterStep.VERDICT_STORED)
 
     def _progress(self, study_digest: str) -> Progress:
+        """Return what writes progress, and renews the lease with it."""
         written_s = -PROGRESS_PERIOD_S
 
         def report(fraction: float, step: str) -> None:
@@ -255,38 +283,17 @@ class Worker:
             written_s = now_s
 
             def write(connection: Connection) -> None:
-                self.leases.require(connection, study_digest)
+                self.leases.renew(connection, study_digest)
                 _write_progress(connection, study_digest, min(max(fraction, 0.0), 1.0), step[:200])
 
-            run_transaction(self._engine, write)
+            try:
+                run_transaction(self._engine, write, locks_rows=True)
+            except (
+                DatabaseError
+            ) as error:  # whether the lease still holds is decided when the verdict is stored
+                log.warning("lease_not_renewed", study=study_digest, kind=type(error).__name__)
 
         return report
-
-    @contextmanager
-    def _renewing(self, study_digest: str) -> Iterator[None]:
-        """Renew the lease in a thread of its own while a verdict is computed."""
-        done = threading.Event()
-
-        def renew() -> None:
-            while not done.wait(RENEWAL_S):
-                try:
-                    run_transaction(
-                        self._engine,
-                        lambda connection: self.leases.renew(connection, study_digest),
-                        locks_rows=True,
-                    )
-                except LeaseLostError:
-                    return  # whoever computes is told where it reports its progress, or stores
-                except DatabaseError as error:
-                    log.warning("lease_not_renewed", study=study_digest, kind=type(error).__name__)
-
-        thread = threading.Thread(target=renew, name="lease", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
 
 
 def _write_progress(connection: Connection, study_digest: str, fraction: float, step: str) -> None:
@@ -364,15 +371,19 @@ class Working:
 
 
 def work(
-    engine: Engine, identity: Identity, signer: Signer, idle: Callable[[], bool] = lambda: False
+    engine: Engine,
+    identity: Identity,
+    signer: Signer,
+    idle: Callable[[], bool] = lambda: False,
+    compute: Compute = compute,
 ) -> None:
     """Compute verdicts until SIGTERM or SIGINT; call it in the main thread.
 
     Other processes' workers on the same database go on with whatever this one leaves. ``idle`` is as in
-    :class:`Working`.
+    :class:`Working`, ``compute`` as in :class:`Worker`.
     """
     with _stop_asked() as wait_for_stop:
-        worker = Worker(engine, Studies(engine, identity), signer, system_clock)
+        worker = Worker(engine, Studies(engine, identity), signer, system_clock, compute=compute)
         working = Working(worker, Bell(), Stopping(), idle=idle)
         working.start()
         log.info("working")

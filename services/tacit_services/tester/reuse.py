@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import Owner, Release, ReleaseMessage, Study
-from tacit_protocol.procedures.base import StudyError, reread
+from tacit_protocol.procedures.base import Progress, StudyError, reread
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import OwnAnswer, read_answer, relay_of
 from tacit_protocol.signing import RELEASE_TYPE, EnvelopeError, open_envelope
@@ -32,6 +32,8 @@ NOT_MADE = (
 NOT_OPEN = "an owner's answer to the study that it reuses was sealed, or says only that one was received"
 
 NOT_KEPT = "a study that an owner reuses has been archived; ask that owner for a new release"
+
+READING = "reading releases"
 
 Parsed = Callable[[str], Study]
 """Returns the study of a digest; raises the problems ``unknown-study`` and ``study-archived``."""
@@ -63,7 +65,9 @@ def require_reusable(engine: Engine, study: Study, parsed: Parsed) -> None:
     reread_all(engine, study, parsed)
 
 
-def reread_all(engine: Engine, study: Study, parsed: Parsed) -> dict[str, Release]:
+def reread_all(
+    engine: Engine, study: Study, parsed: Parsed, progress: Progress = lambda *_: None
+) -> dict[str, Release]:
     """Return each reused release, by owner, as the study expects it.
 
     Raises:
@@ -80,6 +84,7 @@ def reread_all(engine: Engine, study: Study, parsed: Parsed) -> dict[str, Releas
             )
         except StudyError as error:
             raise ProblemError("reuse-refused", detail=str(error)) from None
+        progress(0.0, READING)
     return found
 
 
@@ -196,15 +201,17 @@ class Received:
     units: dict[str, int]
 
 
-def received(engine: Engine, study_digest: str, study: Study, parsed: Callable[[str], Study]) -> Received:
+def received(
+    engine: Engine, study_digest: str, study: Study, parsed: Parsed, progress: Progress = lambda *_: None
+) -> Received:
     """Read everything that a study whose senders have all answered rests on; ``parsed`` finds studies."""
-    answers = _answers(engine, study_digest, study)
+    answers = _answers(engine, study_digest, study, progress)
     releases = {name: answer.release for name, answer in answers.items() if answer.release is not None}
     units = {name: answer.units for name, answer in answers.items()}
-    return Received(releases | reread_all(engine, study, parsed), units)
+    return Received(releases | reread_all(engine, study, parsed, progress), units)
 
 
-def _answers(engine: Engine, study_digest: str, study: Study) -> dict[str, OwnAnswer]:
+def _answers(engine: Engine, study_digest: str, study: Study, progress: Progress) -> dict[str, OwnAnswer]:
     relay = relay_of(procedure_named(study.procedure), study)
     keys = {sender.name: sender.key for sender in study.senders}
     query = sa.select(RELEASES.c.owner, RELEASES.c.envelope).where(RELEASES.c.study == study_digest)
@@ -214,4 +221,8 @@ def _answers(engine: Engine, study_digest: str, study: Study) -> dict[str, OwnAn
         raise ProblemError(
             "study-archived"
         )  # a moment ago: who asks for what was received has found the study
-    return {name: read_answer(relay, envelopes[name], name, key) for name, key in keys.items()}
+    answers = {}
+    for name, key in keys.items():
+        answers[name] = read_answer(relay, envelopes[name], name, key)
+        progress(0.0, READING)
+    return answers

@@ -361,14 +361,15 @@ def verdict_of(connection: Connection, study_digest: str) -> bytes | None:
         ProblemError: there is no such study here, or its verdict could not be computed.
     """
     row = connection.execute(
-        sa.select(STUDIES.c.state, VERDICTS.c.envelope)
+        sa.select(STUDIES.c.state, VERDICTS.c.envelope, PROGRESS.c.step)
         .outerjoin(VERDICTS, VERDICTS.c.study == STUDIES.c.digest)
+        .outerjoin(PROGRESS, PROGRESS.c.study == STUDIES.c.digest)
         .where(STUDIES.c.digest == study_digest)
     ).one_or_none()
     if row is None:
         raise not_here(connection, study_digest)
     if row.state == "failed":
-        raise ProblemError("verdict-failed")
+        raise ProblemError("verdict-failed", detail=row.step)
     return None if row.envelope is None else bytes(row.envelope)
 
 

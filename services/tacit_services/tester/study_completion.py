@@ -98,7 +98,9 @@ def end_if_answered(connection: Connection, studies: Collection[str], signer: Si
 def queue_verdict(connection: Connection, study: str) -> None:
     """Let the verdict of a study be computed, every release of which is here."""
     _set_state(connection, study, "computing")
-    connection.execute(JOBS.insert().values(study=study, holder=None, lease_until=0.0, attempts=0))
+    analyst = sa.select(STUDIES.c.analyst_key).where(STUDIES.c.digest == study).scalar_subquery()
+    job = {"study": study, "analyst_key": analyst, "holder": None, "lease_until": 0.0, "attempts": 0}
+    connection.execute(JOBS.insert().values(job))
     connection.execute(PROGRESS.insert().values(study=study, fraction=0.0, step="waiting"))
 
 
@@ -149,9 +151,10 @@ def store_verdict(connection: Connection, study: str, outcome: str, envelope: by
     _set_state(connection, study, outcome)
 
 
-def fail(connection: Connection, study: str) -> None:
-    """Give up on computing a verdict."""
+def fail(connection: Connection, study: str, reason: str) -> None:
+    """Give up on computing a verdict; everyone who may see the study reads the reason."""
     connection.execute(JOBS.delete().where(JOBS.c.study == study))
+    connection.execute(PROGRESS.update().where(PROGRESS.c.study == study).values(step=reason))
     _set_state(connection, study, "failed")
 
 

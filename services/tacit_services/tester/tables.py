@@ -112,11 +112,21 @@ CANCELLATIONS = sa.Table(
 JOBS = sa.Table(
     "jobs",
     METADATA,
-    _study(),
+    sa.Column("sequence", _Key, primary_key=True, autoincrement=True),
+    sa.Column("study", _Digest, sa.ForeignKey("studies.digest"), nullable=False, unique=True),
+    sa.Column("analyst_key", sa.String(64), nullable=False),
     sa.Column("holder", sa.String(32), nullable=True),
     sa.Column("lease_until", sa.Double, nullable=False, index=True),
     sa.Column("attempts", sa.Integer, nullable=False),
 )
+
+TURNS = sa.Table(
+    "turns",
+    METADATA,
+    sa.Column("analyst_key", sa.String(64), primary_key=True),
+    sa.Column("taken", sa.BigInteger, nullable=False),
+)
+"""Which analysts had a verdict computed, the latest last."""
 
 PROGRESS = sa.Table(
     "progress",

@@ -21,17 +21,24 @@ from compatibility_cases import BOUNDS, CASES, FIXTURES, Case, rows_of, stated
 from made_studies import Drawing
 
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
-from tacit_protocol.domain import PooledTable, Table
+from tacit_protocol.domain import Domain, PooledTable, Table
 from tacit_protocol.messages.encoding import MessageError, decode, encode
-from tacit_protocol.messages.study import NoisyVector, Release, Study, read_study
+from tacit_protocol.messages.study import NoisyVector, Owner, Release, Study, read_study
 from tacit_protocol.preparation import HOPELESS
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent, RandomisedAnswers
+from tacit_protocol.procedures import base
 from tacit_protocol.procedures.aggregation import REJECTIONS, Vote
 from tacit_protocol.procedures.base import ReleaseError, StudyError, canonical, check_study, planned_once
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.procedures.masking import claim_of, masking_of, spent_budget, total_of
-from tacit_protocol.procedures.relay import check_own_release, combined, numbers_released_by, relay_of
+from tacit_protocol.procedures.relay import (
+    check_own_release,
+    combined,
+    conclude,
+    numbers_released_by,
+    relay_of,
+)
 from tacit_protocol.verification import verify_transcript
 
 FORMS = sorted(CASES)
@@ -419,3 +426,82 @@ def test_a_copy_of_a_study_has_a_plan_of_its_own() -> None:
     assert procedure.cost(study).budget == study.budget
     assert procedure.cost(cheaper).budget == cheaper.budget
     assert read_study(encode(study)) is read_study(encode(study))
+
+
+# The work of a verdict.
+
+BOUNDED_BY_CONSTANTS = {
+    "group_comparison-beside-answers": "two owners, 20 columns and 9999 simulations at most",
+}
+"""Forms that simulate, and whose work is small whatever a study says."""
+
+
+@of_every_form
+def test_whatever_simulates_has_its_work_bounded_and_says_how_far_it_is(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study, releases = played(form)
+    procedure = procedure_named(study.procedure)
+    drawn, told = [], list[float]()
+    genuine = np.random.default_rng
+
+    def counted(*arguments: Any) -> np.random.Generator:
+        drawn.append(arguments)
+        return genuine(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(np.random, "default_rng", counted)
+        units = {name: release.units for name, release in releases.items()}
+        conclude(procedure, study, releases, units, lambda fraction, _: told.append(fraction))
+    assert told == sorted(told)
+    assert not drawn or told, "what simulates says how far it is"
+    if not drawn or form in BOUNDED_BY_CONSTANTS:
+        return
+    monkeypatch.setattr(base, "WORK_MAX", 0)
+    with pytest.raises(StudyError, match="too long"):
+        procedure.check(study)
+
+
+def many(study: Study, owners: int) -> Study:
+    """Return a study of so many owners, who all hold what the first does."""
+    first = study.owners[0]
+    return study.model_copy(
+        update={
+            "owners": tuple(
+                Owner(name=f"owner-{place}", key=f"{place:064x}", data_set=first.data_set)
+                for place in range(owners)
+            )
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("form", "owners", "parameters"),
+    [
+        ("group_comparison-soft-cells", 100_000, {}),
+        ("homogeneity-laplace", 20_000, {"replicates": 100_000}),
+        ("kernel_two_sample-me-noise-aware", 32, {"replicates": 100_000, "n_features": 60}),
+        ("stratified_table-laplace", 20_000, {"replicates": 100_000}),
+        ("survival-groups", 20_000, {"replicates": 100_000}),
+    ],
+)
+def test_a_study_that_would_take_too_long_is_refused(
+    form: str, owners: int, parameters: dict[str, Any]
+) -> None:
+    study, _ = played(form)
+    procedure = procedure_named(study.procedure)
+    procedure.check(study)
+    asked = many(study, owners).model_copy(update={"parameters": {**study.parameters, **parameters}})
+    with pytest.raises(StudyError, match="too long"):
+        procedure.check(asked)
+
+
+def test_twenty_columns_of_a_hundred_owners_are_associated_and_of_a_thousand_refused() -> None:
+    study, _ = played("association-laplace")
+    numeric = study.domain.numeric[0]
+    columns = tuple(numeric.model_copy(update={"name": f"column-{place}"}) for place in range(20))
+    asked = study.model_copy(update={"domain": Domain(columns=columns)})
+    procedure = procedure_named(study.procedure)
+    procedure.check(many(asked, 100))
+    with pytest.raises(StudyError, match="too long"):
+        procedure.check(many(asked, 1000))

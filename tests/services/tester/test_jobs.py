@@ -1,12 +1,16 @@
 """Verdict jobs: who computes them, leases, failures, and what a killed or stopping tester leaves behind."""
 
 import asyncio
+import os
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +38,7 @@ from tacit_services.tester import jobs
 from tacit_services.tester.__main__ import create_tester
 from tacit_services.tester.jobs import ATTEMPTS_MAX, LEASE_S, RETRY_PAUSE_S, LeaseLostError, Leases, time_of
 from tacit_services.tester.settings import TesterSettings
+from tacit_services.tester.study_completion import queue_verdict
 from tacit_services.tester.tables import JOBS, STUDIES
 
 
@@ -138,12 +143,16 @@ def engine(database_url: str) -> Iterator[Engine]:
 
 
 def queue(engine: Engine, count: int) -> None:
-    """Let so many jobs wait."""
-    studies = [f"{number:064x}" for number in range(count)]
-    plain = {"envelope": b"", "title": "", "procedure": "", "analyst_key": "", "state": "computing"}
-    rows = [{"digest": study, "created_at": 0, "deadline": 0} | plain for study in studies]
-    jobs = [{"study": study, "holder": None, "lease_until": 0.0, "attempts": 0} for study in studies]
-    run_transaction(engine, lambda c: (c.execute(STUDIES.insert(), rows), c.execute(JOBS.insert(), jobs)))
+    """Let so many jobs of one analyst wait."""
+    for number in range(count):
+        complete(engine, "", f"{number:064x}")
+
+
+def complete(engine: Engine, analyst: str, study: str) -> None:
+    """Let an analyst's study be there with all its releases."""
+    plain = {"envelope": b"", "title": "", "procedure": "", "created_at": 0, "deadline": 0, "state": ""}
+    row = {"digest": study, "analyst_key": analyst} | plain
+    run_transaction(engine, lambda c: (c.execute(STUDIES.insert(), row), queue_verdict(c, study)))
 
 
 def take(engine: Engine, lease: Leases) -> str | None:
@@ -181,6 +190,50 @@ def test_workers_that_take_at_once_take_different_jobs(
     assert len(taken) == len(set(taken)) == JOBS_WAITING
     if engine.dialect.name == "postgresql":
         assert runs[0] == JOBS_WAITING + AT_ONCE, "nobody had to try again"
+
+
+FLOOD = 30
+
+WORKERS = 3
+
+
+@pytest.mark.both_databases
+@pytest.mark.parametrize("finishes", [True, False], ids=["finished", "under way"])
+def test_analysts_take_turns_and_one_who_floods_delays_nobody(engine: Engine, finishes: bool) -> None:
+    flood = [f"{FLOOD - number:064x}" for number in range(FLOOD)]  # the first to come has the last digest
+    for study in flood[:-1]:
+        complete(engine, "flooding", study)
+    workers = [Leases(f"worker-{number}") for number in range(WORKERS)]
+
+    def take_next(turn: int) -> str:
+        worker = workers[turn % WORKERS]
+        study = take(engine, worker)
+        assert study is not None
+        if finishes:
+            run_transaction(engine, lambda c: worker.finish(c, study))
+        return study
+
+    taken = [take_next(turn) for turn in range(2)]
+    complete(engine, "asks one", "f" * 64)
+    complete(engine, "asks two", "e" * 64)
+    complete(engine, "asks two", "d" * 64)
+    complete(engine, "flooding", flood[-1])
+    taken += [take_next(turn) for turn in range(FLOOD + 1)]
+    assert taken == [*flood[:2], "f" * 64, "e" * 64, flood[2], "d" * 64, *flood[3:]]
+    assert taken != sorted(taken)
+
+
+@pytest.mark.both_databases
+def test_a_job_that_fails_costs_its_analyst_a_turn(engine: Engine) -> None:
+    now = [1000.0]
+    worker = Leases("worker", lambda _: sa.literal(now[0]))
+    for study in ("a1", "a2"):
+        complete(engine, "a", study)
+    complete(engine, "b", "b1")
+    assert take(engine, worker) == "a1"
+    run_transaction(engine, lambda c: worker.retry(c, "a1"))
+    now[0] += RETRY_PAUSE_S
+    assert [take(engine, worker) for _ in range(4)] == ["b1", "a1", "a2", None]
 
 
 @pytest.mark.both_databases
@@ -289,10 +342,12 @@ def test_a_worker_process_stops_within_five_seconds_and_gives_its_job_back(
                 assert time.monotonic() < until, "the worker takes no job"
                 time.sleep(0.02)  # between two looks, not for luck
             assert jobs_of(federation.engine)[0][1] == 1
+            computing = int(mark.read_text("ascii"))
             asked_s = time.monotonic()
             code, stopped_s = own_time.stop(process)
             passed_s = time.monotonic() - asked_s
         assert code == 0
+        wait_until(partial(has_ended, computing))
         if jobs_of(federation.engine) == [(None, 0)]:
             took_s.append(stopped_s)
             if stopped_s <= own_time.STOP_S_MAX:
@@ -308,6 +363,90 @@ def test_a_worker_process_stops_within_five_seconds_and_gives_its_job_back(
 
 
 ONE_DATABASE = pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)  # between two looks, not for luck
+
+
+def has_ended(process: int) -> bool:
+    """Return whether a process is not there, or has ended and waits for its parent to notice."""
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{process}/status").read_text("ascii")
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+@contextmanager
+def working(federation: Federation, database_url: str, folder: Path, *planted: str) -> Iterator[int]:
+    """Run a job worker with a mistake planted; yields its process's number."""
+    config = folder / "tester.toml"
+    config.write_text(
+        f'name = "tester"\nurl = "{URL}"\nkey_file = "tester.pem"\ndatabase_url = "{database_url}"\n'
+    )
+    command = [sys.executable, tester_process.__file__, str(config), *planted]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.mark.both_databases
+def test_a_computation_that_never_ends_is_ended_once_and_others_go_on(
+    federation: Federation, database_url: str, tmp_path: Path
+) -> None:
+    stuck, other = federation.create(title=tester_process.STUCK), federation.create()
+    for study in (stuck, other):
+        federation.release_all(study)
+    with working(federation, database_url, tmp_path, "work-briefly"):
+        wait_until(lambda: federation.state(stuck) != "computing")
+        wait_until(lambda: federation.state(other) != "computing")
+    assert federation.state(other) == "completed"
+    summary = federation.get(f"/v1/studies/{stuck}").json()
+    assert (summary["state"], summary["progress"]["step"]) == ("failed", jobs.TOO_LONG)
+    response = federation.get(f"/v1/studies/{stuck}/verdict")
+    assert (problem(response), response.json()["detail"]) == ("verdict-failed", jobs.TOO_LONG)
+    assert jobs_of(federation.engine) == []
+
+
+@ONE_DATABASE
+def test_a_killed_worker_leaves_no_computation_behind_and_its_study_to_others(
+    federation: Federation, database_url: str, tmp_path: Path
+) -> None:
+    study = federation.create()
+    federation.release_all(study)
+    mark = tmp_path / "computing"
+    with working(federation, database_url, tmp_path, "work-for-ever", str(mark)) as worker:
+        wait_until(mark.exists)
+        computing = int(mark.read_text("ascii"))
+        assert not has_ended(computing)
+        os.kill(worker, signal.SIGKILL)
+        wait_until(lambda: has_ended(computing))
+    assert federation.state(study) == "computing"
+    free_all(federation.engine)
+    assert federation.work()
+    assert federation.state(study) == "completed"
+
+
+@ONE_DATABASE
+def test_a_computation_that_is_killed_is_tried_again(
+    federation: Federation, database_url: str, tmp_path: Path
+) -> None:
+    study = federation.create()
+    federation.release_all(study)
+    mark = tmp_path / "computing"
+    with working(federation, database_url, tmp_path, "work-for-ever", str(mark)):
+        wait_until(mark.exists)
+        computing = int(mark.read_text("ascii"))
+        mark.unlink()
+        os.kill(computing, signal.SIGKILL)
+        wait_until(mark.exists)
+        assert int(mark.read_text("ascii")) != computing
+        assert jobs_of(federation.engine)[0][1] == 2
 
 
 def threads_while_serving(app: FastAPI) -> set[str]:

@@ -33,8 +33,8 @@ from tacit_protocol.procedures.association.release import (
     plan_of,
 )
 from tacit_protocol.procedures.association.statistic import (
-    DRAWS_A_PAIR,
-    NULL_DRAWS,
+    DRAW_WORK,
+    LAPLACE_PARTS,
     Block,
     block,
     correlation,
@@ -44,6 +44,7 @@ from tacit_protocol.procedures.association.statistic import (
     independent_masked,
     laplace_block,
     masked_correlation,
+    null_draws,
 )
 from tacit_protocol.procedures.base import (
     HOPELESS,
@@ -59,7 +60,9 @@ from tacit_protocol.procedures.base import (
     parse_parameters,
     public_seed,
     require_shared_columns,
+    require_work,
     reuse_warnings,
+    step,
 )
 from tacit_protocol.procedures.masking import SharedNoise, SumsOfOwners, is_masked
 from tacit_protocol.procedures.populations import Dependence, Population
@@ -214,8 +217,11 @@ class Association(SumsOfOwners, Procedure):
         require_shared_columns(study)
         if study.curator is not None:
             raise StudyError("owners send their own releases here; leave the curator out")
-        plan_of(study)
-        masked_plan(study)
+        plan, masked = plan_of(study), masked_plan(study)
+        if plan.pure and masked is None:
+            columns = len(study.domain.columns)
+            pairs = columns * (columns - 1) // 2
+            require_work(DRAW_WORK * len(LAPLACE_PARTS) * len(study.owners) * pairs, null_draws(pairs))
 
     def shared_noise(self, study: Study) -> SharedNoise | None:
         """Return the noise of masked covariances; None where every owner's sums are read by themselves."""
@@ -363,13 +369,11 @@ class Association(SumsOfOwners, Procedure):
         if masked_plan(study) is not None:
             return self._assemble_masked(study, releases, pairs)
         blocks = list(_blocks(plan, [releases[name] for name in names]))
-        draws = max(NULL_DRAWS, DRAWS_A_PAIR * len(pairs))
-        tests = [
-            independent(own, public_seed(study, NULL_STREAM, place), draws)
-            for place, own in enumerate(blocks)
-        ]
-        if progress is not None:
-            progress(0.5, "estimating correlations")
+        report, tests = step(progress, "testing pairs", 0.0, 0.8), []
+        for place, pair in enumerate(blocks):
+            report(place / len(blocks))
+            tests.append(independent(pair, public_seed(study, NULL_STREAM, place), null_draws(len(pairs))))
+        step(progress, "estimating correlations", 0.8)(0.0)
         pvalues = np.array([test.pvalue for test in tests])
         adjusted = holm(pvalues)
         order = [int(place) for place in np.argsort(pvalues, kind="stable")]

@@ -73,8 +73,16 @@ NULL_DRAWS = 9999
 SURE = 3.0
 """From how many standard deviations of its noise a sum of squares is taken to be there."""
 
+DRAW_WORK = 3
+"""Simulated numbers that take as long as one owner's covariance of a draw."""
+
 DRAWS_A_PAIR = 400
 """For every pair that a p-value is adjusted for, so that the least adjusted one is 1/400."""
+
+
+def null_draws(pairs: int) -> int:
+    """Return how many null statistics of a pair are simulated in Laplace noise."""
+    return max(NULL_DRAWS, DRAWS_A_PAIR * pairs)
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,6 @@ from tacit_protocol.verdicts.presentation import (
 REPLICATES_MIN, REPLICATES_DEFAULT, REPLICATES_MAX = 999, 1999, 100_000
 """Simulated null statistics: p-values down to 5e-4 by default."""
 
-WORK_MAX = 2 * 10**9
-"""Most simulated cells of one verdict: some minutes of one processor."""
-
 DECIMALS = 3
 """Digits after the point of a noisy count in a verdict: far below the noise, and a third of the size."""
 
@@ -452,12 +449,6 @@ def units_counted(tables: Mapping[str, NoisyTable], plan: CountPlan, releases: R
     if plan.masking is not None:
         return {name: release.units for name, release in releases.items()}
     return {name: table.units for name, table in tables.items()}
-
-
-def require_work(cells: int, replicates: int) -> None:
-    """Raise StudyError where a verdict would simulate more than WORK_MAX cells."""
-    if cells * replicates > WORK_MAX:
-        raise StudyError("the verdict would take too long; use fewer replicates, owners or cells")
 
 
 def shown_counts(tables: Mapping[str, NoisyTable]) -> dict[str, tuple[float, ...]] | None:

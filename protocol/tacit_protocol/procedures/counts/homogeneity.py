@@ -44,6 +44,7 @@ from tacit_protocol.numerics.noisy_tables import (
     simulated_null,
 )
 from tacit_protocol.procedures.base import (
+    CELL_WORK,
     Fields,
     Progress,
     Question,
@@ -52,6 +53,7 @@ from tacit_protocol.procedures.base import (
     decided,
     parse_parameters,
     public_seed,
+    require_work,
     step,
 )
 from tacit_protocol.procedures.counts.base import (
@@ -60,7 +62,6 @@ from tacit_protocol.procedures.counts.base import (
     CountsTestResult,
     CountTest,
     CountTestParameters,
-    require_work,
     residual_panel,
     striking_cells,
     tables_of,
@@ -357,7 +358,7 @@ class Homogeneity(CountTest):
             raise StudyError("a single cell holds every unit: there is nothing to compare")
         owners = len(study.owners)
         tables = owners + owners * (owners - 1) if 2 < owners <= PAIRED_OWNERS_MAX else owners
-        require_work(plan.grid.size * tables, parameters.replicates)
+        require_work(CELL_WORK * plan.grid.size * tables, parameters.replicates)
 
     def parameters(self, study: Study) -> HomogeneityParameters:
         """Read the study's parameters. Raises StudyError where they are none of this procedure's."""

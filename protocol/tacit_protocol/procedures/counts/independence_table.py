@@ -48,6 +48,8 @@ from tacit_protocol.numerics.noisy_tables import (
 from tacit_protocol.numerics.randomised_tables import AnsweredTable, table_estimates
 from tacit_protocol.procedures.answered_column import Known
 from tacit_protocol.procedures.base import (
+    CELL_WORK,
+    WORK_MAX,
     Fields,
     Progress,
     Question,
@@ -56,18 +58,17 @@ from tacit_protocol.procedures.base import (
     decided,
     parse_parameters,
     public_seed,
+    require_work,
     reuse_warnings,
     step,
 )
 from tacit_protocol.procedures.counts.base import (
-    WORK_MAX,
     Cells,
     ComparedPair,
     CountsTestResult,
     CountTest,
     CountTestParameters,
     require_near,
-    require_work,
     residual_panel,
     striking_cells,
     tables_of,
@@ -535,8 +536,8 @@ class IndependenceTable(CountTest):
             raise StudyError("a column with a single cell depends on nothing: leave it out")
         pairs = columns * (columns - 1) // 2
         simulated = len(study.owners) + (pairs if columns > 2 else 0)
-        require_work(plan.grid.size * simulated, parameters.replicates)
-        require_work(plan.grid.size * pairs * TABLES_MAX, DRAWS)
+        require_work(CELL_WORK * plan.grid.size * simulated, parameters.replicates)
+        require_work(CELL_WORK * plan.grid.size * pairs * TABLES_MAX, DRAWS)
         if parameters.within_owners and not self._within_owners_fits(study):
             raise StudyError(
                 "within_owners needs two owners or more, and columns with fewer levels: leave it out"
@@ -559,7 +560,7 @@ class IndependenceTable(CountTest):
         shape, owners = self.plan(study).grid.shape, len(study.owners)
         sizes = [(size - 1) * (other - 1) for size, other in combinations(shape, 2)]
         work = sum(3 * owners * (contrasts + 1) ** 2 for contrasts in sizes)
-        fits = work * self.parameters(study).replicates <= WORK_MAX
+        fits = CELL_WORK * work * self.parameters(study).replicates <= WORK_MAX
         return owners > 1 and max(sizes, default=0) <= CONTRASTS_MAX and fits
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ from tacit_protocol.procedures.base import (
     decided,
     public_seed,
     require_shared_columns,
+    require_work,
     step,
 )
 from tacit_protocol.procedures.curated_two_sample.permuted_means import draw_choices
@@ -94,7 +95,7 @@ from tacit_protocol.procedures.kernel_two_sample.statistic import (
 )
 from tacit_protocol.procedures.means.effects import Samples, effects_by_column
 from tacit_protocol.procedures.means.max_form import max_null, named_groups
-from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test
+from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test, simulated_test_work
 from tacit_protocol.procedures.populations import Difference, Population
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, stated
@@ -212,7 +213,10 @@ class CuratedTwoSample(Procedure):
         if joint is not None:
             JOINT.check(joint)
             return
-        plan_of(study)
+        plan = plan_of(study)
+        if plan.form == "noise-aware" and isinstance(plan.release, CuratedMomentRelease):
+            work = simulated_test_work(2, plan.release.features.dimension)
+            require_work(work, plan.parameters.replicates)
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where samples of these sizes cannot be paired, or not be permuted."""

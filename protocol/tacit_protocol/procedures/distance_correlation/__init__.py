@@ -26,6 +26,7 @@ from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
     HOPELESS,
+    PRODUCTS,
     Fields,
     Procedure,
     Progress,
@@ -35,6 +36,7 @@ from tacit_protocol.procedures.base import (
     common_fields,
     decided,
     parse_parameters,
+    require_work,
     row_warnings,
     step,
 )
@@ -246,7 +248,13 @@ class DistanceCorrelation(Procedure):
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
-        require_same_units(study, _answers(study) or plan_of(study))
+        answers = _answers(study)
+        require_same_units(study, answers or plan_of(study))
+        if answers is not None:
+            require_work(answers.work, answers.simulations)
+        else:
+            plan = plan_of(study)
+            require_work(PRODUCTS * plan.products(study), plan.parameters.permutations)
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where an owner's release of so many units cannot be laid out."""
@@ -438,11 +446,15 @@ class DistanceCorrelation(Procedure):
         return Combined(finding, covariance_moved(plan, study, received, own.sums) if published else None)
 
     def conclude(
-        self, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
+        self,
+        study: Study,
+        units: Mapping[str, int],
+        releases: Mapping[str, Release],
+        progress: Progress | None = None,
     ) -> PeerResult | AnsweredCorrelationResult:
         """Conclude from two rounds; in peer mode, state where the result stays, and what was published."""
         if (answers := _answers(study)) is not None:
-            return self._answered(answers, releases, None)
+            return self._answered(answers, releases, progress)
         return peer_verdict(plan_of(study), study, units, releases)
 
     def _answered(

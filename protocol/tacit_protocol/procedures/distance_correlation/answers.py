@@ -27,6 +27,7 @@ from tacit_protocol.features.private_cells import (
     read_units,
 )
 from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.numerics.noisy_tables import PLAUSIBLE
 from tacit_protocol.numerics.randomised_tables import AnsweredTable
 from tacit_protocol.privacy.exact_sums import grid_bits
 from tacit_protocol.privacy.gaussian_mechanism import (
@@ -57,7 +58,7 @@ from tacit_protocol.privacy.laplace_mechanism import (
 )
 from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
 from tacit_protocol.privacy.randomised_response import UniformSource, randomise, retention
-from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError, planned_once
+from tacit_protocol.procedures.base import CELL_WORK, PublicRuleError, ReleaseError, StudyError, planned_once
 from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
@@ -184,6 +185,16 @@ class AnswersPlan:
     def pairs(self) -> list[tuple[int, int]]:
         """The places of both owners' columns, of each pair."""
         return [(i, j) for i in range(len(self.names[0])) for j in range(len(self.names[1]))]
+
+    @property
+    def work(self) -> int:
+        """What one simulation of all pairs' tables takes at most, in simulated numbers."""
+        most = self.parameters.categories or QUANTILE_CELLS_MAX
+        cells = [
+            sum(c.categories if isinstance(c, CategoricalColumn) else most for c in domain.columns)
+            for domain in self.domains
+        ]
+        return CELL_WORK * PLAUSIBLE * math.prod(cells)
 
     @cached_property
     def decks(self) -> list[int]:

@@ -28,6 +28,7 @@ from tacit_protocol.procedures.base import (
     parse_parameters,
     planned_once,
     public_seed,
+    units_declared,
 )
 from tacit_protocol.signing import SealError, require_certified
 from tacit_protocol.strict import StrictModel
@@ -127,6 +128,20 @@ class DistanceCorrelationPlan:
     sketches: tuple[SketchRelease, ...]
     projections: tuple[ProjectionRelease, ...]
     guarantee: Guarantee
+
+    def products(self, study: Study) -> float:
+        """Return how many products a permutation takes, at most: of all rows of one side with the other's."""
+        if self.sketches:
+            # Buckets times features are one release's numbers.
+            return COORDINATES_MAX * min(
+                sketch.features.dimension * columns
+                for sketch, columns in zip(self.sketches, self.columns, strict=True)
+            )
+        width = FREQUENCIES * (self.parameters.n_projections or PNC_DIRECTIONS)
+        units = max(units_declared(study).values(), default=COORDINATES_MAX)
+        if self.parameters.method == "pnc-disjoint":
+            return min(units, COORDINATES_MAX) * width**2
+        return COORDINATES_MAX * FREQUENCIES * width
 
     def design(self, units: int) -> BucketDesign:
         """Return the buckets for so many units; raises PublicRuleError where no sketch serves them."""

@@ -39,7 +39,9 @@ from tacit_protocol.procedures.base import (
     decided,
     public_seed,
     require_shared_columns,
+    require_work,
     reuse_warnings,
+    step,
 )
 from tacit_protocol.procedures.group_comparison.release import (
     ANSWERED_SQUARE,
@@ -56,6 +58,7 @@ from tacit_protocol.procedures.group_comparison.release import (
     plan_of,
 )
 from tacit_protocol.procedures.group_comparison.statistic import (
+    CELL_DRAWS,
     AnsweredBlock,
     Block,
     Cells,
@@ -310,8 +313,10 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         require_shared_columns(study)
         if study.curator is not None:
             raise StudyError("owners send their own releases here; leave the curator out")
-        plan_of(study)
-        masked_plan(study)
+        plan, masked = plan_of(study), masked_plan(study)
+        if plan.pure and masked is None:
+            # Of each group and cell the noise, and the sampling of what the cells' contrasts are.
+            require_work(2 * len(study.owners) * self.numbers_released(study), CELL_DRAWS)
 
     def shared_noise(self, study: Study) -> SharedNoise | None:
         """Return the noise of masked covariances; None where every owner's sums are read by themselves."""
@@ -492,10 +497,11 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
             )
         read = [releases[name] for name in names]
         if plan.pure:
-            cells = list(_cells(plan, read))
-            tests = [
-                compare_cells(own, public_seed(study, NULL_STREAM, place)) for place, own in enumerate(cells)
-            ]
+            cells, tests = list(_cells(plan, read)), []
+            report = step(progress, "testing columns", 0.0, 0.5)
+            for place, own in enumerate(cells):
+                report(place / len(cells))
+                tests.append(compare_cells(own, public_seed(study, NULL_STREAM, place)))
             widening = laplace_widening(study.level)
             blocks = [[owner.block(widening) for owner in own] for own in cells]
         else:

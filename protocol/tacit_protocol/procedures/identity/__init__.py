@@ -39,6 +39,7 @@ from tacit_protocol.procedures.base import (
     decided,
     parse_parameters,
     require_shared_columns,
+    require_work,
     reuse_warnings,
     step,
     units_declared,
@@ -52,6 +53,7 @@ from tacit_protocol.procedures.identity.release import (
     IdentityPlan,
     plan_of,
 )
+from tacit_protocol.procedures.identity.statistic import DRAW_WORK
 from tacit_protocol.procedures.masking import SharedNoise, SumsOfOwners, is_masked
 from tacit_protocol.procedures.populations import Floats, Held, Population
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
@@ -188,6 +190,8 @@ class Identity(SumsOfOwners, Procedure):
             raise StudyError(
                 f"{plan.method} draws rows: use another method, or unit_rows one, if units have several rows"
             )
+        if plan.method not in DECISIONS and plan.parameters.null != "chi-square":
+            require_work(len(plan.probabilities) + DRAW_WORK, plan.parameters.replicates)
         self.check_units(study, units_declared(study))
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:

@@ -32,6 +32,10 @@ BATCH_NUMBERS = 2**20
 """Numbers of simulated counts held at once: 8 MiB."""
 
 
+DRAW_WORK = 1000
+"""Simulated numbers that take as long as what a draw takes whatever the number of cells."""
+
+
 @dataclass(frozen=True)
 class Fit:
     """What noisy counts tell: the statistic, its p-value, and in words how the null was found."""

@@ -70,6 +70,7 @@ from tacit_protocol.procedures.base import (
     planned_once,
     public_seed,
     require_shared_columns,
+    require_work,
     row_warnings,
     units_declared,
 )
@@ -389,6 +390,8 @@ class JointIndependence(SumsOfVotes, Procedure):
                 "all columns must be in one place: name one owner, or a curator of several, or ask for "
                 "method aggregate or table"
             )
+        if plan.table is not None:
+            require_work(plan.table.work * len(study.owners), plan.parameters.permutations)
         self.check_units(study, units_declared(study))
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:

@@ -43,6 +43,7 @@ from tacit_protocol.procedures.base import (
     decided,
     public_seed,
     require_shared_columns,
+    require_work,
     reuse_warnings,
     step,
 )
@@ -68,7 +69,7 @@ from tacit_protocol.procedures.kernel_two_sample.statistic import (
     locations_of_owners,
     published_law,
 )
-from tacit_protocol.procedures.means.effects import Samples, effects_by_column
+from tacit_protocol.procedures.means.effects import OWNERS_COMPARED_MAX, Samples, effects_by_column
 from tacit_protocol.procedures.means.max_form import (
     Comparison,
     GroupComparison,
@@ -76,7 +77,12 @@ from tacit_protocol.procedures.means.max_form import (
     max_null,
     named_groups,
 )
-from tacit_protocol.procedures.means.private_means import PrivateMeans, mmd_law, noise_aware_test
+from tacit_protocol.procedures.means.private_means import (
+    PrivateMeans,
+    mmd_law,
+    noise_aware_test,
+    simulated_test_work,
+)
 from tacit_protocol.procedures.populations import Difference, Population
 from tacit_protocol.verdicts.base import (
     CLIPPED,
@@ -354,7 +360,12 @@ class KernelTwoSample(Procedure):
             raise StudyError("owners send their own releases here; with a curator use curated_two_sample")
         if len(study.owners) < 2:
             raise StudyError("a two-sample test needs at least two owners")
-        plan_of(study)
+        plan, owners = plan_of(study), len(study.owners)
+        if plan.form == "noise-aware" and isinstance(plan.release, MomentRelease):
+            pairs = owners * (owners - 1) // 2 if 2 < owners <= OWNERS_COMPARED_MAX else 0
+            one = simulated_test_work(owners, plan.release.features.dimension)
+            pair = simulated_test_work(2, plan.release.features.dimension)
+            require_work(one + pairs * pair, plan.parameters.replicates)
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""

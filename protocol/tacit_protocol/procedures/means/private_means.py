@@ -306,6 +306,15 @@ def _sampled_covariance(root: FloatMatrix, degrees: float, rng: np.random.Genera
     return np.asarray(factor @ factor.T / degrees)
 
 
+REPLICATE_WORK = 5000
+"""Simulated numbers that take as long as what a replicate of noise_aware_test takes at any size."""
+
+
+def simulated_test_work(owners: int, dimension: int) -> float:
+    """Return the work of a replicate of noise_aware_test, which factors a matrix, in simulated numbers."""
+    return REPLICATE_WORK + dimension**2 * (dimension + owners)
+
+
 def noise_aware_test(
     means: PrivateMeans,
     covariance: PrivateCovariance,

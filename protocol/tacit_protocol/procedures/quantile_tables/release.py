@@ -8,7 +8,7 @@ docs/mathematics/quantile-tables.md.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -23,7 +23,7 @@ from tacit_protocol.features.private_cells import (
 )
 from tacit_protocol.features.unit_gram import gather_units
 from tacit_protocol.messages.study import Release
-from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
+from tacit_protocol.numerics.noisy_tables import PLAUSIBLE, CellNoise, NoisyTable
 from tacit_protocol.privacy.exact_sums import grid_bits
 from tacit_protocol.privacy.guarantee import (
     EPSILON_UNITS,
@@ -35,6 +35,7 @@ from tacit_protocol.privacy.guarantee import (
 )
 from tacit_protocol.privacy.laplace_mechanism import ChoiceSource
 from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
+from tacit_protocol.procedures.base import CELL_WORK
 from tacit_protocol.procedures.counts.release import COUNTS, check_counts, count_noise, laplace_counts
 from tacit_protocol.strict import ReleaseError, StudyError
 
@@ -182,6 +183,12 @@ class TablePlan:
                 f"the columns' cells make too large a table: {TABLE_CELLS_MAX} cells at most, and "
                 f"{VARIABLE_CELLS_MAX} of a variable; use fewer columns or levels, or another method"
             )
+
+    @property
+    def work(self) -> int:
+        """What one simulation of the table takes at most, in simulated numbers."""
+        most = self if self.categories else replace(self, categories=QUANTILE_CELLS_MAX)
+        return CELL_WORK * PLAUSIBLE * min(TABLE_CELLS_MAX, math.prod(most.shape(UNITS_MIN)))
 
     # What leaves.
 

@@ -12,7 +12,7 @@ controls the false discovery rate does not mind how they depend on each other. S
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -39,6 +39,8 @@ from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
     HOPELESS,
+    PRODUCTS,
+    WORK_MAX,
     Fields,
     Procedure,
     Progress,
@@ -48,6 +50,7 @@ from tacit_protocol.procedures.base import (
     common_fields,
     parse_parameters,
     planned_once,
+    require_work,
     row_warnings,
     step,
 )
@@ -381,7 +384,12 @@ class ScreeningPlan:
     @property
     def permutations(self) -> int:
         """Number of permutations."""
-        return _permutations(self.parameters, self.smallest)
+        return _permutations(self.parameters, self.smallest, self.work)
+
+    @property
+    def work(self) -> float:
+        """What a permutation takes at most, in simulated numbers: buckets times features are a release's."""
+        return PRODUCTS * COORDINATES_MAX * min(sketch.features.dimension for sketch in self.sketches)
 
     @property
     def mu(self) -> float:
@@ -425,12 +433,15 @@ class ScreeningPlan:
         return "even a column equal to the outcome would hardly be found; ask for more units or fewer columns"
 
 
-def _permutations(parameters: ScreeningParameters, smallest: float) -> int:
-    """Return the number of permutations, or simulations: as asked for, or enough for a single discovery."""
+def _permutations(parameters: ScreeningParameters, smallest: float, work: float) -> int:
+    """Return the number of permutations, or simulations: as asked for, or enough for a single discovery.
+
+    None are added that a verdict has no time for, where each takes ``work``.
+    """
     if parameters.permutations is not None:
         return parameters.permutations
     wished = math.ceil((PERMUTATIONS_PER_LEVEL + 1) / smallest) - 1
-    return min(PERMUTATIONS_MAX, max(PERMUTATIONS_MIN, wished))
+    return min(PERMUTATIONS_MAX, int(WORK_MAX / work), max(PERMUTATIONS_MIN, wished))
 
 
 @planned_once
@@ -448,8 +459,8 @@ def answered_plan(study: Study) -> AnsweredScreening | None:
     _require_room(parameters, (first, second))
     outcome = _outcome(study, parameters, (first, second))
     smallest = smallest_level(study.level, len(first) * len(second), parameters.control)
-    simulations = _permutations(parameters, smallest)
-    answers = screening_answers(study, parameters, outcome, simulations)
+    answers = screening_answers(study, parameters, outcome)
+    answers = replace(answers, simulations=_permutations(parameters, smallest, answers.work))
     return AnsweredScreening(answers, outcome, parameters.control, smallest)
 
 
@@ -586,8 +597,13 @@ class Screening(Procedure):
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
-        answered = answered_plan(study)
-        require_same_units(study, screening_plan(study) if answered is None else answered.answers)
+        if (answered := answered_plan(study)) is not None:
+            require_same_units(study, answered.answers)
+            require_work(answered.answers.work, answered.answers.simulations)
+            return
+        plan = screening_plan(study)
+        require_same_units(study, plan)
+        require_work(plan.work, plan.permutations)
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where an owner's release of so many units cannot be laid out."""
@@ -672,9 +688,10 @@ class Screening(Procedure):
         study: Study,
         units: Mapping[str, int],  # noqa: ARG002 (releases state them)
         releases: Mapping[str, Release],
+        progress: Progress | None = None,
     ) -> BaseVerdict:
         """Conclude from two rounds."""
-        return self.assemble(study, releases)
+        return self.assemble(study, releases, progress)
 
     def summarise(self, study: Study, table: Table) -> OwnColumns | OwnUnits:
         """Sum or read one owner's units, exactly; the table's columns tell which owner it is.

@@ -53,9 +53,7 @@ LOOK, LOOK_LEVEL = 999, 0.05
 """Simulations of a first look at every pair, and the p-value up to which a pair gets all of them."""
 
 
-def screening_answers(
-    study: Study, parameters: "ScreeningParameters", outcome: int, simulations: int
-) -> AnswersPlan:
+def screening_answers(study: Study, parameters: "ScreeningParameters", outcome: int) -> AnswersPlan:
     """Return what a study by randomised answers fixes; raises StudyError where it cannot be run as written.
 
     ``outcome`` is the place of the owner with the outcomes, who answers first.
@@ -73,7 +71,7 @@ def screening_answers(
         parameters,
         (first, second),
         outcome if two_rounds else 0,
-        simulations,
+        LOOK,
         all_counted=two_rounds,
         noise=parameters.noise,
     )

@@ -85,10 +85,17 @@ def _create_answers() -> None:
 def _create_results() -> None:
     op.create_table(
         "jobs",
-        _study(),
+        sa.Column("sequence", _KEY, primary_key=True, autoincrement=True),
+        sa.Column("study", sa.String(64), sa.ForeignKey("studies.digest"), nullable=False, unique=True),
+        sa.Column("analyst_key", sa.String(64), nullable=False),
         sa.Column("holder", sa.String(32), nullable=True),
         sa.Column("lease_until", sa.Double, nullable=False, index=True),
         sa.Column("attempts", sa.Integer, nullable=False),
+    )
+    op.create_table(
+        "turns",
+        sa.Column("analyst_key", sa.String(64), primary_key=True),
+        sa.Column("taken", sa.BigInteger, nullable=False),
     )
     op.create_table(
         "progress",
