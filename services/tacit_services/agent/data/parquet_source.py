@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tacit_protocol.arrow_columns import UNDECODED, is_text
 from tacit_protocol.domain import VECTOR_MAX, in_order
 from tacit_protocol.public_knowledge import ColumnSchema, arrow_type
-from tacit_services.agent.data.arrow_columns import UNDECODED, is_text
 from tacit_services.agent.data.regular_files import (
     LINKED,
     MISSING_FILE,

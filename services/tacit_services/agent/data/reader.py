@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tacit_protocol.arrow_columns import UNDECODED, is_bytes, numbers, text
 from tacit_protocol.domain import ONE_WORKER, Domain, EncodedChunk, RawColumn, Workers, encode
 from tacit_protocol.messages.alignment import AlignmentError, UnitKey, canonical_id
-from tacit_services.agent.data.arrow_columns import UNDECODED, is_bytes, numbers, text
 from tacit_services.agent.data.encoders import RowEncoders, Run
 from tacit_services.agent.data.source import READ_BYTES, Columns, DataError, HasTypes, Source
 

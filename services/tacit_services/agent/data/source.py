@@ -6,8 +6,11 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from tacit_protocol import domain
 from tacit_protocol.domain import VECTOR_MAX
 from tacit_protocol.public_knowledge import ColumnSchema, header_fault
+
+DataError = domain.DataError
 
 READ_BYTES = 64 * 2**20
 """What a source may hold while it is read, besides the rows handed out, unless told otherwise."""
@@ -18,14 +21,6 @@ LONG_CHARACTERS, LONG_BYTES = 4096, 2**14
 
 VECTOR_CHARACTERS = 32 * VECTOR_MAX
 """The same of a text that spells a vector: a number takes 17 digits, a sign, an exponent and separators."""
-
-
-class DataError(Exception):
-    """A data set cannot be read as asked.
-
-    The message says what to change. It may name a column or a data set, which are public; it never holds a
-    value, a row number, or a library's own error text, which may quote values.
-    """
 
 
 @dataclass(frozen=True)

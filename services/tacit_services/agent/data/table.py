@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tacit_protocol.arrow_columns import text
 from tacit_protocol.domain import (
     ONE_WORKER,
     CategoricalColumn,
@@ -28,7 +29,6 @@ from tacit_protocol.domain import (
     encode_categorical,
 )
 from tacit_protocol.features.cell_counts import CellGrid
-from tacit_services.agent.data.arrow_columns import text
 from tacit_services.agent.data.encoders import RowEncoders
 from tacit_services.agent.data.reader import (
     CHANGED,
