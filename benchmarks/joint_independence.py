@@ -42,6 +42,7 @@ from tacit.in_process.runner import local_study, run, terms
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.planning.simulation import SimulatedNoise
 from tacit_protocol.domain import Domain, linear_algebra
+from tacit_protocol.features.fixed_rank import features_of
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
@@ -49,7 +50,6 @@ from tacit_protocol.privacy.permutation_test import permutation_decision, rank_m
 from tacit_protocol.procedures.joint_independence import BANDWIDTH_PER_COLUMN, JointIndependence
 from tacit_protocol.procedures.joint_independence.statistic import (
     evaluation_error,
-    factorise,
     observed_sensitivity,
     permuted_sensitivity,
     permuted_statistics,
@@ -126,8 +126,9 @@ def gram(rows: UnitRows, columns: tuple[int, ...]) -> UnitGram:
     """Return the kernel matrix of a variable, with the procedure's default bandwidth."""
     kernel = ProductKernel("gaussian", BANDWIDTH_PER_COLUMN * math.sqrt(len(columns)))
     if rows.categorical.shape[1]:
-        return UnitGram(kernel, rows.columns((), columns))
-    return UnitGram(kernel, rows.columns(columns, ()))
+        categories = [3] * len(columns)
+        return UnitGram(kernel, rows.columns((), columns), features_of(kernel, 0, categories))
+    return UnitGram(kernel, rows.columns(columns, ()), features_of(kernel, len(columns), ()))
 
 
 def decide(
@@ -327,11 +328,7 @@ def resampled_sensitivity(variables: int) -> float:
 
 def bootstrap(grams: list[UnitGram], resamples: int, rng: np.random.Generator) -> Floats:
     """Return the statistic of data whose variables are each resampled with replacement, (resamples,)."""
-    factors = []
-    for one in grams:
-        factor = factorise(one)
-        assert factor is not None
-        factors.append(factor)
+    factors = [one.factor() for one in grams]
     n = factors[0].shape[1]
     values = np.empty(resamples)
     for index in range(resamples):
@@ -467,7 +464,9 @@ def speed_run(kernel: str, units: int, variables: int, permutations: int, _: int
     rows = UnitRows(values, no_codes(units), np.arange(units + 1))
 
     def grams() -> list[UnitGram]:
-        return [UnitGram(ProductKernel(kernel, BANDWIDTH), rows.columns([j], [])) for j in range(variables)]
+        own = ProductKernel(kernel, BANDWIDTH)
+        features = features_of(own, 1, ())
+        return [UnitGram(own, rows.columns([j], []), features) for j in range(variables)]
 
     def ours() -> Floats:
         return permuted_statistics(grams(), permutations, np.random.SeedSequence(1))

@@ -47,8 +47,37 @@ stay where they are reads the rows marked **noised** and **keyed** here, the pag
 *Where made* names the function or class. A field without a kind is refused by `tests/project/test_egress.py`;
 `tests/end_to_end/test_egress.py` runs a federation of real processes, records what every agent, curator and
 tester sends, and finds each path, header and claim here. **Not in any row**: when a message is sent, and whether.
-[Times](../threat-model.md#timing-and-other-side-doors) follow a schedule; that an owner declines can say
-something, which the threat model lists.
+[Times](#times) follow a schedule; that an owner declines can say something, which the
+[threat model](../threat-model.md#timing-and-other-side-doors) lists.
+"""
+
+TIMES = """## Times
+
+How long an owner's data take to compute may depend on them. *The moment* is the one at which a study's
+[answer leaves](../decisions/0013-answers-on-a-schedule.md): until then a study that was approved is shown as approved, since its
+approval, and at its deadline as expired. One function says what others are shown
+(`tacit_services.agent.studies:as_shown`); `tests/attacks/test_times.py` and `test_declines.py` compare, second by
+second, a short computation with a long one.
+
+| what | who sees it | moves |
+|---|---|---|
+| requests to the tester, answers and polls | the tester | by loops that never wait for computing; an answer at the moment |
+| what the tester shows of an owner or a curator | every enrolled party | when the tester receives it |
+| numbers of studies by state in `/metrics`, of agent and curator | who may reach the port | with decisions, at the moment, at the deadline |
+| durations of requests in `/metrics` | who may reach the port | with requests; a busy processor lengthens them: keep the port within the institution |
+| `/healthz`, `/readyz`, `retry-after` | anyone | with the service's loops, disk and database, not with studies |
+| a curator's studies: state, `changed_at`, problem, reason, order and filter of lists | their owners, the operator | with decisions, at the moment, at the deadline |
+| a curator's accounts and ledger: entries, their order and `at`, what is left | the account's owner, the operator | with the last owner's approval, before a row is read |
+| what comes of an owner's decline, or of its data set changed or deleted after the approval | the study's owners, the tester | the same whether it was computed before or not: a person may decline until the moment, and a changed data set is looked at then |
+| `at` of an agent's ledger, also in exports | the owner's own people, and whoever is given them | dated as the schedule began: the approval, or what was waited for |
+| whether an entry is in an agent's ledger, states, `changed_at`, `found_at`, `/v1/status`, pages, commands | the owner's own people alone | exact |
+| `shown_from` of a held release, and that one is held | the owner's own people alone | exact; it is looked at from the moment on |
+| notices | the owner's mailboxes and webhooks, and who carries them | with arrivals, decisions and deadlines; a held release at the moment; budgets by what the tester has taken |
+| log lines | who runs the machine; whoever is given them | exact: hand out no logs of studies whose answer has not left |
+| catalogue | every enrolled party | with settings and policy |
+| when a Dask cluster or a database computes | who runs it: the institution | exact |
+
+With `respond_after_s = 0` there is no schedule, and a study tells how long it took.
 """
 
 
@@ -219,7 +248,7 @@ def log_lines() -> Iterator[tuple[str, str, str]]:
 
 def text() -> str:
     """Return the page."""
-    parts = (messages(), [""], procedures(), [""], around(), answers(), [""], elsewhere())
+    parts = (messages(), [""], procedures(), [""], around(), answers(), ["", TIMES], elsewhere())
     return INTRODUCTION + "\n" + "\n".join(line for part in parts for line in part) + "\n"
 
 

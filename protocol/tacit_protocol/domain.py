@@ -32,6 +32,7 @@ from typing import (
 from pydantic import Field, ValidationError, model_validator
 from threadpoolctl import ThreadpoolController
 
+from tacit_protocol.decimals import read_number
 from tacit_protocol.strict import Egress, StrictModel
 
 if TYPE_CHECKING:
@@ -618,7 +619,7 @@ def parse_bounds(name: str, text: str) -> Column:
     try:
         low, colon, high = text.replace(" to ", ":").partition(":")
         if colon and _is_number(low) and _is_number(high):
-            return NumericColumn(name=name, lower=float(low), upper=float(high))
+            return NumericColumn(name=name, lower=read_number(low), upper=read_number(high))
         levels = tuple(level.strip() for level in text.split(",") if level.strip())
         if len(levels) < 2:
             raise ValueError("write two bounds, such as 0:120, or at least two levels, such as F, M")
@@ -630,9 +631,10 @@ def parse_bounds(name: str, text: str) -> Column:
 
 def _is_number(text: str) -> bool:
     try:
-        return math.isfinite(float(text))
+        read_number(text)
     except ValueError:
         return False
+    return True
 
 
 SharedT = TypeVar("SharedT")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
+from tacit_protocol.names import folded
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def words_of(name: str) -> str:
 
 
 def _parted(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    return re.sub(r"[^a-z0-9]+", "_", folded(name)).strip("_")
 
 
 def known_of(name: str) -> Known | None:

@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import odd_rows
 import pytest
+import served
 from agent_fakes import NOW, FakeSum, FakeTester, MakeAgent, World
 from hypothesis import given
 from hypothesis import strategies as st
@@ -33,7 +34,10 @@ from tacit_services.agent.intake import Job, StudyRefusedError
 from tacit_services.agent.participant import Loops
 from tacit_services.agent.releases import DOUBLINGS, MARGIN_S, send_time
 from tacit_services.agent.schema import State
+from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.settings import open_source
+from tacit_services.ledger.verification import export
+from tacit_services.shared.database import read_from
 
 
 @pytest.fixture(scope="module")
@@ -178,7 +182,7 @@ def test_an_agent_answers_alike_whatever_a_row_holds(make_agent: MakeAgent, odd:
 
 
 class RuledSum(FakeSum):
-    """Needs more units than it says at first, and can be told by its data to fail, with or without a rule."""
+    """Needs more units than it says at first, and may be told by its data to fail, with a rule in words."""
 
     def __init__(self, units_min: int, fails: Exception | None = None) -> None:
         self.units_min, self.fails = units_min, fails
@@ -193,18 +197,20 @@ class RuledSum(FakeSum):
         return super().summarise(study, table)
 
 
-def decline_of(make_agent: MakeAgent, world: World, procedure: FakeSum, rows: str | None = None) -> bytes:
-    """Return the exact bytes in which a study is declined."""
+def answer_of(
+    make_agent: MakeAgent, world: World, procedure: FakeSum, rows: str | None = None
+) -> tuple[bytes, ...]:
+    """Return the exact bytes in which a study is declined; none where it fails after rows were read."""
     attacked = make_agent(world=world, procedures={FakeSum.name: procedure})
     if rows is not None:
         (attacked.world.folder / "patients.csv").write_text(rows)
     asked = attacked.world.ask(attacked.tester, attacked.world.study())
     attacked.turn()
-    assert attacked.row(asked).state is State.REFUSED
-    assert not attacked.debits()
-    ((_, kind, body),) = attacked.tester.received
-    assert kind == "declines"
-    return body
+    bodies = tuple(body for _, kind, body in attacked.tester.received if kind == "declines")
+    assert len(bodies) == len(attacked.tester.received)
+    assert attacked.row(asked).state is (State.REFUSED if bodies else State.CLOSED)
+    assert len(attacked.debits()) == (0 if bodies else 1)
+    return bodies
 
 
 def rule_in(decline: bytes) -> str | None:
@@ -227,10 +233,10 @@ def test_data_sets_of_one_size_are_declined_in_the_same_bytes(
     """Whether a public rule decides, or the rows: what leaves says nothing of them."""
     world = World(tmp_path)
     fails = PublicRuleError("too-many-units", "60 units hold a 7")
-    one = decline_of(make_agent, world, RuledSum(units_min, fails))
-    other = decline_of(make_agent, world, RuledSum(units_min, ValueError("no 7")), OTHER_ROWS[rows])
+    one = answer_of(make_agent, world, RuledSum(units_min, fails))
+    other = answer_of(make_agent, world, RuledSum(units_min, ValueError("no 7")), OTHER_ROWS[rows])
     assert one == other
-    assert rule_in(one) == ("too-few-units" if units_min else None)
+    assert [rule_in(decline) for decline in one] == (["too-few-units"] if units_min else [])
 
 
 def test_a_rule_that_data_could_name_would_be_caught(
@@ -339,7 +345,7 @@ def observe(make_agent: MakeAgent) -> Observe:
         def compute() -> None:
             attacked.clock.now += compute_s
             if fails:
-                raise DataError("the rows cannot be read")
+                raise FloatingPointError("a row is odd")
 
         procedure.compute = compute
         attacked.world.ask(seen.tester, attacked.world.study(**{"respond_after_s": 3, **(study or {})}))
@@ -348,7 +354,7 @@ def observe(make_agent: MakeAgent) -> Observe:
         while not answered and attacked.clock.now < NOW + 10_000:
             attacked.agent.work()
             attacked.clock.now += TICK_S
-        assert len(answered) == 1
+        assert len(answered) == (not fails)
         return seen.requests
 
     return run
@@ -382,8 +388,7 @@ def test_an_agent_that_sends_when_it_is_ready_would_be_caught(
 
 
 FAILURES: dict[str, dict[str, Any]] = {
-    "unreadable rows": {"fails": True},
-    "unreadable rows, late": {"fails": True, "compute_s": 2.5},
+    "a column that is not there": {"study": {"unit_column": "absent"}},
     "too few units": {"policy": "respond_after_s_min = 3\nunits_min = 61"},
     "no budget": {"data_set": "epsilon = 0.1"},
     "a column not allowed": {"study": {"unit_column": "y"}},
@@ -396,7 +401,7 @@ FAILURES: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("failure", FAILURES)
 def test_every_failure_looks_like_every_other(observe: Observe, tmp_path: Any, failure: str) -> None:
     world = World(tmp_path)
-    expected = observe(world, fails=True)
+    expected = observe(world, policy="respond_after_s_min = 3\nunits_min = 61")
     assert [(method, path) for _, method, path, _ in expected] == [
         ("GET", "/v1/studies/envelope"),
         ("GET", "/v1/studies"),
@@ -404,6 +409,14 @@ def test_every_failure_looks_like_every_other(observe: Observe, tmp_path: Any, f
     ]
     assert times(expected) == [0.0, 0.0, 3.0]
     assert observe(world, **FAILURES[failure]) == expected
+
+
+@pytest.mark.parametrize("compute_s", [0.0, 2.5])
+def test_what_fails_after_rows_were_read_is_told_by_nothing_but_silence(
+    observe: Observe, tmp_path: Any, compute_s: float
+) -> None:
+    asked = observe(World(tmp_path), fails=True, compute_s=compute_s)
+    assert [path for _, _, path, _ in asked] == ["/v1/studies/envelope", "/v1/studies"]
 
 
 def test_a_public_rule_is_told_at_the_moment_of_every_decline(
@@ -415,7 +428,7 @@ def test_a_public_rule_is_told_at_the_moment_of_every_decline(
         raise PublicRuleError("too-few-units", "too few of them")
 
     world = World(tmp_path)
-    expected = observe(world, fails=True)
+    expected = observe(world, policy="respond_after_s_min = 3\nunits_min = 61")
     monkeypatch.setattr(SlowSum, "check_units", refuse, raising=False)
     assert [request[:3] for request in observe(world)] == [request[:3] for request in expected]
 
@@ -443,6 +456,84 @@ def test_a_release_that_no_moment_before_the_deadline_is_left_for_spends_nothing
     attacked.turn()
     assert attacked.row(asked).problem == "study-expired"
     assert attacked.debits() == []
+
+
+@pytest.mark.parametrize("ends", ["released", "unreadable"])
+def test_metrics_and_ledger_tell_no_computing_time(make_agent: MakeAgent, ends: str) -> None:
+    """Gauges, second by second, and the moment that the ledger gives its debit."""
+    seen: list[list[str]] = []
+    dated: list[Any] = []
+    for computing_s in (1, 8):
+        procedure, told = SlowSum(), list[str]()
+        attacked = make_agent(
+            procedures={SlowSum.name: procedure}, policy="respond_after_s_min = 0", data_set="epsilon = 1.0"
+        )
+        app = create_agent_app(attacked.agent, Runtime("1", lambda: True, lambda: None))
+
+        def tick() -> None:
+            attacked.agent.deliver()  # noqa: B023 (called within the turn)
+            page = served.call(app, "http://127.0.0.1", "GET", "/metrics").text  # noqa: B023
+            states = [line for line in page.splitlines() if line.startswith("tacit_agent_studies{")]
+            told.append(f"{attacked.clock.now}: {states}")  # noqa: B023
+            attacked.clock.now += 1  # noqa: B023
+
+        def compute() -> None:
+            for _ in range(computing_s):  # noqa: B023
+                tick()
+            if ends == "unreadable":
+                raise DataError("the rows cannot be read")
+
+        procedure.compute = compute
+        attacked.world.ask(attacked.tester, attacked.world.study(respond_after_s=10))
+        attacked.agent.poll(0)
+        while attacked.clock.now < NOW + 14:
+            attacked.agent.confirm()
+            attacked.agent.run_approved()
+            tick()
+        dated.append([entry["at"] for entry in read_from(attacked.agent.engine, export)])
+        seen.append(told)
+    assert len(seen[0]) == 14
+    assert 'approved"} 1' in seen[0][9]
+    assert 'approved"} 0' in seen[0][10]
+    assert seen[0] == seen[1]
+    assert dated[0] == dated[1]
+
+
+def test_an_agent_asks_the_tester_the_same_while_it_computes_and_while_it_waits(
+    make_agent: MakeAgent,
+) -> None:
+    procedure, go_on = SlowSum(), threading.Event()
+    asked: list[str] = []
+    attacked = make_agent(procedures={SlowSum.name: procedure})
+    handle = attacked.tester.handle
+
+    def noted(method: str, url: str, content: bytes = b"") -> tuple[int, bytes]:
+        if not url.endswith("/catalogue/north"):  # which this tester never takes
+            asked.append(f"{method} {httpx.URL(url).path}")
+        return handle(method, url, content)
+
+    attacked.tester.handle = noted  # type: ignore[method-assign]
+    procedure.compute = lambda: _wait(go_on)
+    study = attacked.world.ask(attacked.tester, attacked.world.study(respond_after_s=3600))
+    loops, stop = Loops(attacked.agent, threading.Event(), poll_wait_s=0), threading.Event()
+    polls: list[set[str]] = []
+    loops.start()
+    try:
+        wait_for(lambda: asked.count(f"GET /v1/studies/{study}") > 0, stop)
+        for _ in ("computing", "computed"):
+            asked.clear()
+            wait_for(lambda: asked.count("GET /v1/inbox") > 2, stop)
+            polls.append(set(asked))
+            go_on.set()
+            wait_for(lambda: attacked.row(study).state is not State.APPROVED, stop)
+    finally:
+        go_on.set()
+        loops.end()
+    assert polls == [{"GET /v1/inbox"}] * 2
+
+
+def _wait(event: threading.Event) -> None:
+    assert event.wait(PATIENCE_S)
 
 
 # The law of the schedule.

@@ -218,6 +218,28 @@ def test_damaged_files_are_refused_with_texts_that_quote_nothing(tmp_path: Path,
     assert str(tmp_path) not in str(refused.value)
 
 
+MUTATIONS, MUTATIONS_LONG = 150, 5000
+
+
+@pytest.mark.parametrize("count", [MUTATIONS, pytest.param(MUTATIONS_LONG, marks=pytest.mark.long)])
+@pytest.mark.parametrize("suffix", [".sav", ".zsav", ".dta", ".xpt", ".sas7bdat"])
+def test_mutated_statistics_files_are_read_or_refused_and_end_no_process(
+    tmp_path: Path, suffix: str, count: int
+) -> None:
+    """Truncated, with huge counts, odd encodings and names, parts twice: seeded, all outcomes are words."""
+    child = forked_python().run(
+        [str(CHILD), "mutated", str(tmp_path), suffix, "7", str(count)], timeout_s=900
+    )
+    assert child.returncode == 0, (child.stderr[-2000:], (tmp_path / "number").read_text())
+    report = json.loads(child.stdout)
+    assert sum(report["outcomes"].values()) == count
+    assert len(report["outcomes"]) > 1, "mutations reach more than the first check"
+    assert "rows that are not there" not in report["outcomes"]
+    assert CANARY not in child.stdout
+    assert str(tmp_path) not in child.stdout
+    assert report["growth_bytes"] < GROWTH_BYTES_MAX
+
+
 def test_values_of_every_odd_kind_become_missing_or_other_and_never_an_error(tmp_path: Path) -> None:
     odd = [
         "1",

@@ -1,6 +1,8 @@
 """A tester and owners who attack masked sums: what they read, what they can break, and what is refused."""
 
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,35 @@ def test_the_tester_reads_the_sum_to_the_last_bit_and_everyone_verifies_it(make_
 
 def signed(world: MaskedWorld) -> dict[str, Any]:
     return {row.owner: release_in(bytes(row.envelope), row.owner) for row in world.rows("tester", RELEASES)}
+
+
+@pytest.mark.parametrize("ends", ["released", "declined"])
+def test_no_file_of_a_database_holds_a_secret_of_masks_once_its_study_is_over(
+    make_world: MakeWorld, ends: str
+) -> None:
+    """Nor where another process reads the database when the secret is deleted: it is tried again."""
+    world = make_world()
+    study = world.ask()
+    world.show_keys()
+    secrets = {name: bytes(world.rows(name, MASK_SECRETS)[0].secret) for name in MASKED}
+    assert all(secrets[name] in stored(world, name) for name in MASKED)
+    with closing(sqlite3.connect(str(world.engines["east"].url.database))) as reading:
+        reading.execute("BEGIN")
+        assert reading.execute("SELECT count(*) FROM agent_mask_secrets").fetchone() == (1,)
+        if ends == "declined":
+            for name in MASKED:
+                world.agents[name].decline(study, None)
+        world.answer()
+        assert secrets["east"] in stored(world, "east")
+    world.agents["east"].overwrite()
+    assert [name for name in MASKED if secrets[name] in stored(world, name)] == []
+    assert all(world.rows(name, MASK_SECRETS) == [] for name in MASKED)
+
+
+def stored(world: MaskedWorld, name: str) -> bytes:
+    """Return the bytes of every file of an owner's database."""
+    file = Path(str(world.engines[name].url.database))
+    return b"".join(each.read_bytes() for each in file.parent.glob(f"{file.name}*"))
 
 
 def test_a_tester_with_all_but_two_owners_reads_nothing_but_the_twos_sum(make_world: MakeWorld) -> None:
@@ -298,6 +329,7 @@ def test_an_owner_whose_database_was_put_back_shows_no_second_key_and_ends_the_s
     world.show_keys("west")
     row = world.state(study, "west")
     assert (row.state, row.problem) == ("refused", "conflicting-upload")
+    world.agents["west"].overwrite()
     assert world.spent("west") == [] == world.rows("west", MASK_SECRETS)
     world.agents["west"].deliver()
     world.answer()

@@ -476,3 +476,32 @@ def test_the_page_of_a_browsers_key_says_nothing_of_anyone(asking: Asking) -> No
 def test_the_tester_has_no_part_that_could_sign_for_an_analyst() -> None:
     """What the pages work with holds one key, the tester's own, and its signer signs verdicts."""
     assert {name for name in Tester.__dataclass_fields__ if "key" in name or "sign" in name} == {"signer"}
+
+
+STRANGE = (
+    "1_0",
+    "\uff11\uff12",
+    "\u0661",
+    "9" * 5000,
+    "1e999",
+    "nan",
+    "0x10",
+    "1,5",
+    "\u00bd",
+    "\u00b2",
+    "[" * 5000,
+)
+
+
+def test_no_number_that_is_written_strangely_is_taken_or_breaks_the_form(asking: Asking) -> None:
+    fields = asking.columns()
+    written = [name for name in fields if name.partition("-")[0] in {"units", "epsilon", "delta", "level"}]
+    written += ["open_for_hours", *(name for name in fields if name.startswith(("bounds-", "parameter-")))]
+    assert {"epsilon", "delta", "level", "open_for_hours"} < set(written)
+    assert any(name.startswith("units-") for name in written)
+    for name in written:
+        for text in STRANGE:
+            answer = asking.review(fields | {name: text})
+            assert answer.status_code < 500, (name, text[:20])
+            if not name.startswith(("bounds-", "parameter-")):
+                assert "data-payload" not in answer.text, (name, text[:20])

@@ -1,5 +1,8 @@
 """OpenID Connect: what forged, stolen or replayed answers come to; a real provider, in a real browser."""
 
+import asyncio
+import base64
+import hmac
 import json
 import subprocess
 import sys
@@ -17,6 +20,7 @@ import pytest
 from agent_fakes import AttackedAgent
 from browser import running_browser, serving, visitor
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from people_windows import free_port
 from window import Window
 
@@ -98,8 +102,14 @@ class Door:
 
     def problem(self, flow: Flow, answer: dict[str, str]) -> str:
         with pytest.raises(ProblemError) as found:
-            self.openid.person(flow, answer)
+            self.person(flow, answer)
         return found.value.problem.slug
+
+    def person(self, flow: Flow, answer: dict[str, str]) -> Person:
+        return asyncio.run(self.openid.person(flow, answer))
+
+    def address(self, flow: Flow) -> str:
+        return asyncio.run(self.openid.address(flow))
 
 
 @pytest.fixture
@@ -109,6 +119,7 @@ def door(tmp_path: Path) -> Iterator[Door]:
     holder = Person(agent.world.agent.public_hex)
     people.put(holder, "ann", UserRequest(role="steward", email="ann@north.example"))
     people.put(holder, "bob", UserRequest(role="viewer"))
+    people.put(holder, "kim", UserRequest(role="admin", email="kim@north.example"))
     (tmp_path / "secret").write_text("s3cret:&\n")
     settings = OpenIdSettings(
         issuer=ISSUER,
@@ -118,20 +129,20 @@ def door(tmp_path: Path) -> Iterator[Door]:
     )
     openid = OpenId(settings, None, people, holder.key, agent.clock)
     provider = FakeProvider()
-    openid._http = httpx.Client(transport=httpx.MockTransport(provider))
+    openid._http = httpx.AsyncClient(transport=httpx.MockTransport(provider))
     yield Door(agent, openid, provider)
     agent.agent.engine.dispose()
 
 
 def test_a_person_is_known_by_a_verified_address_and_then_by_the_subject(door: Door) -> None:
-    assert door.openid.person(*door.answer()).name == "ann"
+    assert door.person(*door.answer()).name == "ann"
     # The address may be another's by now: the subject alone counts.
     assert door.problem(*door.answer(sub="s-eve")) == "openid-unknown-person"
-    assert door.openid.person(*door.answer(email="new@x.example", email_verified=False)).name == "ann"
+    assert door.person(*door.answer(email="new@x.example", email_verified=False)).name == "ann"
 
 
 def test_an_address_that_was_changed_opens_nothing_for_the_old_identity(door: Door) -> None:
-    assert door.openid.person(*door.answer()).name == "ann"
+    assert door.person(*door.answer()).name == "ann"
     holder = Person(door.agent.world.agent.public_hex)
     people = SIGN_IN.of_people(door.agent.agent.engine, door.agent.clock)
     people.put(holder, "ann", UserRequest(role="steward", email="ann2@north.example"))
@@ -142,14 +153,14 @@ def test_an_address_that_was_changed_opens_nothing_for_the_old_identity(door: Do
 
 def test_the_request_has_state_nonce_and_a_hashed_verifier(door: Door) -> None:
     flow, answer = door.answer()
-    asked = parse_qs(urlsplit(door.openid.address(flow)).query)
+    asked = parse_qs(urlsplit(door.address(flow)).query)
     assert asked["code_challenge_method"] == ["S256"]
     assert asked["redirect_uri"] == ["http://127.0.0.1:8710/sign-in/openid/answer"]
     assert asked["state"] != asked["nonce"] != asked["code_challenge"]
     verifier = flow.derived("verifier")
     assert verifier not in str(asked)
     assert flow.secret not in str(asked)
-    door.openid.person(flow, answer)
+    door.person(flow, answer)
     (token,) = (request for request in door.provider.asked if request.url.path == "/token")
     form = parse_qs(token.content.decode())
     assert (form["code_verifier"], form["redirect_uri"]) == ([verifier], asked["redirect_uri"])
@@ -189,6 +200,9 @@ def test_a_forged_claim_lets_nobody_in(door: Door, claims: dict[str, Any]) -> No
 
 
 UNKNOWN: dict[str, dict[str, Any]] = {
+    "a letter that looks the same": {"email": "\u0430nn@north.example"},
+    "a letter whose small one is the same": {"email": "kim@north.example".replace("k", "\u212a")},
+    "a direction of writing": {"email": "\u202eann@north.example"},
     "not verified": {"email_verified": False},
     "verified in words": {"email_verified": "true"},
     "no address": {"email": None},
@@ -201,7 +215,16 @@ UNKNOWN: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("claims", UNKNOWN.values(), ids=UNKNOWN)
 def test_who_is_not_named_here_is_not_let_in(door: Door, claims: dict[str, Any]) -> None:
     assert door.problem(*door.answer(**claims)) == "openid-unknown-person"
-    assert door.openid.person(*door.answer()).name == "ann"
+    assert door.person(*door.answer()).name == "ann"
+
+
+def signed_with_public_key(claims: dict[str, Any]) -> str:
+    """Sign as whoever confuses algorithms would have it: by HMAC, its key the provider's public key."""
+    public = KEY.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    parts = [json.dumps(part).encode() for part in ({"alg": "HS256", "typ": "JWT", "kid": "k1"}, claims)]
+    text = b".".join(base64.urlsafe_b64encode(part).rstrip(b"=") for part in parts)
+    signature = base64.urlsafe_b64encode(hmac.digest(public, text, "sha256")).rstrip(b"=")
+    return (text + b"." + signature).decode()
 
 
 SIGNATURES: dict[str, Callable[[dict[str, Any], dict[str, Any]], str]] = {
@@ -209,6 +232,13 @@ SIGNATURES: dict[str, Callable[[dict[str, Any], dict[str, Any]], str]] = {
     "an unknown key": lambda claims, _: jwt.encode(claims, OTHER_KEY, "RS256", headers={"kid": "k2"}),
     "none": lambda claims, _: jwt.encode(claims, None, "none"),
     "the client's secret": lambda claims, _: jwt.encode(claims, "s3cret:&" * 8, "HS256"),
+    "the public key as a secret": lambda claims, _: signed_with_public_key(claims),
+    "a key of its own": lambda claims, _: jwt.encode(
+        claims, OTHER_KEY, "RS256", headers={"jwk": published(OTHER_KEY)}
+    ),
+    "a key elsewhere": lambda claims, _: jwt.encode(
+        claims, OTHER_KEY, "RS256", headers={"jku": "https://evil.example/keys", "kid": "k1"}
+    ),
     "no token": lambda *_: "a.b.c",
     "nothing": lambda *_: "",
     "a cut signature": lambda claims, _: jwt.encode(claims, KEY, "RS256")[:-4],
@@ -225,11 +255,11 @@ def test_a_token_that_the_provider_did_not_sign_lets_nobody_in(
 
 
 def test_a_key_that_is_new_at_the_provider_is_read(door: Door) -> None:
-    assert door.openid.person(*door.answer()).name == "ann"
+    assert door.person(*door.answer()).name == "ann"
     door.agent.clock.now += 60
     door.provider.keys = [published(OTHER_KEY, "k2")]
     door.provider.sign = lambda claims, _: jwt.encode(claims, OTHER_KEY, "RS256", headers={"kid": "k2"})
-    assert door.openid.person(*door.answer()).name == "ann"
+    assert door.person(*door.answer()).name == "ann"
 
 
 def test_an_answer_counts_in_the_browser_alone_that_asked(door: Door) -> None:
@@ -244,7 +274,7 @@ def test_an_answer_counts_in_the_browser_alone_that_asked(door: Door) -> None:
         {"error": "access_denied"},
     ):
         assert door.problem(flow, answer | changed) == "openid-refused"
-    assert door.openid.person(flow, answer | {"iss": ISSUER}).name == "ann"
+    assert door.person(flow, answer | {"iss": ISSUER}).name == "ann"
 
 
 PROVIDERS: dict[str, dict[str, Any]] = {
@@ -261,7 +291,7 @@ PROVIDERS: dict[str, dict[str, Any]] = {
 def test_a_provider_that_says_something_else_is_not_used(door: Door, metadata: dict[str, Any]) -> None:
     door.provider.metadata = metadata
     with pytest.raises(ProblemError) as found:
-        door.openid.address(Flow.begin())
+        door.address(Flow.begin())
     assert found.value.problem.slug == "openid-unavailable"
     assert [request.url.path for request in door.provider.asked] == ["/.well-known/openid-configuration"]
 
@@ -359,4 +389,36 @@ def test_a_service_without_a_provider_has_no_such_page(tmp_path: Path) -> None:
     window = Window(app, "http://localhost", token)
     assert window.get("/sign-in/openid").status_code == 404
     assert "openid" not in window.get("/sign-in").text
+    agent.agent.engine.dispose()
+
+
+def test_signing_in_at_a_provider_ends_the_session_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    provider, made = FakeProvider(), httpx.AsyncClient
+    written = f'[openid]\nissuer = "{ISSUER}"\nclient_id = "{CLIENT}"\nurl = "http://localhost"\n'
+    agent = AttackedAgent(tmp_path, agent=written)
+    with monkeypatch.context() as patched:
+        transport = httpx.MockTransport(provider)
+        patched.setattr(httpx, "AsyncClient", lambda **_: made(transport=transport))
+        app = create_agent_app(agent.agent, Runtime("0", lambda: True, lambda: None))
+    token = lambda: issue_token(agent.world.agent, "agent:north", int(agent.clock()))  # noqa: E731
+    window = Window(app, "http://localhost", token)
+    said = {"role": "steward", "email": "ann@north.example"}
+    assert window.ask("PUT", "/v1/users/ann", said).status_code == 201
+    window.sign_in()
+    before = dict(window.cookies)
+    window.get("/sign-in/openid")
+    (kept,) = window.cookies.values()
+    flow, now = Flow(kept.partition(".")[0]), int(agent.clock())
+    provider.claims = {"iss": ISSUER, "aud": CLIENT, "sub": "s", "iat": now, "exp": now + 300}
+    provider.claims |= {"nonce": flow.derived("nonce"), "email": said["email"], "email_verified": True}
+    # The answer comes from another site: the session's own cookie is not sent along.
+    answer = window.get(f"/sign-in/openid/answer?state={flow.derived('state')}&code=c")
+    assert answer.status_code == 200, answer.text
+    assert "ann, steward" in window.get("/").text
+    # A stolen digest of nothing ends nothing.
+    assert window.cookies != before
+    window.cookies = before
+    assert window.get("/").status_code == 401
     agent.agent.engine.dispose()

@@ -135,9 +135,9 @@ class Visitor:
 
 
 @contextmanager
-def visitor(browser: Any) -> Iterator[Visitor]:
+def visitor(browser: Any, **options: Any) -> Iterator[Visitor]:
     """Open a window. Nothing but this machine is reached, and no page may break its own security policy."""
-    context = browser.new_context(viewport=DESKTOP, accept_downloads=True)
+    context = browser.new_context(viewport=DESKTOP, accept_downloads=True, **options)
     context.set_default_timeout(PATIENCE_MS)
     page, complaints = context.new_page(), list[str]()
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)

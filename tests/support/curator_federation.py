@@ -58,6 +58,7 @@ class CuratorFederation:
         url: str = URL,
     ) -> None:
         self.url = url
+        self.now: float = NOW
         (folder / "curator.pem").write_bytes(key_of(CURATOR).to_pem())
         (folder / "storage.key").write_text("3b" * 32)
         self.settings = CuratorSettings(
@@ -75,8 +76,8 @@ class CuratorFederation:
         self.tester_engine = create_engine(f"sqlite:///{folder / 'tester.sqlite3'}")
         upgrade(self.tester_engine, "tester")
         run_transaction(self.tester_engine, enrol_at_tester)
-        network.app = make_tester(folder, TESTER_URL, self.tester_engine, lambda: NOW)
-        self.base = open_foundation(self.settings, lambda: NOW)
+        network.app = make_tester(folder, TESTER_URL, self.tester_engine, lambda: self.now)
+        self.base = open_foundation(self.settings, lambda: self.now)
         stop = threading.Event()
         self.curator = make_curator(self.base, procedures, stop, noise or SeededNoise(1))
         self.app = make_app(self.base, self.curator, Loops(self.curator, stop, 0), Stopping())
@@ -90,14 +91,14 @@ class CuratorFederation:
 
     def call(self, method: str, path: str, party: str, **options: Any) -> httpx.Response:
         """Send a request to the curator."""
-        headers = {"authorization": f"Bearer {issue_token(key_of(party), self.url, NOW)}"}
+        headers = {"authorization": f"Bearer {issue_token(key_of(party), self.url, int(self.now))}"}
         headers |= options.pop("headers", {})
         return served.call(self.app, self.url, method, path, raises=False, headers=headers, **options)
 
     def call_tester(self, method: str, path: str, party: str, content: bytes = b"") -> httpx.Response:
         """Send a request to the tester."""
         headers = {
-            "authorization": f"Bearer {issue_token(key_of(party), TESTER_URL, NOW)}",
+            "authorization": f"Bearer {issue_token(key_of(party), TESTER_URL, int(self.now))}",
             "content-type": "application/json",
         }
         response = self.network.deliver(
@@ -123,10 +124,15 @@ class CuratorFederation:
         return self.put_study(curated_study_of(owners))
 
     def put_study(self, study: Study) -> str:
+        name = self.put_study_unheard(study)
+        self.turn()
+        return name
+
+    def put_study_unheard(self, study: Study) -> str:
+        """Put a study that the curator has not yet asked for."""
         name, envelope = sealed(study)
         response = self.call_tester("PUT", f"/v1/studies/{name}", "ada", envelope)
         assert response.status_code == 201, response.text
-        self.turn()
         return name
 
     def turn(self) -> None:

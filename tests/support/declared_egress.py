@@ -132,10 +132,15 @@ ANSWER_HEADERS: Fields = (
         "fixed by the route, the status and the body's size",
     )
     | _public(
-        "set-cookie content-security-policy referrer-policy x-content-type-options x-frame-options "
+        "set-cookie content-security-policy referrer-policy x-frame-options "
         "cross-origin-opener-policy cross-origin-resource-policy permissions-policy content-disposition",
         "tacit_services.shared.pages.site:Site",
         "of pages alone: the reader's own session, and what a browser may do",
+    )
+    | _public(
+        "x-content-type-options strict-transport-security",
+        "tacit_services.shared.http_app:Observation",
+        "fixed, and the second where the settings say that browsers come by TLS",
     )
     | _public("x-request-id", "tacit_services.shared.http_app:Observation", "random")
 )
@@ -176,8 +181,8 @@ _HEALTH: dict[str, Exchange] = {
     "GET /metrics": Exchange(
         "who may reach the port",
         note="Prometheus text: requests by method, route and status, their seconds, studies by state, polls "
-        "that wait (tacit_services.shared.http_app:Metrics). Of an agent or curator, durations of its own "
-        "routes and numbers of studies: keep the port within the institution",
+        "that wait (tacit_services.shared.http_app:Metrics). At an agent or curator, numbers of studies as "
+        "others are shown them, and durations of its own routes: keep the port within the institution",
     ),
     "GET /v1/openapi.json": Exchange(
         "anyone", note="the interface's own description: a constant of the code"
@@ -334,6 +339,7 @@ AGENT: Mapping[str, Exchange] = _HEALTH | {
         ("GET", "/v1/ledger/verification", "whether the ledger is whole, and its head hashes"),
         ("POST", "/v1/studies/{digest}/approval", "the study as it stands then"),
         ("POST", "/v1/studies/{digest}/sending", "the same"),
+        ("POST", "/v1/data-sets/{data_set}/unlocking", "as `GET /v1/status`"),
         ("POST", "/v1/studies/{digest}/decline", "the same"),
         ("GET", "/", _OWN_PAGES),
         ("GET", "/studies/{digest}", _OWN_PAGES),
@@ -352,6 +358,7 @@ AGENT: Mapping[str, Exchange] = _HEALTH | {
         ("POST", "/data-sets/preview", "the lines that would be added"),
         ("POST", "/data-sets", "the page again"),
         ("POST", "/studies/{digest}/sending", "the page again"),
+        ("POST", "/data-sets/{data_set}/unlocking", "the page again"),
         ("POST", "/studies/{digest}/approval", "the page again"),
         ("POST", "/studies/{digest}/decline", "the page again"),
     )
@@ -363,7 +370,7 @@ _STUDY_HERE = (
     "received_at changed_at analyst.name analyst.key"
 )
 _HERE = "tacit_services.curator.routes:summary"
-_HERE_WHY = "the study and its cost, to the owners whose data it asks for and the operator"
+_HERE_WHY = "the study, its cost and its state, from the moment of its answer on: to its owners and operator"
 _DECISION = "owners[].owner owners[].account owners[].decision owners[].decided_by owners[].decided_at"
 
 
@@ -382,7 +389,7 @@ def _data_set(place: str) -> dict[str, Egress]:
         "owner name account columns.** unit_column epsilon_cap_micro delta_cap_pico "
         "pure_share_micro pure_spent_micro pure_left_micro gaussian_delta_pico gaussian_share_micro "
         "gaussian_spent_micro gaussian_left_micro approximate_share_pico approximate_spent_pico "
-        "approximate_left_pico promised_micro policy.** ready uploaded_at units",
+        "approximate_left_pico promised_micro policy.** ready uploaded_at units locked locked.**",
         "tacit_services.curator.data_sets:view",
         why,
     ) | _own("rows", "tacit_services.curator.data_sets:view", "to the data set's owner alone")
@@ -433,6 +440,7 @@ CURATOR: Mapping[str, Exchange] = _HEALTH | {
         "trust, and no further. An unreadable upload is refused to that owner: the rule, and no value",
     ),
     "DELETE /v1/data-sets/{owner}/{name}": Exchange("its owner and the operator", note="no body"),
+    "POST /v1/data-sets/{owner}/{name}/unlocking": Exchange("its owner and the operator", note="no body"),
     "GET /v1/studies": Exchange(
         "an owner those that ask for its data, the operator all",
         _study_here("items[].") | _public("next", _HERE, "a cursor"),
@@ -477,6 +485,7 @@ CURATOR: Mapping[str, Exchange] = _HEALTH | {
     "GET /data-sets": Exchange("as `GET /v1/data-sets`", note=_OWN_PAGES),
     "GET /ledger": Exchange("as `GET /v1/ledger`", note=_OWN_PAGES),
     "POST /studies/{digest}/approval": Exchange("an owner", note="the page again"),
+    "POST /data-sets/{owner}/{name}/unlocking": Exchange("its owner and the operator", note="the page again"),
     "POST /studies/{digest}/decline": Exchange("an owner", note="the page again"),
 }
 """At a curator. No other owner, no analyst and no tester is answered anything of an owner's data set."""

@@ -8,6 +8,9 @@ it looks at their size, with ``uncounted`` messages are validated before anybody
 outcome, the rows read, and the growth. ``written-out`` plants a mistake: dictionaries are decoded into a text
 per row.
 
+``hostile_child.py mutated FOLDER SUFFIX SEED COUNT`` reads so many files of a statistics package, each
+changed somewhere, as an agent does: how often each outcome came, and the growth.
+
 ``hostile_child.py sql URL QUERY READ_BYTES`` reads a PostgreSQL query in one way after the other: for each
 the rows read, and the growth since the start. The last way plants a mistake: the driver fetches the whole
 result before the first row is handed out.
@@ -16,10 +19,12 @@ result before the first row is handed out.
 import contextlib
 import gzip
 import json
+import random
+import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
@@ -166,6 +171,102 @@ def read(path: Path, kind: str, planted: str = "") -> dict[str, Any]:
     return {"outcome": outcome, "rows": rows, "growth_bytes": peak_bytes() - before}
 
 
+def mutated(folder: Path, suffix: str, seed: str, count: str) -> dict[str, Any]:
+    path, chance = folder / f"mutated{suffix}", random.Random(int(seed))  # noqa: S311 (mutations)
+    whole = b"" if suffix == ".sas7bdat" else statistics_bytes(path)
+    outcomes: dict[str, int] = {}
+    domain = Domain(columns=(NumericColumn(name="x", lower=0.0, upper=1.0), LETTERS))
+    before = peak_bytes()
+    for number in range(int(count)):
+        path.write_bytes(sas_bytes(chance) if suffix == ".sas7bdat" else changed(whole, chance))
+        (folder / "number").write_text(str(number))  # of the file that ended the process
+        try:
+            read_whole = table.SourceTable(open_source(path.name, None, folder), domain)
+            rows = sum(chunk.rows for chunk in read_whole.chunks())
+            outcome = "read" if rows <= 40 else "rows that are not there"
+        except DataError as error:
+            outcome = str(error)
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+    return {"outcomes": outcomes, "growth_bytes": peak_bytes() - before}
+
+
+LETTERS = CategoricalColumn(name="s", levels=("abc",))
+
+
+def statistics_bytes(path: Path) -> bytes:
+    """Return a small honest file of the kind that the path's name says."""
+    import pandas as pd  # noqa: PLC0415 (for these files alone)
+    import pyreadstat  # noqa: PLC0415
+
+    texts = ["abc", "\xe9", "", "Xc4nary7"] * 5
+    frame = pd.DataFrame({"x": [float(i) for i in range(20)], "s": texts, "d": range(20)})
+    write = {
+        ".sav": pyreadstat.write_sav,
+        ".zsav": partial(pyreadstat.write_sav, compress=True),
+        ".dta": pyreadstat.write_dta,
+        ".xpt": partial(pyreadstat.write_xport, file_format_version=8),
+    }[path.suffix]
+    write(frame, str(path))
+    return path.read_bytes()
+
+
+NUMBERS = (b"\xff\xff\xff\x7f", b"\x7f\xff\xff\xff", b"\xff" * 4, bytes(4), b"\0\0\0\x10", b"\0\0\0\x80")
+
+
+def changed(whole: bytes, chance: random.Random) -> bytes:
+    """Return a file cut short, with bytes of its header changed, huge counts, or a part there twice."""
+    found, way = bytearray(whole), chance.random()
+    if way < 0.2:
+        return bytes(found[: chance.randrange(len(found))])
+    for _ in range(chance.randint(1, 4)):
+        at = chance.randrange(chance.choice([64, 600, len(found)])) % (len(found) - 8)
+        if way < 0.5:
+            found[at] = chance.choice([0, 1, 127, 128, 255, chance.randrange(256)])
+        elif way < 0.85:
+            found[at : at + 4] = chance.choice(NUMBERS)
+        else:
+            found[at:at] = found[at : at + chance.randint(1, 200)]
+    return bytes(found)
+
+
+SAS_MAGIC = bytes.fromhex("000000000000000000000000c2ea8160b31411cfbd92080009c7318c181f1011")
+SAS_PARTS = (0xF7F7F7F7, 0xF6F6F6F6, 0xFFFFFFFD, 0xFFFFFFFF, 0xFFFFFFFC, 0xFFFFFBFE, 0xFFFFFC00)
+
+
+def sas_bytes(chance: random.Random) -> bytes:
+    """Return a header of SAS and pages whose parts are named as SAS names them, and hold anything.
+
+    Nothing free writes the format.
+    """
+    header = bytearray(1024)
+    header[:32] = SAS_MAGIC
+    header[32], header[35], header[37], header[39], header[70] = (
+        0x22,
+        0x22,
+        1,
+        0x31,
+        chance.choice([0, 20, 62, 255]),
+    )
+    header[84:92], header[156:164] = b"SAS FILE", b"DATA    "
+    pages = chance.choice([1, 2, 2**31 - 1, chance.randrange(2**32)])
+    header[196:208] = struct.pack("<III", 1024, 4096, pages)
+    header[216:224] = b"9.0401M6"
+    content = bytes(header)
+    for _ in range(2):
+        page = bytearray(chance.randbytes(4096) if chance.random() < 0.5 else bytes(4096))
+        parts = chance.randint(1, 9)
+        page[16:24] = struct.pack("<HHHH", chance.choice([0, 0x100, 0x200, 0x400]), parts, parts, 0)
+        for part in range(parts):
+            start, size = 400 * part + 200, chance.choice([64, 400, 480, 2**31 - 1])
+            place = chance.choice([start] * 9 + [chance.randrange(2**32)])
+            page[24 + 12 * part : 36 + 12 * part] = struct.pack(
+                "<IIBBH", place, size, chance.choice([0, 0, 4]), 0, 0
+            )
+            page[start : start + 4] = struct.pack("<I", chance.choice(SAS_PARTS))
+        content += bytes(page)
+    return content if chance.random() < 0.5 else changed(content, chance)
+
+
 def written_out(name: str, column: pa.Array) -> object:
     return numbers(name, column.dictionary_decode() if pa.types.is_dictionary(column.type) else column)
 
@@ -268,6 +369,11 @@ def hostile_tester() -> Iterator[str]:
 
 if __name__ == "__main__":
     _, what, first, *others = sys.argv
-    ways: dict[str, Callable[..., dict[str, Any]]] = {"attacks": attack, "read": read, "sql": read_query}
+    ways: dict[str, Callable[..., dict[str, Any]]] = {
+        "attacks": attack,
+        "read": read,
+        "mutated": mutated,
+        "sql": read_query,
+    }
     report = ways[what](first if what == "sql" else Path(first), *others)
     sys.stdout.write("\n" + json.dumps(report) + "\n")

@@ -72,11 +72,11 @@ from tacit_protocol.signing import (
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent import participant, releases
 from tacit_services.agent.participant import AlreadyDecidedError, Participant
-from tacit_services.agent.releases import Releaser
 from tacit_services.agent.schema import FINDINGS, MASK_SECRETS, OUTBOX, RECEIVED
 from tacit_services.agent.schema import METADATA as AGENT_TABLES
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
 from tacit_services.agent.tester_client import TesterClient, TesterError
+from tacit_services.curator import curator
 from tacit_services.curator.data_sets import METADATA as CURATOR_TABLES
 from tacit_services.ledger.entries import RESERVATIONS
 from tacit_services.ledger.verification import export, verify
@@ -796,10 +796,9 @@ def reserve_outside(_: Sweep) -> None:
 
 def let_one_owner_pay(_: Sweep) -> None:
     """The account of one owner alone is debited."""
-    patched: Any = Releaser
-    genuine: Any = Releaser._debit
-    patched._debit = lambda self, connection, job, now: genuine(
-        self, connection, replace(job, parts=job.parts[:1]), now
+    genuine = curator.debit_parts
+    vars(curator)["debit_parts"] = lambda connection, job, at: genuine(
+        connection, replace(job, parts=job.parts[:1]), at=at
     )
 
 

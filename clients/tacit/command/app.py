@@ -6,17 +6,20 @@ import json
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 import typer
+from typer.main import get_command
 
 from tacit.command import connect
 from tacit.command.connect import connecting
 from tacit.command.output import Json, foreign, print_json, table
 from tacit.errors import ConfigurationError, InputError, TacitError
+from tacit_protocol.decimals import read_number
 from tacit_protocol.terminal import printable_lines
 
 CANDIDATES = ("agent.toml", "tester.toml", "curator.toml", "party.toml", "owner.toml")
@@ -205,7 +208,8 @@ def run(arguments: Sequence[str]) -> int:
             return DONE
         # Not standing alone: typer would print what it was given as it is, escapes and all.
         named = _renamed(arguments)
-        tree = command_tree(named[0] if named and named[0] in NOUNS else None)
+        tree = get_command(command_tree(named[0] if named and named[0] in NOUNS else None))
+        _read_numbers_alike(tree)
         ended = tree(args=named, prog_name="tacit", standalone_mode=False)
     except (SystemExit, BrokenPipeError) as end:
         return _ended(end)
@@ -218,6 +222,26 @@ def run(arguments: Sequence[str]) -> int:
         _report_wrong_use(error, as_json)
         return WRONG_USE
     return ended if isinstance(ended, int) else DONE
+
+
+def _read_numbers_alike(command: Any) -> None:
+    """Have every option that is a number read as forms read theirs: Python takes ``1_0`` for ten."""
+    for parameter in command.params:
+        parameter.process_value = partial(_processed, parameter, parameter.process_value)
+    for inner in getattr(command, "commands", {}).values():
+        _read_numbers_alike(inner)
+
+
+def _processed(parameter: Any, process: Callable[[Any, Any], Any], context: Any, value: Any) -> Any:
+    found = process(context, value)
+    given, read = (one if isinstance(one, list | tuple) else [one] for one in (value, found))
+    for text, number in zip(given, read, strict=False):
+        if isinstance(text, str) and isinstance(number, int | float) and not isinstance(number, bool):
+            try:
+                read_number(text)
+            except ValueError as error:
+                raise typer.BadParameter(str(error), context, parameter) from None
+    return found
 
 
 RENAMED = {"--alpha": "--level", "join": "enrol", "study": "show"}

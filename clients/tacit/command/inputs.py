@@ -2,7 +2,6 @@
 
 # ruff: noqa: PLC0415 (pyarrow loads only where a file is given)
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -12,6 +11,7 @@ from tacit.command import connect
 from tacit.command.output import progress
 from tacit.errors import InputError
 from tacit.studies.draft import parse_column
+from tacit_protocol.decimals import read_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,13 +37,13 @@ def amounts(texts: Sequence[str]) -> dict[str, float]:
     """Read ``column=number`` flags; each column once, each number finite."""
     read: dict[str, float] = {}
     for text in texts:
-        name, _, number = text.rpartition("=")
+        name, _, written = text.rpartition("=")
         try:
-            amount = float(number)
-        except ValueError:
-            raise InputError(f"{text}: write column=number") from None
-        if not name or not math.isfinite(amount):
-            raise InputError(f"{text}: write column=number, a finite number")
+            amount = read_number(written)
+        except ValueError as error:
+            raise InputError(f"{text}: write column=number; {error}") from None
+        if not name:
+            raise InputError(f"{text}: write column=number")
         if name in read:
             raise InputError(f"{text}: {name} has an amount already; give each column one")
         read[name] = amount

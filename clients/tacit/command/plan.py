@@ -14,6 +14,7 @@ from tacit.atomic_write import require_writable
 from tacit.command import connect
 from tacit.command.output import Json, answer, lines, print_json, progress, table, write_file
 from tacit.errors import InputError
+from tacit_protocol.decimals import read_number
 
 if TYPE_CHECKING:
     from tacit.database.released import ReleasedDatabase
@@ -198,7 +199,7 @@ def _read_table(rows: list[str] | None) -> list[list[float]] | list[float] | Non
     if not rows:
         return None
     try:
-        read = [[float(value) for value in text.split(",")] for text in rows]
+        read = [[read_number(value) for value in text.split(",")] for text in rows]
     except ValueError:
         raise InputError("--row: write numbers with commas between them, such as .4,.1") from None
     if len({len(values) for values in read}) != 1:
@@ -314,7 +315,7 @@ def independence(
     from tacit.planning.counts import plan_independence
 
     try:
-        rows = [[float(value) for value in text.split(",")] for text in row]
+        rows = [[read_number(value) for value in text.split(",")] for text in row]
     except ValueError:
         raise InputError("a row is numbers with commas between them") from None
     if len({len(values) for values in rows}) != 1:

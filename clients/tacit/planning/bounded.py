@@ -24,6 +24,7 @@ from tacit.planning.questions import Asked, Question, population_of, question_of
 from tacit.planning.search import TARGET
 from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
 from tacit.studies.draft import draft_of, parse_column
+from tacit_protocol.decimals import read_number, read_whole
 from tacit_protocol.domain import LEVELS_MAX
 from tacit_protocol.messages.study import Study, read_study
 from tacit_protocol.procedures.counts.base import Cells
@@ -220,10 +221,10 @@ def _read(fields: Mapping[str, str]) -> tuple[Asked, Setting, Over, float | None
 def _number(fields: Mapping[str, str], name: str, default: float, *, whole: bool = False) -> float:
     text = fields.get(name, "").strip()
     try:
-        found = float(text) if text else default
-    except ValueError:
-        raise InputError(f"{LABELS.get(name, name)}: write a number") from None
-    if not np.isfinite(found) or (found < 0 and name != "effect") or (whole and found != int(found)):
+        found = read_number(text) if text else default
+    except ValueError as error:
+        raise InputError(f"{LABELS.get(name, name)}: {error}") from None
+    if (found < 0 and name != "effect") or (whole and found != int(found)):
         kind = "whole number" if whole else "number"
         raise InputError(f"{LABELS.get(name, name)}: write a {kind}, not negative")
     return found
@@ -233,7 +234,7 @@ def _cells(text: str) -> int | list[int] | None:
     if not text.strip():
         return None
     try:
-        shape = [int(part) for part in text.split(",")]
+        shape = [read_whole(part) for part in text.split(",")]
     except ValueError:
         raise InputError("cells: write a whole number, or 4,5 for a table") from None
     if any(size < 2 for size in shape) or int(np.prod(shape, dtype=float)) > CELLS_MAX:

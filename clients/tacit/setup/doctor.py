@@ -568,6 +568,8 @@ def _data(configuration: Path) -> Iterator[Diagnostic]:
         return
     yield _compute(found.report.get("compute") or {})
     yield Diagnostic("policy", "ok", f"can be read; studies are approved {found.report.get('approval')}")
+    for note in found.report.get("notes", ()):
+        yield Diagnostic("accounts", "warning", str(note))
     for data_set in data_sets:
         yield _budget(str(data_set.get("name")), data_set.get("budget"))
         if data_set.get("findings"):

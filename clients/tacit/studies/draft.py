@@ -17,6 +17,7 @@ from pydantic.json_schema import GenerateJsonSchema
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.setup.configuration import toml_text
+from tacit_protocol.decimals import read_number, read_whole
 from tacit_protocol.domain import Column, ColumnName, Domain, Encoder
 from tacit_protocol.messages.faults import Fault, Place, choices_words, faults_of, nearest, written
 from tacit_protocol.messages.study import (
@@ -649,7 +650,7 @@ def parse_column(text: str, declared: Mapping[str, Column] | None = None) -> dic
         return {"kind": "categorical", "name": name, "levels": levels.split(",")}
     try:
         name, lower, upper = text.rsplit(":", 2)
-        return {"kind": "numeric", "name": name, "lower": float(lower), "upper": float(upper)}
+        return {"kind": "numeric", "name": name, "lower": read_number(lower), "upper": read_number(upper)}
     except ValueError:
         raise InputError(
             f"--column {text}: write name:lower:upper for numbers, or name=level,level for categories"
@@ -665,7 +666,11 @@ def parse_owner(text: str) -> dict[str, Any]:
     place, at, key = described.partition("@")
     place, _, units = place.partition(":")
     name, slash, data_set = place.partition("/")
-    if not slash or (units and not units.isdigit()) or (at and not key) or (equals and not columns):
+    try:
+        count = read_whole(units) if units else None
+    except ValueError as error:
+        raise InputError(f"--owner {text}: units: {error}") from None
+    if not slash or (at and not key) or (equals and not columns):
         raise InputError(
             f"--owner {text}: write owner/data-set, owner/data-set:units, either with @key, and "
             "=column,column where it does not hold all columns"
@@ -673,7 +678,7 @@ def parse_owner(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {"name": name, "data_set": data_set}
     if columns:
         found["columns"] = columns.split(",")
-    return found | ({"units": int(units)} if units else {}) | ({"key": key} if key else {})
+    return found | ({} if count is None else {"units": count}) | ({"key": key} if key else {})
 
 
 def parse_reuse(text: str) -> tuple[str, str]:

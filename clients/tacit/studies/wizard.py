@@ -4,10 +4,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from tacit.errors import InputError, TacitError
 from tacit.studies.draft import DraftOwner, StudyDraft
+from tacit_protocol.decimals import read_number, read_whole
 from tacit_protocol.domain import Column, NumericColumn, bounds_words, parse_bounds
 from tacit_protocol.messages.catalogue import common_column
 from tacit_protocol.messages.study import UNITS_MAX, Study
@@ -142,8 +143,10 @@ def _field(model: type[BaseModel], name: str, words: str) -> Callable[[str], Any
 
     def read(text: str) -> Any:
         try:
+            if model.model_fields[name].annotation is float:
+                read_number(text)
             return adapter.validate_strings(text)
-        except ValidationError:
+        except ValueError:
             raise InputError(f"write {words}") from None
 
     return read
@@ -162,9 +165,9 @@ def _question(talk: Talk, title: str, known: Known) -> AnsweredQuestion:
 
 def _numbered(count: int) -> Callable[[str], int]:
     def read(text: str) -> int:
-        if not text.isdecimal() or not 1 <= int(text) <= count:
+        if (found := read_whole(text)) not in range(1, count + 1):
             raise InputError(f"write a number from 1 to {count}")
-        return int(text) - 1
+        return found - 1
 
     return read
 
@@ -233,9 +236,9 @@ def _owner(talk: Talk, known: Known, name: str, curator: str | None) -> dict[str
 def _units(text: str) -> int | None:
     if not text:
         return None
-    if not text.isdecimal() or not 1 <= int(text) <= UNITS_MAX:
+    if (found := read_whole(text)) not in range(1, UNITS_MAX + 1):
         raise InputError("write a whole number, or nothing")
-    return int(text)
+    return found
 
 
 def _columns(talk: Talk, kind: Question, known: Known, owners: list[dict[str, Any]]) -> list[Column]:

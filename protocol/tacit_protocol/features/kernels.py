@@ -170,10 +170,6 @@ class ProductKernel:
             values *= self._categorical_gram(rows.categorical, locations.categorical)
         return values
 
-    def diagonal(self, rows: Rows) -> FloatMatrix:
-        """Return [k(x_i, x_i)], (rows,): all 1."""
-        return np.ones(len(rows.numeric))
-
     def minimum(self, numeric_columns: int, categorical_columns: int) -> float:
         """Smallest value over the domain: what two rows at opposite corners still share."""
         return math.exp(self._log_minimum(numeric_columns, categorical_columns))
@@ -263,15 +259,6 @@ class DistanceKernel:
         values /= columns
         return values
 
-    def diagonal(self, rows: Rows) -> FloatMatrix:
-        """Return [k(x_i, x_i)], (rows,)."""
-        numeric, categorical = rows.numeric.shape[1], rows.categorical.shape[1]
-        values = np.full(len(rows.numeric), float(categorical))
-        if numeric:
-            values += math.sqrt(numeric) * 2 * _from_middle(rows.numeric)
-        values /= numeric + categorical
-        return values
-
     @staticmethod
     def error(numeric_columns: int) -> float:
         """Bound |computed k - k| over the domain, for so many numeric columns, by the rules of rounding."""
@@ -315,12 +302,6 @@ class LinearKernel:
             values += rows.categorical[:, column, None] == locations.categorical[None, :, column]
         values /= rows.numeric.shape[1] + rows.categorical.shape[1]
         return values
-
-    def diagonal(self, rows: Rows) -> FloatMatrix:
-        """Return [k(x_i, x_i)], (rows,)."""
-        numeric, categorical = rows.numeric.shape[1], rows.categorical.shape[1]
-        squares = np.einsum("ij,ij->i", rows.numeric, rows.numeric)
-        return np.asarray((squares + categorical) / (numeric + categorical))
 
     @staticmethod
     def error(numeric_columns: int) -> float:

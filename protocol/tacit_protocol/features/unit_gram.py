@@ -1,8 +1,9 @@
 """Kernel matrices between privacy units: a unit's feature is the average of its rows' features."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,11 +12,14 @@ from tacit_protocol.domain import EncodedChunk
 from tacit_protocol.features.kernels import (
     EXPANSION_MAX,
     CodeMatrix,
-    FeatureMap,
+    DistanceKernel,
     FloatMatrix,
     ProductKernel,
     Rows,
 )
+
+if TYPE_CHECKING:
+    from tacit_protocol.features.fixed_rank import Features
 
 Integers = npt.NDArray[np.int64]
 
@@ -38,9 +42,6 @@ class Kernel(Protocol):
 
     def gram(self, rows: Rows, locations: Rows) -> FloatMatrix:
         """Return [k(x_i, t_j)], (rows, locations) float64."""
-
-    def diagonal(self, rows: Rows) -> FloatMatrix:
-        """Return [k(x_i, x_i)], (rows,)."""
 
 
 class EvaluatedKernel(Kernel, Protocol):
@@ -69,10 +70,6 @@ class KernelMixture:
         for kernel, weight in zip(self.kernels[1:], self.weights[1:], strict=True):
             total += weight * kernel.gram(rows, locations)
         return total
-
-    def diagonal(self, rows: Rows) -> FloatMatrix:
-        """Return [k(x_i, x_i)], (rows,): all 1."""
-        return np.ones(len(rows.numeric))
 
     def error(self, numeric_columns: int) -> float:
         """Bound |computed k - k| over the domain, for so many numeric columns, by the rules of rounding.
@@ -132,7 +129,18 @@ def gather_units(chunks: Sequence[EncodedChunk]) -> UnitRows:
     return UnitRows(numeric, categorical, _ends(counts))
 
 
-def unit_features(features: FeatureMap, rows: UnitRows) -> FloatMatrix:
+class RowFeatures(Protocol):
+    """Features of rows."""
+
+    @property
+    def dimension(self) -> int:
+        """How many."""
+
+    def __call__(self, rows: Rows) -> FloatMatrix:
+        """Return them, (rows, dimension)."""
+
+
+def unit_features(features: RowFeatures, rows: UnitRows) -> FloatMatrix:
     """Return the average of every unit's rows' features, (units, dimension)."""
     values = np.empty((rows.units, features.dimension))
     step = max(1, BLOCK_ENTRIES // max(1, features.dimension))
@@ -158,59 +166,87 @@ def _ends(counts: Integers) -> Integers:
 
 
 class UnitGram:
-    """The kernel matrix between units: entry (u, v) is the mean of k over pairs of rows of u and v."""
+    """The kernel matrix between units: entry (u, v) is the mean of k over pairs of rows of u and v.
 
-    def __init__(self, kernel: Kernel, rows: UnitRows) -> None:
-        self._kernel, self._rows = kernel, rows
+    ``features`` are the kernel's, where it has any of a fixed rank; ``several_rows`` is whether units may
+    have several rows. Both are public: what ways there are to a statistic does not depend on the rows.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        rows: UnitRows,
+        features: "Features | None" = None,
+        *,
+        several_rows: bool = False,
+    ) -> None:
+        self._kernel, self._rows, self._several = kernel, rows, several_rows
         self._counts = np.diff(rows.starts)
-        self._single = bool(np.all(self._counts == 1))
+        self.features = features
 
     @property
     def size(self) -> int:
         """Number of units."""
         return self._rows.units
 
-    def diagonal(self) -> FloatMatrix:
-        """Return the diagonal, (units,): the kernel's own for units of one row, at most 1 for all."""
-        values = self._kernel.diagonal(_slice(self._rows, 0, len(self._rows.numeric)))[self._rows.starts[:-1]]
-        for unit in np.flatnonzero(self._counts > 1).tolist():
-            values[unit] = self._averages(unit, unit + 1, unit, unit + 1)[0, 0]
-        return values
+    def factor(self) -> FloatMatrix:
+        """Return the features of all units, (dimension, units); TypeError where there are none."""
+        if self.features is None:
+            raise TypeError("the kernel has no features of a fixed rank")
+        found = unit_features(self.features, self._rows) if self._several else self.features(self._rows)
+        return np.ascontiguousarray(found.T)
 
     def rows(self, start: int, stop: int) -> FloatMatrix:
         """Return rows ``start`` to ``stop`` - 1, (stop - start, units)."""
-        if self._single:
+        if not self._several:
             # The matrix is symmetric, and kernels work through many rows at few locations faster.
             return self._kernel.gram(self._rows, _slice(self._rows, start, stop)).T
         return self._averages(start, stop, 0, self.size)
 
     def tile(self, start: int, stop: int, left: int, right: int) -> FloatMatrix:
         """Return rows [start, stop) and columns [left, right) in memory order, evaluated anew."""
-        if self._single:
+        if not self._several:
             return self._kernel.gram(_slice(self._rows, start, stop), _slice(self._rows, left, right))
         return self._averages(start, stop, left, right)
 
     def reordered(self, order: Integers) -> "UnitGram":
         """Return the matrix with rows and columns in another order, (units,), of the units."""
-        return UnitGram(self._kernel, self._rows.reordered(order))
+        return UnitGram(self._kernel, self._rows.reordered(order), several_rows=self._several)
 
     @property
     def entry_ns(self) -> float:
-        """Roughly how long an entry takes to evaluate; it chooses a way to the same number, nothing else."""
+        """Roughly how long an entry takes to evaluate; infinite where it depends on how many rows units have.
+
+        It chooses a way to the same number, nothing else.
+        """
+        if self._several:
+            return math.inf
         kernels = len(self._kernel.kernels) if isinstance(self._kernel, KernelMixture) else 1
         numeric, categorical = self._rows.numeric.shape[1], self._rows.categorical.shape[1]
-        each = VALUE_NS + NUMERIC_NS * numeric + CATEGORY_NS * categorical
-        return float(kernels * each * (len(self._rows.numeric) / self.size) ** 2)
+        return float(kernels * (VALUE_NS + NUMERIC_NS * numeric + CATEGORY_NS * categorical))
 
     @property
-    def laplacian(self) -> tuple[FloatMatrix, float] | None:
-        """The column, (units,), and the bandwidth where entries are exp(-|x - y| / bandwidth); or None."""
+    def column(self) -> FloatMatrix | None:
+        """The units' values, (units,), where there is one numeric column alone and a row of each; or None."""
+        single = self._rows.numeric.shape[1] == 1 and not self._rows.categorical.shape[1]
+        return self._rows.numeric[:, 0] if single and not self._several else None
+
+    @property
+    def markov(self) -> tuple[FloatMatrix, float | None] | None:
+        """The column, (units,), of a kernel of a Markov process, as :class:`BinnedColumns` takes it; or None.
+
+        With the bandwidth where entries are exp(-|x - y| / bandwidth), without where they are distances'.
+        """
         kernels = self._kernel.kernels if isinstance(self._kernel, KernelMixture) else (self._kernel,)
-        single = self._single and self._rows.numeric.shape[1] == 1 and not self._rows.categorical.shape[1]
         (kernel, *others) = kernels
-        if not single or others or not isinstance(kernel, ProductKernel) or kernel.shape != "laplacian":
+        column = self.column
+        if column is None or others:
             return None
-        return self._rows.numeric[self._rows.starts[:-1], 0], kernel.bandwidth
+        if isinstance(kernel, DistanceKernel):
+            return column, None
+        if isinstance(kernel, ProductKernel) and kernel.shape == "laplacian":
+            return column, kernel.bandwidth
+        return None
 
     def _averages(self, start: int, stop: int, left: int, right: int) -> FloatMatrix:
         """Return rows [start, stop) and columns [left, right), some units at a time."""

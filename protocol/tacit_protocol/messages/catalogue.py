@@ -33,6 +33,7 @@ from tacit_protocol.messages.study import (
     Study,
     UnixTime,
 )
+from tacit_protocol.names import folded
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.strict import Egress, StrictModel
 
@@ -183,8 +184,8 @@ def differences(entries: Sequence[CatalogueMessage], columns: Collection[str] = 
     """Say where published data sets do not mean the same by a column: by name, type, unit, bounds or levels.
 
     ``columns`` are looked at, or all that two data sets publish with bounds or levels, by one name or by
-    names that differ in capitals alone. Empty where nothing differs: people still have to know that columns
-    of one name, unit and levels hold the same thing.
+    names that differ in the capitals A to Z alone. Empty where nothing differs: people still have to know
+    that columns of one name, unit and levels hold the same thing.
     """
     named: dict[str, list[_Stated]] = defaultdict(list)
     units: dict[str, list[str]] = defaultdict(list)
@@ -195,12 +196,12 @@ def differences(entries: Sequence[CatalogueMessage], columns: Collection[str] = 
             everyone.append(who)
             units["a row" if data_set.unit_column is None else "all rows of a person or thing"].append(who)
             for column in data_set.columns:
-                named[column.name.casefold()].append((who, column, data_set.measures.get(column.name)))
+                named[folded(column.name)].append((who, column, data_set.measures.get(column.name)))
     found = []
     if len(units) > 1:
         words = "; ".join(f"{unit} at {', '.join(who)}" for unit, who in units.items())
         found.append(f"a privacy unit is {words}")
-    wanted = [name.casefold() for name in columns] or [name for name in named if len(named[name]) > 1]
+    wanted = [folded(name) for name in columns] or [name for name in named if len(named[name]) > 1]
     for name in wanted:
         stated = named[name]
         if columns and (without := [who for who in everyone if who not in {one[0] for one in stated}]):

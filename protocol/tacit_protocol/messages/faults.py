@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from tacit_protocol.names import folded
 from tacit_protocol.terminal import printable
 
 Place = tuple[str | int, ...]
@@ -58,7 +59,7 @@ def faults_of(model: type[BaseModel], error: ValidationError, within: Place = ()
 
 def nearest(word: str, known: Sequence[str]) -> str | None:
     """Return the known word that looks most like this one, or None."""
-    found = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.6)
+    found = difflib.get_close_matches(folded(word), known, n=1, cutoff=0.6)
     return found[0] if found else None
 
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tacit_protocol.decimals import read_number
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable
 from tacit_services.agent.alignment import add_arguments, align, text_of_alignment
@@ -64,7 +65,9 @@ def main(arguments: list[str] | None = None) -> int:
         if name == "answer":
             command.add_argument("--study", type=Path, required=True, help="the signed study")
             command.add_argument("--output", type=Path, required=True, help="where its answer goes")
-            command.add_argument("--timeout-s", type=float, default=600.0, help="how long to wait for it")
+            command.add_argument(
+                "--timeout-s", type=read_number, default=600.0, help="how long to wait for it"
+            )
         if name == "align":
             add_arguments(command)
         if name == "verify":

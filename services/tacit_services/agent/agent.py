@@ -16,28 +16,36 @@ from tacit_protocol.privacy.accounting import Cap
 from tacit_protocol.signing import CATALOGUE_TYPE, EnvelopeError, PrivateKey, certify, sign_envelope
 from tacit_services.agent.alignment import unit_key_of
 from tacit_services.agent.intake import Intake, Procedures, StudyRefusedError
-from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
+from tacit_services.agent.participant import (
+    AlreadyDecidedError,
+    Identity,
+    Participant,
+    TooSoonError,
+    require_shown,
+)
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies, send_time
-from tacit_services.agent.schema import SIGN_IN, State
+from tacit_services.agent.schema import MASK_SECRETS, SIGN_IN, State
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import (
     HELD_TOO_LONG,
     ApprovedBeforeError,
     StudyRow,
     approve_by,
+    emptied_mask_secrets,
     expire,
     forget_held,
     forget_mask_secrets,
     held_release,
     move,
+    note_overwritten,
     put_in_outbox,
     record_decision,
     study_row,
 )
 from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
 from tacit_services.ledger.accounts import BudgetExceededError, all_accounts, changed_account, set_caps
-from tacit_services.shared.database import read_from, run_transaction
+from tacit_services.shared.database import read_from, run_transaction, try_to_forget
 from tacit_services.shared.failpoints import ApprovalStep, HeldStep, reached
 from tacit_services.shared.people import Person, record_change
 from tacit_services.shared.problem_responses import ProblemError
@@ -86,15 +94,15 @@ class Agent(Participant):
         """Raise DivisionRefusedError where :meth:`divide_accounts` would; nothing is written."""
         accounts, families = all_accounts(connection), policy.families(self._procedures)
         for data_set in self.settings.data_sets:
-            if data_set.name in accounts:
-                account = accounts[data_set.name]
+            if data_set.account in accounts:
+                account = accounts[data_set.account]
                 changed_account(account, Cap.of(data_set.caps), data_set.division(families))
 
     def open_account(self, connection: sa.Connection, data_set: DataSetSettings, policy: Policy) -> None:
-        """Open one data set's account, or change it, as :meth:`open_accounts` does."""
+        """Open the account of a data set, or change it, as :meth:`open_accounts` does."""
         caps, division = data_set.caps, data_set.division(policy.families(self._procedures))
         at = self._now()
-        set_caps(connection, data_set.name, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
+        set_caps(connection, data_set.account, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
 
     def use_policy(self, policy: Policy) -> None:
         """Answer by another policy from now on; what is being looked at is looked at by the one before."""
@@ -199,6 +207,7 @@ class Agent(Participant):
 
         Raises:
             AlreadyDecidedError: it is not held, or it is too late to send it; then its study has expired.
+            TooSoonError: it may not be looked at yet.
         """
         person = by or self.key_holder
 
@@ -208,15 +217,24 @@ class Agent(Participant):
             row, held = study_row(connection, digest), held_release(connection, digest)
             if row is None or held is None or row.state is not State.HELD:
                 return False
-            since, respond_after_s = max(now, int(held.shown_from)), self._respond_after_s(row)
-            send_at = send_time(since, respond_after_s, max(self.clock(), float(since)))
+            require_shown(connection, digest, now)
+            respond_after_s = self._respond_after_s(row)
+            send_at = send_time(now, respond_after_s, self.clock())
             # An answer may be one that another owner's follows, which has a schedule of its own.
             if send_at + respond_after_s >= row.deadline:
-                late = {"problem": "study-expired", "reason": HELD_TOO_LONG}
-                move(connection, digest, before=[State.HELD], after=State.EXPIRED, at=now, **late)
+                move(
+                    connection,
+                    digest,
+                    before=[State.HELD],
+                    after=State.EXPIRED,
+                    at=now,
+                    problem="study-expired",
+                    reason=HELD_TOO_LONG,
+                )
                 forget_held(connection, digest)
                 return False
-            move(connection, digest, before=[State.HELD], after=State.RELEASED, at=now)
+            shown_from = int(held.shown_from)
+            move(connection, digest, before=[State.HELD], after=State.RELEASED, at=now, shown_from=shown_from)
             put_in_outbox(connection, digest, "release", bytes(held.envelope), at=now, send_at=send_at)
             forget_held(connection, digest)
             detail = {"study": digest}
@@ -253,7 +271,9 @@ class Agent(Participant):
         """Decline a study, as a person decided; the note stays here. What was spent stays spent.
 
         Raises:
-            AlreadyDecidedError: it has been released, refused or declined, or its deadline has passed.
+            AlreadyDecidedError: it has been released, refused or declined, its rows are being read, or its
+                deadline has passed.
+            TooSoonError: its release is held, and may not be looked at yet.
         """
         person = by or self.key_holder
 
@@ -266,15 +286,37 @@ class Agent(Participant):
                 record_change(connection, SIGN_IN.people, person, "release withheld", detail, at=self._now())
                 reached(HeldStep.WITHHELD)
             if ended:
-                record_decision(connection, (digest, self.name), person, "declined", at=self._now())
+                record_decision(
+                    connection, SIGN_IN.people, (digest, self.name), person, "declined", at=self._now()
+                )
             return ended
 
         if not run_transaction(self.engine, decline):
             raise AlreadyDecidedError("the study has been decided on already")
         log.info("declined", study=digest, person=person.name)
 
+    def unlock(self, data_set: str, by: Person | None = None) -> None:
+        """Let a data set's account answer studies again, as a person decided; nothing where it is not locked.
+
+        Raises:
+            ProblemError: ``unknown-data-set``.
+        """
+        known = self.settings.data_set(data_set)
+        if known is None:
+            raise ProblemError("unknown-data-set")
+        self.unlock_account(known.account, SIGN_IN.people, by or self.key_holder)
+
     def _forget(self, connection: sa.Connection) -> None:
         forget_mask_secrets(connection)
+
+    def overwrite(self) -> None:
+        """Have the database's log forget the secrets of masks that were emptied, and note that it has.
+
+        A reader may be in the way, or the process die: what is not noted is tried again.
+        """
+        emptied = read_from(self.engine, emptied_mask_secrets)
+        if emptied and try_to_forget(self.engine, MASK_SECRETS):
+            run_transaction(self.engine, lambda connection: note_overwritten(connection, emptied))
 
     def approvals_needed(self, row: StudyRow, owner: str) -> int:  # noqa: ARG002 (one policy for all)
         """Return what the policy says."""
@@ -321,8 +363,8 @@ def decide(agent: Agent, digest: str, decision: Callable[[], None]) -> StudyRow:
     """Carry a decision out; returns what the study is then.
 
     Raises:
-        ProblemError: ``unknown-study``, ``study-expired``, ``already-decided``, ``approved-before`` or
-            ``budget-exceeded``.
+        ProblemError: ``unknown-study``, ``study-expired``, ``already-decided``, ``approved-before``,
+            ``too-soon`` or ``budget-exceeded``.
     """
     require_row(agent, digest)
     try:
@@ -332,6 +374,8 @@ def decide(agent: Agent, digest: str, decision: Callable[[], None]) -> StudyRow:
         raise ProblemError("study-expired" if expired else "already-decided") from None
     except ApprovedBeforeError:
         raise ProblemError("approved-before") from None
+    except TooSoonError as error:
+        raise ProblemError("too-soon", detail=str(error)) from None
     except BudgetExceededError:
         raise ProblemError("budget-exceeded") from None
     return require_row(agent, digest)

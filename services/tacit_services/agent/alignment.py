@@ -43,6 +43,7 @@ from tacit_protocol.signing import (
     sign_envelope,
 )
 from tacit_services.agent.data.reader import CHUNK_ROWS_MAX, AlignedUnits, Computing
+from tacit_services.agent.data.regular_files import opened
 from tacit_services.agent.data.source import Columns, DataError
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.schema import ALIGNMENTS
@@ -50,7 +51,7 @@ from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.compute import make_workers
 from tacit_services.shared.database import create_engine, read_from, run_transaction, upgrade
-from tacit_services.shared.settings import SettingsError, read_private_key, read_secret
+from tacit_services.shared.settings import SECRET_BYTES_MAX, SettingsError, read_private_key
 
 
 @dataclass(frozen=True)
@@ -237,15 +238,22 @@ def _own_side(config: Path | None, name: str, unit_column: str | None, key_file:
     return _Own(settings, key, data_set, data_set.unit_column, unit_key, table.order)
 
 
+NO_FILE = "it is missing, is no file, or may not be read"
+
+
 def read_unit_key(path: Path) -> UnitKey:
     """Read the key that two owners share: 64 hexadecimal digits.
 
     Raises:
         SettingsError: the file is missing, holds something else, or others than its owner may read it.
     """
-    content = read_secret(path)
-    if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        raise SettingsError(f"others may read {path}: run chmod 600 {path}")
+    try:
+        with opened(path.resolve()) as file, file.stream() as stream:
+            if os.fstat(file.descriptor).st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+                raise SettingsError(f"others may read {path}: run chmod 600 {path}")
+            content = stream.read(SECRET_BYTES_MAX).decode("utf-8", errors="replace").strip()
+    except (DataError, OSError):
+        raise SettingsError(f"cannot read {path}: {NO_FILE}") from None
     if not _KEY_TEXT.fullmatch(content):
         raise SettingsError(f"{path} does not hold a shared key: make one with `tacit data align key`")
     return UnitKey(bytes.fromhex(content))
@@ -341,10 +349,10 @@ def _ids(own: _Own, wanted: UnitHashes) -> Iterator[str]:
 
 def _read(path: Path) -> bytes:
     try:
-        with path.open("rb") as file:
-            content = file.read(ENVELOPE_BYTES_MAX + 1)
-    except OSError as error:
-        raise SettingsError(f"cannot read {path}: {error.strerror}") from None
+        with opened(path.resolve()) as file, file.stream() as stream:
+            content = stream.read(ENVELOPE_BYTES_MAX + 1)
+    except (DataError, OSError):
+        raise SettingsError(f"cannot read {path}: {NO_FILE}") from None
     if len(content) > ENVELOPE_BYTES_MAX:
         raise AlignmentRefusedError("the file is larger than any alignment file")
     return content

@@ -73,7 +73,7 @@ def budget_report(settings: AgentSettings, families: frozenset[Family]) -> dict[
             return {item.name: BudgetReport(None) for item in settings.data_sets}
         finally:
             engine.dispose()
-    return {item.name: _report_of(accounts.get(item.name), item, families) for item in settings.data_sets}
+    return {item.name: _report_of(accounts.get(item.account), item, families) for item in settings.data_sets}
 
 
 def _has_database(settings: AgentSettings) -> bool:
@@ -84,7 +84,7 @@ def _has_database(settings: AgentSettings) -> bool:
 def _report_of(account: Account | None, item: DataSetSettings, families: frozenset[Family]) -> BudgetReport:
     cap, division = Cap.of(item.caps), item.division(families)
     if account is None:
-        account = new_account(item.name, cap, division)
+        account = new_account(item.account, cap, division)
     try:
         after = changed_account(account, cap, division)
     except DivisionRefusedError as error:
@@ -111,6 +111,7 @@ def check(config: Path | None) -> dict[str, Any]:
         "approval": policy.approval,
         "compute": look_at_workers(settings.compute),
         "data_sets": [_check_data_set(data_set, policy) for data_set in settings.data_sets],
+        "notes": settings.accounts_on_one_database(),
         "encoders": {digest: _encoder_fault(settings, digest) for digest in policy.encoders},
     }
     budgets = budget_report(settings, policy.families(PROCEDURES))
@@ -195,7 +196,8 @@ def _encoder_fault(settings: AgentSettings, digest: str) -> str | None:
 
 
 def _check_data_set(data_set: DataSetSettings, policy: Policy) -> dict[str, Any]:
-    report: dict[str, Any] = {"name": data_set.name, "rows": None, "units": None, "columns": None}
+    names = {"name": data_set.name, "account": data_set.account}
+    report: dict[str, Any] = {**names, "rows": None, "units": None, "columns": None}
     report["findings"] = []
     report["error"] = None
     try:
@@ -253,10 +255,12 @@ def text_of_report(report: dict[str, Any]) -> str:
         said = ", ".join(sizes) or ("read" if item["error"] is None else item["error"])
         lines.append(f"data set {item['name']}: {said}")
         if "budget" in item:
-            lines.append(f"  epsilon left: {words_of_budget(item['budget'])}")
+            paid = "" if item["account"] == item["name"] else f", paid by the account {item['account']}"
+            lines.append(f"  epsilon left: {words_of_budget(item['budget'])}{paid}")
         lines += [f"  {line_of(found)}" for found in item["findings"]]
     if any(item["findings"] for item in report["data_sets"]):
         lines.append(f"  ({CAUTION})")
+    lines += [f"note: {note}" for note in report.get("notes", ())]
     lines.append("ready" if report["ok"] else f"not ready: {report['error']}")
     return "\n".join(lines)
 

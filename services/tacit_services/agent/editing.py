@@ -10,6 +10,7 @@ noticed at the next start. A crash in between leaves a record that the next star
 import difflib
 import hashlib
 import os
+import stat
 import tempfile
 import threading
 from collections.abc import Callable, Mapping
@@ -28,9 +29,15 @@ from tacit_services.agent.agent import Agent
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.sql_source import require_one_query
 from tacit_services.agent.intake import StudyRefusedError
-from tacit_services.agent.policy import Policy
+from tacit_services.agent.policy import APPROVALS_MAX, Policy
 from tacit_services.agent.schema import SIGN_IN, State
-from tacit_services.agent.settings import SUFFIXES, DataSetSettings, fault_words
+from tacit_services.agent.settings import (
+    SUFFIXES,
+    TWO_ACCOUNTS,
+    DataSetSettings,
+    SourceSettings,
+    fault_words,
+)
 from tacit_services.agent.studies import StudyRow, studies_in
 from tacit_services.ledger.accounts import DivisionRefusedError, all_accounts
 from tacit_services.shared.database import read_from, run_transaction, sync_folder
@@ -51,8 +58,8 @@ ADDED, FOUND_DATA_SETS = "data set added", "data sets file found"
 """The same of the file of data sets."""
 
 FEWER = (
-    "approvals: where two people approve, one person cannot lift that here; change it in the file, on the "
-    "agent's machine"
+    "approvals: where two people approve, or the file may say so and cannot be read, one person cannot lift "
+    "that here; change it in the file, on the agent's machine"
 )
 
 
@@ -264,13 +271,20 @@ class PolicyEditor(RecordedFile):
             policy = Policy.parse(text)
         except SettingsError as error:
             raise EditFaultError(str(error)) from None
-        if policy.approvals < self._agent.policy.approvals:
+        if policy.approvals < max(self._agent.policy.approvals, self._approvals_in_file()):
             raise EditFaultError(FEWER)
         try:
             read_from(self._agent.engine, self._agent.require_divisible, policy)
         except DivisionRefusedError as error:
             raise EditFaultError(str(error)) from None
         return policy
+
+    def _approvals_in_file(self) -> int:
+        """Return how many people the file asks for; two where it cannot be read: it may have said so."""
+        try:
+            return Policy.parse(self.read().text).approvals
+        except SettingsError:
+            return APPROVALS_MAX
 
     def _refusal(self, row: StudyRow, intake: Any) -> str | None:
         try:
@@ -297,7 +311,8 @@ FILES_SHOWN = 500
 
 QUERY_LENGTH_MAX = 10_000
 
-TWO_ACCOUNTS = "two accounts would let the budget of the same people be spent twice"
+
+OTHER_SHARES = "; its shares are stated in the file, where this data set has to be added too"
 
 
 @dataclass(frozen=True)
@@ -353,6 +368,14 @@ class DataSetEditor(RecordedFile):
             raise EditFaultError(f"it has more than {COLUMNS_SHOWN} columns: name it in agent.toml")
         return [proposal(column) for column in found]
 
+    def beside(self, chosen: Chosen) -> list[str]:
+        """Return the names of data sets that are queries of the same database."""
+        settings = self._agent.settings
+        if chosen.connection not in settings.connections:
+            return []
+        found = SourceSettings(source=settings.connections[chosen.connection], query=chosen.query)
+        return [one.name for one in settings.data_sets if one.is_of_same_database(found)]
+
     def preview(self, chosen: Chosen, said: Mapping[str, Any]) -> list[str]:
         """Return the lines that adding a data set would add to the file; raises EditFaultError."""
         now = self.read()
@@ -393,7 +416,8 @@ class DataSetEditor(RecordedFile):
         """Return the file's text with a data set more, and that data set."""
         name = str(said.get("name", ""))
         source = self._source(chosen, name, said)
-        self._require_new_account(name)
+        if source.people is None:
+            self._require_new_account(name)
         self.columns(chosen)
         table = {"name": name, **self._place(chosen)}
         table |= {key: found for key, found in said.items() if key != "name"}
@@ -422,18 +446,31 @@ class DataSetEditor(RecordedFile):
                 require_one_query(place["source"], chosen.query)
             except DataError as error:
                 raise EditFaultError(str(error)) from None
+        found = SourceSettings.model_validate({**place, "folder": self.file.parent})
         for one in settings.data_sets:
-            if one.is_same_place(place["source"], place.get("query")):
-                raise EditFaultError(f"the data set {one.name} is of the same rows: {TWO_ACCOUNTS}")
+            if one.is_of_same_rows(found):
+                raise EditFaultError(
+                    f"the data set {one.name} is of the same rows: {TWO_ACCOUNTS}; agent.toml may name both, "
+                    "with the same people"
+                )
         if name in {one.name for one in settings.data_sets}:
             raise EditFaultError(f"there is a data set {name} already: give another name")
         blank = {"epsilon": 1.0, "delta": 0.0} if said is None else said
         try:
-            return DataSetSettings.model_validate(
+            data_set = DataSetSettings.model_validate(
                 {**blank, **place, "name": name, "folder": self.file.parent}
             )
         except ValidationError as error:
             raise EditFaultError(fault_words(error)) from None
+        for one in settings.data_sets if said is not None else ():
+            if one.account == data_set.account and one.terms != data_set.terms:
+                raise EditFaultError(
+                    f"the account {one.account} is that of {one.name} too: write its epsilon, "
+                    f"{one.epsilon:g}, and its delta, {one.delta:g}"
+                    + OTHER_SHARES
+                    * (one.terms[2:] != data_set.terms[2:])
+                )
+        return data_set
 
     def _require_new_account(self, name: str) -> None:
         """Refuse a name whose account has paid for studies: other people's, of a data set that is gone."""
@@ -451,7 +488,7 @@ def files_below(folder: Path) -> list[str]:
         for name in sorted(names):
             path = Path(place, name)
             seen += 1
-            if name.startswith(("_", ".")) or not name.endswith(SUFFIXES) or path.is_symlink():
+            if name.startswith(("_", ".")) or not name.endswith(SUFFIXES) or not _is_regular(path):
                 continue
             if name.endswith(".parquet") and below:
                 keyed = next((number for number, part in enumerate(below) if "=" in part), len(below))
@@ -462,6 +499,14 @@ def files_below(folder: Path) -> list[str]:
         if seen > 10 * FILES_SHOWN or len(found) >= FILES_SHOWN:
             break
     return list(found)[:FILES_SHOWN]
+
+
+def _is_regular(path: Path) -> bool:
+    """Say whether a file lies there itself: no link, and no pipe, which would be waited for."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
 
 
 def _digest(text: str) -> str:

@@ -44,10 +44,6 @@ NEVER_ALIGNED = "no alignment of this data set is recorded with that digest and 
 ALIGNED_OTHERWISE = "the data set's ids have changed since it was aligned: align it again"
 
 
-class JobOutdatedError(Exception):
-    """What a job is to read has changed since it was accepted: nothing was spent; accept the study again."""
-
-
 class StudyRefusedError(Exception):
     """A study is refused. ``problem`` is a registered slug, ``reason`` a text that quotes no value.
 
@@ -65,13 +61,15 @@ class StudyRefusedError(Exception):
 class Part:
     """One owner's data set as a study uses it here.
 
-    ``account`` is the ledger's account that pays, and ``open`` returns the source without reading it.
+    ``data_set`` is its name here, ``account`` the ledger's account that pays, and ``open`` returns the source
+    without reading it.
     ``version`` changes with the data set where a database says what is held. ``unit_key`` orders the units as
     the study's other owner does, where the study names an alignment. In ``folders`` are the public files of
     encoders, and what images they may be shown.
     """
 
     owner: str
+    data_set: str
     account: str
     open: Callable[[], Source]
     rules: Rules
@@ -151,9 +149,9 @@ class Job:
         return all(part.rules.approval == "automatic" for part in self.parts)
 
     @property
-    def account(self) -> str | None:
-        """The one account that an agent's study spends from; None at a curator."""
-        return None if self.study.curator is not None else self.parts[0].account
+    def data_set(self) -> str | None:
+        """The one data set that an agent's study reads; None at a curator."""
+        return None if self.study.curator is not None else self.parts[0].data_set
 
     def table(self, computing: Computing = IN_THIS_THREAD) -> SourceTable | PooledTable:
         """Open every part's source and return the rows that the procedure summarises, counted.
@@ -182,16 +180,21 @@ class Job:
         It looks at the study and at the numbers of units, and at nothing that they hold.
         """
         own = {self.sender: table.units} if isinstance(table, SourceTable) else table.units_by_owner
-        try:
-            require_units(self.procedure, self.study, own)
-        except PublicRuleError as error:
-            raise StudyRefusedError("study-refused", str(error), error.rule) from None
+        require_public_rule(self.procedure, self.study, own)
 
-    def units_by_account(self, table: SourceTable | PooledTable) -> dict[str, int]:
-        """Return the number of privacy units of each account's data set. Public."""
+    def units_by_data_set(self, table: SourceTable | PooledTable) -> dict[str, int]:
+        """Return the number of privacy units of each data set. Public."""
         if isinstance(table, SourceTable):
-            return {self.parts[0].account: table.units}
-        return {part.account: table.parts[part.owner].units for part in self.parts}
+            return {self.parts[0].data_set: table.units}
+        return {part.data_set: table.parts[part.owner].units for part in self.parts}
+
+
+def require_public_rule(procedure: Procedure, study: Study, units: Mapping[str, int]) -> None:
+    """Refuse numbers of units, by owner, that a study's procedure does not take."""
+    try:
+        require_units(procedure, study, units)
+    except PublicRuleError as error:
+        raise StudyRefusedError("study-refused", str(error), error.rule) from None
 
 
 class StudyIntake(ABC):
@@ -222,16 +225,15 @@ class StudyIntake(ABC):
         """When a study is answered that says nothing that could be believed."""
 
     @abstractmethod
-    def account_of(self, owner: Owner) -> str | None:
-        """Return the account of a study's owner, or None where the owner's data are not held here."""
+    def data_set_of(self, owner: Owner) -> str | None:
+        """Return the name of an owner's data set; None where the owner's data are not held here."""
 
     @abstractmethod
     def require_current(self, connection: sa.Connection, job: Job) -> None:
-        """Return if the data of a job are held as they were read; called in the transaction that spends.
+        """Return if the data of a job are held as they were when it was approved.
 
         Raises:
-            StudyRefusedError: they are held no more.
-            JobOutdatedError: they are held, but have changed.
+            StudyRefusedError: they are held no more, or have changed.
         """
 
     def read(self, study_digest: str, envelope: bytes) -> Study:
@@ -350,7 +352,13 @@ class Intake(StudyIntake):
         if (lack := folders.lacks(study.encoders_of(owner))) is not None:
             raise StudyRefusedError("study-refused", lack, "no-encoder")
         part = Part(
-            owner.name, data_set.name, data_set.open, self._policy, unit_key=unit_key, folders=folders
+            owner.name,
+            data_set.name,
+            data_set.account,
+            data_set.open,
+            self._policy,
+            unit_key=unit_key,
+            folders=folders,
         )
         relay = relay_of(procedure, study)
         masking = masking_of(procedure, study)
@@ -377,7 +385,7 @@ class Intake(StudyIntake):
         """The policy's own."""
         return self._policy.respond_after_s_min
 
-    def account_of(self, owner: Owner) -> str | None:
+    def data_set_of(self, owner: Owner) -> str | None:
         """Return the name of this owner's data set."""
         return owner.data_set if owner.name == self._settings.name else None
 

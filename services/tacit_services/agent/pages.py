@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,9 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query, Request
+from fastapi import Path as InPath
 from starlette.responses import Response
 
+from tacit_protocol.decimals import read_number, read_whole
 from tacit_protocol.messages.study import DataSetName
+from tacit_protocol.names import folded
 from tacit_protocol.public_knowledge import CAUTION, Proposal
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
@@ -30,6 +32,7 @@ from tacit_services.agent.editing import (
 )
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES, State
+from tacit_services.agent.settings import SourceSettings
 from tacit_services.agent.studies import StudyRow, finding_of, newest_studies
 from tacit_services.ledger.accounts import account_of
 from tacit_services.ledger.verification import export
@@ -62,7 +65,8 @@ def inbox(agent: Agent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 def payment(agent: Agent, row: StudyRow) -> str | None:
     """Return in words which share of its account would pay for a study, or None where none would."""
-    return read_from(agent.engine, views.payment, agent, row, row.data_set)
+    data_set = agent.settings.data_set(row.data_set or "")
+    return read_from(agent.engine, views.payment, agent, row, None if data_set is None else data_set.account)
 
 
 def accounts(agent: Agent) -> list[dict[str, Any]]:
@@ -70,7 +74,7 @@ def accounts(agent: Agent) -> list[dict[str, Any]]:
     status = {data_set["name"]: data_set for data_set in views.status(agent)["data_sets"]}
     shown = []
     for data_set in agent.settings.data_sets:
-        account = read_from(agent.engine, account_of, data_set.name)
+        account = read_from(agent.engine, account_of, data_set.account)
         shown.append(
             {
                 **status[data_set.name],
@@ -82,6 +86,8 @@ def accounts(agent: Agent) -> list[dict[str, Any]]:
         )
     return shown
 
+
+DataSetPath = Annotated[DataSetName, InPath()]
 
 MENU = (
     Page("Asked of us", "/"),
@@ -108,7 +114,9 @@ def add_agent_pages(
     name = agent.settings.name
     sessions, key = Sessions(agent.engine, SIGN_IN, agent.clock), agent.key.public_hex
     openid = openid_of(agent.settings.openid, None, sessions.people, key, agent.clock)
-    service = Service("agent", name, "tacit_services.agent", "tacit agent login", MENU, openid=openid)
+    service = Service(
+        "agent", name, "tacit_services.agent", "tacit agent login", MENU, agent.settings.by_tls, openid=openid
+    )
     site = Site(service, sessions, identify, lambda _: "the owner's steward")
     _add_reading(site, agent)
     _add_deciding(site, agent, ring)
@@ -162,7 +170,7 @@ def _add_reading(site: Site, agent: Agent) -> None:
             request,
             "study.html",
             steward,
-            study=views.detail(agent, row, agent.name) | {"held": agent.held_view(row)},
+            study=views.detail(agent, row, SIGN_IN.people, agent.name) | {"held": agent.held_view(row)},
             payment=payment(agent, row),
             finding=None if found is None else json.loads(found.finding),
             numbers_shown=NUMBERS_SHOWN,
@@ -175,11 +183,13 @@ def _add_reading(site: Site, agent: Agent) -> None:
     @site.router.get("/ledger")
     def show_ledger(request: Request, steward: Steward) -> Response:
         entries = read_from(agent.engine, export)
-        shown = []
-        for account in accounts(agent):
-            own = [entry for entry in entries if entry["data_set"] == account["name"]]
-            shown.append({**account, "entries": own, "chart": burn_down(own, int(agent.clock()))})
-        return site.page(request, "ledger.html", steward, accounts=shown)
+        shown: dict[str, dict[str, Any]] = {}
+        for data_set in accounts(agent):
+            name = data_set["account"]
+            own = [entry for entry in entries if entry["data_set"] == name]
+            found = {**data_set, "entries": own, "chart": burn_down(own, int(agent.clock())), "pays_for": []}
+            shown.setdefault(name, found)["pays_for"].append(data_set["name"])
+        return site.page(request, "ledger.html", steward, accounts=list(shown.values()))
 
 
 def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
@@ -209,6 +219,16 @@ def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
         decide(agent, digest, lambda: agent.decline(digest, reason, steward.person))
         ring()
         return site.redirect(f"/studies/{digest}")
+
+    @site.router.post("/data-sets/{data_set}/unlocking")
+    def unlock(
+        data_set: DataSetPath,
+        steward: Steward,
+        _: Annotated[Mapping[str, str], Depends(site.form())],
+    ) -> Response:
+        agent.unlock(data_set, steward.person)
+        ring()
+        return site.redirect("/data-sets")
 
 
 def _add_policy(site: Site, agent: Agent, editor: PolicyEditor) -> None:
@@ -292,7 +312,7 @@ def _add_policy(site: Site, agent: Agent, editor: PolicyEditor) -> None:
 PARTS = ("column", "kind", "lower", "upper", "levels")
 """What a form says of each column, by its number: ``column-0``, ``kind-0``."""
 
-SAID = ("name", "about", "units", "unit_column", "epsilon", "delta")
+SAID = ("name", "people", "about", "units", "unit_column", "epsilon", "delta")
 
 
 def _add_data_sets(site: Site, agent: Agent, editor: DataSetEditor) -> None:
@@ -354,9 +374,11 @@ def _add_data_sets(site: Site, agent: Agent, editor: DataSetEditor) -> None:
         request: Request, someone: SignedIn, form: Mapping[str, str], fault: str | None = None
     ) -> Response:
         files = editor.files() if editor.is_allowed else []
-        used = {data_set.name: data_set for data_set in agent.settings.data_sets}
         taken = {
-            one: name for one in files for name, data_set in used.items() if data_set.is_same_place(one, None)
+            one: data_set.name
+            for one in files
+            for data_set in agent.settings.data_sets
+            if data_set.is_of_same_rows(SourceSettings(source=one))
         }
         page = site.page(
             request,
@@ -397,6 +419,8 @@ def _add_data_sets(site: Site, agent: Agent, editor: DataSetEditor) -> None:
             fault=fault,
             writable=editor.read().writable,
             file=editor.file.name,
+            accounts=sorted({data_set.account for data_set in agent.settings.data_sets}),
+            beside=editor.beside(chosen),
         )
         page.status_code = 200 if fault is None else 422
         return page
@@ -413,7 +437,7 @@ def chosen_of(form: Mapping[str, str]) -> Chosen:
 def form_of(chosen: Chosen, columns: Sequence[Proposal]) -> dict[str, str]:
     """Fill a form in with what is proposed by names and types."""
     stem = Path(chosen.file).name.partition(".")[0] if chosen.file else ""
-    form = {"name": re.sub(r"[^a-z0-9._-]+", "-", stem.lower()).strip("-._")[:63]}
+    form = {"name": re.sub(r"[^a-z0-9._-]+", "-", folded(stem)).strip("-._")[:63]}
     for number, column in enumerate(columns):
         fields = column.fields or {}
         form[f"column-{number}"] = column.name
@@ -436,13 +460,14 @@ def data_set_of(form: Mapping[str, str], columns: Sequence[Proposal]) -> dict[st
         EditFaultError: a number is none, or a column of the form is none of the source's.
     """
     said: dict[str, Any] = {"name": form.get("name", "").strip()}
-    for name in ("about", "unit_column"):
+    for name in ("people", "about", "unit_column"):
         if form.get(name, "").strip():
             said[name] = form[name].strip()
     if form.get("units", "").strip():
-        if not form["units"].strip().isdecimal():
-            raise EditFaultError("units: write a whole number, or leave it empty")
-        said["units"] = int(form["units"])
+        try:
+            said["units"] = read_whole(form["units"])
+        except ValueError as error:
+            raise EditFaultError(f"units: {error}, or leave it empty") from None
     said |= {name: _number(name, form.get(name, "")) for name in ("epsilon", "delta")}
     names = [column.name for column in columns]
     if said.get("unit_column", names[0]) not in names:
@@ -477,12 +502,9 @@ def _levels(text: str) -> list[str]:
 
 def _number(name: str, text: str) -> float:
     try:
-        found = float(text)
-    except ValueError:
-        found = math.nan
-    if not math.isfinite(found):
-        raise EditFaultError(f"{name}: write a number, such as 0.5, with a point")
-    return found
+        return read_number(text)
+    except ValueError as error:
+        raise EditFaultError(f"{name}: {error}") from None
 
 
 def read_reason(form: Mapping[str, str]) -> str | None:

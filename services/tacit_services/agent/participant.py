@@ -36,19 +36,24 @@ from tacit_protocol.signing import (
     open_envelope,
     sign_envelope,
 )
-from tacit_services.agent.intake import Job, JobOutdatedError, StudyIntake, StudyRefusedError
+from tacit_services.agent.data.source import DataError
+from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError
 from tacit_services.agent.notices import Notifier
+from tacit_services.agent.readings import Fault, Lock, forget_reading, is_begun, unlock
 from tacit_services.agent.releases import Dependencies, Mailbox, Masks, Releaser, send_time
 from tacit_services.agent.schema import State
 from tacit_services.agent.studies import (
     FOLLOWED,
     OutboxRow,
     StudyRow,
+    as_shown,
     close_outbox,
     due_outbox,
     expire,
     forget_held,
+    held_release,
     insert_study,
+    is_debited,
     move,
     put_in_outbox,
     put_mask_secret,
@@ -56,6 +61,7 @@ from tacit_services.agent.studies import (
     reopen_outbox,
     studies_in,
     study_row,
+    withdraw,
 )
 from tacit_services.agent.tester_client import (
     InboxItem,
@@ -65,8 +71,9 @@ from tacit_services.agent.tester_client import (
 )
 from tacit_services.ledger.accounts import BudgetExceededError, give_back, reserve
 from tacit_services.shared.database import DatabaseError, read_from, run_transaction
-from tacit_services.shared.failpoints import AcceptanceStep, AgentStep, MaskStep, reached
+from tacit_services.shared.failpoints import AcceptanceStep, AgentStep, ClosingStep, MaskStep, reached
 from tacit_services.shared.logging import describe_exception
+from tacit_services.shared.people import PeopleTables, Person, record_change
 
 log = structlog.get_logger()
 
@@ -82,12 +89,26 @@ VERDICT_AWAITED_S = 7 * 24 * 3600
 
 ROLLED_BACK = (
     "the tester holds a release of this owner that the ledger does not know: the ledger was put back to an "
-    "older copy. Nothing more was spent; put the newest copy back, or lower the account's cap by this study"
+    "older copy. Put the newest copy back, or lower the account's cap by this study"
 )
 
 
 class AlreadyDecidedError(Exception):
     """The study is not waiting for a decision any more."""
+
+
+class TooSoonError(Exception):
+    """A release may not be looked at yet, and so not be sent or declined. The text says from when on."""
+
+
+def require_shown(connection: sa.Connection, digest: str, now: int) -> None:
+    """Raise TooSoonError where a release is held whose moment has not come."""
+    held = held_release(connection, digest)
+    if held is not None and now < held.shown_from:
+        raise TooSoonError(
+            f"the release may be looked at, sent or declined in {held.shown_from - now} s: sooner, what you "
+            "do could tell how long it took to make"
+        )
 
 
 @dataclass(frozen=True)
@@ -109,7 +130,7 @@ class Participant:
         self.intake = intake
         self.last_poll_at: int | None = None
         self.units: dict[str, int] = {}
-        """Units of each account's data set, once it has been read. Public."""
+        """Units of each data set, once it has been read. Public."""
         self._confirmed: set[str] = set()
         """Studies of which the tester held no release of ours when it was asked in this process's life."""
         self._releaser = Releaser(identity.key, intake, dependencies)
@@ -119,9 +140,9 @@ class Participant:
         """Return the number of units of each owner of a study as far as it is known: read, or expected."""
         known = {owner.name: owner.units for owner in study.owners if owner.units is not None}
         for owner in study.owners:
-            account = self.intake.account_of(owner)
-            if account in self.units:
-                known[owner.name] = self.units[account]
+            data_set = self.intake.data_set_of(owner)
+            if data_set in self.units:
+                known[owner.name] = self.units[data_set]
         return known
 
     def use_intake(self, intake: StudyIntake) -> None:
@@ -144,6 +165,10 @@ class Participant:
 
     def _now(self) -> int:
         return int(self.clock())
+
+    def shown(self) -> sa.Subquery:
+        """Return the table of studies as it is shown now to anybody but the owner's own steward."""
+        return as_shown(self._now())
 
     def poll(self, wait_s: float) -> bool:
         """Ask the tester once and take in what is new; returns whether anything was.
@@ -191,9 +216,19 @@ class Participant:
             state = State.APPROVED if job.automatic else State.WAITING
         except StudyRefusedError as error:
             state, problem, reason, rule = State.REFUSED, error.problem, error.reason, error.rule
-        account = None if job is None else job.account
+        data_set = None if job is None else job.data_set
         row = StudyRow(
-            item.digest, state, account, trusted, deadline, now, now, problem, reason, verdict=None
+            item.digest,
+            state,
+            data_set,
+            trusted,
+            deadline,
+            received_at=now,
+            changed_at=now,
+            problem=problem,
+            reason=reason,
+            verdict=None,
+            approved_at=now if state is State.APPROVED else 0,
         )
 
         def store(connection: sa.Connection) -> bool:
@@ -272,24 +307,68 @@ class Participant:
         *,
         rule: PublicRule | None = None,
     ) -> bool:
-        """Decline or refuse a study that has not been released; returns whether it was undecided."""
+        """Decline or refuse a study that has not been answered; returns whether it was undecided.
+
+        A person may decline until the moment of the answer: could it be done only until the release was
+        computed, trying would tell when that was.
+        """
         now = self._now()
         expire(connection, now)
         row = study_row(connection, digest)
+        if row is None:
+            return False
         undecided = [State.WAITING, State.APPROVED]
-        if row is not None and row.state is State.HELD and state is State.DECLINED:
-            undecided, reason = [State.HELD], f"{reason}; the budget is spent"
+        is_paid = connection.execute(sa.select(is_debited(digest))).scalar_one()
+        if row.state is State.APPROVED and is_begun(connection, digest):
+            if state is State.REFUSED or not is_paid:
+                return False  # a decline that costs nothing would be of what was read
+            forget_reading(connection, digest)
+        if state is State.DECLINED and row.state is State.HELD:
+            require_shown(connection, digest, now)
+            undecided.append(row.state)
             forget_held(connection, digest)
-        if row is None or not move(
-            connection, digest, before=undecided, after=state, at=now, problem=problem, reason=reason
+        elif state is State.DECLINED and row.shown_from > now:
+            undecided.append(row.state)
+            withdraw(connection, digest)
+        if state is State.DECLINED and is_paid:
+            reason = f"{reason}; the budget is spent"
+        decided_at = now if state is State.DECLINED else row.changed_at
+        send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
+        if not move(
+            connection,
+            digest,
+            before=undecided,
+            after=state,
+            at=now,
+            problem=problem,
+            reason=reason,
+            # An approved study that is refused may have been computed, or have waited for another that was.
+            shown_from=send_at if state is State.REFUSED and row.state is State.APPROVED else 0,
         ):
             return False
         give_back(connection, [digest])
         self._forget(connection)
-        decided_at = now if state is State.DECLINED else row.changed_at
-        send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
         self._put_decline(connection, digest, send_at, rule)
         return True
+
+    def unlock_account(self, account: str, people: PeopleTables, by: Person) -> Lock | None:
+        """Let an account answer studies again that a failure has locked, as a person decided.
+
+        Returns why it was locked; None where it was not, and nothing was changed.
+        """
+
+        def unlock_in(connection: sa.Connection) -> Lock | None:
+            lock = unlock(connection, account)
+            if lock is not None:
+                detail = {"data_set": account, "study": lock.study}
+                record_change(connection, people, by, "data set unlocked", detail, at=self._now())
+                reached(ClosingStep.UNLOCKED)
+            return lock
+
+        lock = run_transaction(self.engine, unlock_in)
+        if lock is not None:
+            log.info("unlocked", data_set=account, study=lock.study, person=by.name)
+        return lock
 
     def _forget(self, connection: sa.Connection) -> None:
         """Delete secrets of studies that are not undecided any more. A curator has none."""
@@ -312,8 +391,10 @@ class Participant:
             self.confirm()
             self.collect()
         finally:  # neither other studies nor the outbox wait for one that the tester cannot be asked about
+            self.close_ended()
             self.run_approved()
             self.deliver()
+            self.overwrite()
 
     def confirm(self) -> bool:
         """Ask the tester about approved studies that it was not yet asked about; returns whether any may run.
@@ -370,14 +451,20 @@ class Participant:
         if unavailable is not None:
             raise unavailable
 
-    def run_approved(self) -> None:
-        """Compute and store the release of every approved study. Nothing here reaches the tester."""
+    def close_ended(self) -> None:
+        """Close what ends without being computed. Computing does not hold it up."""
 
         def close(connection: sa.Connection) -> None:
             expire(connection, self._now())
             self._forget(connection)
 
         run_transaction(self.engine, close)
+
+    def overwrite(self) -> None:
+        """Have the database's log forget secrets that were deleted. A curator has none."""
+
+    def run_approved(self) -> None:
+        """Compute and store the release of every approved study. Nothing here reaches the tester."""
         for row in self._rows(State.APPROVED):
             if row.digest in self._confirmed:
                 self._run(row)
@@ -477,13 +564,14 @@ class Participant:
                 self.units.update(units)
         except StudyRefusedError as error:
             self._refuse(row, error.problem, error.reason, error.rule)
-        except JobOutdatedError as error:
-            log.warning("run_again", study=row.digest, reason=str(error))
         except WorkersUnavailableError as error:
             log.warning("waits_for_workers", study=row.digest, reason=str(error))
+        except DataError as error:
+            log.warning("tries_again", study=row.digest, reason=str(error))
 
     def _refuse(self, row: StudyRow, problem: str, reason: str, rule: PublicRule | None = None) -> None:
-        self._end(row.digest, State.REFUSED, problem, reason, rule)
+        if not self._end(row.digest, State.REFUSED, problem, reason, rule):
+            self._releaser.close(row.digest, Fault(problem), self._respond_after_s(row))
         log.warning("refused", study=row.digest, problem=problem, reason=reason, rule=rule)
 
     def job_of(self, row: StudyRow) -> Job:
@@ -600,9 +688,11 @@ class Loops:
         if self._agent.confirm():
             self.ring()
         self._agent.deliver()
+        self._agent.overwrite()
         self._stop.wait(SEND_PAUSE_S)
 
     def _fetch(self) -> None:
+        self._agent.close_ended()
         try:
             if self._agent.collect():
                 self.ring()

@@ -5,7 +5,6 @@ reach.
 """
 
 import json
-import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Protocol, Self
@@ -31,7 +30,9 @@ from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.discovery import method_of
 from tacit_protocol.strict import StrictModel
-from tacit_services.shared.settings import SettingsError, read_toml
+from tacit_services.shared.settings import SettingsError, parse_toml, read_toml
+
+APPROVALS_MAX = 2
 
 UNITS_MIN = 20
 """Smallest number of privacy units unless the policy says otherwise: with fewer, noise leaves nothing."""
@@ -65,7 +66,7 @@ class Rules(StrictModel):
     """What an owner's policy says of every data set."""
 
     approval: Literal["automatic", "by-hand"] = "by-hand"
-    approvals: Annotated[int, Field(ge=1, le=2)] = 1
+    approvals: Annotated[int, Field(ge=1, le=APPROVALS_MAX)] = 1
     """How many people have to approve a study that waits; the second must be another than the first."""
     epsilon_per_study_max: Annotated[float, Field(gt=0, le=EPSILON_MAX)]
     delta_per_study_max: Annotated[float, Field(ge=0, lt=1)]
@@ -220,9 +221,10 @@ class Policy(Rules):
     def parse(cls, text: str) -> "Policy":
         """Read the text of a policy file; raises SettingsError, which says where it is not valid."""
         try:
-            return cls._of(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise SettingsError(f"it is not TOML: {error}") from None
+            values = parse_toml(text)
+        except SettingsError as error:
+            raise SettingsError(f"it {error}") from None
+        return cls._of(values)
 
     @classmethod
     def _of(cls, values: dict[str, Any]) -> "Policy":
@@ -233,6 +235,10 @@ class Policy(Rules):
             fault = faults_of(cls, error)[0]
             where = f"{written(fault.place)}: " if fault.place else ""
             raise SettingsError(f"{where}{fault.words}") from None
+        except (RecursionError, ValueError):
+            raise SettingsError(
+                "a whole number has thousands of digits, or lists or tables are too deep within each other"
+            ) from None
 
     @property
     def holds_releases(self) -> bool:

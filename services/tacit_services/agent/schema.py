@@ -6,7 +6,8 @@ The life of a row of ``agent_studies``::
              |                 |  |        |  `----> expired (the tester took nothing before the deadline)
              |                 |  `-> held-+         (where the policy asks that the release be looked at)
              |                 |       +---> declined, expired; the budget is spent
-             |                 +-> refused (policy, budget or data)
+             |                 +-> refused (policy, budget, or the data set as a whole)
+             |                 +-> closed (failed after rows were read; the budget is spent, nothing is sent)
              +-----------------+-> declined (by the steward)
              `-----------------`-> expired
     refused (at intake)
@@ -44,6 +45,7 @@ class State(StrEnum):
     DECLINED = "declined"
     REFUSED = "refused"
     EXPIRED = "expired"
+    CLOSED = "closed"
 
 
 STUDIES = sa.Table(
@@ -56,10 +58,14 @@ STUDIES = sa.Table(
     sa.Column("deadline", sa.BigInteger, nullable=False),
     sa.Column("received_at", sa.BigInteger, nullable=False),
     sa.Column("changed_at", sa.BigInteger, nullable=False),
+    sa.Column("approved_at", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("shown_from", sa.BigInteger, nullable=False, server_default="0"),
     sa.Column("problem", sa.String(32), nullable=True),
     sa.Column("reason", sa.String(REASON_LENGTH), nullable=True),
     sa.Column("verdict", sa.LargeBinary, nullable=True),
 )
+"""``changed_at`` is exact. What came of computing is told to nobody but the owner's own steward before
+``shown_from``, the moment of its answer: until then the study is shown as approved, since ``approved_at``."""
 
 COLUMN_NAME_LENGTH = 128
 """Longest column name, as in the protocol's ``ColumnName``."""
@@ -114,7 +120,8 @@ MASK_SECRETS = sa.Table(
     sa.Column("drawn_at", sa.BigInteger, nullable=False),
 )
 """The secret that a study's masks are made with, from its approval until the transaction that stores the
-masked release, or that ends the study, deletes it: whoever reads this database later learns no mask."""
+masked release, or that ends the study, empties it: whoever reads this database later learns no mask. An empty
+row stays until the database's log has forgotten the secret as well."""
 
 FINDINGS = sa.Table(
     "agent_findings",
@@ -137,6 +144,23 @@ HELD = sa.Table(
 which is private, also where what is sent is sealed to another owner. ``shown_from`` is the moment, Unix time,
 at which it would have been sent: whoever decided sooner could tell how long it took to compute."""
 
+READINGS = sa.Table(
+    "agent_readings",
+    METADATA,
+    sa.Column("account", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("study", sa.String(DIGEST_LENGTH), sa.ForeignKey("agent_studies.digest"), nullable=False),
+    sa.Column("owner", sa.String(NAME_LENGTH), nullable=False),
+    sa.Column("guarantee", sa.LargeBinary, nullable=True),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("closed_at", sa.BigInteger, nullable=True),
+    sa.Column("shown_from", sa.BigInteger, nullable=True),
+    sa.Column("place", sa.String(200), nullable=True),
+    sa.Column("fault", sa.String(200), nullable=True),
+)
+"""Accounts whose rows are being read, each with its study, which of its attempts this is, and what a failure
+costs. Where ``closed_at`` is set, that study failed after rows were read and the account is locked: ``fault``
+and ``place`` say what failed, and at a curator its owners are told from ``shown_from`` on (readings.py)."""
+
 PERSONAL_DECISIONS = sa.Table(
     "agent_personal_decisions",
     METADATA,
@@ -145,10 +169,13 @@ PERSONAL_DECISIONS = sa.Table(
     sa.Column("person", sa.String(NAME_LENGTH), primary_key=True),
     sa.Column("decision", sa.String(16), nullable=False),
     sa.Column("decided_at", sa.BigInteger, nullable=False),
+    sa.Column("key", sa.String(DIGEST_LENGTH), nullable=False),
+    sa.Column("demotions", sa.BigInteger, nullable=False),
 )
 """What each of an owner's people said to a study: ``approved``, of which the policy may ask for two before
-the study runs, or ``declined``, which ends it. An approval by somebody who was removed before it ran is void,
-and its row is deleted by the approval that lets the study run."""
+the study runs, or ``declined``, which ends it. An approval by somebody of that ``key`` who was removed, or
+lost the right to decide (who has more ``demotions`` by now), before the study ran is void for good, and its
+row is deleted by the next approval."""
 
 SIGN_IN = SignInTables.make(METADATA, "agent_")
 """Links and browsers of the owner's pages."""

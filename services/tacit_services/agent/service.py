@@ -36,11 +36,11 @@ from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.editing import DataSetEditor, PolicyEditor
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.notices import Notifier
-from tacit_services.agent.pages import add_agent_pages
+from tacit_services.agent.pages import DataSetPath, add_agent_pages
 from tacit_services.agent.participant import Loops, Participant
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies
-from tacit_services.agent.schema import REASON_LENGTH, State
+from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, State
 from tacit_services.agent.settings import AgentSettings, ParticipantSettings
 from tacit_services.agent.studies import count_by_state, finding_of, page_of_studies, study_row
 from tacit_services.agent.tester_client import CarriedStudy, TesterClient, TesterError
@@ -97,7 +97,7 @@ def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
             raise RuntimeError("a loop of the agent has stopped")
 
     def gauges() -> Mapping[str, Mapping[str, int]]:
-        return {"studies": read_from(agent.engine, count_by_state)}
+        return {"studies": read_from(agent.engine, count_by_state, agent.shown())}
 
     app = create_app(
         title="Tacit agent",
@@ -106,6 +106,7 @@ def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
         check_ready=check_ready,
         gauges=gauges,
         hosts=agent.settings.page_hosts,
+        insists_on_tls=agent.settings.insists_on_tls,
     )
     token = BearerToken(f"agent:{agent.settings.name}", agent.clock)
 
@@ -142,7 +143,8 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
     def show_study(digest: DigestPath) -> Response:
         """Show one study: what it asks, what would leave, what it costs, and its verdict if known."""
         row = require_row(agent, digest)
-        return json_response(views.detail(agent, row, agent.name) | {"held": agent.held_view(row)})
+        shown = views.detail(agent, row, SIGN_IN.people, agent.name)
+        return json_response(shown | {"held": agent.held_view(row)})
 
     @app.get("/v1/studies/{digest}/reuses", dependencies=owner, **answer_schema(LaterStudies))
     def show_reuses(digest: DigestPath) -> Response:
@@ -165,8 +167,9 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
 
     @app.get("/v1/ledger", dependencies=owner, **answer_schema(LedgerEntries))
     def show_ledger(data_set: str | None = None) -> Response:
-        """Show the ledger's entries, oldest first."""
-        entries = read_from(agent.engine, export, data_set)
+        """Show the ledger's entries, oldest first; of one data set those of the account that pays for it."""
+        known = None if data_set is None else agent.settings.data_set(data_set)
+        entries = read_from(agent.engine, export, data_set if known is None else known.account)
         return json_response({"entries": entries, "next": None})
 
     @app.get("/v1/ledger/verification", dependencies=owner, **answer_schema(LedgerVerification))
@@ -207,6 +210,21 @@ def _add_deciding(app: FastAPI, agent: Agent, runtime: Runtime, owner: list[Any]
     def decline(digest: DigestPath, body: Annotated[Decline, Depends(json_body(Decline))]) -> Response:
         """Decline a study; the tester is told only that it was declined."""
         return answer(digest, lambda: agent.decline(digest, body.reason))
+
+    @app.post(
+        "/v1/data-sets/{data_set}/unlocking",
+        dependencies=owner,
+        openapi_extra=body_schema(Empty),
+        **answer_schema(AgentStatus),
+    )
+    def unlock(
+        data_set: DataSetPath,
+        body: Annotated[Empty, Depends(json_body(Empty))],  # noqa: ARG001
+    ) -> Response:
+        """Let a data set answer studies again that a failure has locked."""
+        agent.unlock(data_set)
+        runtime.ring()
+        return json_response(views.status(agent))
 
     def answer(digest: str, decision: Callable[[], None]) -> Response:
         row = decide(agent, digest, decision)
@@ -292,6 +310,8 @@ def build(
         dependencies_of(settings, engine, key, stop, noise=noise, clock=system_clock, client=client),
     )
     agent.open_accounts()
+    for note in settings.accounts_on_one_database():
+        log.warning("accounts_on_one_database", note=note)
     PolicyEditor(agent).note_file()
     DataSetEditor(agent).note_file()
     return agent

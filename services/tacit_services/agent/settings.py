@@ -4,9 +4,10 @@ docs/reference/agent-configuration.md, docs/data-sources.md.
 """
 
 import json
+import os
 import re
 from collections.abc import Collection, Mapping
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -22,8 +23,9 @@ from pydantic import (
     model_validator,
 )
 from pydantic_settings import SettingsConfigDict
+from sqlalchemy.engine import make_url
 
-from tacit_protocol.addresses import Route
+from tacit_protocol.addresses import Route, is_loopback
 from tacit_protocol.domain import Column, ColumnName, VectorColumn
 from tacit_protocol.messages.study import UNITS_MAX, DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.accounting import Division, Family
@@ -31,13 +33,20 @@ from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.public_knowledge import ColumnSchema
 from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.file_source import EXCEL, READERS, ExcelSource, StatisticsSource
-from tacit_services.agent.data.parquet_source import ParquetFolder, ParquetSource
+from tacit_services.agent.data.parquet_source import ParquetFolder, ParquetSource, partition_files
+from tacit_services.agent.data.regular_files import opened
 from tacit_services.agent.data.source import DataError, HasSchema, Source
-from tacit_services.agent.data.sql_source import DUCKDB, Ranges, SqlSource
+from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.agent.notices import NoticeSettings
 from tacit_services.shared.compute import ComputeSettings
 from tacit_services.shared.pages.openid import OpenIdSettings
-from tacit_services.shared.settings import ListeningSettings, SettingsError, read_toml, resolve_database_url
+from tacit_services.shared.settings import (
+    FILE_DATABASES,
+    ListeningSettings,
+    SettingsError,
+    read_toml,
+    resolve_database_url,
+)
 
 
 def is_database(source: str) -> bool:
@@ -71,7 +80,10 @@ def open_source(
     if is_database(source):
         if query is None:
             raise DataError("a database source needs a query")
-        return SqlSource(_absolute_file(source, folder), query, ranges)
+        try:
+            return SqlSource(resolve_database_url(source, folder), query, ranges)
+        except SettingsError as error:
+            raise DataError(str(error)) from None
     if query is not None:
         raise DataError("a file source takes no query")
     path = folder / source
@@ -91,11 +103,65 @@ def open_source(
     )
 
 
-def _absolute_file(url: str, folder: Path) -> str:
-    for prefix in ("sqlite:///", DUCKDB):
-        if url.startswith(prefix) and not url.startswith(prefix + "/"):
-            return prefix + str((folder / url.removeprefix(prefix)).absolute())
-    return url
+PORTS = {"postgresql": 5432, "mysql": 3306, "mssql": 1433, "oracle": 1521}
+"""Where databases listen unless told otherwise."""
+
+
+def database_of(url: str, folder: Path) -> tuple[object, ...]:
+    """Return which database a URL leads to: its file, or its server and name."""
+    try:
+        parsed = make_url(resolve_database_url(url, folder))
+    except SettingsError:
+        return (url,)
+    kind = parsed.get_backend_name().replace("mariadb", "mysql")
+    if kind in FILE_DATABASES:
+        return kind, _identity(Path(parsed.database or "").resolve())
+    host = parsed.query.get("unix_socket") or parsed.query.get("host") or parsed.host or "localhost"
+    host = "localhost" if is_loopback(str(host)) else host
+    return kind, host, parsed.port or PORTS.get(kind), parsed.database
+
+
+def share_files(one: Path, other: Path) -> bool:
+    """Say whether two real paths are of one file, or one is a folder that holds the other."""
+    if one == other or one in other.parents or other in one.parents or _identity(one) == _identity(other):
+        return True
+    folder, file = (one, other) if one.is_dir() else (other, one)
+    try:
+        if not folder.is_dir() or not file.is_file() or file.stat().st_nlink < 2:
+            return False
+        return any(_identity(found.path) == _identity(file) for found in partition_files(folder))
+    except (OSError, DataError):
+        return False
+
+
+def _identity(path: Path) -> object:
+    """Return what tells a file from others whatever its name is; its path where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return path
+    return (status.st_dev, status.st_ino) if status.st_ino else path
+
+
+_SQL_WORD = re.compile(
+    r"""(?P<comment>--[^\n]*|/\*.*?\*/) | '(?:[^']|'')*' | "(?:[^"]|"")*" | `[^`]*` | \w+ | [^\w\s]""",
+    re.DOTALL | re.VERBOSE,
+)
+
+
+def query_words(query: str) -> list[str]:
+    """Return the words and signs of a query, in small letters but for what is quoted, without comments.
+
+    Queries of the same words read the same rows. Queries of other words may as well, which no text tells.
+    """
+    found = [
+        one[0] if one[0][0] in "'\"`" else one[0].lower()
+        for one in _SQL_WORD.finditer(query)
+        if one["comment"] is None
+    ]
+    while found[-1:] == [";"]:
+        found.pop()
+    return found
 
 
 CONCEPTS_MAX = 10_000
@@ -210,19 +276,31 @@ class SourceSettings(BaseModel):
         if self.query_file is None:
             return None if self.query is None else filled_in(self.query, self.concepts)
         try:
-            return filled_in((self.folder / self.query_file).read_text("utf-8-sig"), self.concepts)
-        except (OSError, UnicodeDecodeError):
-            raise DataError("query_file is missing or may not be read, or is not UTF-8") from None
+            with opened(self.folder / self.query_file) as file, file.stream() as stream:
+                text = stream.read().decode("utf-8-sig")
+        except (DataError, OSError, UnicodeDecodeError):
+            raise DataError("query_file is missing, is no file, may not be read or is not UTF-8") from None
+        return filled_in(text, self.concepts)
 
-    def is_same_place(self, source: str, query: str | None) -> bool:
-        """Say whether these are the rows that a file, or a query of a database, has, as far as names tell."""
-        if is_database(source) or is_database(self.source):
-            try:
-                own = self.asked_query()
-            except DataError:
-                own = self.query
-            return (self.source, (own or "").split()) == (source, (query or "").split())
-        return (self.folder / self.source).resolve() == Path(source).resolve()
+    def is_of_same_rows(self, other: "SourceSettings") -> bool:
+        """Say whether another data set has rows of this one, as far as files and texts of queries tell."""
+        if is_database(self.source) or is_database(other.source):
+            return self.is_of_same_database(other) and self._query_words() == other._query_words()
+        if self.sheet != other.sheet and None not in (self.sheet, other.sheet):
+            return False
+        return share_files((self.folder / self.source).resolve(), (other.folder / other.source).resolve())
+
+    def is_of_same_database(self, other: "SourceSettings") -> bool:
+        """Say whether both are queries of one database, whoever signs in there."""
+        if not (is_database(self.source) and is_database(other.source)):
+            return False
+        return database_of(self.source, self.folder) == database_of(other.source, other.folder)
+
+    def _query_words(self) -> list[str]:
+        try:
+            return query_words(self.asked_query() or "")
+        except DataError:
+            return query_words(self.query or "")
 
     def open_schema(self) -> list[ColumnSchema]:
         """Return the names and types of the columns; no value is read.
@@ -260,6 +338,9 @@ class DataSetSettings(SourceSettings):
     """One data set: where it is, what its privacy unit is, and what may be spent on it in all."""
 
     name: DataSetName
+    people: DataSetName | None = None
+    """The account that pays for studies of it, where other data sets are of the same people: one name for all
+    of them. None: an account of its own, called as the data set is."""
     unit_column: ColumnName | None = None
     epsilon: Annotated[float, Field(gt=0, le=EPSILON_MAX)]
     delta: Annotated[float, Field(ge=0, lt=1)]
@@ -294,6 +375,11 @@ class DataSetSettings(SourceSettings):
             raise ValueError(_column_fault(error)) from None
 
     @property
+    def account(self) -> str:
+        """The ledger's account."""
+        return self.people or self.name
+
+    @property
     def images(self) -> Path | None:
         """The folder of images, as the configuration's own folder has it."""
         return None if self.image_folder is None else self.folder / self.image_folder
@@ -303,9 +389,22 @@ class DataSetSettings(SourceSettings):
         """What the account may spend."""
         return Budget.of(self.epsilon, self.delta)
 
+    @property
+    def terms(self) -> tuple[float | None, ...]:
+        """What is said of the account: the same by each data set that spends from it."""
+        return self.epsilon, self.delta, self.pure_share, self.approximate_share
+
     def division(self, families: Collection[Family]) -> Division:
         """Return how the caps are divided: as stated here, or as suits what may run."""
         return Division.of(families, self.pure_share, self.approximate_share)
+
+
+TWO_ACCOUNTS = "two accounts would let the budget of the same people be spent twice"
+
+ONE_DATABASE = (
+    "queries of one database that spend from different accounts. Where the same people are in several of "
+    "them, the budget of these people is spent several times: give such data sets the same people"
+)
 
 
 def _column_fault(error: ValidationError) -> str:
@@ -363,7 +462,8 @@ class ParticipantSettings(ListeningSettings):
             tables = resolved.get(name)
             if isinstance(tables, list):
                 resolved[name] = [
-                    {"folder": directory, **item} if isinstance(item, dict) else item for item in tables
+                    _without_links({"folder": directory, **item}) if isinstance(item, dict) else item
+                    for item in tables
                 ]
         return resolved
 
@@ -408,13 +508,13 @@ class AgentSettings(ParticipantSettings):
     def _resolved(cls, values: dict[str, Any], directory: Path) -> dict[str, Any]:
         """Take the added data sets in, and the URLs of the connections that data sets name."""
         resolved = {"encoders_folder": directory / "encoders"} | super()._resolved(values, directory)
+        resolved["encoders_folder"] = Path(resolved["encoders_folder"]).resolve()
         if isinstance(resolved.get("data_folders"), list):
-            resolved["data_folders"] = [directory / str(folder) for folder in resolved["data_folders"]]
+            folders = [(directory / str(folder)).resolve() for folder in resolved["data_folders"]]
+            resolved["data_folders"] = folders
         connections = resolved.get("connections") or {}
         if isinstance(connections, dict):
-            connections = {
-                name: resolve_database_url(str(url), directory) for name, url in connections.items()
-            }
+            connections = {name: _url_without_links(str(url), directory) for name, url in connections.items()}
             resolved["connections"] = connections
         if resolved.get("data_folders") or connections:
             resolved.setdefault("data_sets_file", directory / "data-sets.toml")
@@ -440,6 +540,31 @@ class AgentSettings(ParticipantSettings):
             raise ValueError(f"two data sets are called {twice}: give one another name")
         return value
 
+    @model_validator(mode="after")
+    def _people_have_one_account(self) -> Self:
+        for one, other in combinations(self.data_sets, 2):
+            if one.account == other.account and one.terms != other.terms:
+                raise ValueError(
+                    f"data sets {one.name} and {other.name} spend from one account, {one.account}: give both "
+                    "the same epsilon, delta, pure_share and approximate_share"
+                )
+            if one.account != other.account and one.is_of_same_rows(other):
+                raise ValueError(
+                    f"data sets {one.name} and {other.name} are of the same rows, and {TWO_ACCOUNTS}: give "
+                    f'both the same people, such as people = "{one.account}"'
+                )
+        return self
+
+    def accounts_on_one_database(self) -> list[str]:
+        """Name the data sets that are queries of one database and do not spend from one account."""
+        found = []
+        for data_set in self.data_sets:
+            others = [one for one in self.data_sets if data_set.is_of_same_database(one)]
+            if others[:1] == [data_set] and len({one.account for one in others}) > 1:
+                names = ", ".join(one.name for one in others)
+                found.append(f"{names}: {ONE_DATABASE}")
+        return found
+
     def with_data_set(self, added: DataSetSettings) -> Self:
         """Return these settings with a data set more."""
         return self.model_copy(update={"data_sets": (*self.data_sets, added)})
@@ -447,6 +572,41 @@ class AgentSettings(ParticipantSettings):
     def data_set(self, name: str) -> DataSetSettings | None:
         """Return the data set of that name, or None."""
         return next((data_set for data_set in self.data_sets if data_set.name == name), None)
+
+
+def _without_links(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a data set's table, each path that is stated through a link being what the link leads to now.
+
+    The operator's file may name links; readers follow none. Raises SettingsError where a link leads to a file
+    whose name says another kind.
+    """
+    found, directory = dict(table), Path(table["folder"])
+    for name in ("source", "query_file", "image_folder"):
+        value = table.get(name)
+        if not isinstance(value, str):
+            continue
+        if name == "source" and is_database(value):
+            found[name] = _url_without_links(value, directory)
+            continue
+        stated = Path(os.path.abspath(directory / value))
+        real = stated.resolve()
+        if real == stated:
+            continue
+        if name == "source" and stated.suffixes[-1:] != real.suffixes[-1:]:
+            raise SettingsError(
+                f"data set {table.get('name')}: source is a link to a file whose name ends in another way: "
+                "name that file, or let the names end alike"
+            )
+        found[name] = str(real) + ("/" if value.endswith("/") else "")
+    return found
+
+
+def _url_without_links(url: str, directory: Path) -> str:
+    """Return a database's URL, with the file that it leads to now where it is one of a file."""
+    parsed = make_url(resolve_database_url(url, directory))
+    if parsed.get_backend_name() not in FILE_DATABASES or not parsed.database:
+        return url
+    return parsed.set(database=os.path.realpath(parsed.database)).render_as_string(hide_password=False)
 
 
 def _connected(item: Any, connections: Any) -> Any:

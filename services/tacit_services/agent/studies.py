@@ -18,12 +18,14 @@ from tacit_services.agent.schema import (
     MASK_SECRETS,
     OUTBOX,
     PERSONAL_DECISIONS,
+    READINGS,
     REASON_LENGTH,
     STUDIES,
     State,
 )
 from tacit_services.ledger.accounts import give_back
-from tacit_services.shared.people import PeopleTables, Person, person_of
+from tacit_services.ledger.entries import ENTRIES
+from tacit_services.shared.people import DECIDING, KEY_HOLDER, PeopleTables, Person, demotions_of
 
 Kind = Literal["release", "receipt", "decline", "accept", "mask-key"]
 """A receipt is a release that says nothing: that another owner's has arrived. To accept, or to show a key for
@@ -47,6 +49,8 @@ class StudyRow:
     problem: str | None
     reason: str | None
     verdict: bytes | None
+    approved_at: int = 0
+    shown_from: int = 0
 
 
 @dataclass(frozen=True)
@@ -72,9 +76,38 @@ def insert_study(connection: sa.Connection, row: StudyRow) -> None:
     connection.execute(STUDIES.insert().values(**{**row.__dict__, "state": row.state.value}))
 
 
-def study_row(connection: sa.Connection, digest: str) -> StudyRow | None:
+def as_shown(now: int) -> sa.Subquery:
+    """Return the table of studies as it is shown to anybody but the owner's own steward.
+
+    Nothing in it moves when a computation ends: a study that was approved is shown so until the moment of its
+    answer, and as expired from its deadline on.
+    """
+    table = STUDIES.c
+    untold = table.shown_from > now
+    is_open = table.state.in_([State.WAITING.value, State.APPROVED.value, State.HELD.value])
+    late = sa.and_(table.deadline <= now, sa.or_(untold, is_open))
+    hidden = sa.or_(late, untold)
+    shown = {
+        "state": sa.case((late, State.EXPIRED.value), (untold, State.APPROVED.value), else_=table.state),
+        "changed_at": sa.case(
+            (late, table.deadline),
+            (untold, table.approved_at),
+            (table.changed_at < table.shown_from, table.shown_from),
+            else_=table.changed_at,
+        ),
+        "problem": sa.case((hidden, None), else_=table.problem),
+        "reason": sa.case((hidden, None), else_=table.reason),
+        "shown_from": sa.literal(0),
+    }
+    columns = [
+        column if column.name not in shown else shown[column.name].label(column.name) for column in table
+    ]
+    return sa.select(*columns).subquery()
+
+
+def study_row(connection: sa.Connection, digest: str, studies: sa.FromClause = STUDIES) -> StudyRow | None:
     """Return what is recorded of a study, or None."""
-    row = connection.execute(STUDIES.select().where(STUDIES.c.digest == digest)).one_or_none()
+    row = connection.execute(sa.select(studies).where(studies.c.digest == digest)).one_or_none()
     return None if row is None else study_of_row(row)
 
 
@@ -85,9 +118,14 @@ def studies_in(connection: sa.Connection, states: Collection[State]) -> list[Stu
     return [study_of_row(row) for row in rows]
 
 
-def newest_studies(connection: sa.Connection, size: int, *where: sa.ColumnElement[bool]) -> list[StudyRow]:
+def newest_studies(
+    connection: sa.Connection,
+    size: int,
+    *where: sa.ColumnElement[bool],
+    studies: sa.FromClause = STUDIES,
+) -> list[StudyRow]:
     """Return the studies that changed last, the newest first, ``where`` the conditions hold."""
-    query = STUDIES.select().where(*where).order_by(STUDIES.c.changed_at.desc(), STUDIES.c.digest)
+    query = sa.select(studies).where(*where).order_by(studies.c.changed_at.desc(), studies.c.digest)
     return [study_of_row(row) for row in connection.execute(query.limit(size))]
 
 
@@ -100,19 +138,36 @@ def move(
     at: int,
     problem: str | None = None,
     reason: str | None = None,
+    shown_from: int = 0,
 ) -> bool:
-    """Change a study's state if it is still one of ``before``; returns whether it was."""
+    """Change a study's state if it is still one of ``before``; returns whether it was.
+
+    ``shown_from`` is the moment before which others are shown nothing of it, where it came of computing.
+    """
+    approved = {"approved_at": at} if after is State.APPROVED else {}
     moved = connection.execute(
         STUDIES.update()
         .where(STUDIES.c.digest == digest, STUDIES.c.state.in_([state.value for state in before]))
         .values(
+            **approved,
             state=after.value,
             changed_at=at,
+            shown_from=shown_from,
             problem=problem,
             reason=None if reason is None else reason[:REASON_LENGTH],
         )
     )
     return moved.rowcount == 1
+
+
+def is_debited(study: str | sa.ColumnElement[str]) -> sa.ColumnElement[bool]:
+    """Return the condition that a study was paid for."""
+    return sa.exists().where(ENTRIES.c.study == study)
+
+
+def show_from(connection: sa.Connection, digest: str, moment: int) -> None:
+    """Keep what computing a study has come to from anybody but the owner's own steward until this moment."""
+    connection.execute(STUDIES.update().where(STUDIES.c.digest == digest).values(shown_from=moment))
 
 
 HELD_TOO_LONG = "nobody sent the release before the deadline; the budget is spent"
@@ -121,25 +176,36 @@ HELD_TOO_LONG = "nobody sent the release before the deadline; the budget is spen
 def expire(connection: sa.Connection, now: int) -> int:
     """Close the studies that nobody decided before their deadline, and give back what was reserved for them.
 
-    A release that is held is not sent any more, and is forgotten. Returns how many were closed.
+    A release that is held is not sent any more, and is forgotten. A study whose rows were being read is left:
+    that it has no answer is of what it read (readings.py). Returns how many were closed.
     """
     late = connection.execute(
         STUDIES.update()
         .where(STUDIES.c.state == State.HELD.value, STUDIES.c.deadline <= now)
-        .values(state=State.EXPIRED.value, changed_at=now, problem="study-expired", reason=HELD_TOO_LONG)
+        .values(
+            state=State.EXPIRED.value,
+            changed_at=STUDIES.c.deadline,
+            shown_from=0,
+            problem="study-expired",
+            reason=HELD_TOO_LONG,
+        )
     )
     if late.rowcount:
         ended = sa.select(STUDIES.c.digest).where(STUDIES.c.state != State.HELD.value)
         connection.execute(HELD.delete().where(HELD.c.study.in_(ended)))
     undecided = [State.WAITING.value, State.APPROVED.value]
+    begun = sa.select(READINGS.c.study).where(READINGS.c.closed_at.is_(None))
     expired = connection.execute(
         STUDIES.update()
-        .where(STUDIES.c.state.in_(undecided), STUDIES.c.deadline <= now)
+        .where(STUDIES.c.state.in_(undecided), STUDIES.c.deadline <= now, STUDIES.c.digest.not_in(begun))
         .values(
             state=State.EXPIRED.value,
-            changed_at=now,
+            changed_at=STUDIES.c.deadline,
             problem="study-expired",
-            reason="the deadline passed; nothing was spent",
+            reason=sa.case(
+                (is_debited(STUDIES.c.digest), "the deadline passed; the budget is spent"),
+                else_="the deadline passed; nothing was spent",
+            ),
         )
     )
     if expired.rowcount:
@@ -147,10 +213,10 @@ def expire(connection: sa.Connection, now: int) -> int:
     return int(expired.rowcount + late.rowcount)
 
 
-def count_by_state(connection: sa.Connection) -> dict[str, int]:
+def count_by_state(connection: sa.Connection, studies: sa.FromClause = STUDIES) -> dict[str, int]:
     """Return how many studies are in each state."""
     counts = dict.fromkeys((state.value for state in State), 0)
-    query = sa.select(STUDIES.c.state, sa.func.count()).group_by(STUDIES.c.state)
+    query = sa.select(studies.c.state, sa.func.count()).group_by(studies.c.state)
     counts.update({state: int(count) for state, count in connection.execute(query)})
     return counts
 
@@ -161,13 +227,14 @@ def page_of_studies(
     after: str | None,
     size: int,
     *where: sa.ColumnElement[bool],
+    studies: sa.FromClause = STUDIES,
 ) -> list[StudyRow]:
     """Return studies in the order of their digests, those after ``after``, ``where`` the conditions hold."""
-    query = STUDIES.select().where(*where).order_by(STUDIES.c.digest).limit(size)
+    query = sa.select(studies).where(*where).order_by(studies.c.digest).limit(size)
     if state is not None:
-        query = query.where(STUDIES.c.state == state.value)
+        query = query.where(studies.c.state == state.value)
     if after is not None:
-        query = query.where(STUDIES.c.digest > after)
+        query = query.where(studies.c.digest > after)
     return [study_of_row(row) for row in connection.execute(query)]
 
 
@@ -184,7 +251,13 @@ PersonalDecision = Literal["approved", "declined"]
 
 
 def record_decision(
-    connection: sa.Connection, asked: tuple[str, str], by: Person, decision: PersonalDecision, *, at: int
+    connection: sa.Connection,
+    people: PeopleTables,
+    asked: tuple[str, str],
+    by: Person,
+    decision: PersonalDecision,
+    *,
+    at: int,
 ) -> bool:
     """Record what a person says to a study; returns False where it was said before.
 
@@ -196,7 +269,8 @@ def record_decision(
     if found == decision:
         return False
     connection.execute(table.delete().where(*said))
-    row = {"study": study, "owner": owner, "person": by.name, "decision": decision, "decided_at": at}
+    said_by = {"person": by.name, "key": by.key, "demotions": demotions_of(connection, people, by)}
+    row = {"study": study, "owner": owner, "decision": decision, "decided_at": at, **said_by}
     connection.execute(table.insert().values(**row))
     return True
 
@@ -212,31 +286,46 @@ def approve_by(
 ) -> bool:
     """Record a person's approval; returns whether as many people as needed have approved.
 
-    Approvals count of those who are still the owner's people, and may still approve. Once there are enough,
-    the others are deleted.
+    Approvals count of those who are the owner's people and might approve all the time since; the others are
+    deleted.
 
     Raises:
         ApprovedBeforeError: this person has approved before, and more are needed.
     """
-    is_new, (study, owner) = record_decision(connection, asked, by, "approved", at=at), asked
-    names = approvers_of(connection, study, owner)
-    found = {name: person_of(connection, people, by.key, name) for name in names}
-    void = [name for name, person in found.items() if person is None or not person.may("steward")]
-    if len(names) - len(void) < needed:
-        if not is_new:
-            raise ApprovedBeforeError("another person has to approve as well")
-        return False
-    table = PERSONAL_DECISIONS
-    known = (table.c.study == study, table.c.owner == owner, table.c.person.in_(void))
-    connection.execute(table.delete().where(*known))
-    return True
+    table, (study, owner) = PERSONAL_DECISIONS, asked
+    of_study = (table.c.study == study, table.c.owner == owner, table.c.decision == "approved")
+    counts = sa.and_(table.c.key == by.key, _stands(people))
+    connection.execute(table.delete().where(*of_study, sa.not_(counts)))
+    is_new = record_decision(connection, people, asked, by, "approved", at=at)
+    if len(approvers_of(connection, study, owner)) >= needed:
+        return True
+    if not is_new:
+        raise ApprovedBeforeError("another person has to approve as well")
+    return False
 
 
-def decisions_of(connection: sa.Connection, study: str, owner: str) -> list[sa.Row[Any]]:
-    """Return what an owner's people said to a study, oldest first."""
+def _stands(people: PeopleTables) -> sa.ColumnElement[bool]:
+    """Return the condition that whoever said something is still there, and never lost the right to since."""
+    table, users = PERSONAL_DECISIONS, people.users
+    still = sa.exists().where(
+        users.c.key == table.c.key,
+        users.c.name == table.c.person,
+        users.c.removed_at.is_(None),
+        users.c.role.in_(DECIDING),
+        users.c.demotions == table.c.demotions,
+    )
+    return sa.or_(table.c.person == KEY_HOLDER, still)
+
+
+def decisions_of(
+    connection: sa.Connection, study: str, owner: str, people: PeopleTables | None = None
+) -> list[sa.Row[Any]]:
+    """Return what an owner's people said to a study, oldest first; with ``people`` only what still stands."""
     table = PERSONAL_DECISIONS
     query = sa.select(table.c.person, table.c.decision, table.c.decided_at)
     said = query.where(table.c.study == study, table.c.owner == owner)
+    if people is not None:
+        said = said.where(_stands(people))
     return list(connection.execute(said.order_by(table.c.decided_at, table.c.person)))
 
 
@@ -256,6 +345,16 @@ def put_in_outbox(
     connection.execute(OUTBOX.delete().where(OUTBOX.c.study == study, OUTBOX.c.kind.in_(FOLLOWED)))
     row = {"study": study, "kind": kind, "envelope": envelope, "created_at": at, "send_at": send_at}
     connection.execute(OUTBOX.insert().values(**row))
+
+
+def withdraw(connection: sa.Connection, study: str) -> None:
+    """Delete an answer that was not sent, as another takes its place."""
+    connection.execute(OUTBOX.delete().where(OUTBOX.c.study == study, OUTBOX.c.kind.not_in(FOLLOWED)))
+
+
+def send_at_once(connection: sa.Connection, study: str) -> None:
+    """Note that nothing more is asked before an answer is sent that is due."""
+    connection.execute(OUTBOX.update().where(OUTBOX.c.study == study).values(send_at=0))
 
 
 def due_outbox(connection: sa.Connection, now: int) -> list[OutboxRow]:
@@ -306,15 +405,30 @@ def mask_secret_of(connection: sa.Connection, study: str) -> bytes | None:
     """Return the secret of a study's masks; None where it was never drawn, or is deleted."""
     query = sa.select(MASK_SECRETS.c.secret).where(MASK_SECRETS.c.study == study)
     found = connection.execute(query).scalar_one_or_none()
-    return None if found is None else bytes(found)
+    return bytes(found) if found else None
 
 
 def forget_mask_secrets(connection: sa.Connection) -> None:
-    """Delete the secrets of studies that make no mask any more, in the transaction that decided so."""
+    """Empty the secrets of studies that make no mask any more, in the transaction that decided so.
+
+    The rows stay until the database's log has forgotten the secrets too: ``Participant.overwrite``.
+    """
     undecided = sa.select(STUDIES.c.digest).where(
         STUDIES.c.state.in_([State.WAITING.value, State.APPROVED.value])
     )
-    connection.execute(MASK_SECRETS.delete().where(MASK_SECRETS.c.study.not_in(undecided)))
+    done = (MASK_SECRETS.c.study.not_in(undecided), MASK_SECRETS.c.secret != b"")
+    connection.execute(MASK_SECRETS.update().where(*done).values(secret=b""))
+
+
+def emptied_mask_secrets(connection: sa.Connection) -> list[str]:
+    """Return the studies whose masks' secrets were emptied, and may still be in the database's log."""
+    query = sa.select(MASK_SECRETS.c.study).where(MASK_SECRETS.c.secret == b"")
+    return list(connection.execute(query).scalars())
+
+
+def note_overwritten(connection: sa.Connection, studies: Collection[str]) -> None:
+    """Delete the rows of secrets that nothing here holds any more."""
+    connection.execute(MASK_SECRETS.delete().where(MASK_SECRETS.c.study.in_(list(studies))))
 
 
 def put_finding(connection: sa.Connection, study: str, finding: BaseModel, at: int) -> None:
@@ -325,3 +439,11 @@ def put_finding(connection: sa.Connection, study: str, finding: BaseModel, at: i
 def finding_of(connection: sa.Connection, study: str) -> sa.Row[Any] | None:
     """Return the row of what was found: ``finding``, JSON, and ``found_at``, Unix time; or None."""
     return connection.execute(FINDINGS.select().where(FINDINGS.c.study == study)).one_or_none()
+
+
+def add_moments() -> None:
+    """Add what :func:`as_shown` reads; for the migrations of agent and curator."""
+    from alembic import op  # noqa: PLC0415 (migrations alone need it)
+
+    for name in ("approved_at", "shown_from"):
+        op.add_column("agent_studies", sa.Column(name, sa.BigInteger, nullable=False, server_default="0"))

@@ -14,17 +14,21 @@ from tacit_protocol.signing import VERDICT_TYPE, EnvelopeError, certify, open_en
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import Participant
+from tacit_services.agent.readings import lock_of
+from tacit_services.agent.schema import State
+from tacit_services.agent.settings import DataSetSettings
 from tacit_services.agent.studies import StudyRow, count_by_state, decisions_of
 from tacit_services.ledger.accounts import account_of, payment_words, standing_of
 from tacit_services.ledger.verification import Inspection
 from tacit_services.shared.database import read_from
+from tacit_services.shared.people import PeopleTables
 
 
 def status(agent: Agent) -> dict[str, Any]:
     """Return who the agent is, what its accounts hold, and how many studies are in each state."""
 
     def read(connection: sa.Connection) -> dict[str, Any]:
-        data_sets = [_data_set(connection, agent, item.name) for item in agent.settings.data_sets]
+        data_sets = [_data_set(connection, agent, item) for item in agent.settings.data_sets]
         return {"data_sets": data_sets, "studies": count_by_state(connection)}
 
     return {
@@ -36,8 +40,16 @@ def status(agent: Agent) -> dict[str, Any]:
     }
 
 
-def _data_set(connection: sa.Connection, agent: Agent, name: str) -> dict[str, Any]:
-    return {"name": name, "units": agent.units.get(name), **asdict(standing_of(connection, name))}
+def _data_set(connection: sa.Connection, agent: Agent, data_set: DataSetSettings) -> dict[str, Any]:
+    name, account = data_set.name, data_set.account
+    lock = lock_of(connection, account)
+    return {
+        "name": name,
+        "account": account,
+        "units": agent.units.get(name),
+        "locked": None if lock is None else lock.view(),
+        **asdict(standing_of(connection, account)),
+    }
 
 
 def ledger_verification(inspection: Inspection) -> dict[str, Any]:
@@ -83,7 +95,11 @@ def summary(agent: Participant, row: StudyRow) -> dict[str, Any]:
 
 
 def detail(
-    agent: Participant, row: StudyRow, owner: str | None = None, data_set: str | None = None
+    agent: Participant,
+    row: StudyRow,
+    people: PeopleTables,
+    owner: str | None = None,
+    data_set: str | None = None,
 ) -> dict[str, Any]:
     """Return everything about one study, for the people of ``owner``, who decide on it and on ``data_set``.
 
@@ -106,12 +122,13 @@ def detail(
         "study": None if study is None else study.model_dump(mode="json"),
         "verdict": _verdict(agent, row),
         "approvals_needed": None if owner is None else agent.approvals_needed(row, owner),
-        "decisions": [] if owner is None else read_from(agent.engine, _said, row.digest, owner),
+        "decisions": [] if owner is None else read_from(agent.engine, _said, row, owner, people),
     }
 
 
-def _said(connection: sa.Connection, digest: str, owner: str) -> list[dict[str, Any]]:
-    return [dict(said._mapping) for said in decisions_of(connection, digest, owner)]
+def _said(connection: sa.Connection, row: StudyRow, owner: str, people: PeopleTables) -> list[dict[str, Any]]:
+    counted = people if row.state is State.WAITING else None
+    return [dict(said._mapping) for said in decisions_of(connection, row.digest, owner, counted)]
 
 
 def _study(agent: Participant, row: StudyRow) -> Study | None:

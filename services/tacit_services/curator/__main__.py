@@ -179,6 +179,7 @@ def create_curator_app(
     gauges: Gauges = dict,
     lifespan: Lifespan | None = None,
     hosts: Collection[str] | None = None,
+    insists_on_tls: bool = False,
 ) -> FastAPI:
     """Create the app with everything but the routes of studies.
 
@@ -189,6 +190,7 @@ def create_curator_app(
         gauges: more figures for ``/metrics``, beside those of data sets and uploads.
         lifespan: what runs beside the app.
         hosts: the names by which browsers may reach the pages; None for any.
+        insists_on_tls: whether browsers are told to come by https alone.
     """
 
     def ready() -> None:
@@ -211,6 +213,7 @@ def create_curator_app(
         gauges=figures,
         lifespan=lifespan,
         hosts=hosts,
+        insists_on_tls=insists_on_tls,
         streamed=StreamedBodies("PUT", ROWS_PATH, limit),
     )
     app.include_router(OwnerRoutes(curator).router())
@@ -293,7 +296,7 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
             raise RuntimeError("a loop of the curator has stopped")
 
     def gauges() -> Mapping[str, Mapping[str, int]]:
-        return {"studies": read_from(base.engine, count_by_state)}
+        return {"studies": read_from(base.engine, count_by_state, curator.shown())}
 
     app = create_curator_app(
         context,
@@ -301,6 +304,7 @@ def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stoppin
         check_ready=check_ready,
         gauges=gauges,
         hosts=settings.page_hosts,
+        insists_on_tls=settings.insists_on_tls,
     )
     add_study_routes(app, curator, access, loops.ring)
     add_curator_pages(app, curator, context, settings.url, loops.ring, openid=settings.openid)

@@ -4,37 +4,49 @@ Nothing is taken from the tester, and no data is touched before a study is accep
 the tester and the curator that the roster names, deadline; for each owner its enrolment here, its data set
 and its own policy; then procedure, cost and canonical bytes. Each owner then has one row that says what it
 has decided; the study runs when no row waits, and never once one is ``declined``.
+
+An owner sees its account and may change its data set at any time, and the study was computed from other
+owners' rows as well. So nothing that an owner sees or does may tell when that was done: the study is paid
+for when the last owner approves, before a row is read; and what comes of a decline, or of a data set that was
+changed meanwhile, is the same until the moment of the answer, whether it was computed before or not.
 """
 
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 
 import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.messages.study import Owner, Study
+from tacit_protocol.procedures.base import Procedure, units_declared
 from tacit_services.agent.intake import (
     Job,
-    JobOutdatedError,
     Part,
     Procedures,
     StudyIntake,
     StudyRefusedError,
     refuse,
     require_allowed,
+    require_public_rule,
 )
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import PolicyRefusedError
-from tacit_services.agent.schema import STUDIES, State
+from tacit_services.agent.readings import lock_of
+from tacit_services.agent.releases import debit_parts
+from tacit_services.agent.schema import State
 from tacit_services.agent.studies import (
     StudyRow,
     approve_by,
+    due_outbox,
     expire,
     move,
     record_decision,
+    send_at_once,
     study_row,
+    withdraw,
 )
 from tacit_services.curator.data_sets import (
     METADATA,
@@ -44,6 +56,7 @@ from tacit_services.curator.data_sets import (
     HeldDataSet,
     account_name,
 )
+from tacit_services.ledger.accounts import BudgetExceededError
 from tacit_services.ledger.entries import DIGEST_LENGTH
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import CuratorStep, reached
@@ -71,7 +84,9 @@ DECISIONS = sa.Table(
     sa.Column("decision", sa.String(16), nullable=False),
     sa.Column("decided_by", sa.String(16), nullable=True),
     sa.Column("decided_at", sa.BigInteger, nullable=True),
+    sa.Column("version", sa.BigInteger, nullable=False, server_default="0"),
 )
+"""``version`` is that of the data set which the study was approved for."""
 
 
 @dataclass(frozen=True)
@@ -121,19 +136,34 @@ def decide(connection: sa.Connection, study: str, owner: str, decision: Decision
 def decisions_on(connection: sa.Connection, studies: Iterable[str]) -> dict[str, list[OwnerDecision]]:
     """Return every owner's decision on these studies, by study and in the order of the owners' names."""
     found: dict[str, list[OwnerDecision]] = {study: [] for study in studies}
-    query = DECISIONS.select().where(DECISIONS.c.study.in_(list(found)))
+    columns = [column for column in DECISIONS.c if column.name != "version"]
+    query = sa.select(*columns).where(DECISIONS.c.study.in_(list(found)))
     for row in connection.execute(query.order_by(DECISIONS.c.study, DECISIONS.c.owner)):
         values = {**row._mapping, "decision": Decision(row.decision)}
         found[row.study].append(OwnerDecision(**values))
     return found
 
 
-def asking(owner: str | None) -> tuple[sa.ColumnElement[bool], ...]:
+def approve_parts(connection: sa.Connection, job: Job) -> None:
+    """Note of which data sets, as they are now, a study was approved."""
+    for part in job.parts:
+        own = (DECISIONS.c.study == job.digest, DECISIONS.c.owner == part.owner)
+        connection.execute(DECISIONS.update().where(*own).values(version=part.version))
+
+
+def approved_versions(connection: sa.Connection, study: str) -> dict[str, int]:
+    """Return of which versions of the owners' data sets a study was approved, by owner."""
+    query = sa.select(DECISIONS.c.owner, DECISIONS.c.version).where(DECISIONS.c.study == study)
+    return {row.owner: int(row.version) for row in connection.execute(query)}
+
+
+def asking(studies: sa.FromClause, owner: str | None) -> tuple[sa.ColumnElement[bool], ...]:
     """Return the conditions for studies that ask for an owner's data; none, for all studies, without one."""
     asked = sa.select(DECISIONS.c.study).where(DECISIONS.c.owner == owner)
-    return () if owner is None else (STUDIES.c.digest.in_(asked),)
+    return () if owner is None else (studies.c.digest.in_(asked),)
 
 
+CHANGED = "a data set of the study was changed after it was approved"
 NOT_HELD = "an owner of the study is not enrolled here with that key, or has no such data set here"
 
 
@@ -173,7 +203,22 @@ class CuratorIntake(StudyIntake):
         parts = tuple(self._part(study, data_set) for data_set in held)
         procedure, cost = self.price(study, self._identity.name)
         self.require_canonical(study_digest, study, procedure)
+        self._require_units(study, procedure, held)
         return Job(study_digest, study, self._identity.name, parts, procedure, cost)
+
+    def _require_units(self, study: Study, procedure: Procedure, held: list[HeldDataSet]) -> None:
+        """Refuse numbers of units before the study is paid for, where all were counted with the uploads."""
+        units = {}
+        for data_set in held:
+            if data_set.units is None:
+                continue
+            units[data_set.owner] = data_set.units
+            try:
+                data_set.policy.require_units(data_set.units)
+            except PolicyRefusedError as error:
+                refuse("policy-refused", str(error))
+        if len(units) == len(held):
+            require_public_rule(procedure, study, units)
 
     def _require_roster(self, study: Study) -> None:
         if study.tester.key != self._identity.tester_key:
@@ -199,15 +244,19 @@ class CuratorIntake(StudyIntake):
         except PolicyRefusedError as error:
             refuse("policy-refused", str(error))
         require_allowed(held.policy, self, study, study.owner_named(held.owner), held)
-        return Part(held.owner, held.account, held.source, held.policy, held.version)
+        return Part(held.owner, held.account, held.account, held.source, held.policy, held.version)
 
     def require_current(self, connection: sa.Connection, job: Job) -> None:
-        """Refuse a study whose data sets were deleted; start anew where one has changed since it was read."""
-        held = self._held(connection, job.study)
+        """Refuse a study whose data sets were deleted or changed since it was approved."""
+        self.require_unchanged(connection, job.digest, job.study)
+
+    def require_unchanged(self, connection: sa.Connection, digest: str, study: Study) -> None:
+        """Refuse a study whose data sets were deleted or changed since it was approved."""
+        held = self._held(connection, study)
         if not all(data_set.ready for data_set in held):
             refuse("data-unreadable", NOT_HELD)
-        if [data_set.version for data_set in held] != [part.version for part in job.parts]:
-            raise JobOutdatedError("a data set changed while the study was run; it is run again")
+        if {data_set.owner: data_set.version for data_set in held} != approved_versions(connection, digest):
+            refuse("data-unreadable", CHANGED)
 
     def require_held(self, connection: sa.Connection, study: Study) -> None:
         """Raise StudyRefusedError where an owner's data set is not held, or has no rows any more."""
@@ -229,8 +278,8 @@ class CuratorIntake(StudyIntake):
         """The setting's."""
         return self._respond_after_s_min
 
-    def account_of(self, owner: Owner) -> str:
-        """Return the account of an owner of a curated study."""
+    def data_set_of(self, owner: Owner) -> str:
+        """Return the name of an owner's data set, which is that of its account too."""
         return account_name(owner.name, owner.data_set)
 
 
@@ -246,9 +295,11 @@ class Curator(Participant):
     intake: CuratorIntake
 
     def units_of(self, study: Study) -> dict[str, int]:
-        """Return the number of units of each owner, as counted when its rows were uploaded."""
-        counted = read_from(self.engine, self.intake.units_held, study)
-        return super().units_of(study) | counted
+        """Return the number of units of each owner: counted when its rows were uploaded, or expected.
+
+        What was counted when a study was computed would tell when that was.
+        """
+        return units_declared(study) | read_from(self.engine, self.intake.units_held, study)
 
     def waiting_for(self, owner: str | None) -> list[tuple[StudyRow, str]]:
         """Return the studies that wait for an owner's decision, or for anyone's, with the owner's name."""
@@ -264,6 +315,15 @@ class Curator(Participant):
     def _record_job(self, connection: sa.Connection, job: Job, now: int) -> None:
         record_parts(connection, job, now)
 
+    def _keep_cost(self, connection: sa.Connection, job: Job) -> None:
+        """Spend a study's whole cost with its approval; one that an account cannot pay for is refused."""
+        approve_parts(connection, job)
+        try:
+            with connection.begin_nested():
+                debit_parts(connection, job, at=self._now())
+        except BudgetExceededError as error:
+            self._end_in(connection, job.digest, State.REFUSED, "budget-exceeded", str(error))
+
     def approve(self, digest: str, owner: str, by: Person) -> None:
         """Record the yes of an owner's person; the study runs once every owner has said yes.
 
@@ -274,6 +334,13 @@ class Curator(Participant):
                 passed.
             ApprovedBeforeError: the person has approved before, and another has to as well.
         """
+        asked = read_from(self.engine, study_row, digest)
+        job, refused = None, StudyRefusedError("internal-error", "the study is not known")
+        if asked is not None:
+            try:
+                job = self.job_of(asked)
+            except StudyRefusedError as error:
+                refused = error
 
         def approve(connection: sa.Connection) -> bool:
             now = self._now()
@@ -290,7 +357,7 @@ class Curator(Participant):
             decide(connection, digest, owner, Decision.APPROVED, now)
             decisions = decisions_on(connection, [digest])[digest]
             if all(item.decision is Decision.APPROVED for item in decisions):
-                move(connection, digest, before=[State.WAITING], after=State.APPROVED, at=now)
+                self._start(connection, digest, job, refused)
             reached(CuratorStep.DECISION_WRITTEN)
             return True
 
@@ -299,6 +366,17 @@ class Curator(Participant):
         self._confirmed.discard(digest)  # long may have passed since it came in
         reached(CuratorStep.DECISION_STORED)
         log.info("approved", study=digest, owner=owner, person=by.name)
+
+    def _start(
+        self, connection: sa.Connection, digest: str, job: Job | None, refused: StudyRefusedError
+    ) -> None:
+        """Let a study run that every owner has approved, if it still may."""
+        move(connection, digest, before=[State.WAITING], after=State.APPROVED, at=self._now())
+        if job is None:
+            why = refused.problem, refused.reason
+            self._end_in(connection, digest, State.REFUSED, *why, rule=refused.rule)
+        else:
+            self._keep_cost(connection, job)
 
     def approvals_needed(self, row: StudyRow, owner: str) -> int:
         """Return what the policy of the owner's data set says; 1 of a study that will be refused anyway."""
@@ -313,14 +391,14 @@ class Curator(Participant):
         """Decline a study for all of its owners, as a person of one decided; the note stays here.
 
         Raises:
-            AlreadyDecidedError: it has been released, refused or declined, or its deadline has passed.
+            AlreadyDecidedError: it has been answered, refused or declined, or its deadline has passed.
         """
 
         def decline(connection: sa.Connection) -> bool:
             ended = self._end_in(connection, digest, State.DECLINED, None, note or f"declined by {owner}")
             if ended:
                 decide(connection, digest, owner, Decision.DECLINED, self._now())
-                record_decision(connection, (digest, owner), by, "declined", at=self._now())
+                record_decision(connection, SIGN_IN.people, (digest, owner), by, "declined", at=self._now())
                 reached(CuratorStep.DECISION_WRITTEN)
             return ended
 
@@ -329,10 +407,52 @@ class Curator(Participant):
         reached(CuratorStep.DECISION_STORED)
         log.info("declined", study=digest, owner=owner, person=by.name)
 
-    def run_approved(self) -> None:
-        """Release what is approved, and decline what waits in vain."""
+    def unlock(self, account: str, by: Person, *, hides: bool) -> None:
+        """Let a data set answer studies again, as a person of its owner or of the operator decided.
+
+        Nothing where it is not locked, or where ``hides`` says that this person is not yet shown so.
+        """
+        lock = read_from(self.engine, lock_of, account)
+        if lock is not None and (not hides or lock.shown_from <= self._now()):
+            self.unlock_account(account, SIGN_IN.people, by)
+
+    def close_ended(self) -> None:
+        """Close what has expired, and decline what waits in vain."""
+        super().close_ended()
         self._decline_without_data()
-        super().run_approved()
+
+    def deliver(self) -> None:
+        """Offer what is due, once it is certain that it may be."""
+        for row in read_from(self.engine, due_outbox, self._now()):
+            if row.kind == "release" and row.send_at:
+                run_transaction(self.engine, partial(self._settle, digest=row.study))
+        super().deliver()
+
+    def _settle(self, connection: sa.Connection, digest: str) -> None:
+        """Let a release go, once, or put a decline in its place where a data set was changed meanwhile.
+
+        This is looked at when it is due, so that it cannot be told whether the release had been made before.
+        """
+        row = study_row(connection, digest)
+        if row is None or row.state is not State.RELEASED or row.envelope is None:
+            return
+        try:
+            study = self.intake.read(digest, row.envelope)
+            self.intake.require_unchanged(connection, digest, study)
+        except StudyRefusedError as error:
+            withdraw(connection, digest)
+            move(
+                connection,
+                digest,
+                before=[State.RELEASED],
+                after=State.REFUSED,
+                at=self._now(),
+                problem=error.problem,
+                reason=error.reason,
+            )
+            self._put_decline(connection, digest, 0)
+        else:
+            send_at_once(connection, digest)
 
     def _decline_without_data(self) -> None:
         """Decline the waiting studies of which an owner has deleted its data set."""

@@ -12,8 +12,8 @@ from tacit_services.agent.schema import REASON_LENGTH
 from tacit_services.agent.studies import newest_studies
 from tacit_services.curator import routes
 from tacit_services.curator.curator import Curator, Decision, asking, decisions_on
-from tacit_services.curator.data_sets import SIGN_IN, view
-from tacit_services.curator.routes import Caller, CuratorContext, decide, require_study
+from tacit_services.curator.data_sets import SIGN_IN, account_name, view
+from tacit_services.curator.routes import Caller, CuratorContext, NamePath, OwnerPath, decide, require_study
 from tacit_services.ledger.accounts import account_of
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_app import DigestPath
@@ -52,6 +52,7 @@ def add_curator_pages(
         "tacit_services.curator",
         "tacit owner login, or tacit curator login",
         MENU,
+        public_url.startswith("https://"),
         public_url,
         provider,
     )
@@ -79,7 +80,8 @@ def _add_studies(site: Site, curator: Curator) -> None:
         owner = someone.who.owner
 
         def read(connection: Connection) -> list[dict[str, Any]]:
-            rows = newest_studies(connection, STUDIES_MAX, *asking(owner))
+            studies = curator.shown()
+            rows = newest_studies(connection, STUDIES_MAX, *asking(studies, owner), studies=studies)
             decisions = decisions_on(connection, [row.digest for row in rows])
             return [routes.summary(curator, row, decisions[row.digest], owner) for row in rows]
 
@@ -92,7 +94,7 @@ def _add_studies(site: Site, curator: Curator) -> None:
         owner = someone.who.owner
 
         def read(connection: Connection) -> dict[str, Any]:
-            row, decisions = require_study(connection, digest, owner)
+            row, decisions = require_study(connection, digest, owner, curator.shown())
             return routes.detail(connection, curator, row, decisions, owner)
 
         study = read_from(curator.engine, read)
@@ -112,7 +114,8 @@ def _add_holdings(site: Site, curator: Curator, context: CuratorContext) -> None
 
         def read(connection: Connection) -> list[dict[str, Any]]:
             held = context.data_sets.held_data_sets(connection, owner)
-            return [view(connection, item, to_owner=owner is not None) for item in held]
+            now = context.now()
+            return [view(connection, item, to_owner=owner is not None, now=now) for item in held]
 
         owners = read_from(curator.engine, context.enrolment.page, None) if owner is None else None
         return site.page(
@@ -156,6 +159,18 @@ def _add_deciding(site: Site, curator: Curator, ring: Callable[[], None]) -> Non
         decide(curator, digest, owner, lambda: curator.approve(digest, owner, someone.person))
         ring()
         return site.redirect(f"/studies/{digest}")
+
+    @site.router.post("/data-sets/{owner}/{name}/unlocking")
+    def unlock(
+        owner: OwnerPath,
+        name: NamePath,
+        someone: Someone,
+        _: Annotated[Mapping[str, str], Depends(site.form())],
+    ) -> Response:
+        someone.who.require_may_see(owner)
+        curator.unlock(account_name(owner, name), someone.person, hides=someone.who.owner is not None)
+        ring()
+        return site.redirect("/data-sets")
 
     @site.router.post("/studies/{digest}/decline")
     def decline(

@@ -1,6 +1,7 @@
 """The curator's HTTP interface: to the operator all studies and accounts, to an owner its own.
 
-An owner sees who has approved a study that uses its data, and no other owner's budget, note or reason.
+An owner sees who has approved a study that uses its data, and no other owner's budget, note or reason. What
+is computed from pooled rows moves nothing that is shown before the moment of its answer.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ from tacit_services.agent.schema import State
 from tacit_services.agent.service import PAGE_SIZE, Decline, HashList
 from tacit_services.agent.studies import ApprovedBeforeError, StudyRow, page_of_studies, study_row
 from tacit_services.curator.curator import Curator, Decision, OwnerDecision, asking, decisions_on
-from tacit_services.curator.data_sets import ROSTER, SIGN_IN, DataSets, Registration, view
+from tacit_services.curator.data_sets import ROSTER, SIGN_IN, DataSets, Registration, account_name, view
 from tacit_services.curator.uploads import MEDIA_TYPES, NextPiece, Uploads
 from tacit_services.ledger.accounts import standing_of
 from tacit_services.ledger.entries import ACCOUNTS
@@ -227,7 +228,8 @@ class OwnerRoutes:
 
             def read(connection: Connection) -> list[dict[str, Any]]:
                 held = curator.data_sets.held_data_sets(connection, owner or caller.owner)
-                return [view(connection, item, to_owner=caller.owner is not None) for item in held]
+                now = curator.now()
+                return [view(connection, item, to_owner=caller.owner is not None, now=now) for item in held]
 
             return json_response({"items": read_from(curator.engine, read), "next": None})
 
@@ -243,7 +245,7 @@ class OwnerRoutes:
         held = self._curator.data_sets.held_data_set(connection, owner, name)
         if held is None:
             raise ProblemError("unknown-data-set")
-        return view(connection, held, to_owner=caller.owner is not None)
+        return view(connection, held, to_owner=caller.owner is not None, now=self._curator.now())
 
     def _add_writing(self, router: APIRouter) -> None:
         curator, access = self._curator, self._access
@@ -361,7 +363,7 @@ def detail(
         }
         for item in own
     ]
-    shown = agent_views.detail(curator, row, owner, asked) | _shared(decisions, owner)
+    shown = agent_views.detail(curator, row, SIGN_IN.people, owner, asked) | _shared(decisions, owner)
     return shown | {"accounts": accounts}
 
 
@@ -424,7 +426,9 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
         """List the studies that ask for an owner's data; the operator sees all."""
 
         def read(connection: sa.Connection) -> dict[str, Any]:
-            rows = page_of_studies(connection, state, cursor, PAGE_SIZE, *asking(caller.owner))
+            studies = curator.shown()
+            where = asking(studies, caller.owner)
+            rows = page_of_studies(connection, state, cursor, PAGE_SIZE, *where, studies=studies)
             decisions = decisions_on(connection, [row.digest for row in rows])
             items = [summary(curator, row, decisions[row.digest], caller.owner) for row in rows]
             return {"items": items, "next": rows[-1].digest if len(rows) == PAGE_SIZE else None}
@@ -436,7 +440,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
         """Show one study: what it asks, what would leave, what it costs, who has approved, its verdict."""
 
         def read(connection: sa.Connection) -> dict[str, Any]:
-            row, decisions = require_study(connection, digest, caller.owner)
+            row, decisions = require_study(connection, digest, caller.owner, curator.shown())
             return detail(connection, curator, row, decisions, caller.owner)
 
         return json_response(read_from(curator.engine, read))
@@ -463,6 +467,19 @@ def _add_deciding(app: FastAPI, curator: Curator, access: Access, ring: Callable
         """Decline a study that uses the caller's data, for everyone; the tester is told only that much."""
         return answer(digest, owner, lambda: curator.decline(digest, owner, body.reason, Person(caller.key)))
 
+    @app.post("/v1/data-sets/{owner}/{name}/unlocking", status_code=204, openapi_extra=body_schema(Empty))
+    def unlock(
+        owner: OwnerPath,
+        name: NamePath,
+        caller: Annotated[Caller, Depends(access.caller)],
+        body: Annotated[Empty, Depends(json_body(Empty))],  # noqa: ARG001
+    ) -> Response:
+        """Let a data set answer studies again that a failure has locked. Owner or operator."""
+        caller.require_may_see(owner)
+        curator.unlock(account_name(owner, name), Person(caller.key), hides=caller.owner is not None)
+        ring()
+        return Response(status_code=204, headers={"Cache-Control": "no-store"})
+
     def answer(digest: str, owner: str, decision: Callable[[], None]) -> Response:
         row, decisions = decide(curator, digest, owner, decision)
         ring()
@@ -477,15 +494,15 @@ def decide(
     Raises:
         ProblemError: ``unknown-study``, ``study-expired``, ``already-decided`` or ``approved-before``.
     """
-    read_from(curator.engine, require_study, digest, owner)
+    read_from(curator.engine, require_study, digest, owner, curator.shown())
     try:
         decision()
     except ApprovedBeforeError:
         raise ProblemError("approved-before") from None
     except AlreadyDecidedError:
-        row, _ = read_from(curator.engine, require_study, digest, owner)
+        row, _ = read_from(curator.engine, require_study, digest, owner, curator.shown())
         raise ProblemError("study-expired" if row.state is State.EXPIRED else "already-decided") from None
-    return read_from(curator.engine, require_study, digest, owner)
+    return read_from(curator.engine, require_study, digest, owner, curator.shown())
 
 
 def _add_ledger(app: FastAPI, curator: Curator, access: Access) -> None:
@@ -532,10 +549,13 @@ def _accounts(connection: sa.Connection, caller: Caller, data_set: str | None) -
 
 
 def require_study(
-    connection: sa.Connection, digest: str, owner: str | None
+    connection: sa.Connection, digest: str, owner: str | None, studies: sa.FromClause
 ) -> tuple[StudyRow, list[OwnerDecision]]:
-    """Return a study and its decisions; raises ``unknown-study``, also where it asks nothing of the owner."""
-    row = study_row(connection, digest)
+    """Return a study, as ``studies`` shows it, and its decisions.
+
+    Raises ``unknown-study``, also where it asks nothing of the owner.
+    """
+    row = study_row(connection, digest, studies)
     decisions = decisions_on(connection, [digest])[digest]
     if row is None or (owner is not None and all(item.owner != owner for item in decisions)):
         raise ProblemError("unknown-study")

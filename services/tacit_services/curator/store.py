@@ -124,7 +124,7 @@ class RowStore:
     """
 
     def __init__(self, folder: Path, keys: StorageKeys) -> None:
-        self._folder = folder
+        self._folder = folder.resolve()  # rows are opened by a path without links
         self._keys = keys
         self._lock: BinaryIO | None = None
 

@@ -105,6 +105,8 @@ def create_personal_decisions() -> None:
         sa.Column("person", sa.String(63), primary_key=True),
         sa.Column("decision", sa.String(16), nullable=False),
         sa.Column("decided_at", sa.BigInteger, nullable=False),
+        sa.Column("key", sa.String(64), nullable=False),
+        sa.Column("demotions", sa.BigInteger, nullable=False),
     )
     op.add_column("ledger_entries", sa.Column("approved_by", sa.Text, nullable=True))
 

@@ -42,6 +42,9 @@ ATTEMPTS_MAX = 12
 RETRY_PAUSE_MAX_S = 0.5
 """Longest pause between two attempts."""
 
+REWRITE_WAIT_MS = 1000
+"""How long PostgreSQL waits to write a table anew that others use."""
+
 ROOM_BYTES = 2**22
 """Room that a service wants on its disk to count as ready: a few of the largest messages, and their log."""
 
@@ -59,7 +62,11 @@ _SQLITE_BUSY, _SQLITE_FULL, _SQLITE_PRIMARY_MASK = 5, 13, 0xFF
 _SQLITE_CORRUPT, _SQLITE_NOT_A_DATABASE = 11, 26
 _RETRIED_STATES = {"40001", "40P01", "23505"}
 """Serialization failure, deadlock, and the unique violation that PostgreSQL may report in their stead."""
-_FULL_STATE, _FORBIDDEN_STATE = "53100", "42501"
+_FULL_STATE, _FORBIDDEN_STATE, _LOCKED_STATE = "53100", "42501", "55P03"
+_READERS = (
+    "SELECT pid FROM pg_stat_activity"
+    " WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND datname = current_database()"
+)
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 """What the system says where a disk is full."""
 _OTHERS = 0o077
@@ -250,18 +257,51 @@ def _take_room(connection: Connection) -> None:
 
 
 def forget_deleted(engine: Engine) -> None:
-    """Let SQLite's write-ahead log forget what was deleted, as soon as no reader needs it.
+    """Have the database forget what was deleted; waits for readers that are in the way, as a writer does."""
+    tenacity.Retrying(
+        stop=tenacity.stop_after_delay(BUSY_TIMEOUT_S),
+        wait=tenacity.wait_random(0.001, 0.02),
+        retry=tenacity.retry_if_result(lambda done: not done),
+        retry_error_callback=lambda _: None,
+    )(try_to_forget, engine)
 
-    PostgreSQL keeps deleted rows until it vacuums, and in its own log: docs/curator-storage.md.
+
+def try_to_forget(engine: Engine, *tables: sa.Table) -> bool:
+    """Have the database forget what was deleted or emptied; returns whether it has, or is to be asked again.
+
+    SQLite overwrites it at once, and its write-ahead log is emptied here unless a reader needs it. PostgreSQL
+    writes these small tables anew without their dead rows, unless a reader may still see them; its own log,
+    its replicas and its backups keep them (docs/curator-storage.md).
     """
-    if engine.dialect.name != "sqlite":
-        return
     with _named_failures():
+        if engine.dialect.name != "sqlite":
+            return _rewrite(engine, tables)
         connection = engine.raw_connection()  # a checkpoint runs outside of transactions
         try:
-            connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            # A checkpoint that waits for a reader would hold up every writer meanwhile.
+            connection.cursor().execute("PRAGMA busy_timeout=0")
+            found = connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         finally:
+            connection.cursor().execute(f"PRAGMA busy_timeout={BUSY_TIMEOUT_S * 1000}")
             connection.close()
+    return not found[0][0]
+
+
+def _rewrite(engine: Engine, tables: Sequence[sa.Table]) -> bool:
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        for table in tables:
+            if connection.exec_driver_sql(_READERS).first() is not None:
+                return False
+            try:
+                connection.exec_driver_sql(f"SET lock_timeout = {REWRITE_WAIT_MS}")
+                connection.exec_driver_sql(f"VACUUM FULL {table.name}")
+            except sa.exc.OperationalError as error:
+                if getattr(error.orig, "sqlstate", None) != _LOCKED_STATE:
+                    raise
+                return False
+            finally:
+                connection.exec_driver_sql("RESET lock_timeout")
+    return True
 
 
 def upgrade(engine: Engine, component: str) -> None:

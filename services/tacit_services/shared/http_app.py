@@ -4,7 +4,7 @@ import asyncio
 import re
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -175,6 +175,12 @@ CALLER_GONE = 499
 """The status that logs and metrics show where the caller went away before there was an answer. Nobody is sent
 it; the number is the one that web servers use."""
 
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")
+"""In every answer: a browser takes none for another kind of file than it says."""
+
+INSISTING_ON_TLS = (b"strict-transport-security", b"max-age=31536000")
+"""In every answer of a service that browsers reach by TLS: they come by https alone for a year."""
+
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
@@ -215,9 +221,10 @@ class Metrics(Collector):
 class Observation:
     """Gives each request an id, logs and counts its end, and turns what nobody caught into a problem."""
 
-    def __init__(self, app: "ASGIApp", metrics: Metrics) -> None:
+    def __init__(self, app: "ASGIApp", metrics: Metrics, *, insists_on_tls: bool = False) -> None:
         self._app = app
         self._metrics = metrics
+        self._insists_on_tls = insists_on_tls
 
     async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         """Serve one request."""
@@ -232,7 +239,8 @@ class Observation:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message.setdefault("headers", []).append((b"x-request-id", request_id.encode()))
+                message["headers"] = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                message["headers"] += self._added(message["headers"])
             await send(message)
 
         with structlog.contextvars.bound_contextvars(request_id=request_id):
@@ -248,6 +256,12 @@ class Observation:
                 await response(scope, receive, watched_send)
             finally:
                 self._record(scope, status, time.monotonic() - started_s)
+
+    def _added(self, headers: "Iterable[tuple[bytes, bytes]]") -> list[tuple[bytes, bytes]]:
+        """Return what every answer carries and this one lacks."""
+        wanted = [NO_SNIFFING, *([INSISTING_ON_TLS] if self._insists_on_tls else [])]
+        there = {name.lower() for name, _ in headers}
+        return [header for header in wanted if header[0] not in there]
 
     def _record(self, scope: "Scope", status: int, duration_s: float) -> None:
         route = getattr(scope.get("route"), "path", "none")
@@ -292,6 +306,7 @@ def create_app(
     hosts: Collection[str] | None = None,
     body_timeout_s: float = BODY_TIMEOUT_S,
     streamed: StreamedBodies | None = None,
+    insists_on_tls: bool = False,
 ) -> FastAPI:
     """Create an app with the boundary in place and ``/healthz``, ``/readyz`` and ``/metrics``.
 
@@ -305,6 +320,7 @@ def create_app(
         hosts: the names by which browsers may reach the pages (:class:`AllowedHosts`); None for any.
         body_timeout_s: how long a request's body is waited for.
         streamed: requests with limits of their own, whose handler reads the body as a stream.
+        insists_on_tls: whether browsers are told to come by https alone.
     """
     app = _DescribedApp(
         title=title,
@@ -326,7 +342,9 @@ def create_app(
     app.add_middleware(BodyLimits, timeout_s=body_timeout_s, streamed=streamed)
     if hosts is not None:
         app.add_middleware(AllowedHosts, hosts=hosts)
-    app.add_middleware(Observation, metrics=metrics)  # the last one added is the outermost
+    app.add_middleware(
+        Observation, metrics=metrics, insists_on_tls=insists_on_tls
+    )  # the last one added is the outermost
     _add_health(app, check_ready, metrics)
     return app
 

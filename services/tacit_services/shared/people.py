@@ -22,6 +22,7 @@ from starlette.responses import Response
 from tacit_protocol.messages.answers import ChangeRecord, NamedUser, Page, User
 from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.messages.study import PartyName
+from tacit_protocol.names import folded
 from tacit_protocol.strict import StrictModel
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import read_from, run_transaction
@@ -33,6 +34,9 @@ Role = Literal["viewer", "steward", "officer", "admin"]
 officer changes the policy, an admin all that pages offer."""
 
 ROLES: tuple[Role, ...] = get_args(Role)
+
+DECIDING = ROLES[ROLES.index("steward") :]
+"""Roles whose people may decide on studies."""
 
 KEY_HOLDER = "key-holder"
 """Whoever holds the party's key, and whose sign-in link names nobody: an admin. No person has this name."""
@@ -75,13 +79,16 @@ class Person:
             raise ProblemError("role-needed", detail=f"this needs the role {least}, and yours is {self.role}")
 
 
+ADDRESS = r"^[!#-&(-;=?A-~]+@[!#-&(-;=?A-~]+$"
+"""An e-mail address in ASCII, without spaces, quotes or angle brackets: beyond ASCII, two that look the same
+may be two people's."""
+
+
 class UserRequest(StrictModel):
     """What is said of a person: the role, and the address by which a provider of identities knows them."""
 
     role: Role
-    email: (
-        Annotated[str, Field(min_length=3, max_length=254, pattern=r"^[^\s@<>\"']+@[^\s@<>\"']+$")] | None
-    ) = None
+    email: Annotated[str, Field(min_length=3, max_length=254, pattern=ADDRESS)] | None = None
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,7 @@ def _user_columns() -> list[sa.Column[Any]]:
         sa.Column("subject", sa.String(255), nullable=True),
         sa.Column("added_at", sa.BigInteger, nullable=False),
         sa.Column("removed_at", sa.BigInteger, nullable=True),
+        sa.Column("demotions", sa.BigInteger, nullable=False, server_default="0"),
     ]
 
 
@@ -189,6 +197,13 @@ def _hash(entry: Mapping[str, Any]) -> str:
     return hashlib.sha256(encode_json(dict(entry))).hexdigest()
 
 
+def demotions_of(connection: Connection, tables: PeopleTables, person: Person) -> int:
+    """Return how often a person lost the right to decide: what it approved before does not count again."""
+    users = tables.users
+    query = sa.select(users.c.demotions).where(users.c.key == person.key, users.c.name == person.name)
+    return connection.execute(query).scalar_one_or_none() or 0
+
+
 def person_of(connection: Connection, tables: PeopleTables, key: str, name: str) -> Person | None:
     """Return a party's person of that name, or None where there is none or was."""
     if name == KEY_HOLDER:
@@ -258,7 +273,7 @@ class People:
                 has the address; ``malformed-message``: there are too many.
         """
         users, now = self.tables.users, int(self.clock())
-        said_of = {"role": said.role, "email": None if said.email is None else said.email.lower()}
+        said_of = {"role": said.role, "email": None if said.email is None else folded(said.email)}
 
         def write(connection: Connection) -> bool:
             own = connection.execute(users.select().where(users.c.key == by.key)).all()
@@ -278,7 +293,9 @@ class People:
                 # Another address may be another person at the provider: the old identity opens nothing more.
                 subject = before.subject if before.email == said_of["email"] else None
                 changed = users.update().where(users.c.key == by.key, users.c.name == name)
-                connection.execute(changed.values(**said_of, subject=subject))
+                is_demoted = before.role in DECIDING and said.role not in DECIDING
+                kept = {"subject": subject, "demotions": before.demotions + is_demoted}
+                connection.execute(changed.values(**said_of, **kept))
                 self._sign_out(connection, by.key, name)
             else:
                 return False
@@ -316,8 +333,8 @@ class People:
 
         def find(connection: Connection) -> Person | None:
             rows = connection.execute(users.select().where(*present, users.c.subject == subject)).all()
-            if not rows and email is not None:
-                by_address = (users.c.subject.is_(None), users.c.email == email.lower())
+            if not rows and email is not None and email.isascii():
+                by_address = (users.c.subject.is_(None), users.c.email == folded(email))
                 rows = connection.execute(users.select().where(*present, *by_address)).all()
                 for row in rows:
                     found = users.update().where(users.c.key == key, users.c.name == row.name)

@@ -55,7 +55,7 @@ def problem_response(error: ProblemError, request_id: str | None) -> Response:
         retry_after_s=error.retry_after_s,
         detail=error.detail,
     )
-    headers = dict(error.headers)
+    headers = {"X-Content-Type-Options": "nosniff", **error.headers}
     if error.retry_after_s is not None:
         headers["Retry-After"] = str(error.retry_after_s)
     if error.problem.status in {408, 413, 415}:

@@ -5,6 +5,7 @@ TOML file; the default. Relative paths are relative to the file that names them.
 """
 
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeGuard
@@ -123,6 +124,16 @@ class ListeningSettings(ServiceSettings):
         return False
 
     @property
+    def by_tls(self) -> bool:
+        """Whether browsers reach the pages by https."""
+        return self.serves_tls or self.behind_tls_proxy
+
+    @property
+    def insists_on_tls(self) -> bool:
+        """Whether browsers are told to come by https alone."""
+        return self.by_tls
+
+    @property
     def page_hosts(self) -> frozenset[str]:
         """The names by which browsers may reach the pages."""
         return frozenset({"localhost", self.host.lower(), *self.allowed_hosts})
@@ -158,6 +169,16 @@ class PublicSettings(ListeningSettings):
         return self.tls_certificate_file is not None and self.tls_key_file is not None
 
     @property
+    def by_tls(self) -> bool:
+        """Whether browsers reach the pages by https, as the public URL says."""
+        return self.url.startswith("https://")
+
+    @property
+    def insists_on_tls(self) -> bool:
+        """Whether browsers are told to come by https alone; not to this machine, whose name others share."""
+        return self.by_tls and not is_loopback(urlsplit(self.url).hostname or "")
+
+    @property
     def page_hosts(self) -> frozenset[str]:
         """The names by which browsers may reach the pages."""
         public = urlsplit(self.url).hostname
@@ -179,13 +200,44 @@ def _is_settings(annotation: object) -> TypeGuard[type[ServiceSettings]]:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; raises SettingsError where it is missing or malformed."""
     try:
-        return tomllib.loads(path.read_text("utf-8"))
+        return parse_toml(path.read_text("utf-8"))
     except OSError as error:
         raise SettingsError(f"cannot read {path}: {error.strerror}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"{path} is not TOML: {error}") from None
     except UnicodeDecodeError:
         raise SettingsError(f"{path} is not TOML: it is not UTF-8") from None
+    except SettingsError as error:
+        raise SettingsError(f"{path} {error}") from None
+
+
+KEY_PARTS_MAX = 8
+"""Parts of a dotted key, ``a.b.c``; the time that the parser takes for one grows with the square."""
+
+_QUOTED = re.compile(
+    r'"""(?:\\.|[^\\])*?(?:"{3,5}|\Z)'
+    r"|'''.*?(?:'{3,5}|\Z)"
+    r'|"(?:\\.|[^"\\\n])*"?'
+    r"|'[^'\n]*'?"
+    r"|#[^\n]*",
+    re.DOTALL,
+)
+_PART = r"[^\s.=,\[\]{}]"
+_LONG_KEY = re.compile(rf"(?<!{_PART})(?:{_PART}++[ \t]*+\.[ \t]*+){{{KEY_PARTS_MAX}}}")
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Read the text of a TOML file; raises SettingsError, which says where it is malformed or too deep."""
+    if _LONG_KEY.search(_QUOTED.sub("'", text)):
+        raise SettingsError(
+            f"is not taken: a key has more than {KEY_PARTS_MAX} parts with points between them"
+        )
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"is not TOML: {error}") from None
+    except RecursionError:
+        raise SettingsError("is not taken: lists or tables are too deep within each other") from None
+    except ValueError:
+        raise SettingsError("is not taken: a whole number has thousands of digits") from None
 
 
 def read_private_key(path: Path) -> PrivateKey:
@@ -198,13 +250,19 @@ def read_private_key(path: Path) -> PrivateKey:
         raise SettingsError(f"the key file {path}: {error}") from None
 
 
+FILE_DATABASES = ("sqlite", "duckdb")
+"""Kinds of databases that are files."""
+
+
 def resolve_database_url(url: str, directory: Path) -> str:
-    """Make the path of a relative SQLite URL absolute; raises SettingsError for what is no URL."""
+    """Make a relative path in a URL of SQLite or DuckDB absolute; raises SettingsError for what is no URL."""
     try:
         parsed = make_url(url)
     except ArgumentError:
-        raise SettingsError("database_url is not a URL: sqlite:///file or postgresql://host/name") from None
-    if parsed.get_backend_name() != "sqlite" or not parsed.database:
+        raise SettingsError(
+            "a database's URL is wrong: write sqlite:///file or postgresql://host/name"
+        ) from None
+    if parsed.get_backend_name() not in FILE_DATABASES or not parsed.database:
         return url
     resolved = parsed.set(database=str(directory / parsed.database))
     return resolved.render_as_string(hide_password=False)

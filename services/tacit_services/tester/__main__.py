@@ -129,6 +129,7 @@ def create_tester(
         gauges=lambda: {"studies": studies.counts(), "polls_waiting": inboxes.waiting + bell.waiting},
         lifespan=lifespan,
         hosts=settings.page_hosts,
+        insists_on_tls=settings.insists_on_tls,
     )
     app.include_router(make_router(tester))
     add_tester_pages(app, tester, settings.url, settings.openid)

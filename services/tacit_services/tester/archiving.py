@@ -17,6 +17,7 @@ import sqlalchemy as sa
 import structlog
 from sqlalchemy.engine import Connection, Engine
 
+from tacit_protocol.decimals import read_number
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX, Transcript
 from tacit_protocol.terminal import printable
@@ -353,7 +354,7 @@ def _date(text: str) -> date:
 
 def _days(text: str) -> float:
     try:
-        days = float(text)
+        days = read_number(text)
     except ValueError:
         days = -1.0
     if not 0 <= days <= time.time() / DAY_S:

@@ -20,6 +20,7 @@ from sqlalchemy.engine import Connection, Engine
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from tacit_protocol.decimals import read_number, read_whole
 from tacit_protocol.domain import (
     CategoricalColumn,
     Column,
@@ -523,10 +524,7 @@ def study_of(fields: Mapping[str, str], offered: Offered, tester: Party, analyst
 
 
 def _number(text: str, most: float) -> float:
-    try:
-        found = float(text)
-    except ValueError:
-        raise ValueError("write a number") from None
+    found = read_number(text)
     if not 0 <= found <= most:
         raise ValueError(f"write a number from 0 to {most:g}")
     return found
@@ -576,8 +574,10 @@ def _owners(
             also = ": write the key that it has at the curator" if curated else ""
             faults.append(f"no owner named {name or '(no name)'} is enrolled here{also}")
             continue
-        if units and not units.isdecimal():
-            faults.append(f"units of {name}: write a whole number, or nothing")
+        try:
+            count = read_whole(units) if units else None
+        except ValueError as error:
+            faults.append(f"units of {name}: {error}, or nothing")
             continue
         apart, entry = is_apart(procedure), offered.catalogue.get(name)
         try:
@@ -585,7 +585,7 @@ def _owners(
                 name=name,
                 key=key,
                 data_set=row["data_set"],
-                units=int(units) if units else None,
+                units=count,
                 columns=tuple(by_owner.get(name, ())) or None if apart else None,
                 sealing=entry.sealing if apart and entry is not None else None,
             )

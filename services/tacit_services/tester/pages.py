@@ -381,6 +381,7 @@ def add_tester_pages(app: FastAPI, tester: Tester, public_url: str, openid: Open
         "tacit_services.tester",
         "tacit tester login, or tacit party login",
         MENU,
+        public_url.startswith("https://"),
         public_url,
         openid_of(openid, public_url, sessions.people, key, tester.clock),
     )

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import resource
 import signal
 import sqlite3
 import struct
@@ -470,6 +471,52 @@ def test_a_row_is_given_a_processors_time_and_not_the_clocks(
         assert model._process is process
 
 
+def _of_a_size(elements: int) -> bytes:
+    """Return a model that adds the largest of so many zeros, which a loader may make beforehand."""
+    nodes = [
+        helper.make_node("ConstantOfShape", ["size"], ["zeros"]),
+        helper.make_node("ReduceMax", ["zeros"], ["none"], keepdims=0),
+        helper.make_node("Add", ["in", "none"], ["out"]),
+    ]
+    return model_of(nodes, [("in", FLOAT, [1, 2])], weights={"size": np.array([elements])})
+
+
+@pytest.mark.parametrize("elements", [10, 2**32, pytest.param(2**40, marks=pytest.mark.long)])
+def test_a_model_that_takes_all_memory_ends_nothing_but_its_own_process(
+    tmp_path: Path, elements: int
+) -> None:
+    """By the limit of the agent's own child, at loading or at a row; 2^32 numbers are 16 GiB."""
+    encoder = of_model(_of_a_size(elements), tmp_path, [VectorColumn(name="v", length=2, norm=9.0)], 2)
+    source = written(tmp_path, pa.array([[1.0, 2.0], [2.0, 1.0]]))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    try:
+        found = made(source, encoder, EncoderFolders(tmp_path)).tolist()
+    except DataError as error:
+        found = [["refused"], str(error).startswith("a model of the study does not run here")]
+    assert (found == [[0.625, 0.75], [0.75, 0.625]]) == (elements == 10)
+    assert elements == 10 or found in ([[0.5, 0.5]] * 2, [["refused"], True])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
+
+
+@pytest.mark.parametrize("count", [4, pytest.param(100, marks=pytest.mark.long)])
+def test_mutated_models_are_refused_or_run_and_end_nothing_but_their_process(
+    tmp_path: Path, count: int
+) -> None:
+    whole, chance = linear(np.eye(LENGTH, dtype=np.float32)), np.random.default_rng(5)
+    source = written(tmp_path, pa.array(VECTORS[:3].tolist()))
+    for number in range(count):
+        content = bytearray(whole[: len(whole) - int(chance.integers(0, 2) * chance.integers(1, 200))])
+        for place in chance.integers(0, len(content), 3):
+            content[place] = chance.integers(0, 256)
+        encoder = of_model(bytes(content), tmp_path, [VECTOR], LENGTH)
+        words = "a model of the study does not run here"
+        try:
+            assert np.isfinite(made(source, encoder, EncoderFolders(tmp_path))).all(), number
+        except DataError as error:
+            words = str(error)
+        assert words.startswith("a model of the study does not run here"), number
+
+
 @pytest.mark.long
 def test_a_process_that_dies_is_started_again(tmp_path: Path) -> None:
     encoder = of_model(linear(np.eye(LENGTH, dtype=np.float32)), tmp_path, [VECTOR], LENGTH)
@@ -684,7 +731,7 @@ def test_an_agent_runs_a_listed_model_on_its_images(make: MakeAgent) -> None:
 def test_a_model_that_a_row_ends_and_no_process_runs_again_ends_no_study(
     make: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A decline would tell of that row: the study waits, nothing is spent, and it is answered later."""
+    """A decline would tell of that row: the study is tried again, a few times, and answered then."""
     setup, asked = asked_about_images(make)
     answer, rows = encoders_module.ModelProcess._asked, list[bytes]()
 

@@ -287,6 +287,7 @@ def test_what_is_not_installed_is_said_with_the_way_to_install_it(
 ) -> None:
     written(tmp_path / "t.sav")
     workbook(tmp_path / "t.xlsx", [["x"], [1]])
+    (tmp_path / "t.duckdb").touch()
     for library in ("pyreadstat", "openpyxl", "openpyxl.reader.excel", "duckdb", "pymysql"):
         monkeypatch.setitem(sys.modules, library, None)
     for name, query, extra in (

@@ -269,7 +269,12 @@ def test_the_query_of_a_file_is_known_as_the_same_place(tmp_path: Path) -> None:
         "folder": tmp_path,
     }
     settings = SourceSettings.model_validate(fields)
-    assert settings.is_same_place("sqlite:///a", "SELECT x FROM t WHERE c IN (1, 2)")
-    assert not settings.is_same_place("sqlite:///a", "SELECT x FROM t WHERE c IN (1)")
+    fields = {"source": "sqlite:///a", "folder": tmp_path}
+    for query, same in (
+        ("SELECT x FROM t WHERE c IN (1, 2)", True),
+        ("SELECT x FROM t WHERE c IN (1)", False),
+    ):
+        written = SourceSettings.model_validate(fields | {"query": query})
+        assert settings.is_of_same_rows(written) == written.is_of_same_rows(settings) == same
     (tmp_path / "omop.sql").unlink()
-    assert not settings.is_same_place("sqlite:///a", "SELECT x FROM t")
+    assert not settings.is_of_same_rows(written)

@@ -316,6 +316,7 @@ def test_a_value_that_a_driver_stumbles_on_is_an_error_without_its_words(
         raise UnicodeDecodeError("utf-16-le", CANARY.encode(), 0, 1, CANARY)
 
     monkeypatch.setattr(sql_source, "batch_of", stumble)
+    (tmp_path / "t.sqlite3").touch()
     source = open_source("sqlite:///t.sqlite3", "SELECT 1 AS x", tmp_path)
     with pytest.raises(DataError, match="cannot be read") as refused:
         list(source.batches(Columns(("x",)), 10))

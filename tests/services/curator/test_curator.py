@@ -39,7 +39,7 @@ from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.curator import Curator, Decision, decisions_on
-from tacit_services.curator.data_sets import ROSTER, DataSets
+from tacit_services.curator.data_sets import ROSTER, DataSets, view
 from tacit_services.ledger.accounts import set_caps
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
@@ -199,19 +199,21 @@ def decisions_of(setup: Setup, study: str) -> list[Any]:
     return list(setup.read(lambda c: decisions_on(c, [study]))[study])
 
 
-def refused_for(setup: Setup, study: Study, problem: str) -> None:
+def refused_for(setup: Setup, study: Study, problem: str, *, paid: bool = False) -> None:
     name = setup.ask(study)
     setup.turn()
     row = setup.row(name)
     assert (row.state, row.problem) == (State.REFUSED, problem), row.reason
-    assert setup.debits() == []
+    assert len(setup.debits()) == (len(study.owners) if paid else 0)
     assert [row.kind for row in setup.outbox()] == ["decline"]
 
 
-def test_a_key_revoked_while_its_study_is_run_is_not_paid_for(make: Make) -> None:
-    """The revocation is looked at in the transaction that spends."""
+def test_a_key_revoked_while_its_study_is_run_releases_nothing(make: Make) -> None:
+    """The revocation is looked at in the transaction that signs."""
     setup = make()
-    job = setup.curator.intake.accept(*_accepted(setup), NOW)
+    name = setup.ask(curated_study_of(OWNERS))
+    setup.curator.poll(0)
+    job = setup.curator.job_of(setup.row(name))
     setup.write(lambda c: setup.curator.intake.require_current(c, job))
     setup.write(lambda c: ROSTER.revoke(c, "west", NOW))
     with pytest.raises(StudyRefusedError, match="not enrolled"):
@@ -278,36 +280,30 @@ def test_a_data_set_deleted_while_its_study_waits_declines_it(make: Make) -> Non
         setup.curator.approve(study, "east", HOLDER)
 
 
-@pytest.mark.parametrize("change", ["deleted", "registered again"])
-def test_a_data_set_that_changes_while_it_is_read_costs_nobody(
+@pytest.mark.parametrize("change", ["deleted", "another policy", "the same again"])
+def test_a_data_set_that_changes_while_it_is_read_is_not_released(
     make: Make, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     setup = make()
     study = setup.ask(curated_study_of(OWNERS))
     genuine = CuratedSum.summarise
+    registration = registration_of(False, **({"units_min": 7} if change == "another policy" else {}))
 
     def interrupted(self: CuratedSum, *arguments: Any) -> Any:
         summary = genuine(self, *arguments)
         if change == "deleted":
             setup.write(lambda c: setup.data_sets.delete(c, "west", "patients", NOW))
         else:
-            setup.write(
-                lambda c: setup.data_sets.register(c, "west", "patients", registration_of(False), NOW)
-            )
+            setup.write(lambda c: setup.data_sets.register(c, "west", "patients", registration, NOW))
         return summary
 
     with monkeypatch.context() as changing:
         changing.setattr(CuratedSum, "summarise", interrupted)
         setup.turn()
-    assert setup.debits() == []
-    assert setup.noise.draws == 0
-    if change == "deleted":
-        assert setup.row(study).state is State.REFUSED
-        return
-    assert setup.row(study).state is State.APPROVED
-    setup.turn()
-    assert setup.row(study).state is State.SENT
-    assert len(setup.debits()) == 3
+    is_same = change == "the same again"
+    assert setup.noise.draws == is_same
+    assert setup.row(study).state is (State.SENT if is_same else State.REFUSED)
+    assert len(setup.debits()) == 3  # paid for with its approval, before a row was read
 
 
 # What one owner refuses, and what the tester sees of it.
@@ -351,12 +347,14 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("refuse", REFUSALS)
-def test_what_one_owner_refuses_is_refused_for_all_and_nobody_pays(
+def test_what_one_owner_refuses_is_refused_for_all(
     make: Make, tmp_path: Path, refuse: Callable[[Setup, Path], None]
 ) -> None:
+    """Nobody pays, but for what only reading a file of the operator's shows."""
     setup = make()
     refuse(setup, tmp_path)
-    refused_for(setup, curated_study_of(OWNERS), REFUSALS[refuse])
+    paid = refuse in {refuse_by_units, refuse_by_data}
+    refused_for(setup, curated_study_of(OWNERS), REFUSALS[refuse], paid=paid)
 
 
 Requests = list[tuple[int, str, str, int]]
@@ -545,3 +543,46 @@ def test_health_says_when_a_loop_has_stopped(world: CuratorFederation) -> None:
     assert world.call("GET", "/healthz", "north").status_code == 200
     assert slug(world.call("GET", "/readyz", "north")) == "not-ready"  # the loops were not started
     assert 'tacit_curator_studies{state="sent"} 0' in world.call("GET", "/metrics", "north").text
+
+
+# What fails after rows were read.
+
+
+def test_a_study_that_fails_after_rows_were_read_locks_every_data_set_of_it(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paid for with the approval, no answer, and each data set is unlocked by its owner or the operator."""
+    setup = make()
+    study = setup.ask(curated_study_of(OWNERS, respond_after_s=60))
+
+    def fail(*_: Any) -> Any:
+        setup.clock["now"] += 5
+        raise ZeroDivisionError("private")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(CuratedSum, "summarise", fail)
+        setup.turn()
+    assert setup.row(study).state is State.CLOSED
+    assert len(setup.debits()) == 3
+    assert setup.read(lambda c: c.execute(OUTBOX.select()).all()) == []
+    shown = setup.read(lambda c: study_row(c, study, setup.curator.shown()))
+    assert (shown.state, shown.changed_at, shown.reason) == (State.APPROVED, NOW, None)
+
+    def locked(owner: str, *, to_owner: bool) -> Any:
+        held = setup.read(lambda c: setup.data_sets.held_data_set(c, owner, "patients"))
+        now = int(setup.clock["now"])
+        return setup.read(lambda c: view(c, held, to_owner=to_owner, now=now))["locked"]
+
+    assert locked("west", to_owner=False)["fault"] == "ZeroDivisionError"
+    assert locked("west", to_owner=True) is None, "sooner, it would tell when the computation ended"
+    setup.curator.unlock("west/patients", HOLDER, hides=True)
+    assert locked("west", to_owner=False) is not None
+    setup.clock["now"] = NOW + 61
+    assert locked("west", to_owner=True) == {"study": study}
+    later = setup.ask(curated_study_of(OWNERS, title="Another", respond_after_s=0))
+    for owner in OWNERS:
+        setup.turn()
+        assert setup.row(later).state is State.APPROVED
+        setup.curator.unlock(f"{owner}/patients", HOLDER, hides=owner != "east")
+    setup.turn()
+    assert setup.row(later).state is State.SENT

@@ -26,6 +26,7 @@ from tacit_services.shared.database import (
     copy_database,
     create_engine,
     run_transaction,
+    try_to_forget,
     upgrade,
 )
 from tacit_services.tester.tables import STUDIES
@@ -356,3 +357,33 @@ def test_the_command_copies_and_says_what_is_wrong(
     assert "not empty" in capsys.readouterr().err
     assert agent_main([*command, "mysql://somewhere"]) == 1
     assert "--to must be" in capsys.readouterr().err
+
+
+@pytest.mark.both_databases
+def test_the_database_forgets_what_was_emptied_unless_a_reader_is_in_the_way(database_url: str) -> None:
+    engine, reader = create_engine(database_url), create_engine(database_url)
+    table = sa.Table("kept", sa.MetaData(), sa.Column("secret", sa.LargeBinary))
+    secret = bytes(range(1, 33))
+    run_transaction(engine, table.create)
+    run_transaction(engine, lambda c: c.execute(table.insert().values(secret=secret)))
+    assert secret in _pages(engine)
+    with reader.connect().execution_options(tacit_read_only=True) as reading:
+        assert reading.execute(table.select()).one().secret == secret
+        run_transaction(engine, lambda c: c.execute(table.update().values(secret=b"")))
+        assert not try_to_forget(engine, table)
+        assert secret in _pages(engine)
+    assert try_to_forget(engine, table)
+    assert secret not in _pages(engine)
+    engine.dispose()
+    reader.dispose()
+
+
+def _pages(engine: sa.Engine) -> bytes:
+    """Return the bytes of all files of an SQLite database, and of a table's on PostgreSQL."""
+    if engine.dialect.name == "sqlite":
+        file = Path(str(engine.url.database))
+        return b"".join(each.read_bytes() for each in file.parent.glob(f"{file.name}*"))
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("CHECKPOINT")
+        query = "SELECT pg_read_binary_file(pg_relation_filepath('kept'))"
+        return bytes(connection.exec_driver_sql(query).scalar_one())

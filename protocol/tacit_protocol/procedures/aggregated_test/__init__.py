@@ -19,6 +19,7 @@ from scipy.special import ndtri
 from tacit_protocol.domain import CategoricalColumn, Column, ColumnName, Domain, NumericColumn, Table
 from tacit_protocol.features.unit_gram import UnitRows, gather_units
 from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.names import folded
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import same_guarantee
 from tacit_protocol.privacy.guarantee import Guarantee
@@ -267,12 +268,22 @@ class Roles:
             if isinstance(column, CategoricalColumn):
                 known &= values(column) < len(column.levels)
         event = None if self.event is None else (values(self.event) == self.event_code)[known] * 1.0
-        given = None
+        given, categories = None, tuple[int, ...]()
         if takes == "given":
             kept = [place for place, column in enumerate(numeric) if column not in played]
             levels = [place for place, column in enumerate(categorical) if column not in played]
             given = (rows.numeric[known][:, kept], rows.categorical[known][:, levels])
-        return Block(values(self.first)[known], values(self.second)[known], event, given, regression)
+            categories = tuple(categorical[place].categories for place in levels)
+        first, second = (len(getattr(column, "levels", ())) for column in played[:2])
+        return Block(
+            values(self.first)[known],
+            values(self.second)[known],
+            event,
+            given,
+            regression,
+            (first, second),
+            categories,
+        )
 
 
 @dataclass(frozen=True)
@@ -732,7 +743,7 @@ def _named(test: BlockTest) -> Any:
 
 def _test_named(answer: str) -> str:
     """Read a test's name; raises ValueError where there is none of it."""
-    name = answer.strip().lower().replace("-", "_").replace(" ", "_")
+    name = folded(answer.strip()).replace("-", "_").replace(" ", "_")
     if name not in TESTS:
         raise ValueError(f"no such test; known: {', '.join(TESTS)}")
     return name

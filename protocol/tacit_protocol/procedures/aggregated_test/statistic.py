@@ -12,7 +12,7 @@ import importlib.util
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,9 @@ Takes = Literal["groups", "paired", "pair", "table", "times", "given"]
 and an event; or two columns and all others."""
 
 Regression = Literal["linear", "polynomial", "forest", "boosting"]
+
+LEVELS_MAX = 50
+"""Most levels of a group or an outcome that a test takes."""
 
 FOLDS = 5
 """Parts of a block, each of whose values are predicted by a forest or by boosting from the other parts."""
@@ -60,7 +63,8 @@ class Block:
 
     ``first`` is what is looked at: the outcome's numbers or codes, the times, the numbers before. ``second``
     is what it is compared with: groups' codes, a number, the numbers after. ``event`` is 1 where a time ended
-    with the event, else 0.
+    with the event, else 0. ``levels`` says of how many levels the codes of both are, and ``categories`` those
+    of given categories: declared ones, so that no loop tells which of them a block has.
     """
 
     first: Floats
@@ -68,6 +72,8 @@ class Block:
     event: Floats | None = None
     given: tuple[Floats, Codes] | None = None
     regression: Regression = "linear"
+    levels: tuple[int, int] = (LEVELS_MAX, LEVELS_MAX)
+    categories: tuple[int, ...] = ()
 
 
 Statistics = Callable[[Block, np.random.Generator], Floats]
@@ -98,10 +104,11 @@ class BlockTest:
 
 
 def statistics_of(test: BlockTest, block: Block, rng: np.random.Generator) -> Floats:
-    """Return a block's statistics, (B + 1,); all 0 where they cannot be had, so that the block votes by lot.
+    """Return a block's statistics, (B + 1,): a number or an infinity each, of any block.
 
-    Nothing else tells what went wrong: no error, no warning. With a failure among permutations the block's
-    own statistic does not count either: under the null hypothesis any of them may be the one that fails.
+    An infinite one is the strongest evidence there is. One that is undefined (0/0) is 0, evidence of nothing:
+    a rule that is the same for every permutation leaves them exchangeable. All are 0 where they cannot be
+    computed, so that the block votes by lot. Nothing else tells what went wrong: no error, no warning.
     """
     tied = np.zeros(BLOCK_PERMUTATIONS + 1)
     try:
@@ -110,7 +117,7 @@ def statistics_of(test: BlockTest, block: Block, rng: np.random.Generator) -> Fl
             found = np.asarray(test.statistics(block, rng), dtype=np.float64)
     except Exception:  # whatever a black box raises would tell of the data
         return tied
-    return found if found.shape == tied.shape and np.all(np.isfinite(found)) else tied
+    return np.where(np.isnan(found), 0.0, found) if found.shape == tied.shape else tied
 
 
 def _permuted(values: Floats, rng: np.random.Generator) -> Floats:
@@ -122,10 +129,9 @@ def _permuted(values: Floats, rng: np.random.Generator) -> Floats:
 
 def _centred(values: Floats) -> Floats:
     """Return values less their mean, of length 1; or zeros where they are all equal."""
-    if np.ptp(values) == 0:
-        return np.zeros(len(values))
-    centred = values - values.mean()
-    return np.asarray(centred / np.linalg.norm(centred))
+    centred = np.where(np.ptp(values) > 0, values - values.mean(), 0.0)
+    length = float(np.linalg.norm(centred))
+    return np.asarray(centred / (length if length > 0 else 1.0))
 
 
 def _ranks(values: Floats) -> Floats:
@@ -164,61 +170,88 @@ def _flipped(values: Floats, rng: np.random.Generator) -> Floats:
 
 def _signed_ranks(differences: Floats) -> Floats:
     """Return Wilcoxon's signed ranks; differences of 0 have none."""
-    found = np.zeros(len(differences))
-    moved = differences != 0
-    found[moved] = np.sign(differences[moved]) * stats.rankdata(np.abs(differences[moved]))
-    return found
+    ranks = stats.rankdata(np.abs(differences)) - np.sum(differences == 0)
+    return np.asarray(np.sign(differences) * ranks)
 
 
-def _two_groups(of: Callable[..., Any]) -> Statistics:
-    """Return the test by a statistic of scipy of two samples, the second group's first."""
+Difference = Callable[[Floats, Floats], tuple[Floats, Floats]]
+"""Of values, (n,), and groups 0 and 1, (B + 1, n): a difference, (B + 1,), and its estimated variance."""
+
+
+def _two_groups(of: Difference) -> Statistics:
+    """Return the test by a difference between two groups, over its standard deviation.
+
+    Without any variation within groups a difference is infinite, and none is 0.
+    """
 
     def statistics(block: Block, rng: np.random.Generator) -> Floats:
-        groups = _permuted(block.second, rng)
-        values = np.broadcast_to(block.first, groups.shape)
-        second, first = (values[groups == code].reshape(len(groups), -1) for code in (1.0, 0.0))
-        return np.asarray(of(second, first, axis=1).statistic)
+        difference, variance = of(block.first, _permuted(block.second, rng))
+        return np.where(difference == 0, 0.0, difference / np.sqrt(variance))
 
     return statistics
 
 
-def _welch(second: Floats, first: Floats, axis: int) -> Any:
-    return stats.ttest_ind(second, first, axis=axis, equal_var=False)
+def _mean_variance(values: Floats, members: Floats) -> tuple[Floats, Floats]:
+    """Return the mean of those values that are members', (B + 1,), and its estimated variance: 0 of one."""
+    size = members.sum(axis=1)
+    mean = (values * members).sum(axis=1) / size
+    squares = (np.square(values - mean[:, None]) * members).sum(axis=1)
+    return mean, squares / (size * np.maximum(1.0, size - 1))
 
 
-def _brunner_munzel(second: Floats, first: Floats, axis: int) -> Any:
-    return stats.brunnermunzel(first, second, axis=axis)  # positive where the second group's are larger
+def _welch(values: Floats, groups: Floats) -> tuple[Floats, Floats]:
+    # From their middle, so that the means of values that are all equal do not differ by rounding.
+    centred = np.broadcast_to(values - (values.min() + values.max()) / 2, groups.shape)
+    (one, first), (other, second) = (_mean_variance(centred, each) for each in (groups, 1 - groups))
+    return one - other, first + second
 
 
-def _between(outcomes: Floats, groups: Floats) -> Floats:
+def _brunner_munzel(values: Floats, groups: Floats) -> tuple[Floats, Floats]:
+    """Compare how many of the other group are smaller than a unit, of every unit: ties by half, exactly."""
+    order = np.argsort(values, kind="stable")
+    values, groups = values[order], groups[:, order]
+    left, right = (np.searchsorted(values, values, side) for side in ("left", "right"))
+    placed = []
+    for members, others in ((groups, 1 - groups), (1 - groups, groups)):
+        seen = np.zeros((len(groups), len(values) + 1))
+        np.cumsum(others, axis=1, out=seen[:, 1:])
+        smaller = (seen[:, left] + seen[:, right]) / 2
+        total = (smaller * members).sum(axis=1)
+        placed.append((total, _mean_variance(smaller, members)[1] / others[0].sum() ** 2))
+    (above, first), (below, second) = placed
+    return (above - below) / (groups[0].sum() * (1 - groups[0]).sum()), first + second
+
+
+def _between(outcomes: Floats, groups: Floats, levels: int) -> Floats:
     """Return the groups' share of the sum of squares of (n, k) outcomes, for groups (B + 1, n): (B + 1,)."""
     centred, found = outcomes - outcomes.mean(axis=0), np.zeros(len(groups))
-    for code in np.unique(groups[0]):
+    for code in range(levels):
         members = (groups == code).astype(np.float64)
-        found += np.sum((members @ centred) ** 2, axis=1) / members[0].sum()
+        found += np.sum((members @ centred) ** 2, axis=1) / max(1.0, members[0].sum())
     total = float(np.sum(centred**2))
-    return found / total if total > 0 else np.zeros(len(groups))
+    return found / (total if total > 0 else 1.0)
 
 
 def _variance(of: Callable[[Floats], Floats]) -> Statistics:
     """Return the test of the variance between groups of a function of the outcome."""
 
     def statistics(block: Block, rng: np.random.Generator) -> Floats:
-        return _between(of(block.first)[:, None], _permuted(block.second, rng))
+        return _between(of(block.first)[:, None], _permuted(block.second, rng), block.levels[1])
 
     return statistics
 
 
 def _chi_squared(block: Block, rng: np.random.Generator) -> Floats:
     """Pearson's statistic, over the number of units: between groups, of levels by the root of their share."""
-    levels, counts = np.unique(block.first, return_counts=True)
-    indicators = (block.first[:, None] == levels) / np.sqrt(counts / len(block.first))
-    return _between(indicators, _permuted(block.second, rng))
+    indicators = (block.first[:, None] == np.arange(block.levels[0])).astype(np.float64)
+    counts = np.maximum(1.0, indicators.sum(axis=0))
+    indicators /= np.sqrt(counts / len(block.first))
+    return _between(indicators, _permuted(block.second, rng), block.levels[1])
 
 
 def _kolmogorov_smirnov(block: Block, rng: np.random.Generator) -> Floats:
     order = np.argsort(block.first, kind="stable")
-    ends = np.flatnonzero(np.append(np.diff(block.first[order]) > 0, True))
+    ends = np.searchsorted(block.first[order], block.first[order], "right") - 1
     groups = _permuted(block.second[order], rng)
     shares = groups / groups[0].sum() - (1 - groups) / (1 - groups[0]).sum()
     return np.asarray(np.abs(np.cumsum(shares, axis=1)[:, ends]).max(axis=1))
@@ -231,7 +264,7 @@ def _jonckheere(block: Block, rng: np.random.Generator) -> Floats:
     below, up_to = (np.searchsorted(values, values, side) for side in ("left", "right"))
     units = np.arange(len(values))
     found = np.zeros(len(groups))
-    for code in np.unique(groups[0])[:-1]:
+    for code in range(block.levels[1] - 1):
         seen = np.zeros((len(groups), len(values) + 1))
         np.cumsum(groups == code, axis=1, out=seen[:, 1:])
         # Units of this group with smaller outcomes, less those with larger ones, of every unit.
@@ -255,10 +288,13 @@ def log_rank_scores(times: Floats, events: Floats) -> Floats:
     >>> log_rank_scores(np.array([1.0, 2.0, 3.0]), np.array([1.0, 0.0, 1.0])).round(3).tolist()
     [0.667, -0.333, -0.333]
     """
-    moments, place = np.unique(times, return_inverse=True)
-    happened = np.bincount(place, events, len(moments))
-    at_risk = len(times) - np.concatenate([[0], np.cumsum(np.bincount(place, minlength=len(moments)))[:-1]])
-    return np.asarray(events - np.cumsum(happened / at_risk)[place])
+    order = np.argsort(times, kind="stable")
+    ordered, happened = times[order], events[order]
+    at_risk = len(times) - np.searchsorted(ordered, ordered, "left")
+    hazard = np.cumsum(happened / at_risk)[np.searchsorted(ordered, ordered, "right") - 1]
+    scores = np.empty(len(times))
+    scores[order] = happened - hazard
+    return scores
 
 
 def _log_rank(block: Block, rng: np.random.Generator) -> Floats:
@@ -268,13 +304,16 @@ def _log_rank(block: Block, rng: np.random.Generator) -> Floats:
     return np.asarray(_permuted(_centred(block.second), rng) @ _centred(scores))
 
 
-def _residuals(response: Floats, given: tuple[Floats, Codes], regression: Regression, seed: int) -> Floats:
+def _residuals(response: Floats, block: Block, given: tuple[Floats, Codes], seed: int) -> Floats:
     """Return a column less its regression on the given ones, (n,)."""
-    numbers, codes = given
+    (numbers, codes), regression = given, block.regression
     if regression == "polynomial":
-        known = terms(numbers, codes)
+        known = terms(numbers, codes, block.categories)
         return np.asarray(response - fit(known, response)(known))
-    indicators = [(column[:, None] == np.unique(column)[None, 1:]).astype(np.float64) for column in codes.T]
+    indicators = [
+        (column[:, None] == np.arange(1, count)).astype(np.float64)
+        for column, count in zip(codes.T, block.categories, strict=True)
+    ]
     known = np.concatenate([numbers, *indicators], axis=1)
     if regression == "linear":
         known = np.concatenate([np.ones((len(known), 1)), known], axis=1)
@@ -298,14 +337,13 @@ def _generalised_covariance(block: Block, rng: np.random.Generator) -> Floats:
     if block.given is None:
         raise TypeError("a test of conditional independence needs the columns that are given")
     seed = int(rng.integers(2**31))
-    first, second = (
-        _residuals(column, block.given, block.regression, seed) for column in (block.first, block.second)
-    )
+    first, second = (_residuals(column, block, block.given, seed) for column in (block.first, block.second))
     # Residuals that are rounding errors alone are none: the column is a function of the given ones.
+    products = np.ones(len(first))
     for residuals, column in ((first, block.first), (second, block.second)):
-        if np.linalg.norm(residuals) <= 1e-9 * max(1.0, float(np.linalg.norm(column))):
-            return np.zeros(BLOCK_PERMUTATIONS + 1)
-    return _flipped(first * second, rng)
+        left = np.linalg.norm(residuals) > 1e-9 * max(1.0, float(np.linalg.norm(column)))
+        products *= np.where(left, residuals, 0.0)
+    return _flipped(products, rng)
 
 
 LARGER = ("{first} is larger in {b} than in {a}", "{first} is smaller in {b} than in {a}")
@@ -344,8 +382,8 @@ TESTS: Mapping[str, BlockTest] = {
         "table",
         _chi_squared,
         "{first} depends on {second}",
-        groups=(2, 50),
-        levels=(2, 50),
+        groups=(2, LEVELS_MAX),
+        levels=(2, LEVELS_MAX),
     ),
     "log_rank": BlockTest("log-rank test", "times", _log_rank, *EARLIER),
     "conditional_independence": BlockTest(

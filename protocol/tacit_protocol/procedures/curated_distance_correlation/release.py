@@ -270,9 +270,10 @@ class SideColumns:
         """Whether it is one numeric column."""
         return len(self.numeric) == 1 and not self.categorical
 
-    def gram(self, rows: UnitRows) -> UnitGram:
+    def gram(self, rows: UnitRows, several_rows: bool) -> UnitGram:
         """Return the units' matrix of induced kernel values."""
-        return UnitGram(DistanceKernel(), rows.columns(self.numeric, self.categorical))
+        own = rows.columns(self.numeric, self.categorical)
+        return UnitGram(DistanceKernel(), own, several_rows=several_rows)
 
     def factor(self, rows: UnitRows) -> Floats:
         """Return features whose inner products approximate the induced kernel, (dimension, units)."""

@@ -220,7 +220,10 @@ class PermutedKernel:
         units = samples[0].units, samples[1].units
         total = sum(units)
         check_kernel(units)
-        gram = UnitGram(self.kernel, gather_units([chunk for sample in samples for chunk in sample.chunks()]))
+        chunks = [chunk for sample in samples for chunk in sample.chunks()]
+        # Of a study of one row a unit, chunks number no units.
+        several = any(chunk.unit is not None for chunk in chunks)
+        gram = UnitGram(self.kernel, gather_units(chunks), several_rows=several)
         if gram.size != total:
             raise UnitCountError("the data changed while they were read")
         squared = np.zeros(len(choices))

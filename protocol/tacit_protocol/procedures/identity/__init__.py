@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
+from tacit_protocol.decimals import read_number
 from tacit_protocol.domain import Column, Table
 from tacit_protocol.features.cell_counts import COUNT_BITS, CellCounts, sum_cells
 from tacit_protocol.messages.study import Owner, Release, Study
@@ -383,7 +384,7 @@ def probabilities_of(text: str, cells: int) -> list[float]:
     if text == "equal":
         return [1 / cells] * cells
     try:
-        found = [float(part) for part in text.split(",")]
+        found = [read_number(part) for part in text.split(",")]
     except ValueError:
         found = []
     if len(found) != cells or not all(0 <= value <= 1 for value in found):

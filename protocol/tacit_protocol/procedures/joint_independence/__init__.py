@@ -25,6 +25,7 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field
 
 from tacit_protocol.domain import ColumnName, Domain, PooledTable, Table, Workers, workers_of
+from tacit_protocol.features.fixed_rank import features_of
 from tacit_protocol.features.kernels import BANDWIDTH_MAX, DistanceKernel, LinearKernel, ProductKernel
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
 from tacit_protocol.features.unit_gram import EvaluatedKernel, KernelMixture, UnitGram, UnitRows, gather_units
@@ -131,9 +132,12 @@ BANDWIDTH_PER_COLUMN = 0.12
 wider than the data: this serves data whose standard deviation is a twentieth to a quarter of the range
 (docs/procedures/joint_independence.md has the table)."""
 
-SPREAD = 0.15
-"""Standard deviation that a block's numeric columns are scaled to, where no bandwidth is given: the default
-bandwidth suits it, however wide the public bounds are."""
+EXTREME = 4.0
+"""Standard deviations from a block's mean at which its numeric columns are clipped before they are scaled to
+[0, 1], where no bandwidth is given: the default bandwidth suits them, however wide the public bounds are."""
+
+BLOCK_BANDWIDTH_PER_COLUMN = 0.8 / (2 * EXTREME)
+"""Default bandwidth of a block so scaled: eight tenths of a standard deviation."""
 
 GRAPH_BLOCK_UNITS_MIN = 40
 """Fewest units of a block where functions are fitted first."""
@@ -833,7 +837,8 @@ def _rejecting_blocks(
             grams = _block_grams(plan, study, tested)
             squares = squared_statistics(grams, BLOCK_PERMUTATIONS, seed, workers)
         else:
-            model = AdditiveNoise.of(plan.parameters.graph, *_names(study))
+            categories = [column.categories for column in study.domain.categorical]
+            model = AdditiveNoise.of(plan.parameters.graph, *_names(study), categories)
             made = model.replicates(tested, BLOCK_PERMUTATIONS, np.random.default_rng(seed))
             read = [model.residuals(tested), *made]
             squares = np.array([squared_statistic(_block_grams(plan, study, each)) for each in read])
@@ -844,19 +849,21 @@ def _rejecting_blocks(
 
 
 def _block_grams(plan: _Plan, study: Study, rows: UnitRows) -> list[UnitGram]:
-    if plan.parameters.bandwidth is None and plan.parameters.kernel in ("gaussian", "laplacian"):
-        rows = _scaled(rows)
-    return [_gram(plan, study, names, rows) for names in plan.variables]
+    if plan.parameters.bandwidth is not None or plan.parameters.kernel in ("distance", "linear"):
+        return [_gram(plan, study, names, rows) for names in plan.variables]
+    scaled = _scaled(rows)
+    return [_gram(plan, study, names, scaled, BLOCK_BANDWIDTH_PER_COLUMN) for names in plan.variables]
 
 
 def _scaled(rows: UnitRows) -> UnitRows:
-    """Return a block's rows with every numeric column's standard deviation SPREAD, whatever its bounds.
+    """Return a block's rows with every numeric column scaled by its own mean and standard deviation.
 
     Inside a block the data may choose the scale: it is the same for every permutation, and costs nothing.
     """
     spread = rows.numeric.std(axis=0)
-    scaled = (rows.numeric - rows.numeric.mean(axis=0)) * (SPREAD / np.where(spread > 0, spread, 1.0)) + 0.5
-    return UnitRows(scaled, rows.categorical, rows.starts)
+    scaled = (rows.numeric - rows.numeric.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
+    clipped = np.clip(scaled, -EXTREME, EXTREME) / (2 * EXTREME) + 0.5
+    return UnitRows(clipped, rows.categorical, rows.starts)
 
 
 def _aggregate_hopes(plan: _Plan, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
@@ -891,21 +898,35 @@ def _check_units(plan: _Plan, units: int) -> None:
         )
 
 
-def _gram(plan: _Plan, study: Study, names: tuple[str, ...], rows: UnitRows) -> UnitGram:
+def _gram(
+    plan: _Plan,
+    study: Study,
+    names: tuple[str, ...],
+    rows: UnitRows,
+    bandwidth_per_column: float = BANDWIDTH_PER_COLUMN,
+) -> UnitGram:
     """Return the kernel matrix of one variable."""
-    numeric = [i for i, column in enumerate(study.domain.numeric) if column.name in names]
-    categorical = [i for i, column in enumerate(study.domain.categorical) if column.name in names]
-    return UnitGram(_kernel(plan.parameters, len(numeric)), rows.columns(numeric, categorical))
+    domain = study.domain
+    numeric = [i for i, column in enumerate(domain.numeric) if column.name in names]
+    categorical = [i for i, column in enumerate(domain.categorical) if column.name in names]
+    kernel = _kernel(plan.parameters, len(numeric), bandwidth_per_column)
+    features = features_of(kernel, len(numeric), [domain.categorical[i].categories for i in categorical])
+    own = rows.columns(numeric, categorical)
+    return UnitGram(kernel, own, features, several_rows=plan.several_rows)
 
 
-def _kernel(parameters: JointIndependenceParameters, numeric_columns: int) -> EvaluatedKernel:
+def _kernel(
+    parameters: JointIndependenceParameters,
+    numeric_columns: int,
+    bandwidth_per_column: float = BANDWIDTH_PER_COLUMN,
+) -> EvaluatedKernel:
     if parameters.kernel == "distance":
         return DistanceKernel()
     if parameters.kernel == "linear":
         return LinearKernel()
     bandwidth = parameters.bandwidth
     if bandwidth is None:
-        bandwidth = BANDWIDTH_PER_COLUMN * math.sqrt(max(1, numeric_columns))
+        bandwidth = bandwidth_per_column * math.sqrt(max(1, numeric_columns))
     bandwidths = bandwidth if isinstance(bandwidth, tuple) else (bandwidth,)
     shape = parameters.kernel
     kernels = tuple(ProductKernel(shape, value, parameters.category_similarity) for value in bandwidths)

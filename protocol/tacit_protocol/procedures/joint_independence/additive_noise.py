@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tacit_protocol.features.unit_gram import UnitRows
 
 Floats = npt.NDArray[np.float64]
+Codes = npt.NDArray[np.int32]
 
 Graph = Mapping[str, Sequence[str]]
 """Parents of every child; columns that are no child are roots."""
@@ -59,8 +60,13 @@ class AdditiveNoise:
     children: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]
     """Place of a numeric child, and of its numeric and its categorical parents."""
 
+    categories: tuple[int, ...]
+    """How many codes each categorical column has."""
+
     @classmethod
-    def of(cls, graph: Graph, numeric: Sequence[str], categorical: Sequence[str]) -> "AdditiveNoise":
+    def of(
+        cls, graph: Graph, numeric: Sequence[str], categorical: Sequence[str], categories: Sequence[int]
+    ) -> "AdditiveNoise":
         """Read a graph that :func:`require_graph` has passed."""
         order = [name for name in graphlib.TopologicalSorter(graph).static_order() if name in graph]
         return cls(
@@ -71,7 +77,8 @@ class AdditiveNoise:
                     tuple(categorical.index(name) for name in graph[child] if name in categorical),
                 )
                 for child in order
-            )
+            ),
+            tuple(categories),
         )
 
     def residuals(self, rows: UnitRows) -> UnitRows:
@@ -86,27 +93,32 @@ class AdditiveNoise:
             numeric = rng.permuted(noises.numeric, axis=0)
             categorical = rng.permuted(noises.categorical, axis=0)
             for (child, parents, classes), function in zip(self.children, functions, strict=True):
-                numeric[:, child] += function(terms(numeric[:, parents], categorical[:, classes]))
+                numeric[:, child] += function(self._terms(numeric, categorical, parents, classes))
             made.append(self.residuals(UnitRows(numeric, categorical, rows.starts)))
         return made
 
     def _fitted(self, rows: UnitRows) -> tuple[UnitRows, list[Callable[[Floats], Floats]]]:
         noises, functions = rows.numeric.copy(), []
         for child, parents, classes in self.children:
-            known = terms(rows.numeric[:, parents], rows.categorical[:, classes])
+            known = self._terms(rows.numeric, rows.categorical, parents, classes)
             function = fit(known, rows.numeric[:, child])
             noises[:, child] -= function(known)
             functions.append(function)
         return UnitRows(noises, rows.categorical, rows.starts), functions
 
+    def _terms(
+        self, numeric: Floats, categorical: Codes, parents: tuple[int, ...], classes: tuple[int, ...]
+    ) -> Floats:
+        counts = [self.categories[place] for place in classes]
+        return terms(numeric[:, parents], categorical[:, classes], counts)
 
-def terms(numeric: Floats, categorical: npt.NDArray[np.int32]) -> Floats:
-    """Return the terms of a regression, (rows, terms)."""
+
+def terms(numeric: Floats, categorical: Codes, categories: Sequence[int]) -> Floats:
+    """Return the terms of a regression, (rows, terms): as many whatever the rows."""
     found = [numeric**power for power in range(1, DEGREE + 1)]
     found += [numeric[:, first : first + 1] * numeric[:, first + 1 :] for first in range(numeric.shape[1])]
-    for codes in categorical.T:
-        # Permuted codes are the same ones, so that every replicate has the same terms.
-        found.append((codes[:, None] == np.unique(codes)[None, :]).astype(np.float64))
+    for codes, count in zip(categorical.T, categories, strict=True):
+        found.append((codes[:, None] == np.arange(count)).astype(np.float64))
     return np.concatenate(found, axis=1)
 
 

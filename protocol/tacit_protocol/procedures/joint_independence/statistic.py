@@ -3,13 +3,14 @@
 T = |(1/n) sum_i a_i1 x .. x a_id - (mean of a_1) x .. x (mean of a_d)|, a_ij the feature of unit i in
 variable j: the root of the V-statistic of Pfister, Buhlmann, Scholkopf and Peters (2018). A permutation
 reorders the units of variables 2..d, each by itself. Four ways to the same number, all within
-``evaluation_error``; which one may depend on the data, and not on the workers:
+``evaluation_error``; which one is chosen from public numbers alone (the kernel, columns, codes and units), as
+the time that it takes would tell of the data otherwise:
 
-- explicit features, by a pivoted Cholesky factor that is checked entry by entry: the norm of a tensor;
+- explicit features of a fixed rank (features/fixed_rank.py): the norm of a tensor;
 - sums over pairs of units, T^2 = mean of products - 2 (mean of row means' products) + product of means, of
   kernel matrices that are held, permuted rows and columns gathered;
 - the same of tiles that are evaluated anew from the units' rows in the permuted order;
-- the same of Laplacian kernels of single columns, by knots and the bins between them: laplacian.py.
+- the same of distances and Laplacian kernels of single columns, by knots and the bins between: markov.py.
 
 What is summed in floating point is summed pairwise, over SUMMED_MAX values at most, and such sums exactly:
 ``SUMMATION_ROUNDINGS`` counts on it.
@@ -29,7 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import ONE_WORKER, Workers, linear_algebra
-from tacit_protocol.procedures.joint_independence.laplacian import BINS, BinnedColumns, bins_for
+from tacit_protocol.features.fixed_rank import Directions, Features
+from tacit_protocol.procedures.joint_independence.markov import BINS, BinnedColumns, bins_for
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
@@ -43,8 +45,8 @@ REPLICATES_AT_ONCE = 16
 or so where there are many units, so that progress shows and little is lost with a worker."""
 
 FACTOR_ERROR = 8e-14
-"""Bound on what a low-rank factor leaves out of a kernel value, on average; ``factorise`` looks at every
-entry. It takes less than that, and what is left is enough for ``CELL_ERROR``."""
+"""Bound on what features of a fixed rank miss of a kernel value: LEFT_OUT and rounding; the rest of it is
+enough for ``CELL_ERROR``."""
 
 SUMMATION_ROUNDINGS = 60, 130
 """Roundings, of 2^-53 each, of T^2 as it is put together from kernel values: so many, and so many for every
@@ -161,39 +163,22 @@ def _block(shared: _Shared, replicates: range) -> list[float]:
     return shared.statistic([draw_permutations(shared.seed, index, *shape) for index in replicates])
 
 
-RESIDUAL_MAX = 1e-14
-"""Diagonal residual at which factorising stops: entries are then as good as their evaluation."""
-
-LEFT_OUT_MAX = 2.5e-14
-"""Mean square of the features' last principal components, which a factor leaves out."""
-
-MISMATCH_MAX, ENTRY_MISMATCH_MAX = 4e-14, 1e-9
-"""Mean absolute difference between the entries and their factors' product, as computed, and the largest one;
-the product's own rounding adds (rank + 1) 2**-53, below 3e-14 up to RANK_MAX."""
-
-RANK_MAX, BINNED_RANK_MAX = 256, 32
-"""Highest rank: beyond, sums over pairs of units take less time; and that where they are summed in bins."""
-
 ITEM_ENTRIES = 2**25
 """Entries of an item of work: a tenth of a second or two, long beside sending it."""
 
 
-class GramMatrix(Protocol):
-    """A positive semidefinite matrix of kernel values between ``size`` units, given piece by piece."""
+class PermutableGram(Protocol):
+    """A positive semidefinite matrix of kernel values between ``size`` units.
+
+    It can be put in another order, and evaluated piece by piece.
+    """
 
     @property
     def size(self) -> int:
         """Number of units."""
 
-    def diagonal(self) -> Floats:
-        """Return the diagonal, (size,)."""
-
     def rows(self, start: int, stop: int) -> Floats:
         """Return rows ``start`` to ``stop`` - 1, (stop - start, size)."""
-
-
-class PermutableGram(GramMatrix, Protocol):
-    """A kernel matrix between units that can be put in another order and evaluated piece by piece."""
 
     def tile(self, start: int, stop: int, left: int, right: int) -> Floats:
         """Return rows [start, stop) and columns [left, right) in memory order, a new array."""
@@ -206,69 +191,19 @@ class PermutableGram(GramMatrix, Protocol):
         """Roughly how long an entry takes to evaluate."""
 
     @property
-    def laplacian(self) -> tuple[Floats, float] | None:
-        """A column and a bandwidth where entries are exp(-|x - y| / bandwidth) of it; otherwise None."""
+    def features(self) -> Features | None:
+        """The kernel's features of a fixed rank, where it has any."""
 
+    def factor(self) -> Floats:
+        """Return the features of all units, (rank, size)."""
 
-def factorise(gram: PermutableGram, rank_max: int = RANK_MAX, workers: Workers = ONE_WORKER) -> Floats | None:
-    """Return L, (rank, size), with the entries of L'L within MISMATCH_MAX of the matrix on average.
+    @property
+    def column(self) -> Floats | None:
+        """The units' values, (size,), where there is one numeric column alone and a row of each; or None."""
 
-    None where that takes more than ``rank_max`` rows (at most RANK_MAX), or more accuracy than there is.
-    ``workers`` compare the entries.
-    """
-    whole = _pivoted_cholesky(gram, min(rank_max, RANK_MAX))
-    if whole is None:
-        return None
-    _, factor = _principal(whole, LEFT_OUT_MAX)
-    return factor if _mismatch(gram, factor, workers) <= MISMATCH_MAX else None
-
-
-def _pivoted_cholesky(gram: GramMatrix, rank_max: int) -> Floats | None:
-    residual = gram.diagonal().copy()
-    rank_max = min(rank_max, gram.size)
-    factor = np.empty((rank_max, gram.size))
-    for rank in range(rank_max + 1):
-        pivot = int(np.argmax(residual))
-        if residual[pivot] <= RESIDUAL_MAX:
-            return np.ascontiguousarray(factor[:rank])
-        if rank == rank_max:
-            break
-        row = gram.rows(pivot, pivot + 1)[0] - factor[:rank, pivot] @ factor[:rank]
-        row /= np.sqrt(residual[pivot])
-        factor[rank] = row
-        residual -= row * row
-        residual[pivot] = 0.0
-    return None
-
-
-def _principal(features: Floats, left_out: float) -> tuple[Floats, Floats]:
-    """Return principal directions of features, (rank, kept), and the features in them, (kept, units).
-
-    The others' mean square is at most ``left_out``.
-    """
-    directions, sizes, coordinates = np.linalg.svd(features, full_matrices=False)
-    rest = np.cumsum(sizes[::-1] ** 2)[::-1] / features.shape[1]
-    kept = max(1, int(np.sum(rest > left_out)))
-    return directions[:, :kept], sizes[:kept, None] * coordinates[:kept]
-
-
-def _mismatch(gram: PermutableGram, factor: Floats, workers: Workers) -> float:
-    """Return the mean absolute difference of the matrix's entries; infinite where one is too large."""
-    pieces = strips(0, gram.size, gram.size, ITEM_ENTRIES)
-    return math.fsum(workers.map(_strip_mismatch, (gram, factor), pieces)) / gram.size**2
-
-
-def _strip_mismatch(compared: tuple[PermutableGram, Floats], strip: tuple[int, int]) -> float:
-    gram, factor = compared
-    total = 0.0
-    for (start, stop, left, right), times in _tiles(*strip, gram.size):
-        difference = gram.tile(start, stop, left, right)
-        difference -= factor[:, start:stop].T @ factor[:, left:right]
-        np.abs(difference, out=difference)
-        if not float(difference.max()) <= ENTRY_MISMATCH_MAX:
-            return math.inf
-        total += times * float(difference.sum())
-    return total
+    @property
+    def markov(self) -> tuple[Floats, float | None] | None:
+        """A column, and its kernel's bandwidth or None, as BinnedColumns takes it; otherwise None."""
 
 
 def strips(first: int, last: int, columns: int, entries: int) -> Iterator[tuple[int, int]]:
@@ -280,6 +215,9 @@ def strips(first: int, last: int, columns: int, entries: int) -> Iterator[tuple[
 
 TENSOR_ENTRIES_MAX = 2**22
 """Largest tensor: 32 MiB for each worker."""
+
+FEATURE_BYTES_MAX = 2**32
+"""Memory for the features of all units."""
 
 SPLIT_VARIABLES_MAX = 12
 """Most variables whose 2^(d-1) splits into two sides are looked through; more take another way."""
@@ -294,7 +232,7 @@ CELLS, CELL_UNITS = (8, 32, 128), 50
 """Numbers of cells to choose from, and fewest units that each has on average."""
 
 CELL_ERROR = 1e-8
-"""Most that features in their cells' directions may miss, by norm, on average: T is missed by no more."""
+"""Most that features in their cells' directions may miss, by norm: T is missed by no more."""
 
 
 class Cells(NamedTuple):
@@ -303,47 +241,88 @@ class Cells(NamedTuple):
     order: Integers
     """The units, (units,), cell by cell."""
 
-    features: tuple[Floats, ...]
-    """Of every cell its units' features in its directions, (kept, units of the cell)."""
+    ends: tuple[int, ...]
+    """Where each cell ends in that order."""
+
+    features: Floats
+    """Every unit's features in its cell's directions, (directions, units), cell by cell."""
 
     directions: Floats | None
-    """All cells' directions side by side, (rank, sum of kept); None where there is one cell, as it was."""
+    """All cells' directions side by side, (rank, sum of directions); None of one cell, as it was."""
 
     @classmethod
     def whole(cls, features: Floats) -> "Cells":
         """Leave features as they are."""
-        return cls(np.arange(features.shape[1]), (features,), None)
+        units = features.shape[1]
+        return cls(np.arange(units), (units,), features, None)
 
     @classmethod
-    def cut(cls, features: Floats, number: int) -> "Cells | None":
-        """Make cells around ``number`` units far apart; None where that errs, or might round, too much."""
-        units = features.shape[1]
-        nearest, cell, centre = np.full(units, -np.inf), np.zeros(units, dtype=np.int64), 0
-        for index in range(number):
-            likeness = features[:, centre] @ features
-            cell[likeness > nearest] = index
-            np.maximum(nearest, likeness, out=nearest)
-            centre = int(np.argmin(nearest))
-        kept, directions, missed = [], [], 0.0
-        for index in np.unique(cell).tolist():
-            own = features[:, cell == index]
-            found, coordinates = _principal(own, CELL_ERROR**2 / 2)
-            missed += float(np.linalg.norm(own - found @ coordinates, axis=0).sum())
-            kept.append(coordinates)
-            directions.append(found)
-        made = cls(np.argsort(cell, kind="stable"), tuple(kept), np.hstack(directions))
-        rounded = made.kept * math.sqrt(max(map(len, kept)))
-        return made if missed <= CELL_ERROR * units and rounded <= units else None
+    def cut(cls, features: Floats, column: Floats, directions: Directions) -> "Cells":
+        """Put features, (rank, units), of a column's values, (units,), into cells."""
+        cell = directions.places(column)
+        order = np.argsort(cell, kind="stable")
+        ends = np.cumsum(np.bincount(cell, minlength=len(directions.each))).tolist()
+        found = np.empty((directions.each.shape[2], len(column)))
+        for own, start, stop in zip(directions.each, [0, *ends], ends, strict=False):
+            found[:, start:stop] = own.T @ features[:, order[start:stop]]
+        return cls(order, tuple(ends), found, np.hstack(list(directions.each)))
 
-    @property
-    def kept(self) -> int:
-        """Directions of all cells."""
-        return sum(map(len, self.features))
+    def slices(self, step: int) -> Iterator[tuple[int, slice, bool]]:
+        """Yield every cell's units a slice at a time: cell, slice, and whether it is the cell's first.
 
-    @property
-    def rank(self) -> float:
-        """Directions of a unit, on average."""
-        return sum(features.size for features in self.features) / len(self.order)
+        As many slices, and as long together, however units lie in cells: some are empty.
+        """
+        start = 0
+        for cell, end in enumerate(self.ends):
+            inner = range(-(-max(start, 1) // step) * step, end, step)
+            for index, (first, last) in enumerate(itertools.pairwise([start, *inner, end])):
+                yield cell, slice(first, last), not index
+            start = end
+
+
+class TensorPlan(NamedTuple):
+    """How a tensor is computed, from public numbers alone, and roughly how long a replicate takes."""
+
+    left: tuple[int, ...]
+    """The variables of the tensor's left side; the first is on it."""
+
+    directions: Directions | None
+    """Of the first variable's cells, where it is cut into some."""
+
+    replicate_ns: float
+
+    @classmethod
+    def of(cls, ranks: Sequence[int], units: int, directions: Directions | None = None) -> "TensorPlan":
+        """Plan features of so many coordinates; ``directions`` are the first ones'."""
+        cells, rank = (
+            (1, ranks[0]) if directions is None else (len(directions.each), directions.each.shape[2])
+        )
+        left = split([rank, *ranks[1:]])
+        entries = math.prod(ranks)
+        rows = math.prod(ranks[j] for j in left)
+        other = entries // rows
+        one = rank * rows // ranks[0]
+        each = MULTIPLY_ADD_NS * one * other + OUTER_NS * (one + other)
+        found = units * each + OUTER_NS * entries
+        if directions is not None:
+            found += MULTIPLY_ADD_NS * cells * rank * entries + CELL_NS * cells
+        return cls(left, directions, float(found))
+
+    @classmethod
+    def fastest(cls, features: Sequence[Features], units: int, single: bool) -> "TensorPlan":
+        """Plan cells of the first variable where they pay; ``single``: its units have one row each."""
+        ranks = [each.dimension for each in features]
+        found = [cls.of(ranks, units)]
+        most = units // CELL_UNITS if len(features) > 2 and single else 0
+        for number in (number for number in CELLS if number <= most):
+            directions = features[0].cells(number, CELL_ERROR)
+            if directions is None:
+                continue
+            kept = number * directions.each.shape[2]
+            fitting = kept * math.prod(ranks[1:]) <= TENSOR_ENTRIES_MAX
+            if fitting and kept * math.sqrt(directions.each.shape[2]) <= units:
+                found.append(cls.of(ranks, units, directions))
+        return min(found, key=lambda plan: plan.replicate_ns)
 
 
 class TensorStatistic:
@@ -357,7 +336,7 @@ class TensorStatistic:
         self, factors: Sequence[Floats], left: tuple[int, ...] | None = None, cells: Cells | None = None
     ) -> None:
         self._cells = Cells.whole(factors[0]) if cells is None else cells
-        left = left if left is not None else split([self._cells.rank, *map(len, factors[1:])])
+        left = left if left is not None else split([len(self._cells.features), *map(len, factors[1:])])
         right = tuple(j for j in range(len(factors)) if j not in left)
         self._rank, self._units = factors[0].shape
         self._left = {j: factors[j] for j in left[1:]}
@@ -367,37 +346,15 @@ class TensorStatistic:
         self._mean: Floats = one @ other.T
         self._step = max(1, TENSOR_BLOCK_ENTRIES // max(self._mean.shape))
 
-    @classmethod
-    def fastest(cls, factors: Sequence[Floats]) -> "TensorStatistic":
-        """Cut the first variable's units into cells where that pays."""
-        found = [cls(factors)]
-        rest = math.prod(len(factor) for factor in factors[1:])
-        most = factors[0].shape[1] // CELL_UNITS if len(factors) > 2 else 0
-        for number in (number for number in CELLS if number <= most):
-            cells = Cells.cut(factors[0], number)
-            if cells is not None and cells.kept * rest <= TENSOR_ENTRIES_MAX:
-                found.append(cls(factors, cells=cells))
-        return min(found, key=lambda statistic: statistic.replicate_ns)
-
     @property
     def shape(self) -> tuple[int, int]:
         """Numbers of variables and of units."""
         return 1 + len(self._left) + len(self._right), self._units
 
-    @property
-    def replicate_ns(self) -> float:
-        """Roughly how long a replicate takes."""
-        cells, entries, other = self._cells, self._mean.size, self._mean.shape[1]
-        one = cells.rank * self._mean.shape[0] / self._rank
-        each = MULTIPLY_ADD_NS * one * other + OUTER_NS * (one + other)
-        found = self._units * each + OUTER_NS * entries
-        if cells.directions is not None:
-            found += MULTIPLY_ADD_NS * cells.kept * entries + CELL_NS * len(cells.features)
-        return float(found)
-
     def __call__(self, permutations: Sequence[Permutations]) -> list[float]:
         """Return T under each of the permutations, which leave the first variable."""
-        sums = np.empty((self._cells.kept, self._mean.size // self._rank))
+        kept, rest = len(self._cells.features), self._mean.size // self._rank
+        sums = np.empty((len(self._cells.ends) * kept, rest))
         return [self._norm(permuted, sums) for permuted in permutations]
 
     def _norm(self, permutations: Permutations, sums: Floats) -> float:
@@ -405,20 +362,15 @@ class TensorStatistic:
         orders = [cells.order if order is None else order[cells.order] for order in permutations]
         left = [factor.take(orders[j], axis=1, mode="clip") for j, factor in self._left.items()]
         right = [factor.take(orders[j], axis=0, mode="clip") for j, factor in self._right.items()]
-        start = row = 0
-        for features in cells.features:
-            kept, units = features.shape
-            into = sums[row : row + kept].reshape(-1, self._mean.shape[1])
-            for first in range(0, units, self._step):
-                own = features[:, first : first + self._step]
-                block = slice(start + first, start + first + own.shape[1])
-                one = _products([own, *(factor[:, block] for factor in left)])
-                other = _row_products([factor[block] for factor in right])
-                if first:
-                    into += one @ other
-                else:
-                    np.matmul(one, other, out=into)
-            start, row = start + units, row + kept
+        kept = len(cells.features)
+        for cell, units, first in cells.slices(self._step):
+            into = sums[cell * kept : (cell + 1) * kept].reshape(-1, self._mean.shape[1])
+            one = _products([cells.features[:, units], *(factor[:, units] for factor in left)])
+            other = _row_products([factor[units] for factor in right])
+            if first:
+                np.matmul(one, other, out=into)
+            else:
+                into += one @ other
         total = (sums if cells.directions is None else cells.directions @ sums).reshape(self._mean.shape)
         total /= self._units
         total -= self._mean
@@ -426,9 +378,10 @@ class TensorStatistic:
         return math.sqrt(float(np.sum(total)))
 
 
-def fits(ranks: Sequence[int]) -> bool:
-    """Return whether features of so many coordinates have a tensor that is not too large."""
-    return len(ranks) <= SPLIT_VARIABLES_MAX and math.prod(ranks) <= TENSOR_ENTRIES_MAX
+def fits(ranks: Sequence[int], units: int) -> bool:
+    """Return whether features of so many coordinates, and their tensor, are not too large."""
+    small = 8 * units * sum(ranks) <= FEATURE_BYTES_MAX and math.prod(ranks) <= TENSOR_ENTRIES_MAX
+    return small and len(ranks) <= SPLIT_VARIABLES_MAX
 
 
 def split(ranks: Sequence[float]) -> tuple[int, ...]:
@@ -448,7 +401,7 @@ def _products(factors: Sequence[Floats]) -> Floats:
     """Return all products of one row of each, (product of ranks, units): column-wise Kronecker products."""
     product = factors[0]
     for factor in factors[1:]:
-        product = (product[:, None, :] * factor[None, :, :]).reshape(-1, factor.shape[1])
+        product = (product[:, None, :] * factor).reshape(len(product) * len(factor), factor.shape[1])
     return product
 
 
@@ -456,7 +409,8 @@ def _row_products(factors: Sequence[Floats]) -> Floats:
     """Return all products of one column of each, (units, product of ranks)."""
     product = factors[0]
     for factor in factors[1:]:
-        product = (product[:, :, None] * factor[:, None, :]).reshape(len(factor), -1)
+        ranks = product.shape[1] * factor.shape[1]
+        product = (product[:, :, None] * factor[:, None, :]).reshape(len(factor), ranks)
     return product
 
 
@@ -611,10 +565,10 @@ class PairStatistic:
         return making.result()
 
 
-class LaplacianStatistic:
-    """T of Laplacian kernels of single columns, each with its bandwidth, at most SUMMED_MAX units."""
+class MarkovStatistic:
+    """T of kernels of single columns as BinnedColumns takes them, of at most SUMMED_MAX units."""
 
-    def __init__(self, columns: Sequence[tuple[Floats, float]], bins: int) -> None:
+    def __init__(self, columns: Sequence[tuple[Floats, float | None]], bins: int) -> None:
         self._binned = BinnedColumns(columns, bins)
         self._means = _Means.of(BinnedColumns(columns, BINS[-1]).row_means())
 
@@ -780,39 +734,39 @@ def permuted_feature_statistics(
     """
     if len(factors) < 2 or any(factor.shape[1] != factors[0].shape[1] for factor in factors):
         raise ValueError("permuting needs two or more variables of the same units")
-    if not fits([len(factor) for factor in factors]):
+    if not fits([len(factor) for factor in factors], factors[0].shape[1]):
         raise ValueError("the variables' features have a tensor that is too large")
     with linear_algebra().limit(limits=1, user_api="blas"):
         return replicated(TensorStatistic(factors), permutations, seed, workers, progress or _silent)
 
 
 def _statistic(grams: Sequence[PermutableGram], workers: Workers, report: Progress) -> PermutedStatistic:
-    pairs_ns = replicate_ns(grams)
-    columns = [found for found in (gram.laplacian for gram in grams) if found is not None]
-    bins, binned_ns = bins_for(grams[0].size, len(grams))
-    binned = len(columns) == len(grams) and binned_ns < pairs_ns
-    factors = _factors(grams, BINNED_RANK_MAX if binned else RANK_MAX, workers, report)
-    if factors is not None:
-        tensor = TensorStatistic.fastest(factors)
-        if tensor.replicate_ns <= (binned_ns if binned else pairs_ns):
-            return tensor
-    if binned:
-        return LaplacianStatistic(columns, bins)
+    """Choose the fastest way, by public numbers alone."""
+    units = grams[0].size
+    columns = [found for found in (gram.markov for gram in grams) if found is not None]
+    features = [found for found in (gram.features for gram in grams) if found is not None]
+    bins, binned_ns = bins_for(units, len(grams)) if len(columns) == len(grams) else (1, math.inf)
+    other_ns = min(replicate_ns(grams), binned_ns)
+    if len(features) == len(grams) and fits([each.dimension for each in features], units):
+        column = grams[0].column
+        plan = TensorPlan.fastest(features, units, column is not None)
+        if plan.replicate_ns <= other_ns:
+            return _tensor(grams, plan, column, report)
+    if binned_ns <= other_ns:
+        return MarkovStatistic(columns, bins)
     return PairStatistic(grams, holding_pays(grams), workers)
 
 
-def _factors(
-    grams: Sequence[PermutableGram], rank_max: int, workers: Workers, report: Progress
-) -> list[Floats] | None:
-    """Return every variable's explicit features, (rank, units) each, or None where a tensor would not fit."""
-    factors: list[Floats] = []
+def _tensor(
+    grams: Sequence[PermutableGram], plan: TensorPlan, column: Floats | None, report: Progress
+) -> TensorStatistic:
+    factors = []
     for number, gram in enumerate(grams, start=1):
-        factor = factorise(gram, rank_max, workers) if len(grams) <= SPLIT_VARIABLES_MAX else None
-        if factor is None or not fits([len(found) for found in (*factors, factor)]):
-            return None
-        factors.append(factor)
+        factors.append(gram.factor())
         report(PREPARING * number / len(grams))
-    return factors
+    if plan.directions is None or column is None:
+        return TensorStatistic(factors, plan.left)
+    return TensorStatistic(factors, plan.left, Cells.cut(factors[0], column, plan.directions))
 
 
 def _silent(part: float) -> None:

@@ -10,6 +10,7 @@ import csv
 import gzip
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -20,7 +21,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from tacit_protocol.public_knowledge import ColumnSchema, header_fault, line_fault
-from tacit_services.agent.data.source import Columns, DataError, FileState, file_state
+from tacit_services.agent.data.regular_files import FileState, file_state, opened
+from tacit_services.agent.data.source import Columns, DataError
 
 BLOCK_BYTES = 2 * 1024 * 1024
 """How much of the file is parsed at a time: bounds memory."""
@@ -62,10 +64,14 @@ class CsvSource:
         self._path = path
         self._quoted_line_breaks = quoted_line_breaks
 
-    def _open(self) -> BinaryIO:
-        if self._path.suffix == ".gz":
-            return cast(BinaryIO, gzip.open(self._path, "rb"))
-        return self._path.open("rb")
+    @contextmanager
+    def _open(self) -> Iterator[BinaryIO]:
+        with opened(self._path) as file, file.stream() as stream:
+            if self._path.suffix == ".gz":
+                with gzip.open(stream, "rb") as unpacked:
+                    yield cast(BinaryIO, unpacked)
+            else:
+                yield stream
 
     def column_names(self) -> tuple[str, ...]:
         """Return the names in the header line."""

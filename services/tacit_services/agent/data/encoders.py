@@ -13,7 +13,6 @@ import io
 import math
 import os
 import signal
-import stat
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,6 +38,7 @@ from tacit_protocol.domain import (
     VectorColumn,
     WorkersUnavailableError,
 )
+from tacit_services.agent.data.regular_files import opened
 from tacit_services.agent.data.source import Columns, DataError, installed
 
 Floats = npt.NDArray[np.float64]
@@ -106,9 +106,9 @@ class EncoderFolders:
         try:
             if self.files is None:
                 raise FileNotFoundError
-            with (self.files / digest).open("rb") as file:
-                content = file.read(MODEL_BYTES_MAX + 1)
-        except OSError:
+            with opened(self.files / digest) as file, file.stream() as stream:
+                content = stream.read(MODEL_BYTES_MAX + 1)
+        except (OSError, DataError):
             raise DataError(
                 f"the encoder {digest} is not in encoders_folder: copy its file there, called by that SHA-256"
             ) from None
@@ -118,25 +118,15 @@ class EncoderFolders:
 
     def image(self, path: str) -> bytes | None:
         """Return the bytes of a file below the folder of images; None where it is none, or lies elsewhere."""
+        folder = os.path.abspath(str(self.images))
         try:
-            folder = Path(str(self.images)).resolve(strict=True)
-            found = (folder / path).resolve(strict=True)
-            if not found.is_relative_to(folder):
+            found = os.path.abspath(os.path.join(folder, path))
+            if self.images is None or os.path.commonpath((folder, found)) != folder:
                 return None
-            # Not a pipe, which would be waited for, nor a link that has come meanwhile.
-            opened = os.open(found, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except (OSError, ValueError, RuntimeError):
+            with opened(Path(found)) as file, file.stream() as stream:
+                return stream.read(IMAGE_BYTES_MAX) if file.state.size_bytes <= IMAGE_BYTES_MAX else None
+        except (OSError, ValueError, DataError):
             return None
-        try:
-            state = os.fstat(opened)
-            if not stat.S_ISREG(state.st_mode) or state.st_size > IMAGE_BYTES_MAX:
-                return None
-            with open(opened, "rb", closefd=False) as file:
-                return file.read(IMAGE_BYTES_MAX)
-        except OSError:
-            return None
-        finally:
-            os.close(opened)
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tacit_protocol.arrow_columns import UNDECODED, text_of
+from tacit_services.agent.data.regular_files import FileState, OpenedFile, file_state, opened
 from tacit_services.agent.data.source import (
     LONG_CHARACTERS,
     READ_BYTES,
     Columns,
     DataError,
-    FileState,
-    file_state,
     installed,
 )
 from tacit_services.agent.data.sql_source import VALUE_BYTES, batch_of
@@ -136,10 +135,9 @@ class ExcelSource:
             raise DataError(installed("openpyxl", "files")) from None
         # Its warnings quote cells.
         warnings.filterwarnings("ignore", module=r"openpyxl\b.*")
-        file_state(self._path)
         try:
-            with _Archive(self._path) as archive:
-                book = ExcelReader(str(self._path), read_only=True, data_only=True, keep_links=False)
+            with opened(self._path) as file, file.stream() as stream, _Archive(stream) as archive:
+                book = ExcelReader(stream, read_only=True, data_only=True, keep_links=False)
                 book.archive.close()
                 book.archive = archive
                 book.read_manifest()
@@ -280,7 +278,7 @@ class StatisticsSource:
 
     def column_names(self) -> tuple[str, ...]:
         """Return the names of the file's variables."""
-        return tuple(self._metadata().column_names)
+        return tuple(name or "" for name in self._metadata().column_names)
 
     def fingerprint(self) -> FileState:
         """Return the file's size and modification time."""
@@ -292,20 +290,16 @@ class StatisticsSource:
         return None if stated is None or stated < 0 else int(stated)
 
     def _metadata(self) -> Any:
-        state = file_state(self._path)
-        if self._described is None or self._described[0] != state:
-            described = self._read(metadataonly=True)[1]
-            kinds = set(described.readstat_variable_types.values())
-            if self._path.suffix == ".xpt" and kinds == {"string"} and not self._is_of_version_8():
-                raise DataError(WITHOUT_AN_END)
-            self._described = state, described
-        return self._described[1]
+        with opened(self._path) as file:
+            if self._described is None or self._described[0] != file.state:
+                described = self._read(file, metadataonly=True)[1]
+                kinds = set(described.readstat_variable_types.values())
+                if self._path.suffix == ".xpt" and kinds == {"string"} and not _is_of_version_8(file):
+                    raise DataError(WITHOUT_AN_END)
+                self._described = file.state, described
+            return self._described[1]
 
-    def _is_of_version_8(self) -> bool:
-        with self._path.open("rb") as file:
-            return b"LIBV8" in file.read(80)
-
-    def _read(self, **options: Any) -> tuple[Mapping[str, Sequence[Any]], Any]:
+    def _read(self, file: OpenedFile, **options: Any) -> tuple[Mapping[str, Sequence[Any]], Any]:
         try:
             import pyreadstat  # noqa: PLC0415 (an extra)
         except ImportError:
@@ -313,7 +307,7 @@ class StatisticsSource:
         try:
             read = getattr(pyreadstat, READERS[self._path.suffix])
             values, described = read(
-                str(self._path), output_format="dict", disable_datetime_conversion=True, **options
+                file.name, output_format="dict", disable_datetime_conversion=True, **options
             )
         # What it stumbles on, its own words may quote.
         except Exception:
@@ -323,6 +317,7 @@ class StatisticsSource:
     def batches(self, columns: Columns, rows_max: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows with the named columns, at most ``rows_max`` at a time."""
         described = self._metadata()
+        state = None if self._described is None else self._described[0]
         names = columns if columns.names else Columns(text=tuple(described.column_names[:1]))
         encoding = _codec(described.file_encoding)
         stored = {name.encode(encoding, UNDECODED).decode("latin-1"): name for name in names.names}
@@ -330,8 +325,13 @@ class StatisticsSource:
         row_bytes = sum(VALUE_BYTES + 4 * min(widths.get(name) or 8, 2**16) for name in names.names)
         size, first = max(1, self._read_bytes // row_bytes), 0
         while True:
-            found, _ = self._read(usecols=list(stored), row_offset=first, row_limit=size, encoding=_BYTES)
-            values = {stored[name]: column for name, column in found.items()}
+            with opened(self._path, state) as file:
+                found, _ = self._read(
+                    file, usecols=list(stored), row_offset=first, row_limit=size, encoding=_BYTES
+                )
+            values = {stored[name]: column for name, column in found.items() if name in stored}
+            if set(values) != set(names.names):
+                raise DataError(NOT_READ)
             arrays = [self._column(described, name, values[name], encoding, names) for name in names.names]
             read = len(arrays[0])
             for start in range(0, read, rows_max):
@@ -382,6 +382,11 @@ class StatisticsSource:
             days = np.floor(known / _DAY_S).astype(np.int32)
             return pa.array(days, mask=missing).view(pa.date32())
         return pa.array(np.rint(known * 1e6).astype(np.int64), mask=missing).view(pa.timestamp("us"))
+
+
+def _is_of_version_8(file: OpenedFile) -> bool:
+    with file.stream() as stream:
+        return b"LIBV8" in stream.read(80)
 
 
 def _codec(name: str | None) -> str:

@@ -4,9 +4,10 @@ import copy
 import hashlib
 import itertools
 import os
+import stat
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -20,15 +21,22 @@ import pyarrow.parquet as pq
 from tacit_protocol.arrow_columns import UNDECODED, is_text
 from tacit_protocol.domain import VECTOR_MAX, in_order
 from tacit_protocol.public_knowledge import ColumnSchema, arrow_type
-from tacit_services.agent.data.source import (
+from tacit_services.agent.data.regular_files import (
+    LINKED,
     MISSING_FILE,
-    READ_BYTES,
+    NOT_REGULAR,
     REPLACED,
+    FileState,
+    file_state,
+    open_within,
+    opened,
+    opened_folder,
+)
+from tacit_services.agent.data.source import (
+    READ_BYTES,
     Columns,
     DataError,
-    FileState,
     Run,
-    file_state,
 )
 
 DAMAGED = "the Parquet file cannot be read; it may be damaged"
@@ -60,6 +68,7 @@ class ParquetSource:
 
     def __init__(self, path: Path | pa.NativeFile):
         self._path = path
+        self._expected: FileState | None = None
         self._run: Run | None = None
         self._read_bytes = READ_BYTES
 
@@ -73,24 +82,36 @@ class ParquetSource:
         source._read_bytes = bytes_max
         return source
 
+    def of_state(self, expected: FileState) -> Self:
+        """Return the same source, which is refused where its file is another than it was."""
+        source = copy.copy(self)
+        source._expected = expected
+        return source
+
+    @contextmanager
     def _open(
         self, text: tuple[str, ...] = (), columns: int = 1, metadata: pq.FileMetaData | None = None
-    ) -> pq.ParquetFile:
+    ) -> Iterator[pq.ParquetFile]:
         """Open the file; text columns stay dictionaries, as which one long text is held once, not per row.
 
         With ``metadata`` the footer is not read again.
         """
-        try:
-            return pq.ParquetFile(
-                self._path,
-                metadata=metadata,
-                buffer_size=buffer_bytes(self._read_bytes, columns),
-                pre_buffer=False,
-                read_dictionary=list(text) or None,
-                decryption_properties=self.decryption(),
-            )
-        except (OSError, KeyError, UnicodeDecodeError, pa.ArrowException):
-            raise DataError("the Parquet file is missing or its footer cannot be read") from None
+        with ExitStack() as stack:
+            place: str | pa.NativeFile = self._path
+            if isinstance(self._path, Path):
+                place = stack.enter_context(opened(self._path, self._expected)).name
+            try:
+                file = pq.ParquetFile(
+                    place,
+                    metadata=metadata,
+                    buffer_size=buffer_bytes(self._read_bytes, columns),
+                    pre_buffer=False,
+                    read_dictionary=list(text) or None,
+                    decryption_properties=self.decryption(),
+                )
+            except (OSError, KeyError, UnicodeDecodeError, pa.ArrowException):
+                raise DataError("the Parquet file is missing or its footer cannot be read") from None
+            yield stack.enter_context(file)
 
     def column_names(self) -> tuple[str, ...]:
         """Return the names in the file's schema."""
@@ -100,6 +121,12 @@ class ParquetSource:
     def schema(self) -> list[ColumnSchema]:
         """Return the columns' names and types, from the footer."""
         return [ColumnSchema(field.name, arrow_type(str(field.type))) for field in self.footer()[1]]
+
+    def no_rows(self, columns: Columns) -> pa.RecordBatch:
+        """Return an empty batch of the types in the footer; refuses what its sizes refuse."""
+        metadata, schema = self.footer()
+        _require_small_values(metadata, self._groups(metadata), columns)
+        return empty_batch(schema, columns)
 
     def fingerprint(self) -> Hashable:
         """Return the file's size and modification time."""
@@ -166,6 +193,11 @@ class ParquetSource:
         if len(sizes) != self._run.stop - self._run.first or sum(sizes) != self._run.rows:
             raise DataError(REPLACED)
         return list(range(self._run.first, self._run.stop))
+
+
+def empty_batch(schema: pa.Schema, columns: Columns) -> pa.RecordBatch:
+    """Return a batch without rows that has the named columns in a schema's types."""
+    return pa.RecordBatch.from_pylist([], pa.schema([schema.field(name) for name in columns.names]))
 
 
 def buffer_bytes(read_bytes: int, columns: int) -> int:
@@ -267,7 +299,7 @@ OTHER_FOLDER = (
     "begin with _"
 )
 OTHER_KEYS = "the data set's files must all lie under folders of the same keys, in the same order"
-TWICE = "the data set's folder holds a file or a folder twice, by a link: its rows would count twice"
+TWICE = "the data set's folder holds a file twice, by a hard link: its rows would count twice"
 
 
 @dataclass(frozen=True)
@@ -279,6 +311,11 @@ class PartitionFile:
     keys: tuple[str, ...]
     values: tuple[str | None, ...]
 
+    @property
+    def source(self) -> ParquetSource:
+        """The file as it was listed: one that was put in its place is refused."""
+        return ParquetSource(self.path).of_state(self.state)
+
 
 def partition_files(folder: Path) -> list[PartitionFile]:
     """Return the folder's files in the order of their names' bytes, at least one.
@@ -289,12 +326,13 @@ def partition_files(folder: Path) -> list[PartitionFile]:
     seen: set[tuple[int, int]] = set()
     files: list[PartitionFile] = []
     try:
-        for found in _walk(folder, (), (), seen):
-            files.append(found)
-            if len(files) > FILES_MAX:
-                raise DataError(TOO_MANY)
-            if found.keys != files[0].keys:
-                raise DataError(OTHER_KEYS)
+        with opened_folder(folder) as descriptor:
+            for found in _walk(descriptor, folder, (), (), seen):
+                files.append(found)
+                if len(files) > FILES_MAX:
+                    raise DataError(TOO_MANY)
+                if found.keys != files[0].keys:
+                    raise DataError(OTHER_KEYS)
     except OSError:
         raise DataError(FOLDER_MISSING) from None
     if not files:
@@ -308,44 +346,59 @@ def fingerprint_of(folder: Path, files: Sequence[PartitionFile]) -> str:
     for file in files:
         state = file.state
         name = os.fsencode(file.path.relative_to(folder))
-        digest.update(f"{len(name)} {state.size_bytes} {state.modified_ns} {state.inode} ".encode() + name)
+        known = f"{state.size_bytes} {state.modified_ns} {state.inode} {state.changed_ns}"
+        digest.update(f"{len(name)} {known} ".encode() + name)
     return digest.hexdigest()
 
 
 def _walk(
-    folder: Path, keys: tuple[str, ...], values: tuple[str | None, ...], seen: set[tuple[int, int]]
+    descriptor: int,
+    folder: Path,
+    keys: tuple[str, ...],
+    values: tuple[str | None, ...],
+    seen: set[tuple[int, int]],
 ) -> Iterator[PartitionFile]:
+    """Yield the files of an open folder, each looked at where it lies: no link is followed."""
     if len(keys) > KEYS_MAX:
         raise DataError(TOO_DEEP)
-    _require_new(folder.stat(), seen)
-    with os.scandir(folder) as found:
+    _require_new(os.fstat(descriptor), seen)
+    with os.scandir(descriptor) as found:
         entries = sorted(found, key=lambda entry: os.fsencode(entry.name))
     for entry in entries:
         if entry.name.startswith(SKIPPED):
             continue
-        path = folder / entry.name
-        if entry.is_dir():
+        path, status = folder / entry.name, _status_of(entry)
+        if stat.S_ISDIR(status.st_mode):
             key, value = _key_and_value(entry.name)
             if key in keys:
                 raise DataError(OTHER_KEYS)
-            yield from _walk(path, (*keys, key), (*values, value), seen)
+            inner = open_within(descriptor, entry.name, os.O_DIRECTORY)
+            try:
+                yield from _walk(inner, path, (*keys, key), (*values, value), seen)
+            finally:
+                os.close(inner)
         elif entry.name.endswith(SUFFIX):
-            yield PartitionFile(path, _state_of(entry, seen), keys, values)
+            _require_new(status, seen)
+            yield PartitionFile(path, FileState.of(status), keys, values)
         else:
             raise DataError(OTHER_FILE)
 
 
-def _state_of(entry: os.DirEntry[str], seen: set[tuple[int, int]]) -> FileState:
+def _status_of(entry: os.DirEntry[str]) -> os.stat_result:
+    """Return what lies there: a file or a folder; raises DataError for anything else."""
     try:
-        status = entry.stat()
+        status = entry.stat(follow_symlinks=False)
     except OSError:
         raise DataError(MISSING_FILE) from None
-    _require_new(status, seen)
-    return FileState.of(status)
+    if stat.S_ISLNK(status.st_mode):
+        raise DataError(LINKED)
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        raise DataError(NOT_REGULAR)
+    return status
 
 
 def _require_new(status: os.stat_result, seen: set[tuple[int, int]]) -> None:
-    """Raise DataError for what was seen before: a link to a folder around it would never end."""
+    """Raise DataError for what was seen before."""
     if status.st_ino == 0:  # the file system numbers nothing
         return
     place = status.st_dev, status.st_ino
@@ -405,15 +458,13 @@ class FilePart:
         Raises:
             DataError: the file is not what it was, or cannot be read.
         """
-        if not self.file.state.is_same_elsewhere(file_state(self.file.path)):
-            raise DataError(REPLACED)
         given = dict(zip(self.file.keys, self.file.values, strict=True))
         stored = Columns(
             tuple(name for name in columns.numbers if name not in given),
             tuple(name for name in columns.text if name not in given),
             vectors=tuple(name for name in columns.vectors if name not in given),
         )
-        source = ParquetSource(self.file.path).reading_within(read_bytes)
+        source = self.file.source.reading_within(read_bytes)
         for batch in source.row_groups(self.first, self.stop, self.rows).batches(stored, rows_max):
             arrays = [
                 _repeated(given[name], batch.num_rows) if name in given else batch.column(name)
@@ -481,7 +532,17 @@ class ParquetFolder:
     def schema(self) -> list[ColumnSchema]:
         """Return the names and types of the first file's columns, and the keys of the folders' names."""
         first = partition_files(self._folder)[0]
-        return [*ParquetSource(first.path).schema(), *(ColumnSchema(key, "text") for key in first.keys)]
+        return [*first.source.schema(), *(ColumnSchema(key, "text") for key in first.keys)]
+
+    def no_rows(self, columns: Columns) -> pa.RecordBatch:
+        """Return an empty batch of the types in the first footer; refuses what the footers refuse."""
+        files = partition_files(self._folder)
+        _require_common(column_faults(self._read_footers(files), files[0].keys), columns)
+        types = [
+            *files[0].source.footer()[1],
+            *(pa.field(key, pa.string()) for key in files[0].keys),
+        ]
+        return empty_batch(pa.schema(types), columns)
 
     def fingerprint(self) -> Hashable:
         """Return a digest of all files' names, sizes, modification times and inodes."""
@@ -531,7 +592,7 @@ def read_footers(files: Sequence[PartitionFile]) -> list[Footer]:
     """
     kinds: dict[Kinds, Kinds] = {}
     with ThreadPoolExecutor(FOOTER_THREADS, thread_name_prefix="footers") as pool:
-        found = in_order((pool.submit(_footer, file.path) for file in files), 2 * FOOTER_THREADS)
+        found = in_order((pool.submit(_footer, file) for file in files), 2 * FOOTER_THREADS)
         return [replace(footer, kinds=kinds.setdefault(footer.kinds, footer.kinds)) for footer in found]
 
 
@@ -560,8 +621,8 @@ def _require_common(faults: Mapping[str, str], columns: Columns) -> None:
             raise DataError(faults[name])
 
 
-def _footer(path: Path) -> Footer:
-    metadata, schema = ParquetSource(path).footer()
+def _footer(file: PartitionFile) -> Footer:
+    metadata, schema = file.source.footer()
     return Footer(tuple(group_rows(metadata)), tuple((field.name, _kind(field.type)) for field in schema))
 
 
@@ -580,7 +641,7 @@ def _kind(type_: pa.DataType) -> str:
 
 
 def _names(first: PartitionFile) -> tuple[str, ...]:
-    return (*ParquetSource(first.path).column_names(), *first.keys)
+    return (*first.source.column_names(), *first.keys)
 
 
 def _joined(groups: Iterable[FilePart]) -> Iterator[FilePart]:

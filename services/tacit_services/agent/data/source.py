@@ -1,9 +1,7 @@
 """Data sources: named columns, read as a stream of Arrow record batches."""
 
-import os
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
@@ -86,6 +84,18 @@ class HasSchema(Protocol):
 
 
 @runtime_checkable
+class HasTypes(Protocol):
+    """A source whose columns have types that may have no reading."""
+
+    def no_rows(self, columns: Columns) -> pa.RecordBatch:
+        """Return an empty batch with the columns' types, from what the header tells.
+
+        Raises:
+            DataError: the header tells that no row can be read.
+        """
+
+
+@runtime_checkable
 class GroupsRows(Protocol):
     """A source that can count equal rows where they are stored."""
 
@@ -147,36 +157,6 @@ def require_columns(source: Source, names: Sequence[str]) -> None:
             raise DataError(f"the data set has more than one column {name!r}")
 
 
-MISSING_FILE = "the data set's file is missing or may not be read"
-REPLACED = "the data set's file was replaced while it was being read; it must stay as it is during a study"
-
-
-@dataclass(frozen=True)
-class FileState:
-    """What the file system says of a file's contents."""
-
-    size_bytes: int
-    modified_ns: int
-    inode: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> "FileState":
-        """Return the state that ``stat`` tells."""
-        return cls(status.st_size, status.st_mtime_ns, status.st_ino)
-
-    def is_same_elsewhere(self, other: "FileState") -> bool:
-        """Say whether another machine, which may number its files otherwise, sees the same contents."""
-        return (self.size_bytes, self.modified_ns) == (other.size_bytes, other.modified_ns)
-
-
 def installed(what: str, extra: str) -> str:
     """Say how what a source needs is installed."""
     return f'{what} is not installed here: pip install "tacit[{extra}]"'
-
-
-def file_state(path: Path) -> FileState:
-    """Return the state of the file. Raises DataError: there is no such file, or it may not be read."""
-    try:
-        return FileState.of(path.stat())
-    except OSError:
-        raise DataError(MISSING_FILE) from None

@@ -30,17 +30,17 @@ from tacit_protocol.arrow_columns import UNDECODED, text_of
 from tacit_protocol.public_knowledge import ColumnSchema, ColumnType
 from tacit_services.agent.data.csv_source import parsed_block
 from tacit_services.agent.data.parquet_source import balanced_runs
+from tacit_services.agent.data.regular_files import REPLACED, FileState, file_state
 from tacit_services.agent.data.source import (
     LONG_BYTES,
     LONG_CHARACTERS,
     READ_BYTES,
     Columns,
     DataError,
-    FileState,
     Run,
-    file_state,
     installed,
 )
+from tacit_services.shared.settings import FILE_DATABASES
 
 UNREACHABLE = "the database cannot be reached: check the source's URL"
 LET_GO = (
@@ -84,9 +84,6 @@ MYSQL_SETTINGS = (
 TIME_LIMITS = {True: "max_statement_time", False: "max_execution_time"}
 """The limit on a statement's time that an administrator may have set: of MariaDB, and of MySQL."""
 
-DUCKDB = "duckdb:///"
-"""How the URL of a DuckDB file begins."""
-
 DUCKDB_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": False,
     "threads": 1,
@@ -124,8 +121,10 @@ class Snapshot:
 
     @property
     def file(self) -> Path | None:
-        """DuckDB's file; None for servers, and for SQLite, which tells by its own locks what changed."""
-        return Path(self._url.removeprefix(DUCKDB)) if self._url.startswith(DUCKDB) else None
+        """The file of DuckDB or SQLite; None for servers, and for SQLite in memory."""
+        url = sa.make_url(self._url)
+        known = url.get_backend_name() in FILE_DATABASES and "uri" not in url.query
+        return Path(url.database) if known and url.database and url.database != ":memory:" else None
 
     def connect(self) -> "sa.Connection | DuckDbConnection":
         """Return a new connection that sees the state, in a transaction that cannot write.
@@ -133,11 +132,18 @@ class Snapshot:
         Raises:
             DataError: the database cannot be reached, or has let go of the state.
         """
-        if self.file is not None:
-            return DuckDbConnection(self.file)
+        before = None if self.file is None else file_state(self.file)
         held = self._held()
-        connection = _connect(self._url)
-        if held is None:
+        connection = (
+            DuckDbConnection(self.file)
+            if self.file is not None and self.dialect == "duckdb"
+            else _connect(self._url)
+        )
+        # Drivers open a file by its path: another one, or a link, may have come there meanwhile.
+        if self.file is not None and before is not None and file_state(self.file).inode != before.inode:
+            connection.close()
+            raise DataError(REPLACED)
+        if held is None or isinstance(connection, DuckDbConnection):
             return connection
         try:
             # The name is the database's own: digits and hyphens.
@@ -392,6 +398,10 @@ class DuckDbConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the transaction and close the file."""
         self._driver.close()
 
     def answer(self, statement: sa.Select[Any]) -> tuple[tuple[str, ...], Sequence[Sequence[Any]]]:
@@ -658,7 +668,8 @@ NO_QUERY = "the query must be one SELECT (or WITH ... SELECT), without a semicol
 def require_one_query(url: str, query: str) -> None:
     """Check that a text which a person has sent is one query to the database, and no more than that.
 
-    What reads it puts it in parentheses, which a text could close that is no query by itself.
+    What reads it puts it in parentheses, where nothing stands that writes: not INTO, nor DELETE behind WITH.
+    A text could close these that is no query by itself, and so it has to be one without them too.
 
     Raises:
         DataError: it is not, or the database cannot be reached.
@@ -671,11 +682,13 @@ def require_one_query(url: str, query: str) -> None:
         raise DataError("queries of this kind of database stand in the agent's configuration alone")
     with source._snapshot.connect() as connection:
         try:
-            if isinstance(connection, DuckDbConnection):
-                connection.explain(source._query)
-            else:
-                connection.execute(sa.text(f"EXPLAIN {source._query}")).close()
-        except sa.exc.SQLAlchemyError:
+            wrapped = f"SELECT * FROM ({source._query}) AS source"  # noqa: S608 (an admin's own)
+            for one in (wrapped, source._query):
+                if isinstance(connection, DuckDbConnection):
+                    connection.explain(one)
+                else:
+                    connection.execute(sa.text(f"EXPLAIN {one}")).close()
+        except (sa.exc.SQLAlchemyError, ValueError):
             raise DataError("the database does not take the query: check its tables and columns") from None
 
 
@@ -753,7 +766,8 @@ class SqlSource:
 
     def fingerprint(self) -> FileState | None:
         """Return the state of DuckDB's file; None elsewhere: the table compares what it read."""
-        return None if self._snapshot.file is None else file_state(self._snapshot.file)
+        file = self._snapshot.file
+        return None if file is None or self._snapshot.dialect != "duckdb" else file_state(file)
 
     def rows(self) -> int:
         """Count the rows in the database; those of a part are known."""

@@ -252,6 +252,13 @@ class SourceTable:
         self._counted()
         return self._order
 
+    def require_readable(self) -> None:
+        """Raise DataError where types of columns, or a file of an encoder, keep every row from being read.
+
+        No row is read.
+        """
+        self._reader.require_readable(self._source)
+
     def _counted(self) -> Read:
         if self._count is None:
             self._require_unchanged()

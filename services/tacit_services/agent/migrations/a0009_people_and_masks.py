@@ -1,9 +1,10 @@
-"""People of the owner and their decisions, notices, releases that are held, and secrets of masks."""
+"""People of the owner and their decisions, notices, releases that are held, secrets of masks, moments."""
 
 import sqlalchemy as sa
 from alembic import op
 
 from tacit_services.agent.notices import create_notices
+from tacit_services.agent.studies import add_moments
 from tacit_services.ledger.migration import create_personal_decisions
 from tacit_services.shared.people import create_people
 
@@ -16,6 +17,7 @@ def upgrade() -> None:
     create_people("agent_")
     create_personal_decisions()
     create_notices()
+    add_moments()
     op.create_table(
         "agent_held",
         _study(),

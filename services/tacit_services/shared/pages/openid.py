@@ -8,12 +8,13 @@ by the provider's own list, and signatures by asymmetric algorithms alone. Nothi
 Sources: OpenID Connect Core 1.0, sections 3.1 and 3.1.3.7; RFC 7636 (PKCE); RFC 9207 (``iss``); RFC 9700.
 """
 
+import asyncio
 import base64
 import hashlib
 import hmac
+import json
 import secrets
 import ssl
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ import jwt
 import structlog
 from pydantic import Field, model_validator
 from pydantic_settings import SettingsConfigDict
+from starlette.concurrency import run_in_threadpool
 
 from tacit_protocol.addresses import is_loopback
 from tacit_services.shared.clock import Clock
@@ -44,6 +46,14 @@ LEEWAY_S = 30
 """How far the clocks of provider and service may be apart."""
 
 TIMEOUT_S = 10.0
+"""How long one question to the provider may take in all, however slowly the answer comes."""
+
+FAILED_S = 15
+"""How long a provider that did not answer as it should is not asked again."""
+
+EXCHANGES_MAX = 8
+"""Questions to the provider at once; further callers are refused."""
+
 KNOWN_S = 3600.0
 """How long what a provider says of itself, its keys among it, is not asked for again."""
 
@@ -151,20 +161,25 @@ class OpenId:
         self._secret = None if secret is None else read_secret(secret)
         try:
             context = ssl.create_default_context(cafile=settings.ca_file)
-            self._http = httpx.Client(verify=context, timeout=TIMEOUT_S, follow_redirects=False)
+            # Nothing is kept open: connections belong to one event loop.
+            limits = httpx.Limits(max_keepalive_connections=0)
+            self._http = httpx.AsyncClient(
+                verify=context, timeout=TIMEOUT_S, limits=limits, follow_redirects=False
+            )
         except OSError:
             raise SettingsError("openid: ca_file cannot be read") from None
         self._people, self._key, self._clock = people, key, clock
         self._known: Provider | None = None
-        self._lock = threading.Lock()
+        self._failed_at: float | None = None
+        self._is_read, self._asking = False, 0
 
     @property
     def host(self) -> str:
         """The provider's name, as people know it."""
         return urlsplit(self.issuer).netloc
 
-    def address(self, flow: Flow) -> str:
-        """Return where the browser goes to sign in; blocking.
+    async def address(self, flow: Flow) -> str:
+        """Return where the browser goes to sign in.
 
         Raises:
             ProblemError: ``openid-unavailable``.
@@ -179,11 +194,11 @@ class OpenId:
             "code_challenge": flow.challenge,
             "code_challenge_method": "S256",
         }
-        endpoint = self._provider().authorization_endpoint
+        endpoint = (await self._provider()).authorization_endpoint
         return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(asked)}"
 
-    def person(self, flow: Flow, answer: Mapping[str, str]) -> Person:
-        """Return who came back from the provider with an answer, by its parameters; blocking.
+    async def person(self, flow: Flow, answer: Mapping[str, str]) -> Person:
+        """Return who came back from the provider with an answer, by its parameters.
 
         Raises:
             ProblemError: ``openid-refused``, ``openid-unknown-person`` or ``openid-unavailable``.
@@ -194,18 +209,19 @@ class OpenId:
             refuse("state")
         if "error" in answer or not 0 < len(code) <= PARAMETER_LENGTH_MAX:
             refuse("provider")
-        claims = self._claims(self._tokens(code, flow), flow)
+        claims = await self._claims(await self._tokens(code, flow), flow)
         verified = claims.get("email_verified") is True
         email = claims.get("email") if verified else None
-        found = self._people.identified(self._key, claims["sub"], email if isinstance(email, str) else None)
+        email = email if isinstance(email, str) else None
+        found = await run_in_threadpool(self._people.identified, self._key, claims["sub"], email)
         if found is None:
-            log.warning("openid_unknown_person", has_verified_email=isinstance(email, str))
+            log.warning("openid_unknown_person", has_verified_email=email is not None)
             raise ProblemError("openid-unknown-person")
         log.info("openid_signed_in", person=found.name)
         return found
 
-    def _tokens(self, code: str, flow: Flow) -> str:
-        provider = self._provider()
+    async def _tokens(self, code: str, flow: Flow) -> str:
+        provider = await self._provider()
         form = {
             "grant_type": "authorization_code",
             "code": code,
@@ -219,15 +235,15 @@ class OpenId:
         else:
             named = f"{quote(self._client_id, safe='')}:{quote(self._secret, safe='')}"
             headers["authorization"] = f"Basic {base64.b64encode(named.encode()).decode()}"
-        answer = self._ask("POST", provider.token_endpoint, data=form, headers=headers)
+        answer = await self._ask("POST", provider.token_endpoint, data=form, headers=headers)
         token = answer.get("id_token")
         if not isinstance(token, str):
             refuse("token")
         return token
 
-    def _claims(self, token: str, flow: Flow) -> dict[str, Any]:
+    async def _claims(self, token: str, flow: Flow) -> dict[str, Any]:
         try:
-            key = self._key_of(token)
+            key = await self._key_of(token)
             # Times are looked at below, by the service's own clock.
             claims = jwt.decode(
                 token,
@@ -262,57 +278,82 @@ class OpenId:
             refuse("subject")
         return dict(claims)
 
-    def _key_of(self, token: str) -> jwt.PyJWK:
+    async def _key_of(self, token: str) -> jwt.PyJWK:
         """Return the provider's key that a token names; its keys are read again where none is known."""
         name = jwt.get_unverified_header(token).get("kid")
         for newest in (False, True):
-            keys = [key for key in self._provider(newest=newest).keys.keys if name in {None, key.key_id}]
+            provider = await self._provider(newest=newest)
+            keys = [key for key in provider.keys.keys if name in {None, key.key_id}]
             if len(keys) == 1:
                 return keys[0]
         refuse("key")
 
-    def _provider(self, *, newest: bool = False) -> Provider:
-        with self._lock:
-            known, now = self._known, self._clock()
-            if known is None or not 0 <= now - known.read_at < KNOWN_S or (newest and now > known.read_at):
-                self._known = known = self._read_provider(now)
-            return known
+    async def _provider(self, *, newest: bool = False) -> Provider:
+        """Return what the provider says of itself; one caller reads it, and others are refused meanwhile.
 
-    def _read_provider(self, now: float) -> Provider:
-        said = self._ask("GET", self.issuer.rstrip("/") + "/.well-known/openid-configuration")
+        Whoever is refused waits for nothing: callers without a name must not be able to occupy the service.
+        """
+        known, now = self._known, self._clock()
+        is_old = known is None or not 0 <= now - known.read_at < KNOWN_S
+        if known is not None and not is_old and not (newest and now > known.read_at):
+            return known
+        if self._is_read or (self._failed_at is not None and 0 <= now - self._failed_at < FAILED_S):
+            raise ProblemError("openid-unavailable", retry_after_s=FAILED_S)
+        self._is_read = True
+        try:
+            self._known = known = await self._read_provider(now)
+            self._failed_at = None
+        except ProblemError:
+            self._failed_at = self._clock()
+            raise
+        finally:
+            self._is_read = False
+        return known
+
+    async def _read_provider(self, now: float) -> Provider:
+        said = await self._ask("GET", self.issuer.rstrip("/") + "/.well-known/openid-configuration")
         places = [said.get(name) for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")]
         if said.get("issuer") != self.issuer or not all(is_private(place) for place in places):
             log.error("openid_provider_differs", issuer_matches=said.get("issuer") == self.issuer)
             raise ProblemError("openid-unavailable")
         authorization, token, keys = (str(place) for place in places)
         try:
-            found = jwt.PyJWKSet.from_dict(self._ask("GET", keys))
+            found = jwt.PyJWKSet.from_dict(await self._ask("GET", keys))
         except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
             log.error("openid_keys_unreadable")
             raise ProblemError("openid-unavailable") from None
         methods = said.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
         return Provider(authorization, token, found, "client_secret_basic" not in methods, now)
 
-    def _ask(self, method: str, url: str, **sent: Any) -> dict[str, Any]:
+    async def _ask(self, method: str, url: str, **sent: Any) -> dict[str, Any]:
         """Ask the provider; raises ``openid-refused`` where it refuses, else ``openid-unavailable``."""
+        if self._asking >= EXCHANGES_MAX:
+            raise ProblemError("openid-unavailable", retry_after_s=FAILED_S)
+        self._asking += 1
         try:
-            with self._http.stream(method, url, **sent) as response:
-                body = bytearray()
-                for piece in response.iter_bytes():
-                    body += piece
-                    if len(body) > ANSWER_BYTES_MAX:
-                        raise ValueError("too long")
-                if method == "POST" and response.status_code in {400, 401, 403}:
-                    refuse("provider")
-                if response.status_code != httpx.codes.OK:
-                    raise ValueError("no answer")
-            found = httpx.Response(200, content=bytes(body)).json()
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            async with asyncio.timeout(TIMEOUT_S):
+                found = await self._answer(method, url, **sent)
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError, TimeoutError) as error:
             log.warning("openid_unavailable", kind=type(error).__name__)
-            raise ProblemError("openid-unavailable") from None
+            raise ProblemError("openid-unavailable", retry_after_s=FAILED_S) from None
+        finally:
+            self._asking -= 1
         if not isinstance(found, dict):
-            raise ProblemError("openid-unavailable")
+            raise ProblemError("openid-unavailable", retry_after_s=FAILED_S)
         return found
+
+    async def _answer(self, method: str, url: str, **sent: Any) -> Any:
+        async with self._http.stream(method, url, **sent) as response:
+            body = bytearray()
+            async for piece in response.aiter_bytes():
+                body += piece
+                if len(body) > ANSWER_BYTES_MAX:
+                    raise ValueError("too long")
+        if method == "POST" and response.status_code in {400, 401, 403}:
+            refuse("provider")
+        if response.status_code != httpx.codes.OK:
+            raise ValueError("no answer")
+        return json.loads(bytes(body))
 
 
 def openid_of(

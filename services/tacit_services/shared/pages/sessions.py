@@ -115,7 +115,7 @@ class Sessions:
             mine = sa.select(links.c.digest).where(links.c.key == key).order_by(links.c.expires_at.desc())
             kept = connection.execute(mine.limit(LINKS_MAX - 1)).scalars().all()
             connection.execute(links.delete().where(links.c.key == key, links.c.digest.not_in(kept)))
-            row = {"digest": _digest(secret), "key": key, "person": name, "expires_at": expires_at}
+            row = {"digest": digest_of(secret), "key": key, "person": name, "expires_at": expires_at}
             connection.execute(links.insert().values(**row))
 
         run_transaction(self._engine, write)
@@ -134,7 +134,7 @@ class Sessions:
 
         def exchange(connection: Connection) -> bool:
             self._forget_old(connection, now)
-            known = links.c.digest == _digest(secret)
+            known = links.c.digest == digest_of(secret)
             link = connection.execute(links.select().where(known)).one_or_none()
             # The deletion decides, so that of two browsers with one link only one gets in.
             if link is None or connection.execute(links.delete().where(known)).rowcount != 1:
@@ -153,7 +153,7 @@ class Sessions:
         return cookie
 
     def _begin(self, connection: Connection, cookie: str, key: str, name: str, now: int) -> None:
-        row = {"digest": _digest(cookie), "key": key, "person": name, "expires_at": now + SESSION_LIFE_S}
+        row = {"digest": digest_of(cookie), "key": key, "person": name, "expires_at": now + SESSION_LIFE_S}
         connection.execute(self._tables.sessions.insert().values(**row))
 
     def find(self, cookie: str | None) -> Session | None:
@@ -162,7 +162,7 @@ class Sessions:
             return None
         sessions = self._tables.sessions
         query = sa.select(sessions.c.key, sessions.c.person).where(
-            sessions.c.digest == _digest(cookie), sessions.c.expires_at > int(self._clock())
+            sessions.c.digest == digest_of(cookie), sessions.c.expires_at > int(self._clock())
         )
 
         def read(connection: Connection) -> Person | None:
@@ -174,10 +174,13 @@ class Sessions:
 
     def end(self, cookie: str | None) -> None:
         """Sign a browser out."""
-        if cookie is None:
-            return
+        if cookie is not None:
+            self.end_by_digest(digest_of(cookie))
+
+    def end_by_digest(self, digest: str) -> None:
+        """Sign out the browser whose cookie has that digest, if there is one."""
         sessions = self._tables.sessions
-        ended = sessions.delete().where(sessions.c.digest == _digest(cookie))
+        ended = sessions.delete().where(sessions.c.digest == digest)
         run_transaction(self._engine, lambda connection: connection.execute(ended))
 
     def _forget_old(self, connection: Connection, now: int) -> None:
@@ -185,7 +188,8 @@ class Sessions:
             connection.execute(table.delete().where(table.c.expires_at <= now))
 
 
-def _digest(secret: str) -> str:
+def digest_of(secret: str) -> str:
+    """Return what is stored of a link's or a cookie's secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 

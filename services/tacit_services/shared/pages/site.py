@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import APIRouter, Depends, FastAPI, Query
@@ -25,7 +25,13 @@ from tacit_services.shared.http_app import answer_schema, body_schema, json_body
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.formatting import FILTERS
 from tacit_services.shared.pages.openid import FLOW_LIFE_S, Flow, OpenId
-from tacit_services.shared.pages.sessions import SECRET_LENGTH_MAX, SESSION_LIFE_S, Session, Sessions
+from tacit_services.shared.pages.sessions import (
+    SECRET_LENGTH_MAX,
+    SESSION_LIFE_S,
+    Session,
+    Sessions,
+    digest_of,
+)
 from tacit_services.shared.people import ADDED, KEY_HOLDER, ROLES, Person, Role, UserRequest
 from tacit_services.shared.problem_responses import ProblemError, as_problem, problem_response
 
@@ -66,19 +72,29 @@ TOKEN_FIELD = "form_token"  # noqa: S105 (a field's name)
 FORM_TYPE = "application/x-www-form-urlencoded"
 
 
-def require_same_origin(request: Request, public_url: str | None) -> None:
+def require_same_origin(request: Request, public_url: str | None, *, by_tls: bool) -> None:
     """Raise ``form-refused`` unless the browser says that one of this service's pages sent the request.
 
-    A proxy may have changed Host, so the service's public address counts as well.
+    A proxy may have changed Host, so the service's public address counts as well; and it may take TLS off, so
+    that the settings say by which scheme browsers come.
     """
     origins = request.headers.getlist("origin")
     hosts = {request.headers.get("host", "")}
     if public_url is not None:
         hosts.add(urlsplit(public_url).netloc)
-    if len(origins) != 1 or not origins[0].startswith(("http://", "https://")):
+    if len(origins) != 1 or origins[0] not in {f"{'https' if by_tls else 'http'}://{host}" for host in hosts}:
         raise ProblemError("form-refused")
-    if origins[0].partition("://")[2] not in hosts:
-        raise ProblemError("form-refused")
+
+
+def cookie_of(request: Request, name: str) -> str | None:
+    """Return a cookie; None where it is missing, or there twice.
+
+    Another service of the same machine, or of a neighbouring name, can set a second one of the same name, and
+    which of them is the service's own cannot be told.
+    """
+    pairs = [pair.partition("=") for kept in request.headers.getlist("cookie") for pair in kept.split(";")]
+    found = [value.strip() for given, _, value in pairs if given.strip() == name]
+    return found[0] if len(found) == 1 else None
 
 
 async def read_form(request: Request, allowed: Collection[str], session: Session | None) -> Mapping[str, str]:
@@ -173,8 +189,8 @@ class Service:
     """Whose pages these are.
 
     ``package`` holds the templates; ``login`` is the command that prints a link; ``public_url`` is where
-    browsers reach a service that is not for its own machine alone; ``openid`` the provider at which people
-    sign in, if there is one.
+    browsers reach a service that is not for its own machine alone; ``by_tls`` says whether they come by
+    https; ``openid`` the provider at which people sign in, if there is one.
     """
 
     kind: str
@@ -182,6 +198,7 @@ class Service:
     package: str
     login: str
     menu: tuple[Page, ...]
+    by_tls: bool
     public_url: str | None = None
     openid: OpenId | None = None
 
@@ -227,9 +244,9 @@ class Site:
         named: Callable[[str], str],
     ) -> None:
         self.service, self.sessions, self._identify, self._named = service, sessions, identify, named
-        url = urlsplit(service.public_url or "")
-        self.root, self._secure = url.path.rstrip("/"), url.scheme == "https"
-        self._cookie = f"tacit-{service.kind}-{service.name}"
+        self.root = urlsplit(service.public_url or "").path.rstrip("/")
+        # A browser takes a cookie of this prefix by TLS alone, from this host itself and for all of it.
+        self._cookie = f"{'__Host-' if service.by_tls else ''}tacit-{service.kind}-{service.name}"
         self._files = StaticFiles()
         self._templates = Environment(
             loader=ChoiceLoader([PackageLoader(name) for name in (service.package, SHARED)]),
@@ -254,7 +271,7 @@ class Site:
 
     async def signed_in(self, request: Request) -> SignedIn:
         """Return who asks (a dependency); raises ``sign-in-needed``."""
-        session = await run_in_threadpool(self.sessions.find, request.cookies.get(self._cookie))
+        session = await run_in_threadpool(self.sessions.find, cookie_of(request, self._cookie))
         if session is None:
             raise ProblemError("sign-in-needed")
         who = await run_in_threadpool(self._identify, session.key)
@@ -274,7 +291,7 @@ class Site:
         """
 
         async def read(request: Request) -> Mapping[str, str]:
-            require_same_origin(request, self.service.public_url)
+            self._require_same_origin(request)
             signed_in = await self.signed_in(request)
             signed_in.person.require(least)
             return await read_form(request, allowed, signed_in.session)
@@ -323,19 +340,20 @@ class Site:
 
         @self.router.post("/sign-in")
         async def sign_in(request: Request, link: Link = "") -> Response:
-            require_same_origin(request, self.service.public_url)
+            self._require_same_origin(request)
             await read_form(request, (), None)
-            response = self.redirect("/")
+            response, before = self.redirect("/"), cookie_of(request, self._cookie)
             self._admit(response, await run_in_threadpool(self.sessions.use_link, link))
+            await run_in_threadpool(self.sessions.end, before)
             return response
 
         @self.router.post("/sign-out")
         async def sign_out(
             request: Request, _: Annotated[Mapping[str, str], Depends(self.form(least="viewer"))]
         ) -> Response:
-            await run_in_threadpool(self.sessions.end, request.cookies.get(self._cookie))
+            await run_in_threadpool(self.sessions.end, cookie_of(request, self._cookie))
             response = self._html(request, "signed_out.html", 200, {"signed_in": None})
-            response.delete_cookie(self._cookie, path=self.root or "/", httponly=True, samesite="strict")
+            self._set_cookie(response, self._cookie, "", 0)
             return response
 
         self._add_openid()
@@ -388,19 +406,34 @@ class Site:
             people.remove_below_admin(someone.person, said.get("name", ""))
             return self.redirect("/people")
 
+    def _require_same_origin(self, request: Request) -> None:
+        require_same_origin(request, self.service.public_url, by_tls=self.service.by_tls)
+
     def _admit(self, response: Response, cookie: str) -> None:
+        self._set_cookie(response, self._cookie, cookie, SESSION_LIFE_S)
+
+    def _set_cookie(
+        self,
+        response: Response,
+        name: str,
+        value: str,
+        life_s: int,
+        same_site: Literal["strict", "lax"] = "strict",
+    ) -> None:
+        """Set a cookie, or delete it by a life of 0 seconds."""
+        path = "/" if self.service.by_tls else self.root or "/"
         response.set_cookie(
-            self._cookie,
-            cookie,
-            max_age=SESSION_LIFE_S,
-            path=self.root or "/",
-            secure=self._secure,
+            name,
+            value,
+            max_age=life_s,
+            path=path,
+            secure=self.service.by_tls,
             httponly=True,
-            samesite="strict",
+            samesite=same_site,
         )
 
     def _add_openid(self) -> None:
-        place, cookie = f"{self.root}/sign-in/openid", f"{self._cookie}-openid"
+        cookie = f"{self._cookie}-openid"
 
         def provider() -> OpenId:
             if self.service.openid is None:
@@ -408,32 +441,29 @@ class Site:
             return self.service.openid
 
         @self.router.get("/sign-in/openid")
-        async def go_to_provider() -> Response:
+        async def go_to_provider(request: Request) -> Response:
             openid, flow = provider(), Flow.begin()
-            response = RedirectResponse(await run_in_threadpool(openid.address, flow), 303)
+            response = RedirectResponse(await openid.address(flow), 303)
+            # The session's cookie does not come along from another site: its digest does, so that it ends.
+            before = cookie_of(request, self._cookie)
+            kept = flow.secret + ("" if before is None else f".{digest_of(before)}")
             # Lax: the browser comes back from another site.
-            response.set_cookie(
-                cookie,
-                flow.secret,
-                max_age=FLOW_LIFE_S,
-                path=place,
-                secure=self._secure,
-                httponly=True,
-                samesite="lax",
-            )
+            self._set_cookie(response, cookie, kept, FLOW_LIFE_S, "lax")
             return response
 
         @self.router.get("/sign-in/openid/answer")
         async def come_back(request: Request) -> Response:
-            openid, secret = provider(), request.cookies.get(cookie, "")
-            if not secret or len(secret) > SECRET_LENGTH_MAX:
+            openid, kept = provider(), cookie_of(request, cookie) or ""
+            secret, _, before = kept.partition(".")
+            if not secret or len(kept) > 2 * SECRET_LENGTH_MAX:
                 raise ProblemError("openid-refused")
-            person = await run_in_threadpool(openid.person, Flow(secret), dict(request.query_params))
+            person = await openid.person(Flow(secret), dict(request.query_params))
             response = self._html(request, "openid.html", 200, {"signed_in": None, "person": person})
             # The session's cookie goes along with what this site itself leads to, not with a redirection.
             response.headers["Refresh"] = f"0; url={self.root}/"
             self._admit(response, await run_in_threadpool(self.sessions.begin, person))
-            response.delete_cookie(cookie, path=place, httponly=True, samesite="lax")
+            await run_in_threadpool(self.sessions.end_by_digest, before)
+            self._set_cookie(response, cookie, "", 0, "lax")
             return response
 
     def _add_static(self) -> None:

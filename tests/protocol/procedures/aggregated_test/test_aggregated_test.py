@@ -64,7 +64,7 @@ def block_of(test: str, units: int, rng: np.random.Generator, effect: float = 0.
     if takes in ("pair", "given"):
         y = np.round(effect * x + rng.standard_normal(units), 1)
         given = (rng.standard_normal((units, 1)), rng.integers(0, 3, (units, 1)).astype(np.int32))
-        return Block(x, y, given=given if takes == "given" else None)
+        return Block(x, y, given=given if takes == "given" else None, categories=(3,))
     if takes == "paired":
         return Block(x, np.round(x + effect + rng.standard_normal(units), 1))
     if takes == "table":
@@ -245,6 +245,79 @@ def test_a_block_whose_test_fails_votes_by_lot(name: str, capfd: pytest.CaptureF
     votes = np.array([Vote(0.3, True).of(statistics, lot) for lot in lots])
     assert all(abs(away(votes, side, 0.3)) < 6 for side in (1, -1))
     assert capfd.readouterr() == ("", "")
+
+
+INFINITE = ("welch", "brunner_munzel")
+"""Tests whose statistic is infinite where groups are apart and nothing varies within them."""
+
+
+@pytest.mark.parametrize("values", [(0.3, 0.7), (0.0, 1.0), (0.1, 0.1 + 2.0**-50)])
+@pytest.mark.parametrize("test", [name for name in TESTS if TESTS[name].takes == "groups"])
+def test_a_block_that_is_wholly_apart_is_the_strongest_evidence(
+    test: str, values: tuple[float, float]
+) -> None:
+    """Two constant groups: of the permutations, next to none is as far apart."""
+    group = np.arange(30) % 2.0
+    statistics = statistics_of(
+        TESTS[test], Block(np.where(group == 1, values[1], values[0]), group), np.random.default_rng(1)
+    )
+    assert np.isinf(statistics[0]) or test != "brunner_munzel"
+    assert np.sum(statistics[1:] >= statistics[0]) == 0
+    assert all(Vote(0.05, TESTS[test].directed).of(statistics, lot) == 1 for lot in (0.0, 0.999))
+    down = Block(np.where(group == 1, values[0], values[1]), group)
+    if TESTS[test].directed:
+        found = statistics_of(TESTS[test], down, np.random.default_rng(1))
+        assert Vote(0.05, True).of(found, 0.5) == -1
+
+
+@pytest.mark.parametrize("test", INFINITE)
+def test_a_group_of_one_unit_is_compared(test: str) -> None:
+    """Its spread is counted as none, where a variance of one value would be undefined."""
+    values = np.append(np.linspace(0, 0.1, 11), 0.9)
+    statistics = statistics_of(TESTS[test], Block(values, np.eye(12)[11]), np.random.default_rng(1))
+    assert np.sum(statistics >= statistics[0]) < 30
+    assert len(np.unique(statistics)) > 5
+
+
+SIZES = (1.0, 3.0, 6.0, 20.0)
+
+
+def heights(test: str, size: float) -> Floats:
+    """Votes of 40 blocks of 20 units whose effect is so large, in standard deviations, without any ties."""
+    rng, takes = np.random.default_rng(8), TESTS[test].takes
+    blocks = []
+    for _ in range(40):
+        group = np.arange(40 if takes == "given" else 20) % (3.0 if TESTS[test].groups[1] > 2 else 2.0)
+        noise = rng.standard_normal(len(group))
+        x = rng.standard_normal(len(group))
+        if takes == "groups":
+            blocks.append(Block(size * group + noise, group))
+        elif takes == "paired":
+            blocks.append(Block(x, x + size + noise))
+        elif takes in ("pair", "given"):
+            given = (rng.standard_normal((len(group), 1)), np.zeros((len(group), 0), np.int32))
+            blocks.append(Block(x, size * x + noise, given=given))
+        elif takes == "table":
+            blocks.append(Block((rng.random(len(group)) < np.minimum(0.3 * size * group, 1)) * 1.0, group))
+        else:
+            times = rng.exponential(1.0, len(group)) / (1 + size * group) ** 2
+            blocks.append(Block(times, group, event=np.ones(len(group))))
+    return votes_of(TESTS[test], blocks)
+
+
+@pytest.mark.parametrize("test", TESTS)
+def test_power_never_falls_as_the_effect_grows(test: str) -> None:
+    """Seeded, the same draws at every size: at last all blocks vote for it, up to complete separation."""
+    found = [float(heights(test, size).mean()) for size in SIZES]
+    assert np.all(np.diff(found) >= -0.05)
+    assert found[-1] >= 0.95
+
+
+def test_power_is_kept_where_an_effect_parts_all_blocks() -> None:
+    """300 units, epsilon 2: of 30 studies of an effect of 6 standard deviations all reject, as at 3."""
+    study = study_of("brunner_munzel", epsilon=2.0)
+    for effect in (3.0, 6.0):
+        assert sum(played(study, seed, effect=effect)[0].reject for seed in range(30)) == 30
 
 
 def rows(study: Study, units: int, seed: int, effect: float = 0.0) -> tuple[Floats, Any]:

@@ -7,15 +7,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from tacit_protocol.features.fixed_rank import LEFT_OUT, features_of
 from tacit_protocol.features.kernels import EXPANSION_MAX, ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
 from tacit_protocol.procedures.joint_independence import statistic
 from tacit_protocol.procedures.joint_independence.statistic import (
     CELL_ERROR,
-    MISMATCH_MAX,
-    RANK_MAX,
     SUMMATION_ROUNDINGS,
+    Cells,
     PairStatistic,
+    TensorPlan,
     TensorStatistic,
     draw_permutations,
     evaluation_error,
@@ -35,7 +36,10 @@ def grams_of(
     rows = UnitRows(values, codes.astype(np.int32), np.arange(units + 1))
     picked = [rows.columns([j], []) for j in range(values.shape[1])]
     picked += [rows.columns([], [j]) for j in range(codes.shape[1])]
-    return [UnitGram(kernel or ProductKernel("gaussian", 0.15), variable) for variable in picked]
+    chosen = kernel or ProductKernel("gaussian", 0.15)
+    features = [features_of(chosen, 1, ())] * values.shape[1]
+    features += [features_of(chosen, 0, (int(column.max()) + 1,)) for column in codes.T]
+    return [UnitGram(chosen, variable, own) for variable, own in zip(picked, features, strict=True)]
 
 
 def definition(values: Floats, bandwidth: float, orders: Sequence[np.typing.NDArray[np.int64]]) -> float:
@@ -54,6 +58,10 @@ def definition(values: Floats, bandwidth: float, orders: Sequence[np.typing.NDAr
 def orders_of(index: int, variables: int, units: int) -> list[np.typing.NDArray[np.int64]]:
     drawn = draw_permutations(SEED, index, variables, units)
     return [np.arange(units) if order is None else order for order in drawn]
+
+
+ROUNDED = 2e-14
+"""What rounding adds to what features leave out: test_fixed_rank.py looks for more."""
 
 
 def data(units: int, variables: int, seed: int = 0) -> Floats:
@@ -107,7 +115,7 @@ def several_rows(units: int) -> UnitRows:
 def test_units_of_several_rows_are_averages_in_tiles_too(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = several_rows(50)
     kernel = KernelMixture((ProductKernel("laplacian", 0.2), ProductKernel("gaussian", 0.7, 0.3)), (0.4, 0.6))
-    grams = [UnitGram(kernel, rows.columns([0], [])), UnitGram(kernel, rows.columns([1], [0]))]
+    grams = [UnitGram(kernel, rows.columns(*place), several_rows=True) for place in (([0], []), ([1], [0]))]
     one, other = (gram.rows(0, 50).copy() for gram in grams)
     take(path, monkeypatch)
     found = permuted_statistics(grams, 4, SEED)
@@ -143,9 +151,8 @@ def test_the_evaluation_error_holds_near_zero(name: str, bandwidth: float) -> No
     units = len(values)
     grams = grams_of(values, ProductKernel("gaussian", bandwidth))
     paths: list[TensorStatistic | PairStatistic] = [PairStatistic(grams, held) for held in (True, False)]
-    factors = [statistic.factorise(gram) for gram in grams]
-    if all(factor is not None for factor in factors):
-        paths.append(TensorStatistic([factor for factor in factors if factor is not None], (0,)))
+    if grams[0].features is not None:
+        paths.append(TensorStatistic([gram.factor() for gram in grams], (0,)))
     for index in range(3):
         orders = orders_of(index, 2, units)
         exact = definition(values, bandwidth, orders)
@@ -179,9 +186,6 @@ class Given:
     def __init__(self, values: Floats) -> None:
         self._values = values
         self.size = len(values)
-
-    def diagonal(self) -> Floats:
-        return self._values.diagonal().copy()
 
     def rows(self, start: int, stop: int) -> Floats:
         return self._values[start:stop].copy()
@@ -240,33 +244,22 @@ def test_sums_of_many_equal_values_take_no_more_roundings_than_stated(value: flo
         assert PairStatistic([constant, constant], held)([[None, None]])[0] <= allowed
 
 
-def test_a_factor_that_misses_an_entry_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert statistic.factorise(grams_of(data(400, 1))[0], 100) is not None
-    monkeypatch.setattr(statistic, "RESIDUAL_MAX", 1e-10)
-    assert statistic.factorise(grams_of(data(400, 1))[0], 100) is None
-
-
-@pytest.mark.parametrize(("apart", "used"), [(0.0, True), (5e-10, True), (2e-9, False)])
-def test_a_factor_misses_no_entry_by_much_whatever_the_average(apart: float, used: bool) -> None:
-    class OneApart(UnitGram):
-        def tile(self, start: int, stop: int, left: int, right: int) -> Floats:
-            found = super().tile(start, stop, left, right)
-            found[np.add.outer(np.arange(start, stop) * 1000, np.arange(left, right)) == 900] += apart
-            return found
-
-    plain = grams_of(data(1000, 1))[0]
-    assert (statistic.factorise(OneApart(plain._kernel, plain._rows)) is not None) == used
-
-
-def three_factors() -> list[Floats]:
+def three_variables() -> list[UnitGram]:
     values = data(600, 3)
     values[:, 1] = 0.5 * values[:, 0] + 0.5 * values[:, 1]
-    found = [statistic.factorise(gram) for gram in grams_of(values)]
-    return [factor for factor in found if factor is not None]
+    return grams_of(values)
 
 
-def apart(factors: list[Floats], cells: statistic.Cells | None) -> float:
-    """How far statistics are from those of all units together."""
+def apart(number: int, error: float) -> float:
+    """How far statistics in cells are from those of all units together."""
+    grams = three_variables()
+    factors, column = [gram.factor() for gram in grams], grams[0].column
+    assert grams[0].features is not None
+    assert column is not None
+    directions = grams[0].features.cells(number, error)
+    assert directions is not None
+    cells = Cells.cut(factors[0], column, directions)
+    assert sorted(cells.order.tolist()) == list(range(600))
     permuted = [draw_permutations(SEED, index, 3, 600) for index in range(4)]
     differences = np.subtract(
         TensorStatistic(factors, cells=cells)(permuted), TensorStatistic(factors)(permuted)
@@ -274,45 +267,50 @@ def apart(factors: list[Floats], cells: statistic.Cells | None) -> float:
     return float(np.abs(differences).max())
 
 
-@pytest.mark.parametrize("number", [1, 8, 12])
-def test_statistics_of_cells_are_those_of_all_units_together(number: int) -> None:
-    factors = three_factors()
-    cells = statistic.Cells.cut(factors[0], number)
-    assert cells is not None
-    assert len(cells.features) == number
-    assert number == 1 or cells.rank < 12
-    assert sorted(cells.order.tolist()) == list(range(600))
-    assert apart(factors, cells) <= CELL_ERROR
+@pytest.mark.parametrize("step", [1, 1000, 10**6])
+@pytest.mark.parametrize("number", [1, 8, 32])
+def test_statistics_of_cells_are_those_of_all_units_together(
+    number: int, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistic, "TENSOR_BLOCK_ENTRIES", 1000 * step)
+    assert apart(number, CELL_ERROR) <= CELL_ERROR
 
 
-def test_cells_that_err_by_more_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Directions that are dropped in plain sight are refused; were they not, statistics would err."""
-    factors, principal = three_factors(), statistic._principal
-    monkeypatch.setattr(statistic, "_principal", lambda own, left_out: principal(own, 1e-6))
-    assert statistic.Cells.cut(factors[0], 8) is None
-    monkeypatch.setattr(statistic, "_principal", principal)
-    monkeypatch.setattr(statistic, "CELL_ERROR", 1e-2)
-    assert apart(factors, statistic.Cells.cut(factors[0], 8)) > CELL_ERROR
+def test_cells_of_fewer_directions_would_err() -> None:
+    assert apart(8, 1e-2) > CELL_ERROR
+
+
+@pytest.mark.parametrize("column", [np.full(300, 0.5), np.linspace(0, 1, 300), np.arange(300) % 2 / 1.0])
+def test_as_many_slices_whatever_the_values(column: Floats) -> None:
+    features = features_of(ProductKernel("gaussian", 0.15), 1, ())
+    assert features is not None
+    directions = features.cells(8, CELL_ERROR)
+    assert directions is not None
+    slices = list(Cells.cut(np.zeros((features.dimension, 300)), column, directions).slices(64))
+    assert len(slices) == 8 + 300 // 64
+    assert [found[1].start for found in slices] == [0, *(found[1].stop for found in slices[:-1])]
+    assert slices[-1][1].stop == 300
+    assert sum(first for _, _, first in slices) == 8
 
 
 def test_cells_are_taken_where_they_pay() -> None:
-    def cells(units: int, variables: int) -> int:
-        factors = [statistic.factorise(gram) for gram in grams_of(data(units, variables))]
-        fastest = TensorStatistic.fastest([factor for factor in factors if factor is not None])
-        return len(fastest._cells.features)
+    def cells(units: int, variables: int, single: bool = True) -> int:
+        grams = grams_of(data(10, variables))
+        features = [gram.features for gram in grams if gram.features is not None]
+        plan = TensorPlan.fastest(features, units, single)
+        return 1 if plan.directions is None else len(plan.directions.each)
 
-    assert (cells(300, 3), cells(2000, 2)) == (1, 1)
+    assert (cells(300, 3), cells(2000, 2), cells(2000, 3, single=False)) == (1, 1, 1)
     assert cells(2000, 3) > 8
 
 
 @pytest.mark.parametrize("variables", [3, 4, 12])
 def test_the_evaluation_error_has_room_for_cells(variables: int) -> None:
-    """Beside what factors of the highest rank leave out of the least accurate kernel values."""
+    """Beside what features leave out, with their rounding, of the least accurate kernel values."""
     columns = 1000
     gaussian = ProductKernel("gaussian", math.sqrt(columns / EXPANSION_MAX))
     least = KernelMixture((gaussian,), (1.0,)).error(columns)
-    factor = MISMATCH_MAX * (1 + 1e-6) + (RANK_MAX + 1) * 2.0**-53
-    squared = 4 * math.expm1(variables * math.log1p(least + factor))
+    squared = 4 * math.expm1(variables * math.log1p(least + LEFT_OUT + ROUNDED))
     rounding = 4 * (2 + 16 * variables) * 2.0**-53
     room = evaluation_error(2, variables, least) - math.sqrt(squared) - rounding
     assert CELL_ERROR < room < 3 * CELL_ERROR

@@ -1,4 +1,4 @@
-"""Sums of Laplacian kernels over bins of units: the definition's number, within the evaluation error."""
+"""Sums of kernels of Markov processes over bins of units: the definition's number, within its error."""
 
 import math
 from collections.abc import Sequence
@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tacit_protocol.features.kernels import ProductKernel
+from tacit_protocol.features.kernels import DistanceKernel, ProductKernel
 from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
 from tacit_protocol.procedures.joint_independence import PERMUTATIONS_MIN, statistic
-from tacit_protocol.procedures.joint_independence.laplacian import (
+from tacit_protocol.procedures.joint_independence.markov import (
     ROUNDINGS_MAX,
     WIDTH_MAX,
     BinnedColumns,
@@ -18,7 +18,7 @@ from tacit_protocol.procedures.joint_independence.laplacian import (
 )
 from tacit_protocol.procedures.joint_independence.statistic import (
     FACTOR_ERROR,
-    LaplacianStatistic,
+    MarkovStatistic,
     Permutations,
     draw_permutations,
     evaluation_error,
@@ -30,21 +30,30 @@ Floats = np.typing.NDArray[np.float64]
 SEED = np.random.SeedSequence(7)
 
 
-def gram_of(column: Floats, kernel: ProductKernel | KernelMixture) -> UnitGram:
+def gram_of(column: Floats, kernel: ProductKernel | KernelMixture | DistanceKernel) -> UnitGram:
     units = len(column)
     return UnitGram(kernel, UnitRows(column[:, None], np.zeros((units, 0), np.int32), np.arange(units + 1)))
 
 
-def matrices(values: Floats, bandwidth: float, permutations: Permutations) -> list[np.typing.NDArray]:
-    """Kernel matrices of the permuted columns, in extended precision."""
+def matrices(values: Floats, bandwidth: float | None, permutations: Permutations) -> list[np.typing.NDArray]:
+    """Kernel matrices of the permuted columns, in extended precision; of distances without a bandwidth."""
     columns = [
         (column if order is None else column[order]).astype(np.longdouble)
         for column, order in zip(values.T, permutations, strict=True)
     ]
+    if bandwidth is None:
+        columns = [x - np.longdouble(0.5) for x in columns]
+        return [np.abs(x[:, None]) + np.abs(x) - np.abs(x[:, None] - x) for x in columns]
     return [np.exp(-np.abs(x[:, None] - x) / np.longdouble(bandwidth)) for x in columns]
 
 
-def definition(values: Floats, bandwidth: float, permutations: Permutations) -> float:
+def kernel_of(bandwidth: float | None) -> KernelMixture | DistanceKernel:
+    if bandwidth is None:
+        return DistanceKernel()
+    return KernelMixture((ProductKernel("laplacian", bandwidth),), (1.0,))
+
+
+def definition(values: Floats, bandwidth: float | None, permutations: Permutations) -> float:
     """T by its definition, in extended precision."""
     found = matrices(values, bandwidth, permutations)
     crossed = math.prod(matrix.mean(axis=1) for matrix in found).mean()
@@ -59,6 +68,8 @@ def columns_of(name: str, units: int, variables: int) -> Floats:
         "smooth": smooth,
         "ties": np.round(smooth * 20) / 20,
         "constant": np.full((units, variables), 0.3),
+        "in the middle": np.full((units, variables), 0.5),
+        "at both sides of the middle": 0.5 + 1e-15 * rng.integers(-2, 3, (units, variables)),
         "one constant": np.concatenate([smooth[:, 1:], np.full((units, 1), 0.7)], axis=1),
         "at the ends": np.asarray(rng.integers(0, 2, (units, variables)), dtype=np.float64),
         "clusters": np.round(smooth * 6) / 6 + 1e-12 * smooth,
@@ -72,6 +83,8 @@ KINDS = (
     "smooth",
     "ties",
     "constant",
+    "in the middle",
+    "at both sides of the middle",
     "one constant",
     "at the ends",
     "clusters",
@@ -80,15 +93,15 @@ KINDS = (
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("bandwidth", [0.001, 0.12, 50.0])
+@pytest.mark.parametrize("bandwidth", [None, 0.001, 0.12, 50.0])
 @pytest.mark.parametrize(("units", "variables", "bins"), [(97, 2, 16), (300, 2, 64), (60, 3, 8), (45, 4, 4)])
 def test_sums_and_statistics_are_those_of_the_definition(
-    kind: str, bandwidth: float, units: int, variables: int, bins: int
+    kind: str, bandwidth: float | None, units: int, variables: int, bins: int
 ) -> None:
     values = columns_of(kind, units, variables)
     columns = [(column.copy(), bandwidth) for column in values.T]
-    kernel = KernelMixture((ProductKernel("laplacian", bandwidth),), (1.0,))
-    path, binned = LaplacianStatistic(columns, bins), BinnedColumns(columns, bins)
+    kernel = kernel_of(bandwidth)
+    path, binned = MarkovStatistic(columns, bins), BinnedColumns(columns, bins)
     allowed = evaluation_error(units, variables, kernel.error(1))
     orders = [draw_permutations(SEED, index, variables, units) for index in range(3)]
     for order, total, found in zip(orders, binned.product_sums(orders), path(orders), strict=True):
@@ -100,14 +113,14 @@ def test_sums_and_statistics_are_those_of_the_definition(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("bandwidth", [1e-6, 0.12, 1e6])
+@pytest.mark.parametrize("bandwidth", [None, 1e-6, 0.12, 1e6])
 @pytest.mark.parametrize("bins", [1, 4, 16, 64])
-def test_row_means_are_those_of_all_pairs(kind: str, bandwidth: float, bins: int) -> None:
+def test_row_means_are_those_of_all_pairs(kind: str, bandwidth: float | None, bins: int) -> None:
     """86 roundings of the sum and the quotient, and the kernel's own error."""
     values = columns_of(kind, 97, 2)
     found = BinnedColumns([(column.copy(), bandwidth) for column in values.T], bins).row_means()
     exact = [matrix.mean(axis=1) for matrix in matrices(values, bandwidth, [None, None])]
-    allowed = KernelMixture((ProductKernel("laplacian", bandwidth),), (1.0,)).error(1) + 86 * 2.0**-53
+    allowed = kernel_of(bandwidth).error(1) + 86 * 2.0**-53
     assert np.abs(found - exact).max() <= allowed
 
 
@@ -148,30 +161,34 @@ def chosen(grams: Sequence[UnitGram]) -> str:
     return type(statistic._statistic(grams, statistic.ONE_WORKER, lambda _: None)).__name__
 
 
-def test_bins_are_taken_for_single_laplacian_columns_alone() -> None:
+def test_bins_are_taken_for_single_columns_alone_whatever_their_values() -> None:
     values = columns_of("smooth", 1500, 2)
     laplacian, gaussian = ProductKernel("laplacian", 0.12), ProductKernel("gaussian", 0.01)
     one, other = (gram_of(column.copy(), laplacian) for column in values.T)
-    assert chosen([one, other]) == "LaplacianStatistic"
-    assert chosen([one, gram_of(values[:, 1].copy(), gaussian)]) != "LaplacianStatistic"
+    assert chosen([one, other]) == "MarkovStatistic"
+    assert chosen([one, gram_of(values[:, 1].copy(), gaussian)]) != "MarkovStatistic"
     mixture = KernelMixture((laplacian, ProductKernel("laplacian", 0.3)), (0.5, 0.5))
-    assert gram_of(values[:, 0].copy(), mixture).laplacian is None
+    assert gram_of(values[:, 0].copy(), mixture).markov is None
     rows = UnitRows(values, np.zeros((1500, 1), np.int32), np.arange(1501))
     for numeric, categorical in (((0, 1), ()), ((0,), (0,)), ((), (0,))):
-        assert UnitGram(laplacian, rows.columns(numeric, categorical)).laplacian is None
+        for kernel in (laplacian, DistanceKernel()):
+            assert UnitGram(kernel, rows.columns(numeric, categorical)).markov is None
     pairs = UnitRows(values, np.zeros((1500, 0), np.int32), np.arange(0, 1501, 2))
-    assert UnitGram(laplacian, pairs.columns([0], [])).laplacian is None
-    few = [gram_of(np.round(column * 5) / 5, laplacian) for column in values.T]
-    assert chosen(few) == "TensorStatistic"
+    assert UnitGram(laplacian, pairs.columns([0], []), several_rows=True).markov is None
+    for kernel in (laplacian, DistanceKernel()):
+        for column in (values[:, 0], np.round(values[:, 0] * 5) / 5, np.full(1500, 0.5)):
+            assert chosen([gram_of(column, kernel), gram_of(column, kernel)]) == "MarkovStatistic"
 
 
-def test_statistics_are_those_of_all_pairs() -> None:
-    values = columns_of("smooth", 700, 3)
-    kernel = ProductKernel("laplacian", 0.12)
+@pytest.mark.parametrize("bandwidth", [None, 0.12])
+@pytest.mark.parametrize("kind", ["smooth", "ties"])
+def test_statistics_are_those_of_all_pairs(bandwidth: float | None, kind: str) -> None:
+    values = columns_of(kind, 700, 3)
+    kernel = kernel_of(bandwidth)
     grams = [gram_of(column.copy(), kernel) for column in values.T]
     bins, _ = bins_for(700, 3)
-    columns = [(column.copy(), 0.12) for column in values.T]
+    columns = [(column.copy(), bandwidth) for column in values.T]
     orders = [draw_permutations(SEED, index, 3, 700) for index in range(5)]
-    found = LaplacianStatistic(columns, bins)(orders)
+    found = MarkovStatistic(columns, bins)(orders)
     assert np.allclose(found, statistic.PairStatistic(grams, held=True)(orders), rtol=0, atol=1e-12)
     assert np.allclose(found, permuted_statistics(grams, 4, SEED), rtol=0, atol=1e-12)
