@@ -50,6 +50,7 @@ from tacit_protocol.procedures.counts.release import (
     grid_of,
     plan_beside,
 )
+from tacit_protocol.procedures.counts.unlisted import IN_NO_EFFECT, left_out_of, left_out_warnings
 from tacit_protocol.procedures.masking import TOGETHER, SharedNoise, SumsOfOwners
 from tacit_protocol.procedures.populations import Columns, EffectError, Held, Population, rows_of
 from tacit_protocol.strict import StrictModel
@@ -402,6 +403,16 @@ class CountTest(CountProcedure):
         """Say what a verdict leaves out, whatever the numbers of units."""
         return ()
 
+    def listed_alone(self, study: Study) -> tuple[str, ...]:  # noqa: ARG002
+        """Name the columns of which units with another value than a listed one take no part at all."""
+        return ()
+
+    def left_out(self, study: Study, tables: Mapping[str, NoisyTable]) -> tuple[str, ...]:
+        """Say how many units hold no listed value, where the tables show it."""
+        grid = self.plan(study).grid
+        found = list(left_out_of(grid, tables, self.listed_alone(study), IN_NO_EFFECT))
+        return left_out_warnings(found, study.level)
+
     def shown(self, study: Study, tables: Mapping[str, NoisyTable], releases: Releases) -> dict[str, Any]:
         """Return the fields of a verdict that every test on the owners' tables states alike."""
         plan, beside = self.plan(study), self.beside(study)
@@ -418,7 +429,13 @@ class CountTest(CountProcedure):
             "columns": grid.names,
             "shape": grid.shape,
             "counts": shown_counts(tables),
-            "warnings": self.warnings(study, units) + self.caveats(study) + caveats + reuse_warnings(study),
+            "warnings": (
+                *self.left_out(study, tables),
+                *self.warnings(study, units),
+                *self.caveats(study),
+                *caveats,
+                *reuse_warnings(study),
+            ),
         }
 
 

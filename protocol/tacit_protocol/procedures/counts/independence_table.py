@@ -624,7 +624,14 @@ class IndependenceTable(CountTest):
         drawn: dict[str, Any] = {}
         if parameters.within_owners:  # what was warned of before is known now
             units = units_counted(tables, plan, releases)
-            drawn = {"warnings": (*super().warnings(study, units), *misled, *reuse_warnings(study))}
+            drawn = {
+                "warnings": (
+                    *self.left_out(study, tables),
+                    *super().warnings(study, units),
+                    *misled,
+                    *reuse_warnings(study),
+                )
+            }
         only = pairs[0] if len(pairs) == 1 else None
         return IndependenceTableResult(
             method=f"chi-square test of independence in a table of {' x '.join(map(str, plan.grid.shape))} "
