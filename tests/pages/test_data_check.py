@@ -63,6 +63,8 @@ def test_a_steward_sees_what_a_study_would_read_and_nothing_else_changes(
     for words in SAID:
         assert words in shown.text
     assert "To decline because of what is here is your own act" in shown.text
+    (tmp_path / "patients.csv").rename(tmp_path / "away.csv")
+    assert "Nothing could be read: patients: the " in window.post(path, {"form_token": token}).text
     # It costs nothing, is sent and logged nowhere, and is not kept.
     assert agent.row(digest) == before
     assert read_from(agent.agent.engine, export) == spent
