@@ -543,11 +543,12 @@ def projection_parts(counts: Counts) -> dict[str, str]:
                 for what, words in (("boundary", "boundary"), ("observed", "n Ω")):
                     value = counts.rate(f"{cell}, boundary", f"{epsilon:g} | {what}")
                     boundaries[cell][f"{head}, {words}"] = "" if value is None else f"{value:.3g}"
-            terms[cell] = {"P4 prints": "{:g} to {:g}".format(*PRINTED[name])}
+            terms[cell] = {"t_bd of P4": "{:g} to {:g}".format(*PRINTED[name])}
             for epsilon in TERM_EPSILONS:
                 ends = (f"{epsilon:g} | least", f"{epsilon:g} | most")
                 shown = [counts.shown(f"{cell}, error term", end, ".3g") for end in ends]
-                terms[cell][f"ε={epsilon:g}"] = " to ".join(shown)
+                terms[cell][f"term, ε={epsilon:g}"] = " to ".join(shown)
+            terms[cell]["boundary, no noise"] = boundaries[cell]["no noise, boundary"]
     return {
         "runs": extent(counts.runs.get(cell, 0) for cell in boundaries),
         "permutations": f"{BOUNDARY_PERMUTATIONS} permutations, mean of {BOUNDARY_RUNS} runs",
