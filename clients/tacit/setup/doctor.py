@@ -618,7 +618,7 @@ def _budget(name: str, budget: Mapping[str, Any] | None) -> Diagnostic:
         return Diagnostic(
             "budget", "warning", f"{name}: nothing is left of epsilon {cap:g}; studies will be refused"
         )
-    return Diagnostic("budget", "ok", f"{name}: epsilon {standing.left_words} is left")
+    return Diagnostic("budget", "ok", f"{name}: {standing.left_words} is left")
 
 
 def _bounds(name: str, bounds: Mapping[str, str]) -> Diagnostic:

@@ -19,7 +19,7 @@ from tacit_protocol.arrow_columns import numbers, text
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn, encode_categorical
 from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.privacy.accounting import Cap, Family
-from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS
+from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable_lines
 from tacit_services.agent.data.csv_source import CsvSource
@@ -227,18 +227,10 @@ def _used_columns(data_set: DataSetSettings, policy: Policy) -> Domain:
 
 
 def words_of_budget(budget: dict[str, Any] | None) -> str:
-    """Say what is left of each share of a data set's cap."""
+    """Say what is left of a data set's cap."""
     if budget is None:
         return "the ledger cannot be read; the agent brings one of an older release up to date when it starts"
-    pure, gaussian = budget["pure_left_micro"], budget["gaussian_left_micro"]
-    found = []
-    if budget["pure_share_micro"]:
-        found.append(f"{pure / EPSILON_UNITS:g} of {budget['pure_share_micro'] / EPSILON_UNITS:g} pure")
-    if budget["gaussian_share_micro"]:
-        of, delta = budget["gaussian_share_micro"], budget["gaussian_delta_pico"]
-        words = f"{gaussian / EPSILON_UNITS:g} of {of / EPSILON_UNITS:g} Gaussian"
-        found.append(f"{words} at delta {delta / DELTA_UNITS:g}")
-    return ", ".join(found) or "nothing"
+    return f"{budget['left_percent']:g} % of epsilon {budget['epsilon_cap_micro'] / EPSILON_UNITS:g}"
 
 
 def text_of_report(report: dict[str, Any]) -> str:
@@ -253,7 +245,7 @@ def text_of_report(report: dict[str, Any]) -> str:
         if item["unreadable_rows"]:
             lines.append(f"  {UNREADABLE}")
         paid = "" if item["account"] == item["name"] else f", paid by the account {item['account']}"
-        lines.append(f"  epsilon left: {words_of_budget(item['budget'])}{paid}")
+        lines.append(f"  left: {words_of_budget(item['budget'])}{paid}")
         lines += [f"  {column}: {words}" for column, words in item["bounds"].items()]
     if any(item["bounds"] for item in report["data_sets"]):
         lines.append(f"  ({CAUTION})")

@@ -18,7 +18,7 @@ from tacit_services.agent.readings import lock_of
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import DataSetSettings
 from tacit_services.agent.studies import StudyRow, count_by_state, decisions_of
-from tacit_services.ledger.accounts import account_of, payment_words, standing_of
+from tacit_services.ledger.accounts import account_of, debits_of_study, paid_words, payment_words, standing_of
 from tacit_services.ledger.verification import Inspection
 from tacit_services.shared.database import read_from
 from tacit_services.shared.people import PeopleTables
@@ -62,10 +62,20 @@ def ledger_verification(inspection: Inspection) -> dict[str, Any]:
 
 
 def payment(connection: sa.Connection, agent: Participant, row: StudyRow, account: str | None) -> str | None:
-    """Say which share of an account a study would be paid of; None where nothing would be spent of it."""
+    """Say what a study would take of an account, or has taken; None where it takes nothing of it.
+
+    None too of one that is approved and not paid: what waits for another owner has its cost reserved.
+    """
+    if account is None:
+        return None
+    for entry in debits_of_study(connection, row.digest):
+        if entry.data_set == account:
+            return paid_words(account_of(connection, account), entry)
+    if row.state is not State.WAITING:
+        return None if row.state is State.APPROVED else "spent nothing"
     study = _study(agent, row)
-    priced = None if study is None or account is None else _asked(agent, study)
-    if priced is None or account is None or not priced[1].spends:
+    priced = None if study is None else _asked(agent, study)
+    if priced is None or not priced[1].spends:
         return None
     return payment_words(account_of(connection, account), priced[1].cost)
 
