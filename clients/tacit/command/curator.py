@@ -25,6 +25,7 @@ from tacit.command.output import (
     keys,
     lines,
     print_json,
+    same,
     table,
     time_text,
     upload_progress,
@@ -100,7 +101,11 @@ def register(
     spend = f"epsilon {epsilon_text(held.epsilon_cap_micro)}, delta {delta_text(held.delta_cap_pico)}"
     lines(
         f"Registered {held.account}: {len(held.columns)} columns; studies may spend {spend} in all.",
-        *(() if held.ready else (f"Next: tacit owner upload FILE --data-set {held.name}",)),
+        *(
+            ()
+            if held.ready
+            else (f"Next: tacit owner upload FILE --data-set {held.name}{same('owner', owner, OWNER_FILE)}",)
+        ),
     )
 
 
