@@ -218,7 +218,7 @@ class TwoSampleResult(PvalueVerdict):
 
     @property
     def heading(self) -> str:
-        """Which columns differ, the surest first, then which pairs' joint distributions, and what explains it.
+        """Which columns differ, the surest first, then which pairs differ jointly, and what may explain it.
 
         Empty where features do not tell.
         """
