@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from tacit_protocol.messages.encoding import MessageError, decode
 from tacit_protocol.messages.study import Study, VerdictMessage
-from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.base import Procedure, warnings_of
 from tacit_protocol.procedures.disclosure import Asked
 from tacit_protocol.signing import VERDICT_TYPE, EnvelopeError, certify, open_envelope
 from tacit_services.agent.agent import Agent
@@ -123,7 +123,7 @@ def detail(
         procedure, asked = priced
         own = next((owner for owner in study.owners if owner.key == agent.key.public_hex), None)
         words = asked.plain_words(study, own, data_set or row.data_set or "no data set")
-        warnings = procedure.warnings(study, agent.units_of(study))
+        warnings = warnings_of(procedure, study, agent.units_of(study))
     return {
         **summary(agent, row),
         "plain_words": words,
