@@ -36,6 +36,9 @@ def test_a_delta_above_one_in_the_units_is_warned_about_in_every_result() -> Non
     words = "delta is 0.006, above one in 200 units"
     assert found.warnings[0].startswith(words)
     assert words in str(found).partition("statistic")[0], "before the answer"
+    html = found._repr_html_()
+    assert html.startswith(f"<p>Warning: {words}")
+    assert html.index("Warning") < html.index("</p>") < html.index("statistic")
     study, releases = found.source.study, found.source.releases
     again = conclude(
         procedure_named(study.procedure), study, releases, {name: one.units for name, one in releases.items()}
