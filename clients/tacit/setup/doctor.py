@@ -580,6 +580,9 @@ def _data(configuration: Path) -> Iterator[Diagnostic]:
         yield Diagnostic("accounts", "warning", str(note))
     for data_set in data_sets:
         yield _budget(str(data_set.get("name")), data_set.get("budget"))
+        if data_set.get("locked"):
+            name = str(data_set.get("name"))
+            yield _lock(name, data_set["locked"], f"tacit agent unlock {name}")
         if data_set.get("bounds"):
             yield _bounds(str(data_set.get("name")), data_set["bounds"])
         if data_set.get("unreadable_rows"):
@@ -599,6 +602,18 @@ def _curator(configuration: Path) -> Iterator[Diagnostic]:
         return
     yield Diagnostic("settings", "ok", "the curator takes them")
     yield _compute(compute)
+    for account, lock in (found.report.get("locked") or {}).items():
+        yield _lock(account, lock, f"tacit curator unlock --data-set {account}")
+
+
+def _lock(name: str, lock: Mapping[str, Any], unlocking: str) -> Diagnostic:
+    where = f"{lock.get('fault')} in {lock.get('place') or 'no line of code'}"
+    return Diagnostic(
+        "lock",
+        "warning",
+        f"{name} is locked: study {str(lock.get('study'))[:12]} failed after its rows were read ({where}). It "
+        f"answers no study: find the reason, then `{unlocking}`",
+    )
 
 
 def _compute(compute: Mapping[str, Any]) -> Diagnostic:

@@ -27,6 +27,7 @@ from tacit_services.agent.data.encoders import EncoderFolders
 from tacit_services.agent.data.source import Columns, DataError, Source
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.readings import all_locks
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.views import ledger_verification
 from tacit_services.ledger.accounts import (
@@ -138,6 +139,20 @@ def _report_of(account: Account | None, item: DataSetSettings, families: frozens
     return BudgetReport(standing(after))
 
 
+def locks_at(database_url: str) -> dict[str, dict[str, Any]]:
+    """Return why accounts of a service's database are locked; nothing is opened that is not there."""
+    url = make_url(database_url)
+    if url.get_backend_name() == "sqlite" and not (url.database and Path(url.database).exists()):
+        return {}
+    engine = create_engine(database_url)
+    try:
+        return {lock.account: lock.view() for lock in read_from(engine, all_locks)}
+    except (DatabaseError, sa.exc.SQLAlchemyError):
+        return {}  # whoever asks is told by another check that the database cannot be read
+    finally:
+        engine.dispose()
+
+
 UNREADABLE = (
     "some rows do not have the header's values: each counts as a row without values. Repair the file before "
     "the first study; if values hold line breaks, set quoted_line_breaks = true"
@@ -167,7 +182,9 @@ def check(config: Path | None) -> dict[str, Any]:
         "encoders": {digest: _encoder_fault(settings, digest) for digest in policy.encoders},
     }
     budgets = budget_report(settings, policy.families(PROCEDURES))
+    locks = locks_at(settings.database_url)
     for item in report["data_sets"]:
+        item["locked"] = locks.get(item["account"])
         budget = budgets[item["name"]]
         item["budget"] = None if budget.standing is None else asdict(budget.standing)
         item["error"] = item["error"] or budget.error
@@ -246,6 +263,8 @@ def text_of_report(report: dict[str, Any]) -> str:
             lines.append(f"  {UNREADABLE}")
         paid = "" if item["account"] == item["name"] else f", paid by the account {item['account']}"
         lines.append(f"  left: {words_of_budget(item['budget'])}{paid}")
+        if item["locked"] is not None:
+            lines.append(f"  locked: study {item['locked']['study'][:12]} failed after its rows were read")
         lines += [f"  {column}: {words}" for column, words in item["bounds"].items()]
     if any(item["bounds"] for item in report["data_sets"]):
         lines.append(f"  ({CAUTION})")
