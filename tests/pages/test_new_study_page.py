@@ -166,6 +166,24 @@ def test_what_a_policy_would_refuse_is_said_before_anything_is_signed(asking: As
     assert "would refuse it" not in page
 
 
+def test_words_that_point_to_no_question_choose_no_procedure(asking: Asking) -> None:
+    """At each step: what was written is kept, and the kind of question is asked for."""
+    title = "Is blood pressure higher in smokers?"
+    for fields in (
+        asking.question(title, ("north",)) | {"step": "columns"},
+        asking.columns() | {"title": title, "procedure": "", "step": "review"},
+    ):
+        answer = asking.window.post("/new", fields)
+        assert answer.status_code == 422
+        assert "your words do not say what kind of question it is: choose one below" in answer.text
+        shown = form_of(answer.text)
+        assert (shown["title"], shown["ask-0"]) == (title, "yes")
+        chosen = asking.window.post("/new", shown | {"procedure": "group_comparison", "step": "columns"})
+        assert "Do groups (men and women, cases and controls) differ in numbers" in chosen.text
+    lost = asking.columns() | {"title": title, "procedure": "", "epsilon": "much", "step": "review"}
+    assert form_of(asking.window.post("/new", lost).text)["epsilon"] == "much"
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -2,6 +2,7 @@
 
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from tacit.command.output import (
     lines_to_errors,
     print_json,
     progress,
+    same,
     table,
     time_text,
     write_file,
@@ -160,15 +162,19 @@ def create(
             declared = _declared(client, owner or [])
             draft = draft_from(file, flags, *given, reuses=reuse or [], declared=declared)
         if save is not None and draft is not None:
-            _save(draft, save)
+            _save(draft, save, party)
         confirm = asks or (bool(frozen) and sys.stdin.isatty() and not as_json)
         try:
             asked = frozen if draft is None else draft
-            _create(client, asked, effect, force=force, dry_run=dry_run, as_json=as_json, confirm=confirm)
+            created = _create(
+                client, asked, effect, force=force, dry_run=dry_run, as_json=as_json, confirm=confirm
+            )
         except TacitError:
             if asks and save is None and draft is not None:
                 lines_to_errors("Your answers, as a draft to be mended:", *draft_text(draft).splitlines())
             raise
+    if created is not None and not as_json:
+        lines(f"Next: tacit study watch {created[:12]}{same('party', party, PARTY_FILE)}")
 
 
 def _declared(client: "Client", owners: Sequence[str]) -> dict[str, "Column"]:
@@ -222,7 +228,8 @@ def _create(
     dry_run: bool,
     as_json: bool,
     confirm: bool,
-) -> None:
+) -> str | None:
+    """Show a study and send it; returns its digest, or None where nothing was sent."""
     from tacit.command.study_view import prepared_fields, print_prepared
     from tacit.studies.draft import draft_of
 
@@ -243,7 +250,8 @@ def _create(
     elif dry_run:
         lines("Nothing was sent." if confirm else "Nothing was sent (--dry-run).")
     else:
-        lines(f"Created {prepared.digest}", f"Next: tacit study watch {prepared.digest[:12]}")
+        lines(f"Created {prepared.digest}")
+    return None if dry_run else prepared.digest
 
 
 def _outlook(
@@ -299,11 +307,12 @@ def _confirmed(seen: "Preflight") -> bool:
     return Terminal().agreed("Send it to the tester?")
 
 
-def _save(draft: "StudyDraft", file: Path) -> None:
+def _save(draft: "StudyDraft", file: Path, party: Path) -> None:
     from tacit.studies.draft import save_draft
 
     save_draft(draft, file)
-    lines_to_errors(f"Wrote {file}; send it later with: tacit study create {file}")
+    later = f"tacit study create {shlex.quote(str(file))}{same('party', party, PARTY_FILE)}"
+    lines_to_errors(f"Wrote {file}; send it later with: {later}")
 
 
 HEX_DIGITS = frozenset("0123456789abcdef")

@@ -23,9 +23,9 @@ from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import Owner, Party, Release, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release
+from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release, require_delta
 from tacit_protocol.procedures.masking import MasksSums, masked, roster_of
-from tacit_protocol.procedures.relay import Relay, RelayedProcedure, check_own_release, combined
+from tacit_protocol.procedures.relay import Relay, RelayedProcedure, check_own_release, combined, conclude
 from tacit_protocol.signing import draw_mask_secret, mask_public_hex
 
 CURATOR = "local.curator"
@@ -119,11 +119,10 @@ def run(
             }
             if isinstance(procedure, MasksSums) and procedure.masking(study) is not None:
                 releases = in_masks(procedure, study, releases)
-            verdict = procedure.assemble(study, releases, progress)
         else:
             releases = in_two_rounds(relay, study, held, noise)
-            units = {name: release.units for name, release in releases.items()}
-            verdict = relay.procedure.conclude(study, units, releases)
+        units = {name: release.units for name, release in releases.items()}
+        verdict = conclude(procedure, study, releases, units, progress)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
     return result_from(verdict, study, releases=releases)
@@ -210,11 +209,15 @@ def terms(epsilon: float, delta: float, alpha: float, seed: int | None) -> Terms
 def budget_of(epsilon: float, delta: float) -> Budget:
     """Return what every owner spends; raises InputError where it is no budget."""
     try:
-        return Budget.of(epsilon, delta)
+        budget = Budget.of(epsilon, delta)
+        require_delta(budget)
     except ArithmeticError as error:
         raise InputError("epsilon and delta must be numbers") from error
+    except StudyError as error:
+        raise InputError(str(error)) from error
     except ValueError as error:
         raise InputError(f"epsilon and delta: {error}") from error
+    return budget
 
 
 def local_study(

@@ -572,6 +572,9 @@ def _data(configuration: Path) -> Iterator[Diagnostic]:
         yield Diagnostic("accounts", "warning", str(note))
     for data_set in data_sets:
         yield _budget(str(data_set.get("name")), data_set.get("budget"))
+        if data_set.get("locked"):
+            name = str(data_set.get("name"))
+            yield _lock(name, data_set["locked"], f"tacit agent unlock {name}")
         if data_set.get("findings"):
             yield _columns(str(data_set.get("name")), data_set["findings"])
 
@@ -589,6 +592,18 @@ def _curator(configuration: Path) -> Iterator[Diagnostic]:
         return
     yield Diagnostic("settings", "ok", "the curator takes them")
     yield _compute(compute)
+    for account, lock in (found.report.get("locked") or {}).items():
+        yield _lock(account, lock, f"tacit curator unlock --data-set {account}")
+
+
+def _lock(name: str, lock: Mapping[str, Any], unlocking: str) -> Diagnostic:
+    where = f"{lock.get('fault')} in {lock.get('place') or 'no line of code'}"
+    return Diagnostic(
+        "lock",
+        "warning",
+        f"{name} is locked: study {str(lock.get('study'))[:12]} failed after its rows were read ({where}). "
+        f"It answers no study: find the reason, then `{unlocking}`",
+    )
 
 
 def _compute(compute: Mapping[str, Any]) -> Diagnostic:
@@ -608,7 +623,7 @@ def _budget(name: str, budget: Mapping[str, Any] | None) -> Diagnostic:
         return Diagnostic(
             "budget", "warning", f"{name}: nothing is left of epsilon {cap:g}; studies will be refused"
         )
-    return Diagnostic("budget", "ok", f"{name}: epsilon {standing.left_words} is left")
+    return Diagnostic("budget", "ok", f"{name}: {standing.left_words} is left")
 
 
 def _columns(name: str, findings: Sequence[Mapping[str, Any]]) -> Diagnostic:

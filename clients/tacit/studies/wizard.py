@@ -153,14 +153,16 @@ def _field(model: type[BaseModel], name: str, words: str) -> Callable[[str], Any
 
 
 def _question(talk: Talk, title: str, known: Known) -> AnsweredQuestion:
-    """Propose what kind of question it is."""
+    """Propose what kind of question it is, where the words of the title say so."""
     asked = [one for one in answered_questions() if one.agents or known.curators]
     proposed = proposed_question(title)
-    at = asked.index(proposed) if proposed in asked else len(asked) - 1
+    default = str(asked.index(proposed) + 1) if proposed in asked else None
+    if default is None:
+        talk.say("Your words do not say what kind of question it is.")
     talk.say("Which of these is it?")
     for number, one in enumerate(asked, start=1):
         talk.say(f"  {number:2}  {one.question.words}  ({one.by('agents').name})")
-    return asked[_until(talk, "Number", _numbered(len(asked)), str(at + 1))]
+    return asked[_until(talk, "Number", _numbered(len(asked)), default)]
 
 
 def _numbered(count: int) -> Callable[[str], int]:

@@ -19,7 +19,7 @@ from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Cap, Family
-from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS
+from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable_lines
 from tacit_services.agent.column_facts import CAUTION, columns_of, data_findings, faults_in, line_of
@@ -27,6 +27,7 @@ from tacit_services.agent.data.encoders import EncoderFolders
 from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.readings import all_locks
 from tacit_services.agent.schema import STUDIES
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.studies import newest_studies
@@ -92,6 +93,20 @@ def _report_of(account: Account | None, item: DataSetSettings, families: frozens
     return BudgetReport(standing(after))
 
 
+def locks_at(database_url: str) -> dict[str, dict[str, Any]]:
+    """Return why accounts of a service's database are locked; nothing is opened that is not there."""
+    url = make_url(database_url)
+    if url.get_backend_name() == "sqlite" and not (url.database and Path(url.database).exists()):
+        return {}
+    engine = create_engine(database_url)
+    try:
+        return {lock.account: lock.view() for lock in read_from(engine, all_locks)}
+    except (DatabaseError, sa.exc.SQLAlchemyError):
+        return {}  # whoever asks is told by another check that the database cannot be read
+    finally:
+        engine.dispose()
+
+
 def check(config: Path | None) -> dict[str, Any]:
     """Return a report; its ``error`` is the first thing that keeps the agent from working, or absent.
 
@@ -115,7 +130,9 @@ def check(config: Path | None) -> dict[str, Any]:
         "encoders": {digest: _encoder_fault(settings, digest) for digest in policy.encoders},
     }
     budgets = budget_report(settings, policy.families(PROCEDURES))
+    locks = locks_at(settings.database_url)
     for item in report["data_sets"]:
+        item["locked"] = locks.get(item["account"])
         budget = budgets[item["name"]]
         item["budget"] = None if budget.standing is None else asdict(budget.standing)
         item["error"] = item["error"] or budget.error
@@ -229,18 +246,10 @@ def _used_columns(data_set: DataSetSettings, policy: Policy) -> Domain:
 
 
 def words_of_budget(budget: dict[str, Any] | None) -> str:
-    """Say what is left of each share of a data set's cap."""
+    """Say what is left of a data set's cap."""
     if budget is None:
         return "the ledger cannot be read; the agent brings one of an older release up to date when it starts"
-    pure, gaussian = budget["pure_left_micro"], budget["gaussian_left_micro"]
-    found = []
-    if budget["pure_share_micro"]:
-        found.append(f"{pure / EPSILON_UNITS:g} of {budget['pure_share_micro'] / EPSILON_UNITS:g} pure")
-    if budget["gaussian_share_micro"]:
-        of, delta = budget["gaussian_share_micro"], budget["gaussian_delta_pico"]
-        words = f"{gaussian / EPSILON_UNITS:g} of {of / EPSILON_UNITS:g} Gaussian"
-        found.append(f"{words} at delta {delta / DELTA_UNITS:g}")
-    return ", ".join(found) or "nothing"
+    return f"{budget['left_percent']:g} % of epsilon {budget['epsilon_cap_micro'] / EPSILON_UNITS:g}"
 
 
 def text_of_report(report: dict[str, Any]) -> str:
@@ -256,7 +265,9 @@ def text_of_report(report: dict[str, Any]) -> str:
         lines.append(f"data set {item['name']}: {said}")
         if "budget" in item:
             paid = "" if item["account"] == item["name"] else f", paid by the account {item['account']}"
-            lines.append(f"  epsilon left: {words_of_budget(item['budget'])}{paid}")
+            lines.append(f"  left: {words_of_budget(item['budget'])}{paid}")
+        if item.get("locked") is not None:
+            lines.append(f"  locked: study {item['locked']['study'][:12]} failed after its rows were read")
         lines += [f"  {line_of(found)}" for found in item["findings"]]
     if any(item["findings"] for item in report["data_sets"]):
         lines.append(f"  ({CAUTION})")

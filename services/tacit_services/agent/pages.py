@@ -64,7 +64,7 @@ def inbox(agent: Agent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def payment(agent: Agent, row: StudyRow) -> str | None:
-    """Return in words which share of its account would pay for a study, or None where none would."""
+    """Return in words what a study would take of its account, or has taken; None where it takes nothing."""
     data_set = agent.settings.data_set(row.data_set or "")
     return read_from(agent.engine, views.payment, agent, row, None if data_set is None else data_set.account)
 

@@ -178,10 +178,17 @@ def allowed_fields() -> tuple[str, ...]:
 
 
 def procedure_of(fields: Mapping[str, str]) -> Procedure:
-    """Return the procedure that was chosen, or the one that the question's words point to."""
+    """Return the procedure that was chosen, or the one that the question's words point to.
+
+    Raises:
+        FormError: none was chosen, and the words point to none.
+    """
     if fields["procedure"] in PROCEDURES:
         return PROCEDURES[fields["procedure"]]
-    return proposed_question(fields["title"]).by("curator" if fields["curator"] else "agents")
+    proposed = proposed_question(fields["title"])
+    if proposed is None:
+        raise FormError("your words do not say what kind of question it is: choose one below")
+    return proposed.by("curator" if fields["curator"] else "agents")
 
 
 def choices() -> list[tuple[str, str]]:
@@ -701,8 +708,15 @@ class NewStudies:
     ) -> Response:
         """Ask for columns, the procedure's parameters, the budget and the purpose; each with a proposal.
 
-        ``again`` is the digest of the earlier study that is asked again.
+        ``again`` is the digest of the earlier study that is asked again. Where it is not known what kind of
+        question it is, that is asked for first.
         """
+        try:
+            procedure_of(fields)
+        except FormError as error:
+            response = self.question(request, reader, fields, [*faults, *error.faults])
+            response.status_code = 422
+            return response
         asked, procedure = asked_rows(fields), procedure_of(fields)
         offered = Offered.at(self.tester.engine, asked)
         fields = proposals(fields, procedure, offered)

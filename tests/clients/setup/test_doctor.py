@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agent_fakes import FAKES, AttackedAgent
 from forked_python import commands_forked
 
 from tacit.client.http import HttpRequest, HttpResponse
@@ -316,6 +317,32 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
 found = next(database_findings(Path(sys.argv[1]), "sqlite:///tester.sqlite3", "tester"))
 sys.exit(f"{found.state}: {found.text}")
 """
+
+
+def test_a_locked_data_set_is_mentioned_with_what_failed_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = AttackedAgent(tmp_path)
+    study = agent.world.ask(agent.tester, agent.world.study())
+
+    def told() -> list[Diagnostic]:
+        found = examine(tmp_path / "agent.toml", transport=lambda _: Tester())
+        return [one for one in found if one.name == "lock"]
+
+    def fail(*_: object) -> object:
+        raise ZeroDivisionError("private")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(FAKES["fake_sum"], "summarise", fail, raising=False)
+        agent.turn()
+    (lock,) = told()
+    assert lock.state == "warning"
+    for words in (study[:12], "ZeroDivisionError in tacit_", "`tacit agent unlock patients`"):
+        assert words in lock.text
+    assert "private" not in lock.text
+    agent.agent.unlock("patients")
+    assert told() == []
+    agent.agent.engine.dispose()
 
 
 def test_a_disk_without_room_is_no_disk_that_can_be_written(tmp_path: Path) -> None:
