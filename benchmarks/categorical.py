@@ -34,7 +34,7 @@ from benchmarks.harness import (
 )
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, onto_simplex
 from tacit_protocol.procedures.counts.homogeneity import Weights, plausible_pools
-from tacit_protocol.procedures.counts.independence_table import plausible_margins, residuals, simulate
+from tacit_protocol.procedures.counts.independence_table import plausible_margins, residuals
 
 RUNS, POWER_RUNS, REPLICATES = 1000, 300, 199
 LEVELS = (0.05, 0.01)
@@ -63,6 +63,11 @@ def law(name: str, cells: int) -> Floats:
     return np.where(np.arange(cells) < used, 1 / used, 0.0)
 
 
+def simulate(table: NoisyTable, probabilities: Floats, rng: np.random.Generator, draws: int) -> Floats:
+    """Draw noisy shares (draws, k) of as many units, with the table's noise."""
+    return table.draw(probabilities, rng, draws).shares
+
+
 def draw(probabilities: Floats, units: int, noise: CellNoise, rng: np.random.Generator) -> NoisyTable:
     """Draw a noisy table."""
     counts = rng.multinomial(units, probabilities) + noise.draw(rng, probabilities.shape)
@@ -75,7 +80,7 @@ def pvalues_of(tables: list[NoisyTable], rng: np.random.Generator) -> tuple[floa
     probabilities = onto_simplex(weights.pooled(shares))
     drawn = np.stack([simulate(table, probabilities, rng, REPLICATES) for table in tables], axis=1)
     (plain, own), (plains, owns) = weights.cells(shares), weights.cells(drawn)
-    others = plausible_pools(tables, weights)[1:]
+    others = plausible_pools(tables)[1:]
     found = [tail(own, owns), *(pool_tail(tables, pool, rng, REPLICATES) for pool in others)]
     return max(found), found[0], tail(plain, plains)
 
@@ -98,7 +103,7 @@ def homogeneity_pvalues(
     tables: list[NoisyTable], rng: np.random.Generator, replicates: int = REPLICATES
 ) -> tuple[float, float]:
     """Return the p-value of homogeneity, and the one of the null at the pooled shares alone."""
-    pools = plausible_pools(tables, weights_of(tables)[0])
+    pools = plausible_pools(tables)
     found = [pool_tail(tables, pool, rng, replicates) for pool in pools]
     return max(found), found[0]
 
