@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import declaring, local_study, of_type, run, terms
+from tacit.in_process.runner import as_run, local_study, of_type, run, terms
 from tacit.in_process.samples import (
     ArrayTable,
     Missing,
@@ -124,9 +124,7 @@ def joint_independence(
         **terms(epsilon, delta, alpha, seed),
     )
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
-    study = procedure.with_new_defaults(study)
-    if method == "auto":
-        study = declaring(study, [table])
+    study = as_run(procedure, study, [table.units])
     with by_argument_names():
         result = run(procedure, study, [table], OpenDPNoise())
     if not isinstance(result, DecisionResult | JointIndependenceResult | CellsTableResult):
@@ -202,5 +200,6 @@ def mutual_independence(
     ]
     procedure = procedure_named(study.procedure)
     with by_argument_names():
-        found = run(procedure, procedure.with_new_defaults(study), tables, OpenDPNoise(), progress)
+        study = as_run(procedure, study, [table.units for table in tables])
+        found = run(procedure, study, tables, OpenDPNoise(), progress)
     return of_type(MutualIndependenceResult, found)

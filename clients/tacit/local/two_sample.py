@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tacit.errors import InputError
 from tacit.in_process.runner import (
     Setting,
-    declaring,
+    as_run,
     local_study,
     owner_names,
     run,
@@ -223,10 +223,7 @@ def kernel_two_sample(
         curated=setting == "curator",
     )
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
-    units_by_owner = {owner.name: table.units for owner, table in zip(study.owners, tables, strict=True)}
-    study = procedure.with_new_defaults(study, units_by_owner)
-    if release == "auto":
-        study = declaring(study, tables)
+    study = as_run(procedure, study, [table.units for table in tables])
     result = run(procedure, study, tables, OpenDPNoise())
     if not isinstance(result, TwoSampleResult | DecisionResult | JointIndependenceResult | CellsTableResult):
         raise TypeError(f"{study.procedure} has no result of its own")
