@@ -496,7 +496,7 @@ TABLE_LEVEL, SHIFT_CELL = "level {} d={} n={} ε={:g}", "shift d={} n={} ε={:g}
 
 BY_TABLE: dict[str, Any] = {"method": "table", "permutations": PERMUTATIONS}
 OTHER_WAYS: dict[str, dict[str, Any]] = {
-    "permutation": {"permutations": PERMUTATIONS},
+    "permutation": {"method": "permutation", "permutations": PERMUTATIONS},
     "votes": {"method": "aggregate"},
     "votes, distances": {"method": "aggregate", "kernel": "distance"},
 }

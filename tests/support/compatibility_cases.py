@@ -68,6 +68,7 @@ APART = {"north": ("age", "score"), "south": ("outcome",)}
 APART_THREE = {"north": ("age",), "south": ("score",), "west": ("ward",)}
 REPLICATES = {"replicates": 999}
 PERMUTATIONS = {"permutations": 199}
+PERMUTED = {"method": "permutation"} | PERMUTATIONS
 COUNTED = ("ward", "sex")
 MASKED = {"noise": "gaussian", "aggregation": "masked", "colluders": 1}
 EQUAL = {"probabilities": [1 / 3, 1 / 3, 1 / 3], "unlisted": "last"}
@@ -148,17 +149,17 @@ CASES: dict[str, Case] = {
         curated=True,
         delta=0.0,
     ),
-    "joint_independence-gaussian": Case("joint_independence", PERMUTATIONS, ONE, delta=0.0),
-    "joint_independence-delta": Case("joint_independence", PERMUTATIONS, ONE),
+    "joint_independence-gaussian": Case("joint_independence", PERMUTED, ONE, delta=0.0),
+    "joint_independence-delta": Case("joint_independence", PERMUTED, ONE),
     "joint_independence-laplacian": Case(
-        "joint_independence", {"kernel": "laplacian", "bandwidth": [0.3, 0.6]} | PERMUTATIONS, ONE, NUMBERS
+        "joint_independence", {"kernel": "laplacian", "bandwidth": [0.3, 0.6]} | PERMUTED, ONE, NUMBERS
     ),
     "joint_independence-distance": Case(
         "joint_independence",
-        {"kernel": "distance", "groups": [["age", "score"], ["ward"]]} | PERMUTATIONS,
+        {"kernel": "distance", "groups": [["age", "score"], ["ward"]]} | PERMUTED,
         ONE,
     ),
-    "joint_independence-curated": Case("joint_independence", PERMUTATIONS, curated=True, delta=0.0),
+    "joint_independence-curated": Case("joint_independence", PERMUTED, curated=True, delta=0.0),
     "joint_independence-table": Case(
         "joint_independence", {"method": "table", "categories": 3} | PERMUTATIONS, ONE, delta=0.0
     ),
