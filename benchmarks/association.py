@@ -93,6 +93,9 @@ PURE_POWERS = (
     (4, 1000, 0.5, 0.2, "skewed"),
     (4, 1000, 0.5, 0.2, "heavy"),
     (4, 1000, 0.5, 0.3, "category"),
+    (1, 1000, 1.0, 0.17, "category"),
+    (1, 300, 1.0, 0.33, "category"),
+    (1, 1000, 0.3, 0.17, "category"),
 )
 """The same in pure epsilon, and the law."""
 

@@ -112,7 +112,9 @@ CASES: dict[str, Case] = {
         {"features": "scf", "n_features": 5, "calibration": "paper", "null": "asymptotic"},
         columns=NUMBERS,
     ),
-    "curated_two_sample-mean-covariance": Case("curated_two_sample", curated=True),
+    "curated_two_sample-mean-covariance": Case(
+        "curated_two_sample", {"release": "mean-covariance"}, curated=True
+    ),
     "curated_two_sample-effects": Case("curated_two_sample", {"effects": "units"}, curated=True),
     "curated_two_sample-me-mmd": Case(
         "curated_two_sample",
@@ -125,7 +127,10 @@ CASES: dict[str, Case] = {
         curated=True,
     ),
     "curated_two_sample-three-owners": Case(
-        "curated_two_sample", {"samples": [["north", "west"], ["south"]]}, THREE, curated=True
+        "curated_two_sample",
+        {"release": "mean-covariance", "samples": [["north", "west"], ["south"]]},
+        THREE,
+        curated=True,
     ),
     "curated_two_sample-statistic": Case(
         "curated_two_sample", {"release": "statistic", "features": "me", "n_features": 5}, curated=True

@@ -167,8 +167,9 @@ def kernel_two_sample(
         names: the owners' names, by default sample-1, sample-2, ...
         setting: "owners": each adds its own noise, and nobody is trusted; "curator": one trusted party holds
             all samples, two of them, and adds noise once, for more power.
-        release: what the curator releases: "mean-covariance" (the default), "statistic", or "permutation",
-            whose decision alone is private.
+        release: what the curator releases: "auto" (the default) is "permutation", whose decision alone is
+            private, or by public numbers "aggregate" or "table", with a p-value; "mean-covariance" also says
+            by how much columns differ, and is taken where a parameter of it is named; or "statistic".
         n_permutations: random permutations of ``release="permutation"``.
         parameters: further parameters of the procedure, such as ``bandwidth`` or ``replicates``; at a curator
             also ``samples``, which pools more than two owners' samples into two.
