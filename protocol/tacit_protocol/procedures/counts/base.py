@@ -487,13 +487,13 @@ def striking_cells(
     shares: Mapping[str, npt.NDArray[np.float64]],
     level: float,
 ) -> tuple[CellComparison, ...]:
-    """Return the cells with the smallest adjusted p-values, with up to CELLS_SHOWN owners' shares."""
+    """Return the compared cells with the smallest p-values, with up to CELLS_SHOWN owners' shares."""
     shown = dict(list(shares.items())[:CELLS_SHOWN])
-    pvalues = test.cells
+    pvalues, places = test.cells, grid.compared
     order = np.argsort(-test.ratios, kind="stable")[:CELLS_SHOWN]
     return tuple(
         CellComparison(
-            labels=dict(zip(grid.names, grid.label(int(cell)), strict=True)),
+            labels=dict(zip(grid.names, grid.label(int(places[cell])), strict=True)),
             pvalue=float(pvalues[cell]),
             reject=bool(pvalues[cell] <= level),
             shares={name: float(values[cell]) for name, values in shown.items()},
@@ -533,7 +533,7 @@ def tables_of(plan: CountPlan, study: Study, verdict: Fields, releases: Releases
 
 
 def _table(plan: CountPlan, counts: Sequence[float], units: int) -> NoisyTable:
-    return NoisyTable(np.array(counts, dtype=np.float64), units, (plan.noise,))
+    return NoisyTable(np.array(counts, dtype=np.float64), units, (plan.noise,), plan.compared)
 
 
 def simulations(count: int, of: str) -> str:
@@ -542,10 +542,15 @@ def simulations(count: int, of: str) -> str:
 
 
 def residual_panel(
-    title: str, grid: CellGrid, values: Mapping[str, Floats], verdict: Fields
+    title: str,
+    grid: CellGrid,
+    values: Mapping[str, Floats],
+    verdict: Fields,
+    places: npt.NDArray[np.int64] | None = None,
 ) -> list[RowsPanel]:
     """Return the cells with the largest residuals, (cells,) by owner; those that are rejected stand out.
 
+    ``places`` (cells,) are in the grid; by default the residuals are of all its cells.
     ``verdict`` names the cells that it rejects, adjusted for all, by column in any order: signed texts sort
     columns by name. An owner named "" is all of them.
     """
@@ -553,7 +558,7 @@ def residual_panel(
     rows = []
     for owner, residuals in values.items():
         for cell, residual in enumerate(residuals.tolist()):
-            labels = grid.label(cell)
+            labels = grid.label(cell if places is None else int(places[cell]))
             stands_out = dict(zip(grid.names, labels, strict=True)) in rejected
             label = ", ".join(labels) + (f": {owner}" if owner else "")
             rows.append(Row(label, residual, None, None, stands_out))
