@@ -348,7 +348,7 @@ class KNormLaw:
 
 
 LAWS_KEPT = 16
-"""Laws remembered, with their tables of 3000 values a kind or fewer: a study's is asked for by every check."""
+"""Laws remembered, with tables of 3000 values a kind or fewer: every check asks for its study's."""
 
 
 @lru_cache(LAWS_KEPT)
@@ -361,8 +361,9 @@ TURNS_MAX, TURNS_LEFT = 200.0, 1e-11
 t^2)^(-(J + 1)/2), is below the second."""
 
 EVEN_TURNS, EVEN_STEP, TURN_OF_RADIUS = 10.0, 0.005, 0.05
-"""Up to the first the table's steps are the second, or the third over J + 1, about the mean radius, if that is
-less: a wave of the largest u has 125 steps a turn, and the cubic splines between them err by less than 1e-8."""
+"""Up to the first the table's steps are the second, or the third over J + 1, about the mean radius, if that
+is less: a wave of the largest u has 125 steps a turn, and the cubic splines between them err by less than
+1e-8."""
 
 
 def k_norm_guarantee(budget: Budget) -> Guarantee:
