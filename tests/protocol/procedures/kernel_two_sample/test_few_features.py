@@ -70,7 +70,7 @@ TAILS = {"1": (1, ()), "10": (10, ()), "50": (50, ()), "100": (100, ()), "levels
 
 @pytest.mark.parametrize("name", TAILS)
 def test_tails_of_two_owners_noise_are_those_of_draws(name: str) -> None:
-    """The difference of two owners' noise, at five places, beside half a million draws: two-sided binomial."""
+    """The difference of two owners' noise, at five places, beside half a million draws: binomial."""
     law, rng, draws = FewFeatures(*TAILS[name], 0).few.body.law, np.random.default_rng(29), 500_000
     for kind, weights in enumerate(law.weights):
         u = (rng.choice(NODES, (2, draws), p=weights) + rng.random((2, draws))) / NODES
