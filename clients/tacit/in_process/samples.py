@@ -263,13 +263,11 @@ def _series_values(series: "nw.Series[Any]") -> npt.NDArray[Any] | pa.Array:
     is_plain = series.dtype.is_numeric() and not series.dtype.is_decimal()
     if is_plain and not series.null_count():
         return series.to_numpy()
-    native = series.to_native()
-    if isinstance(native, pa.ChunkedArray):
-        return native.combine_chunks()
     try:
-        return series.to_arrow()
+        found = series.to_arrow()
     except (pa.ArrowException, TypeError, OverflowError):  # objects of several types
         return _as_arrow(np.array(series.to_list(), dtype=object))
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
 
 
 def _is_of_numbers(values: npt.NDArray[Any] | pa.Array) -> bool:
