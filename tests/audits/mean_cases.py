@@ -142,7 +142,13 @@ def curated_study(
     columns: Domain, parameters: Mapping[str, Any], epsilon: float = 1.0, **fields: Any
 ) -> Study:
     return study(
-        "curated_two_sample", columns, parameters, epsilon, owners=TWO_OWNERS, curated=True, **fields
+        "curated_two_sample",
+        columns,
+        {"release": "mean-covariance"} | dict(parameters),
+        epsilon,
+        owners=TWO_OWNERS,
+        curated=True,
+        **fields,
     )
 
 

@@ -117,7 +117,7 @@ def ages(n: int, shift: float, rng: np.random.Generator) -> Any:
 
 def two_samples(rng: np.random.Generator) -> bool:
     setting: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "bounds": (0, 120)}
-    result = kernel_two_sample(ages(1500, 0, rng), ages(1500, 0.2, rng), **setting)
+    result = kernel_two_sample(ages(1500, 0, rng), ages(1500, 0.08, rng), **setting)
     return bool(result.reject)
 
 
@@ -136,7 +136,7 @@ def counted(rng: np.random.Generator) -> bool:
 
 
 REAL: dict[str, Any] = {
-    "kernel_two_sample": (two_samples, {"n": 1500, "bounds": AGE, "effect": 0.2}),
+    "kernel_two_sample": (two_samples, {"n": 1500, "bounds": AGE, "effect": 0.08}),
     "joint_independence": (pairs, {"n": 150, "effect": 0.5, "permutations": 99}),
     "identity": (counted, {"n": 250, "cells": 6, "method": "zcdp-gof", "null": "chi-square"}),
 }

@@ -345,7 +345,7 @@ class CuratedDistanceCorrelation(Procedure):
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
         """State how a table is tested."""
-        return new_table_test(study)
+        return new_table_test(study.parameters.get("method"))
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

@@ -205,7 +205,7 @@ class CuratedTwoSample(Procedure):
         """Return the effects that the features can tell, where it releases means; how a table is tested."""
         given, release = study.parameters, parameters_of(study).release
         if release != "mean-covariance":
-            return new_table_test(study, "release") if given.get("release", "auto") != "permutation" else {}
+            return new_table_test(given.get("release", "auto"))
         return effects_by_default(study.domain, str(given.get("features", "auto")), given.get("cycles"))
 
     def check(self, study: Study) -> None:

@@ -410,7 +410,7 @@ class JointIndependence(SumsOfVotes, Procedure):
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
         """State how a table is tested."""
-        return new_table_test(study)
+        return new_table_test(study.parameters.get("method", "auto"))
 
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: a decision alone, or a test."""
@@ -775,9 +775,9 @@ def as_joint_study(study: Study, parameters: Mapping[str, Any], domain: Domain |
     return study.model_copy(update=own)
 
 
-def new_table_test(study: Study, named: str = "method") -> dict[str, Any]:
-    """Return how new studies test a table, where one may be asked for by the parameter of that name."""
-    return {"table_test": "mixture"} if study.parameters.get(named, "auto") in ("table", "auto") else {}
+def new_table_test(method: object) -> dict[str, Any]:
+    """Return how new studies by that method test a table, where it may be one."""
+    return {"table_test": "mixture"} if method in ("table", "auto") else {}
 
 
 def _required(table: TablePlan | None) -> TablePlan:

@@ -17,6 +17,7 @@ from tacit_protocol.procedures.curated_two_sample import (
     CuratedTwoSampleDecision,
     CuratedTwoSampleTable,
 )
+from tacit_protocol.procedures.curated_two_sample.plan import parameters_of
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 PROCEDURE = CuratedTwoSample()
@@ -25,7 +26,7 @@ NUMERIC, MIXED = domain_of(2), domain_of(2, (4, 3))
 
 def study_of(domain: Domain, parameters: Mapping[str, Any], **given: Any) -> Study:
     """A study of owners o0, o1, ... and their curator."""
-    study = owners_study(domain, dict(parameters), **given)
+    study = owners_study(domain, {"release": "mean-covariance"} | dict(parameters), **given)
     return study.model_copy(
         update={"procedure": "curated_two_sample", "curator": Party(name="curator", key="c" * 64)}
     )
@@ -33,6 +34,17 @@ def study_of(domain: Domain, parameters: Mapping[str, Any], **given: Any) -> Stu
 
 def pool(domain: Domain, *tables: MemoryTable) -> PooledTable:
     return PooledTable(domain, {f"o{i}": table for i, table in enumerate(tables)})
+
+
+def test_who_says_nothing_gets_what_sees_most_and_who_names_a_parameter_of_means_gets_them() -> None:
+    def taken(**parameters: Any) -> str:
+        silent = study_of(NUMERIC, {"release": "auto"} | parameters)
+        given = {name: value for name, value in silent.parameters.items() if name != "release"}
+        return parameters_of(silent.model_copy(update={"parameters": given})).release
+
+    assert taken() == "permutation"
+    assert taken(features="me") == taken(calibration="paper") == taken(effects="units") == "mean-covariance"
+    assert taken(blocks=5) == taken(categories=3) == "auto"
 
 
 @pytest.mark.parametrize(
@@ -81,7 +93,7 @@ def test_a_study_without_a_curator_is_refused_and_so_is_one_with_at_the_other_pr
 
 
 def test_the_statistic_is_never_a_planned_choice_and_is_told_of_before_it_is_run() -> None:
-    assert all("release" not in choice for choice in PROCEDURE.choices)
+    assert all(choice.get("release") != "statistic" for choice in PROCEDURE.choices)
     units = {"o0": 5000, "o1": 5000}
     (said,) = PROCEDURE.warnings(study_of(NUMERIC, {"release": "statistic"}), units)
     assert "kept for history" in said

@@ -277,10 +277,30 @@ def test_auto_takes_a_kernel_that_is_named() -> None:
     assert verdict(3, 5.0) is JointIndependenceDecision
 
 
-def test_new_studies_of_several_agents_state_the_one_method_they_can_answer() -> None:
-    assert PROCEDURE.new_defaults(study_of(owners=2)) == {"method": "aggregate"}
-    for study in (study_of(), study_of(owners=2, curated=True)):
-        assert PROCEDURE.new_defaults(study) == {}
+def test_a_study_that_says_nothing_takes_what_public_numbers_favour() -> None:
+    def verdict(parameters: dict[str, Any], **given: Any) -> type:
+        asked = made_study(PROCEDURE.name, domain_of(2, ()), parameters, **({"delta": 0.0} | given))
+        study = PROCEDURE.with_new_defaults(asked)
+        PROCEDURE.check(study)
+        return PROCEDURE.verdict_type(study)
+
+    assert verdict({}, epsilon=1.0, units=300) is CellsTableResult
+    assert verdict({}, epsilon=1.0, units=300, owners=2) is CellsTableResult
+    assert verdict({}, epsilon=0.1, units=300) is JointIndependenceResult
+    assert verdict({"graph": RIGHT}, epsilon=1.0) is JointIndependenceResult
+    assert verdict({"categories": 2}, epsilon=0.1, units=300) is CellsTableResult
+    masks = {"aggregation": "masked", "colluders": 0}
+    assert verdict(masks, epsilon=1.0, delta=1e-5, owners=2) is JointIndependenceResult
+
+
+@pytest.mark.parametrize(("units", "epsilon", "cells"), [(300, 1.0, 3), (500, 1.0, 4), (1000, 1.0, 4)])
+def test_a_table_has_four_cells_a_number_where_noise_leaves_room(
+    units: int, epsilon: float, cells: int
+) -> None:
+    """Three cells find a ring in a part of 1000 units in .36 where four find .96 (epsilon 1)."""
+    study = PROCEDURE.with_new_defaults(study_of(2, {"method": "auto"}, epsilon=epsilon, units=units))
+    counts = PROCEDURE.numbers_released(study)
+    assert counts == cells**2 + 2 * (cells - 1)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,8 @@ PROCEDURE = JointIndependence()
 def study_of(
     numeric: int, parameters: dict[str, Any] | None = None, categories: tuple[int, ...] = (), **given: Any
 ) -> Study:
-    return made_study(PROCEDURE.name, domain_of(numeric, categories), parameters, **({"delta": 0.0} | given))
+    asked = {"method": "permutation"} | (parameters or {})
+    return made_study(PROCEDURE.name, domain_of(numeric, categories), asked, **({"delta": 0.0} | given))
 
 
 def table_of(study: Study, values: Floats, unit: Any = None, codes: Any = None) -> MemoryTable:
