@@ -11,7 +11,7 @@ import functools
 import json
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import product
@@ -33,12 +33,16 @@ from benchmarks.problems import (
 )
 from tacit.planning.locations import optimise_locations
 from tacit.planning.simulation import SimulatedNoise
-from tacit_protocol.domain import PooledTable
+from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, PooledTable
 from tacit_protocol.features.mean_embedding import FeatureParameters, kernel_features
+from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.quadratic_forms import survival
 from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, evidence_of, planned_test
+from tacit_protocol.procedures.kernel_two_sample.release import plan_of
 
 Tables = Mapping[str, MemoryTable]
 Parameters = Mapping[str, Any]
@@ -422,10 +426,10 @@ EFFECTS: Mapping[str, tuple[float, float]] = {"shift": (0.5, 1.0), "scale": (0.0
 
 FEW_LEVELS = ((1, 100), (1, 1000), (3, 300), (10, 300), (1, 5000))
 LEVEL_DATA: Mapping[str, tuple[str, Sequence[tuple[int, int]]]] = {
-    "none": ("normal", FEW_LEVELS),
-    "skewed": ("log-normal", FEW_LEVELS),
-    "rare": ("rare", ((1, 100), (1, 1000))),
-    "heaped": ("heaped", ((1, 100), (1, 1000))),
+    "none": ("normal", (*FEW_LEVELS, (2, 1000), (50, 1000))),
+    "skewed": ("log-normal", (*FEW_LEVELS, (2, 1000))),
+    "rare": ("rare", ((1, 100), (1, 1000), (2, 1000))),
+    "heaped": ("heaped", ((1, 100), (1, 1000), (2, 1000))),
 }
 """Of data without a difference: how the page calls them, and their columns and units."""
 
@@ -436,17 +440,23 @@ NAIVE_CELLS, NAIVE_REPLICATES = 4, 399
 FEW_METHODS: Mapping[str, Parameters | None] = {
     "chosen": None,
     "many features, Gaussian": {"effects": "units"},
-    "few features, K-norm": {"noise": "k-norm"},
+    "cells, K-norm": {"noise": "k-norm", "features": "columns", "resolution": 4},
 }
-FINER: Mapping[str, Parameters | None] = {
-    "few features, K-norm": {"noise": "k-norm"},
-    "resolution 2, K-norm": {"noise": "k-norm", "resolution": 2},
-}
-DOUBLED: Mapping[str, Parameters | None] = {"doubled, K-norm": {"noise": "k-norm", "doubled": True}}
-"""Those whose level is measured here, in cells of either; that of many features is on the page of the
-two-sample test."""
+CHOSEN_PURE: Mapping[str, Parameters | None] = {"chosen, δ = 0": None}
+"""Whose level is measured here; that of many features is on the page of the two-sample test."""
 
-FEW_RUNS, FEW_LEVEL_RUNS, NAIVE = 240, 400, "Laplace histograms"
+FEW_RUNS, FEW_LEVEL_RUNS, NAIVE = 400, 1000, "Laplace histograms"
+
+SEEN: Mapping[str, tuple[int, str]] = {
+    "bimodal against normal": (1000, "Laplace histogram, 8 cells"),
+    "correlation 0 against .5": (1000, "Laplace table, 4 × 4"),
+    "uniform against Beta(1.5, 1)": (200, "noisy mean"),
+    "trend over ten levels": (1000, "Laplace histogram, 10 levels"),
+    "all within 1 % of the range": (1000, "noisy mean"),
+}
+"""Differences that a default of one column's means alone misses: units of either owner, at epsilon 1, and
+what a naive analyst does. Two peaks .9 standard deviations from the middle, with the mean and deviation of a
+standard normal; shares that rise from .65 to 1.35 of the average; a shift of half of .25 % of the range."""
 
 
 def few_table(columns: int, differ: int, effect: str, n: int, rng: np.random.Generator) -> MemoryTable:
@@ -471,73 +481,153 @@ def few_table(columns: int, differ: int, effect: str, n: int, rng: np.random.Gen
 def naive_histograms(tables: Tables, epsilon: float, rng: np.random.Generator) -> float:
     """Return the p-value of Laplace histograms of four cells a column, each with its part of epsilon."""
     rows = [table.chunk.numeric for table in tables.values()]
-    columns, n = rows[0].shape[1], len(rows[0])
-    scale = 2 * columns / epsilon
+    columns, smallest = rows[0].shape[1], 1.0
+    for place in range(columns):
+        cells = [np.minimum((own[:, place] * NAIVE_CELLS).astype(int), NAIVE_CELLS - 1) for own in rows]
+        counts = np.stack([np.bincount(own, minlength=NAIVE_CELLS) for own in cells])
+        smallest = min(smallest, histogram_pvalue(counts, 2 * columns / epsilon, rng))
+    return min(1.0, columns * smallest)
+
+
+def histogram_pvalue(counts: Any, scale: float, rng: np.random.Generator) -> float:
+    """Return the p-value of two histograms of as many units, (2, cells), with Laplace noise of that scale."""
+    n = int(counts[0].sum())
 
     def statistic(counts: Any, expected: Any) -> Any:
         return (((counts[0] - counts[1]) / n) ** 2 / (2 * expected / n + 4 * (scale / n) ** 2)).sum(axis=-1)
 
-    smallest = 1.0
-    for place in range(columns):
-        cells = [np.minimum((own[:, place] * NAIVE_CELLS).astype(int), NAIVE_CELLS - 1) for own in rows]
-        counts = np.stack([np.bincount(own, minlength=NAIVE_CELLS) for own in cells])
-        noisy = counts + rng.laplace(0, scale, counts.shape)
-        likely = np.clip(noisy.sum(axis=0), 1.0, None)
-        likely = likely / likely.sum()
-        drawn = rng.multinomial(n, likely, (2, NAIVE_REPLICATES)).astype(float)
-        drawn += rng.laplace(0, scale, drawn.shape)
-        above = np.count_nonzero(statistic(drawn, likely) >= statistic(noisy, likely))
-        smallest = min(smallest, (1 + above) / (NAIVE_REPLICATES + 1))
-    return min(1.0, columns * smallest)
+    noisy = counts + rng.laplace(0, scale, counts.shape)
+    likely = np.clip(noisy.sum(axis=0), 1.0, None)
+    likely = likely / likely.sum()
+    drawn = rng.multinomial(n, likely, (2, NAIVE_REPLICATES)).astype(float)
+    drawn += rng.laplace(0, scale, drawn.shape)
+    above = np.count_nonzero(statistic(drawn, likely) >= statistic(noisy, likely))
+    return float((1 + above) / (NAIVE_REPLICATES + 1))
+
+
+def seen_table(kind: str, n: int, rng: np.random.Generator, *, other: bool) -> MemoryTable:
+    """Draw a sample of either owner for one of SEEN."""
+    rows = rng.standard_normal((n, 1 + (kind == "correlation 0 against .5")))
+    if kind == "trend over ten levels":
+        shares = 1 + 0.35 * other * np.linspace(-1, 1, 10)
+        column = CategoricalColumn(name="level", levels=tuple("abcdefghij"))
+        codes = rng.choice(10, (n, 1), p=shares / 10).astype(np.int32)
+        chunk = EncodedChunk(np.zeros((n, 0)), codes, None, n)
+        return MemoryTable(Domain(columns=(column,)), chunk)
+    if kind == "uniform against Beta(1.5, 1)":
+        scaled = rng.beta(1.0 + 0.5 * other, 1.0, (n, 1))
+    elif kind == "all within 1 % of the range":
+        scaled = 0.57 + 0.0025 * (rows + 0.5 * other)
+    else:
+        if kind == "bimodal against normal" and other:
+            rows = rng.choice([-0.9, 0.9], (n, 1)) + math.sqrt(1 - 0.81) * rows
+        elif other:
+            rows[:, 1] = 0.5 * rows[:, 0] + math.sqrt(0.75) * rows[:, 1]
+        scaled = np.clip((rows + FEW_BOUNDS) / (2 * FEW_BOUNDS), 0.0, 1.0)
+    return MemoryTable(numeric_domain(scaled.shape[1], (-FEW_BOUNDS, FEW_BOUNDS)), chunk_of(scaled))
+
+
+def naive_seen(kind: str, tables: Tables, epsilon: float, rng: np.random.Generator) -> float:
+    """Return the p-value of what a naive analyst does for one of SEEN."""
+    chunks = [table.chunk for table in tables.values()]
+    n = len(chunks[0].numeric)
+    if SEEN[kind][1] == "noisy mean":
+        # The variance of both is released with a fifth of epsilon, of squares in [0, 1].
+        told = [float(own.numeric.mean() + rng.laplace(0, 1 / (0.8 * epsilon * n))) for own in chunks]
+        squares = [float(np.square(own.numeric).mean() + rng.laplace(0, 5 / (epsilon * n))) for own in chunks]
+        spread = max(np.mean(squares) - np.mean(told) ** 2, 0.0) + 1 / n
+        drawn = rng.laplace(0, 1 / (0.8 * epsilon * n), (2, 4 * NAIVE_REPLICATES))
+        drawn += rng.normal(0, math.sqrt(spread / n), drawn.shape)
+        return float(1 + np.sum(np.abs(drawn[0] - drawn[1]) >= abs(told[0] - told[1]))) / (1 + drawn.shape[1])
+    if kind == "trend over ten levels":
+        cells, size = [own.categorical[:, 0] for own in chunks], 10
+    elif kind == "correlation 0 against .5":
+        four = [np.minimum((4 * own.numeric).astype(int), 3) for own in chunks]
+        cells, size = [4 * own[:, 0] + own[:, 1] for own in four], 16
+    else:
+        cells, size = [np.minimum((8 * own.numeric[:, 0]).astype(int), 7) for own in chunks], 8
+    return histogram_pvalue(np.stack([np.bincount(own, minlength=size) for own in cells]), 2 / epsilon, rng)
+
+
+def pvalue_of(procedure: KernelTwoSample, study: Study, tables: Tables, noise: NoiseSource) -> float:
+    """Return the overall p-value alone: effects take longer than the test."""
+    plan = plan_of(study)
+    releases = [procedure.privatise(study, procedure.summarise(study, own), noise) for own in tables.values()]
+    return planned_test(plan, study).run(evidence_of(plan, releases)).pvalue
 
 
 def run_few(
     methods: Mapping[str, Parameters | None],
-    columns: int,
-    differ: int,
-    effect: str,
+    draw: Callable[[np.random.Generator], Tables],
+    naive: Callable[[Tables, float, np.random.Generator], float] | None,
     n: int,
     epsilons: tuple[float, ...],
+    seed: int,
     number: int,
 ) -> Answers:
     """Draw both samples once and ask every method at every epsilon and level."""
-    rng = np.random.default_rng([number, n, columns, differ, zlib.crc32(effect.encode())])
-    noise = noise_of(rng)
-    second = {"shift": "shift", "scale": "scale"}.get(effect, effect)
-    tables = {
-        "x": few_table(columns, differ, effect if effect in LEVEL_DATA else "none", n, rng),
-        "y": few_table(columns, differ, second, n, rng),
-    }
+    rng = np.random.default_rng([number, n, seed])
+    noise, tables = noise_of(rng), draw(rng)
     answers: dict[str, float] = {}
-    procedure, level_cell = KernelTwoSample(), effect in LEVEL_DATA
+    procedure = KernelTwoSample()
     for epsilon in epsilons:
         template = study_of(tables["x"].domain, {}, epsilon=epsilon, run=number)
         for method, stated in methods.items():
-            parameters = stated
+            asked, parameters = template, stated
+            if "δ = 0" in method:
+                asked = template.model_copy(update={"budget": Budget.of(epsilon, 0)})
             if parameters is None:
-                parameters = procedure.fitting(template, {"x": n, "y": n}) or {"effects": "units"}
+                parameters = procedure.fitting(asked, {"x": n, "y": n}) or {"effects": "units"}
                 answers[question("k-norm chosen", epsilon, 1)] = float("noise" in parameters)
-            study = template.model_copy(update={"parameters": dict(parameters)})
-            releases = {
-                name: procedure.privatise(study, procedure.summarise(study, table), noise)
-                for name, table in tables.items()
-            }
-            pvalue = procedure.assemble(study, releases).pvalue
+            study = asked.model_copy(update={"parameters": dict(parameters)})
+            pvalue = pvalue_of(procedure, study, tables, noise)
             answers |= {question(method, epsilon, level): bool(pvalue <= level) for level in LEVELS}
-        if level_cell:
-            continue
-        naive = naive_histograms(tables, epsilon, rng)
-        answers |= {question(NAIVE, epsilon, level): bool(naive <= level) for level in LEVELS}
+        if naive is not None:
+            found = naive(tables, epsilon, rng)
+            answers |= {question(NAIVE, epsilon, level): bool(found <= level) for level in LEVELS}
     return answers
 
 
+def _two(columns: int, differ: int, effect: str, n: int, rng: np.random.Generator) -> Tables:
+    first = effect if effect in LEVEL_DATA else "none"
+    return {
+        "x": few_table(columns, differ, first, n, rng),
+        "y": few_table(columns, differ, effect, n, rng),
+    }
+
+
+def _seen(kind: str, n: int, rng: np.random.Generator) -> Tables:
+    return {name: seen_table(kind, n, rng, other=name == "y") for name in ("x", "y")}
+
+
 def few_cells() -> list[Cell]:
-    """List the cells: power, then levels."""
+    """List the cells: what is seen, power, then levels."""
+
+    def cell(name: str, runs: int, methods: Any, draw: Any, naive: Any, n: int, epsilons: Any) -> Cell:
+        seed = zlib.crc32(name.encode())
+        return Cell(name, runs, partial(run_few, methods, draw, naive, n, epsilons, seed))
+
+    seen = [
+        cell(
+            f"seen {kind}",
+            FEW_RUNS,
+            FEW_METHODS | CHOSEN_PURE,
+            partial(_seen, kind, n),
+            partial(naive_seen, kind),
+            n,
+            (1.0,),
+        )
+        for kind, (n, _) in SEEN.items()
+    ]
     power = [
-        Cell(
+        cell(
             f"{effect} {columns}/{differ} n={n} e={epsilon:g}",
             FEW_RUNS,
-            partial(run_few, FEW_METHODS, columns, differ, effect, n, (epsilon,)),
+            FEW_METHODS,
+            partial(_two, columns, differ, effect, n),
+            naive_histograms,
+            n,
+            (epsilon,),
         )
         for effect in ("shift", "scale")
         for columns, differ in SHIFTED
@@ -546,22 +636,31 @@ def few_cells() -> list[Cell]:
         if effect == "shift" or columns in (1, 3)
     ]
     levels = [
-        Cell(
-            f"{kind}{effect} {columns} n={n}",
+        cell(
+            f"level {effect} {columns} n={n}",
             FEW_LEVEL_RUNS,
-            partial(run_few, methods, columns, 1, effect, n, FEW_EPSILONS),
+            CHOSEN_PURE,
+            partial(_two, columns, 1, effect, n),
+            None,
+            n,
+            FEW_EPSILONS,
         )
-        for kind, methods in (("", FINER), ("doubled ", DOUBLED))
         for effect, (_, sizes) in LEVEL_DATA.items()
         for columns, n in sizes
-        if kind or effect in ("none", "skewed")
     ]
-    return power + levels
+    return seen + levels + power
 
 
 def few_parts(counts: Counts) -> dict[str, str]:
     """Write the tables of the page."""
-    powers, levels = [], {}
+    seen, powers, levels = {}, [], {}
+    for kind, (n, way) in SEEN.items():
+        cell = f"seen {kind}"
+        if cell in counts.runs:
+            asked = (*FEW_METHODS, *CHOSEN_PURE, NAIVE)
+            shown = {name: counts.shown(cell, question(name, 1.0, 0.05), ".2f") for name in asked}
+            shown["naive way"] = way
+            seen[f"{kind} | {n}"] = shown
     for effect in ("shift", "scale"):
         rows = {}
         sizes = ((*c, e, n) for c in SHIFTED for e, numbers in FEW_SIZES[c].items() for n in numbers)
@@ -576,16 +675,17 @@ def few_parts(counts: Counts) -> dict[str, str]:
         powers.append(f"## {effect}\n\n" + table(rows, "columns, differ | ε | n"))
     cells = ((e, data, *size) for e, (data, found) in LEVEL_DATA.items() for size in found)
     for effect, data, columns, n in cells:
-        cell = f"{effect} {columns} n={n}"
+        cell = f"level {effect} {columns} n={n}"
         for epsilon, level in product(FEW_EPSILONS, LEVELS):
-            levels[f"{data}, {columns}, {n} | {epsilon:g} | {level:g}"] = {
-                name: counts.shown(f"{kind}{cell}", question(name, epsilon, level), ".3f")
-                for kind, methods in (("doubled ", DOUBLED), ("", FINER))
-                for name in methods
-            }
+            if cell in counts.runs:
+                levels[f"{data}, {columns}, {n} | {epsilon:g} | {level:g}"] = {
+                    name: counts.shown(cell, question(name, epsilon, level), ".3f") for name in CHOSEN_PURE
+                }
     return {
+        "seen": table(seen, "difference | n"),
+        "seen runs": counts.runs_of("seen"),
         "power runs": counts.runs_of("shift"),
-        "level runs": counts.runs_of("doubled"),
+        "level runs": counts.runs_of("level"),
         "powers": "\n".join(powers),
         "levels": table(levels, "data, columns, n | ε | level"),
     }

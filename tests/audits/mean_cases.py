@@ -103,18 +103,19 @@ K_NORM = {
     name: study("kernel_two_sample", columns, {"noise": "k-norm"} | more, epsilon, 0.0, owners=TWO_OWNERS)
     for name, columns, more, epsilon in (
         ("K-norm, 1 number", ONE_NUMBER, {}, 1.0),
-        ("K-norm, 2 numbers, finer", NUMBERS, {"resolution": 2}, 1.0),
-        ("K-norm, mixed", MIXED, {"resolution": 1}, 0.3),
-        ("K-norm, doubled", MIXED, {"doubled": True}, 0.3),
+        ("K-norm, 2 numbers, squares", NUMBERS, {"features": "columns", "resolution": 8}, 1.0),
+        ("K-norm, mixed", MIXED, {"features": "columns"}, 0.3),
+        ("K-norm, pairs, mixed", MIXED, {"resolution": 4}, 0.3),
+        ("K-norm, pairs, squares", NUMBERS, {"resolution": 8}, 1.0),
         ("K-norm, categories", CATEGORIES, {}, BLACK_BOX_EPSILON),
-        ("K-norm in a cube", domain(20), {}, 1.0),
+        ("K-norm, 20 numbers", domain(20), {"features": "columns"}, 1.0),
     )
 }
-"""Studies of few features in pure epsilon."""
+"""Studies of cells and means in pure epsilon."""
 
 
 def far_pairs(asked: Study, index: int) -> Neighbours:
-    """Units at the two ends of columns, or half or a third of them apart, where the waves differ most."""
+    """Units at the two ends of columns, or half or a third of them apart, in other cells."""
     rng, numeric = np.random.default_rng(index), len(asked.domain.numeric)
     one, other = rows_at(asked.domain, 0, 1 + index % 3), rows_at(asked.domain, 1, 1)
     one.numeric[:] = rng.choice([0.0, 0.1, 0.25, 0.5], numeric)

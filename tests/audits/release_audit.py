@@ -24,6 +24,7 @@ from tacit_protocol.privacy.guarantee import (
     LaplaceEvent,
     RandomisedAnswers,
 )
+from tacit_protocol.privacy.k_norm_mechanism import ProductBody
 from tacit_protocol.privacy.noise import Body, NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi
 from tacit_protocol.privacy.randomised_response import retention
@@ -200,21 +201,11 @@ def moved_in_calls(one: list[Call], other: list[Call]) -> Moved:
             absolute += float(np.max(np.abs(choice_ratios(call, twin))))
         elif call.body is not None:
             assert call.body == twin.body
-            absolute += norm(call.body, call.values - twin.values) / call.scale
+            moved = (call.values - twin.values).tolist()
+            absolute += ProductBody(tuple(call.body.sizes)).norm(moved) / call.scale
         else:
             absolute += float(np.sum(np.abs(parts)))
     return Moved(math.sqrt(squared), absolute)
-
-
-def norm(body: Body, moved: Integers) -> int:
-    """The least whole radius whose body holds the point: log-ratios of K-norm noise reach it, in scales."""
-    point = [int(value) for value in moved]
-    low, high = max(map(abs, point)) - 1, 64 * max(1, *map(abs, point))
-    while high - low > 1:
-        middle = (low + high) // 2
-        held = all(part.holds([point[place] for place in part.places], middle) for part in body.parts)
-        low, high = (low, middle) if held else (middle, high)
-    return high
 
 
 def promised(one: Release) -> Moved:
@@ -346,7 +337,8 @@ class Runs:
         """The same of K-norm noise, which is drawn for all coordinates together."""
         own: Any = self._noise
         drawn = (own.k_norm((two if other else one).values, one.scale, one.body) for _ in range(runs))
-        ratios = (norm(one.body, z - one.values) - norm(one.body, z - two.values) for z in drawn)
+        body = ProductBody(tuple(one.body.sizes))
+        ratios = (body.norm((z - one.values).tolist()) - body.norm((z - two.values).tolist()) for z in drawn)
         return np.fromiter(ratios, dtype=np.float64, count=runs) / one.scale
 
 

@@ -83,10 +83,7 @@ CASES: dict[str, Case] = {
     "kernel_two_sample-shares": Case("kernel_two_sample", {"effects": "shares"}),
     "kernel_two_sample-k-norm": Case("kernel_two_sample", {"noise": "k-norm"}, THREE, delta=0.0),
     "kernel_two_sample-k-norm-resolution": Case(
-        "kernel_two_sample", {"noise": "k-norm", "resolution": 2}, delta=0.0
-    ),
-    "kernel_two_sample-k-norm-doubled": Case(
-        "kernel_two_sample", {"noise": "k-norm", "doubled": True}, delta=0.0
+        "kernel_two_sample", {"noise": "k-norm", "features": "columns", "resolution": 8}, delta=0.0
     ),
     "kernel_two_sample-columns": Case("kernel_two_sample", {"features": "columns"}),
     "kernel_two_sample-me": Case("kernel_two_sample", {"features": "me", "n_features": 5}),

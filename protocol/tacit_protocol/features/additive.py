@@ -16,7 +16,7 @@ of products.
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -41,7 +41,6 @@ from tacit_protocol.privacy.exact_sums import (
 )
 from tacit_protocol.privacy.gaussian_mechanism import SumPart
 from tacit_protocol.privacy.guarantee import NoisyVector
-from tacit_protocol.privacy.k_norm_mechanism import Arc, DoubleArc, Interval, Part, ProductBody, Simplex
 
 SHIFTS = 4096
 """Points at which the largest movement of a numeric part is sought; a curvature bound covers the gaps."""
@@ -118,14 +117,39 @@ class Coordinate:
     column: int
     """Index of the column among the domain's numeric columns, then its categorical ones."""
     part: str
-    """``P1``, ``P2``, ``cos``, ``sin`` or ``category``."""
+    """``P1``, ``P2``, ``cos``, ``sin`` or ``category``; ``cell`` and ``contrast``: cell_means.py."""
     cycles: float
     """The frequency; 0 for a polynomial or a category."""
     scale: float
     """The coordinate is ``scale`` times the polynomial, cosine, sine or indicator."""
 
 
-class ColumnWise(InBall):
+class ColumnFeatures(InBall):
+    """Features of columns, of which each has coordinates of its own."""
+
+    columns: int
+
+    @property
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        """What every coordinate that is read is, in their order."""
+        raise NotImplementedError
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates that are summed."""
+        raise NotImplementedError
+
+    @property
+    def diameter(self) -> float:
+        """Bound on how far two rows' features lie apart."""
+        raise NotImplementedError
+
+    def __call__(self, rows: Rows) -> FloatMatrix:
+        """Return what is summed, (rows, dimension)."""
+        raise NotImplementedError
+
+
+class ColumnWise(ColumnFeatures):
     """Column-wise characteristic features of ``numeric`` columns and of columns with ``categories``.
 
     ``cycles`` and ``weights`` are public and serve every numeric column; ``moments`` is the weight of P1 and
@@ -364,7 +388,7 @@ class AdditiveFeatures(DirectSum):
     def __init__(self, numeric: int, categories: tuple[int, ...], choice: AdditiveChoice) -> None:
         self.choice = choice
         self.numeric = numeric
-        self.column_wise: ColumnWise | FewOfColumns = ColumnWise(
+        self.column_wise: ColumnFeatures = ColumnWise(
             numeric, categories, choice.cycles, choice.weights, choice.moments
         )
         self.pairwise: Pairwise | None = None
@@ -427,105 +451,6 @@ class AdditiveFeatures(DirectSum):
             (a, b, int(start), int(stop))
             for (a, b), start, stop in zip(self.pairwise.pairs, starts[:-1], starts[1:], strict=True)
         )
-
-
-class FewOfColumns(InBall):
-    """Few coordinates of every column, each in [-1, 1]: see :class:`FewFeatures`."""
-
-    def __init__(
-        self, numeric: int, levels: tuple[int, ...], resolution: int, *, doubled: bool = False
-    ) -> None:
-        self.columns = numeric + len(levels)
-        self._levels = levels
-        cycles = tuple(float(cycle) for cycle in range(1, max(1 + doubled, resolution) + 1))
-        self._harmonics, self._waves = Harmonics(cycles), len(cycles)
-        every = [("P1", 0.0), ("P2", 0.0), *((part, cycle) for cycle in cycles for part in ("cos", "sin"))]
-        left_out = {("P2", 0.0)} if resolution == 0 else set()
-        if doubled and resolution < 2:
-            left_out.add(("sin", 2.0))
-        own = [place for place, what in enumerate(every) if what not in left_out]
-        self._kept = [column * len(every) + place for column in range(numeric) for place in own]
-        self.places: list[Coordinate] = []
-        parts: list[Part] = []
-        for column in range(numeric):
-            start = len(self.places)
-            held = {every[place]: start + number for number, place in enumerate(own)}
-            self.places += [Coordinate(column, part, cycle, 1.0) for part, cycle in held]
-            arc = (held["P1", 0.0], held["cos", 1.0], held["sin", 1.0])
-            parts.append(DoubleArc((*arc, held["cos", 2.0])) if doubled else Arc(arc))
-            parts += [Interval((place,)) for place in held.values() if place not in parts[-1].places]
-        for index, count in enumerate(levels):
-            start = len(self.places)
-            self.places += [Coordinate(numeric + index, "category", 0.0, 1.0)] * count
-            parts.append(Simplex(tuple(range(start, start + count))))
-        self.body = ProductBody(tuple(parts)).affordable()
-        self.coordinates = tuple(
-            replace(place, scale=UNITS_OF_PARTS.get(place.part, 1.0) / deviation)
-            for place, deviation in zip(self.places, self.body.law.deviations, strict=True)
-        )
-
-    @property
-    def dimension(self) -> int:
-        """Number of coordinates."""
-        return len(self.places)
-
-    @property
-    def norm(self) -> float:
-        """Every coordinate lies in [-1, 1]."""
-        return float(np.sqrt(self.dimension))
-
-    @property
-    def diameter(self) -> float:
-        """Every coordinate moves by 2 at most; noise follows ``body``."""
-        return 2 * self.norm
-
-    def __call__(self, rows: Rows) -> FloatMatrix:
-        """Return the coordinates, (rows, dimension), in the order of ``coordinates``."""
-        scales = np.ones(self._waves)
-        waves = column_parts(rows, self._harmonics, scales, (), 1.0, moments=1.0)[:, self._kept]
-        found = np.full((len(waves), self.dimension), -1.0)
-        found[:, : waves.shape[1]] = waves
-        for place, coordinate in enumerate(self.places):
-            if coordinate.part == "P2":
-                found[:, place] = (4 * found[:, place] - 1) / 3
-        start = waves.shape[1]
-        for index, count in enumerate(self._levels):
-            codes = rows.categorical[:, index]
-            listed = np.flatnonzero(codes < count)
-            found[listed, start + codes[listed]] = 1.0
-            start += count
-        return found
-
-
-UNITS_OF_PARTS = {"P2": 4 / 3, "category": 2.0}
-"""Of a coordinate that spans [-1, 1], how much one of P2, or of an indicator, is; of all others 1."""
-
-OFFSETS_OF_PARTS = {"P2": 1 / 3, "category": 1.0}
-"""What is added to such a coordinate to make it a multiple of P2 or of an indicator."""
-
-RESOLUTION_MAX = 8
-"""Most cycles of few features."""
-
-
-class FewFeatures(AdditiveFeatures):
-    """Few features of every column, for noise that fits them: K-norm noise of pure epsilon.
-
-    A numeric column scaled to t in [-1, 1] has t, cos pi t and sin pi t; ``doubled`` also cos 2 pi t, which
-    tells the variances of both; from resolution 1 on also P2 of t, and as many cycles as the resolution. A
-    categorical column has the indicators of its listed levels: a
-    unit with another value, or none, has 0 of all of them. What is summed spans [-1, 1]; read back,
-    coordinates are scaled so that all have noise of one standard deviation.
-    """
-
-    def __init__(
-        self, numeric: int, levels: tuple[int, ...], resolution: int, *, doubled: bool = False
-    ) -> None:
-        cycles = tuple(float(cycle) for cycle in range(1, max(1, resolution) + 1))
-        # Weights are those of the coordinates themselves: one for all.
-        self.choice = AdditiveChoice(cycles, (1.0,) * len(cycles), (), 0.0, float(resolution > 0))
-        self.numeric, self.pairwise = numeric, None
-        self.column_wise = self.few = FewOfColumns(numeric, levels, resolution, doubled=doubled)
-        DirectSum.__init__(self, (self.few,), (1.0,))
 
 
 COLUMN_MEANS, PAIR_MEANS = "column_means", "pair_means"
@@ -597,33 +522,6 @@ class AdditiveRelease:
         weights = np.sqrt([1 - share, share / len(self._pairwise.pairs)])
         mean = np.concatenate([weights[0] * columns.mean(units), weights[1] * pairs.mean(units)])
         return mean, float(max(weights[0] * columns.scale, weights[1] * pairs.scale)) / units
-
-
-class FewRelease(AdditiveRelease):
-    """How few features are summed, laid out and read back; their noise is K-norm noise."""
-
-    features: FewFeatures
-
-    @property
-    def body(self) -> ProductBody:
-        """What holds the differences that one unit can make."""
-        return self.features.few.body
-
-    @property
-    def numbers(self) -> int:
-        """How many noisy numbers one owner sends."""
-        return self.body.dimension
-
-    def part(self, units: int, sums: AdditiveSums | None = None) -> SumPart:
-        """Lay the release out; without ``sums`` the values are zeros."""
-        total = np.zeros(self.numbers, dtype=np.int64) if sums is None else sums.columns
-        return SumPart(COLUMN_MEANS, total, -self.bits(units), 0.0, 1.0)
-
-    def read(self, vectors: Mapping[str, NoisyVector], units: int) -> tuple[npt.NDArray[np.float64], float]:
-        """Return the noisy mean of the scaled coordinates, (J,), and the standard deviation of its noise."""
-        vector, coordinates = vectors[COLUMN_MEANS], self.features.column_wise.coordinates
-        offsets = [OFFSETS_OF_PARTS.get(coordinate.part, 0.0) for coordinate in coordinates]
-        return (vector.mean(units) + offsets) / self.body.law.deviations, vector.scale / units
 
 
 def pair_sensitivity(pairwise: Pairwise, bits: int) -> float:

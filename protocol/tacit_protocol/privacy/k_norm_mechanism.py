@@ -5,19 +5,10 @@ sums by a point of D K. Noise z on the integers with probability proportional to
 whole r with z in r K, is (D / b)-private, exactly: a point of r K moved by a point of D K lies in (r + D) K
 (Hardt and Talwar 2010; Awan and Slavkovic 2021). Laplace noise is the case where K is the L1 ball.
 
-K is a product, a factor for each column of features in [-1, 1], and one unit may move all of them at once: by
-a point of the product of what moves each. In units of half of the largest difference, 2:
-
-    Interval    [-1, 1]: any one coordinate
-    Arc         of (t, cos pi t, sin pi t): |w| <= g(|s|), s = (t - t')/2, w half the waves' difference; g is
-                1 up to 1/2 and sin pi s beyond, a concave function, rounded up by tangents
-    DoubleArc   of (t, cos pi t, sin pi t, cos 2 pi t): that of an arc, w = (x, y), with |3 y - 2 s| at most
-                DOUBLE_REACH, and for c, of the last, |c| <= h(|x|) and h(|y|), h(u) = 1 up to 1/2 and
-                4 u (1 - u) beyond
-    Simplex     of indicators of m levels: entries above 0 add up to 1 at most, and so do those below
-
-A factor is a little larger than the differences, so that rounded features' differences are within D K for D a
-few steps more than 2. Derivations: docs/mathematics/privacy.md.
+K is a product, and one unit may move all factors at once. Each factor is of m coordinates: the points whose
+entries above 0 add up to 1 at most, and so do those below. It holds the differences of indicators of m cells,
+of which a unit has one or none, and, for m = 1, of a number in [-1/2, 1/2]. Rounded features' differences are
+within D K for D a few steps more than 1. Derivations: docs/mathematics/privacy.md.
 """
 
 import math
@@ -50,148 +41,103 @@ from tacit_protocol.privacy.noise import (
 
 Floats = npt.NDArray[np.float64]
 
-FINE_STEPS = 2**20
-"""Tangents' coefficients are multiples of its inverse, intercepts rounded up and slopes exact."""
-
-SLOPES = tuple(round(FINE_STEPS * math.pi * share) for share in (0.16, 0.31, 0.45, 0.59, 0.71, 0.81, 0.9, 1))
-"""Of the tangents of sin pi s, in steps."""
-
 ROUNDING_STEPS = 2 + 2 * FEATURE_ERROR_STEPS
 """Steps by which rounding moves each coordinate of a difference at most: a row's features by half a step, its
 unit's average by another half, and by their error, at either neighbour (exact_sums.py)."""
 
-TRIES_MAX = 1000
-"""Most points drawn on average until one lies in the body: with more columns, numeric ones have a cube."""
-
 NODES = 256
-"""Values of a coordinate, of 0 to 1, at which its law in a body is stated."""
+"""Values of a coordinate, of 0 to its largest, at which its law in a body is stated."""
 
-
-def _intercept(slope: int) -> int:
-    """Return an upper bound, in steps, of sin pi s + slope s over s in [1/2, 1]: its maximum, rounded up."""
-    share = min(1.0, slope / FINE_STEPS / math.pi)
-    place = math.acos(-share) / math.pi
-    return math.ceil(FINE_STEPS * (math.sqrt(1 - share**2) + slope / FINE_STEPS * place)) + 2
-
-
-TANGENTS = tuple((_intercept(slope), slope) for slope in SLOPES)
-"""(a, b) in steps, with g(s) <= a - b s."""
-
-DOUBLE_REACH = 2 + math.ceil(
-    FINE_STEPS * (3 * math.sqrt(1 - (2 / 3 / math.pi) ** 2) - 2 / math.pi * math.acos(2 / 3 / math.pi))
-)
-"""Most of 3 y - 2 s, in steps, y half the difference of sin pi t: where it changes sign, at m = 0."""
+LAW_POINTS, LAW_SEED = 2**15, 20
+"""Points of a body from which the law of a sum of coordinates is stated, and their seed, public like all of a
+law. Radii, which make the tails, are counted exactly."""
 
 
 @dataclass(frozen=True)
-class Interval:
-    """Any coordinate in [-1, 1]."""
+class ProductBody:
+    """The product of a factor for each of ``sizes``: see the module. Coordinates stand in their order."""
 
-    places: tuple[int]
-
-    rounding: int = 1
-    """The cube of side 2 / ``rounding`` around 0 lies within."""
-
-    accepted: float = 1.0
-    """Part of the cube [-1, 1]^m that it fills."""
-
-    def holds(self, point: Sequence[int], radius: int) -> bool:
-        """Say whether the point is in it."""
-        return abs(point[0]) <= radius
-
-    def densities(self) -> tuple[Floats, ...]:
-        """Return each coordinate's density at ``nodes``, up to a factor, of a uniform point."""
-        return (np.ones(NODES),)
-
-
-@dataclass(frozen=True)
-class Arc:
-    """Differences of (t, cos pi t, sin pi t): see the module."""
-
-    places: tuple[int, int, int]
-    rounding: int = 2
-
-    def holds(self, point: Sequence[int], radius: int) -> bool:
-        """Say whether the point is in ``radius`` times the body, in whole numbers."""
-        s, x, y = point
-        square = x * x + y * y
-        if square > radius * radius:
-            return False
-        for intercept, slope in TANGENTS:
-            most = intercept * radius - slope * abs(s)
-            if most < 0 or FINE_STEPS * FINE_STEPS * square > most * most:
-                return False
-        return True
+    sizes: tuple[int, ...]
 
     @property
-    def accepted(self) -> float:
-        """Part of the cube [-1, 1]^3 that it fills."""
-        return float(np.pi / 4 * np.mean(_radii(nodes()) ** 2))
-
-    def densities(self) -> tuple[Floats, ...]:
-        """Return each coordinate's density at ``nodes``, up to a factor, of a uniform point."""
-        u = nodes()
-        discs = _radii(u) ** 2
-        chords = np.sqrt(np.maximum(discs[None, :] - u[:, None] ** 2, 0.0)).mean(axis=1)
-        return discs, chords, chords
-
-
-@dataclass(frozen=True)
-class DoubleArc:
-    """Differences of (t, -cos pi t, -sin pi t, cos 2 pi t), which waves over a column are: see the module."""
-
-    places: tuple[int, int, int, int]
-    rounding: int = 3
-
-    def holds(self, point: Sequence[int], radius: int) -> bool:
-        """Say whether the point is in ``radius`` times the body, in whole numbers."""
-        s, x, y, c = point
-        if not _ARC.holds((s, x, y), radius) or abs(c) > radius:
-            return False
-        if FINE_STEPS * abs(3 * y + 2 * s) > DOUBLE_REACH * radius:
-            return False
-        return all(2 * u <= radius or abs(c) * radius <= 4 * u * (radius - u) for u in (abs(x), abs(y)))
+    def dimension(self) -> int:
+        """Number of coordinates."""
+        return sum(self.sizes)
 
     @property
-    def accepted(self) -> float:
-        """Part of the cube [-1, 1]^4 that it fills."""
-        return _double_arc()[0]
+    def starts(self) -> tuple[int, ...]:
+        """First coordinate of every factor."""
+        return tuple(sum(self.sizes[:place]) for place in range(len(self.sizes)))
 
-    def densities(self) -> tuple[Floats, ...]:
-        """Return each coordinate's density at ``nodes``, up to a factor, of a uniform point."""
-        return _double_arc()[1]
+    def norm(self, point: Sequence[int]) -> int:
+        """Return the least radius whose body holds the point, exactly."""
+        found = 0
+        for start, size in zip(self.starts, self.sizes, strict=True):
+            own = point[start : start + size]
+            above = sum(value for value in own if value > 0)
+            found = max(found, above, above - sum(own))
+        return found
+
+    def sensitivity(self, bits: int) -> int:
+        """Return D: the differences of sums on the grid of 2**-bits are in D K."""
+        return (1 << bits) + math.ceil(ROUNDING_STEPS * max(self.sizes))
+
+    def law(self, rows: Floats) -> "KNormLaw":
+        """Return the law of the noise of sums of coordinates, ``rows`` (K, J)."""
+        return KNormLaw.of(self, rows)
+
+    def deviations(self, rows: Floats) -> Floats:
+        """Return the deviations of sums of coordinates of the noise, ``rows`` (K, J), in its scale."""
+        variances = np.zeros(len(rows))
+        for start, size in zip(self.starts, self.sizes, strict=True):
+            own = rows[:, start : start + size]
+            square, product = factor_moments(size)
+            squares = np.sum(own**2, axis=1)
+            variances += square * squares + product * (own.sum(axis=1) ** 2 - squares)
+        return np.asarray(np.sqrt((self.dimension + 1) * (self.dimension + 2) * variances))
+
+    def points(self, count: int, rng: np.random.Generator) -> Floats:
+        """Draw uniform points of the body, (count, J)."""
+        return np.concatenate([factor_points(size, count, rng) for size in self.sizes], axis=1)
 
 
-@dataclass(frozen=True)
-class Simplex:
-    """Differences of indicators of m levels, of which a unit has one or none."""
+@lru_cache(64)
+def _shares_of_positive(size: int) -> Floats:
+    """Return the part of a factor in which k coordinates are above 0, by k: C(m, k)^2 / C(2 m, m)."""
+    whole = math.comb(2 * size, size)
+    return np.array([math.comb(size, k) ** 2 / whole for k in range(size + 1)])
 
-    places: tuple[int, ...]
 
-    @property
-    def rounding(self) -> int:
-        """The cube of side 2/m around 0 lies within."""
-        return len(self.places)
+@lru_cache(64)
+def factor_moments(size: int) -> tuple[float, float]:
+    """Return the mean of the square of a coordinate, and of a product of two, of a factor's uniform point.
 
-    def holds(self, point: Sequence[int], radius: int) -> bool:
-        """Say whether the point's entries above 0, and those below, add up to the radius at most."""
-        above = sum(value for value in point if value > 0)
-        return above <= radius and above - sum(point) <= radius
+    Given which k are above 0, those are uniform where they add up to 1 at most, and so are the others.
+    """
+    k = np.arange(size + 1.0)
+    rest, shares = size - k, _shares_of_positive(size)
+    square = shares @ (k * 2 / (k + 1) / (k + 2) + rest * 2 / (rest + 1) / (rest + 2)) / size
+    alike = k * (k - 1) / (k + 1) / (k + 2) + rest * (rest - 1) / (rest + 1) / (rest + 2)
+    product = shares @ (alike - 2 * k * rest / (k + 1) / (rest + 1)) / max(1, size * (size - 1))
+    return float(square), float(product)
 
-    @property
-    def accepted(self) -> float:
-        """Part of the cube [-1, 1]^m that it fills."""
-        m = len(self.places)
-        return float(math.comb(2 * m, m) / math.factorial(m) / 2**m)
 
-    def densities(self) -> tuple[Floats, ...]:
-        """Return each coordinate's density at ``nodes``, up to a factor, of a uniform point."""
-        others, rest = len(self.places) - 1, 1 - nodes()
-        terms = [
-            math.comb(others, i) * rest**i / math.factorial(i) / math.factorial(others - i)
-            for i in range(others + 1)
-        ]
-        return (np.sum(terms, axis=0),) * len(self.places)
+def factor_points(size: int, count: int, rng: np.random.Generator) -> Floats:
+    """Draw uniform points of a factor, (count, size)."""
+    above = rng.choice(size + 1, count, p=_shares_of_positive(size))
+    positive = np.argsort(rng.random((count, size)), axis=1) < above[:, None]
+    drawn = rng.standard_exponential((count, size))
+    found = np.zeros((count, size))
+    for sign, kept in ((1.0, positive), (-1.0, ~positive)):
+        own = np.where(kept, drawn, 0.0)
+        found += sign * own / (own.sum(axis=1) + rng.standard_exponential(count))[:, None]
+    return found
+
+
+@lru_cache(16)
+def _law_points(size: int, place: int) -> Floats:
+    """Return the points of the factor at a place among those that a sum is of."""
+    return factor_points(size, LAW_POINTS, np.random.default_rng([LAW_SEED, place]))
 
 
 @lru_cache(1)
@@ -200,115 +146,61 @@ def nodes() -> Floats:
     return (np.arange(NODES) + 0.5) / NODES
 
 
-def _radii(s: Floats) -> Floats:
-    """Return the arc's radius at values of |s|."""
-    lines = np.array([(a - b * s) / FINE_STEPS for a, b in TANGENTS])
-    return np.asarray(np.clip(lines.min(axis=0), 0.0, 1.0))
-
-
-_ARC = Arc((0, 1, 2))
-
-
-@lru_cache(1)
-def _double_arc() -> tuple[float, tuple[Floats, ...]]:
-    """Return what part of the cube a double arc fills, and its coordinates' densities.
-
-    With x and y >= 0, which stand for all, s has an interval, and c another.
-    """
-    u = nodes()
-    x, y = u[:, None], u[None, :]
-    lines = np.array([(a - FINE_STEPS * np.hypot(x, y)) / b for a, b in TANGENTS])
-    most = np.where(np.hypot(x, y) <= 1, np.clip(lines.min(axis=0), -1.0, 1.0), -1.0)
-    reach = DOUBLE_REACH / FINE_STEPS
-    low, high = np.maximum(-most, -(reach + 3 * y) / 2), np.minimum(most, (reach - 3 * y) / 2)
-    length = np.maximum(high - low, 0.0)
-    width = np.minimum(*(np.where(v <= 0.5, 1.0, 4 * v * (1 - v)) for v in np.broadcast_arrays(x, y)))
-    volume = length * width
-    # Of s both signs count, and each of x, y and c as much as its opposite.
-    within = [width[(v >= low) & (v <= high)].sum() + width[(-v >= low) & (-v <= high)].sum() for v in u]
-    above = [length[width >= v].sum() for v in u]
-    densities = np.array(within), volume.sum(axis=1), volume.sum(axis=0), np.array(above)
-    return float(volume.mean() / 2), densities
-
-
-Part = Interval | Arc | DoubleArc | Simplex
-
-
-@dataclass(frozen=True)
-class ProductBody:
-    """A product of parts that are together all coordinates."""
-
-    parts: tuple[Part, ...]
-
-    @property
-    def dimension(self) -> int:
-        """Number of coordinates."""
-        return sum(len(part.places) for part in self.parts)
-
-    @property
-    def accepted(self) -> float:
-        """Part of the cube that it fills."""
-        return math.prod(part.accepted for part in self.parts)
-
-    def sensitivity(self, bits: int) -> int:
-        """Return D: the differences of sums on the grid of 2**-bits are in D K."""
-        rounding = max(part.rounding for part in self.parts)
-        return (2 << bits) + math.ceil(ROUNDING_STEPS * rounding)
-
-    @property
-    def law(self) -> "KNormLaw":
-        """The law of the noise."""
-        return _law_of(self)
-
-    def affordable(self) -> "ProductBody":
-        """Return the body, or one that holds it and from which noise is drawn in fewer tries."""
-        if self.accepted * TRIES_MAX >= 1:
-            return self
-        return ProductBody(tuple(Interval((place,)) for part in self.parts for place in part.places))
-
-
 @dataclass(frozen=True)
 class KNormLaw:
-    """What each coordinate of the noise is like, in units of its scale: R u, R gamma with J + 1 degrees.
+    """What sums of the noise's coordinates are like, in units of its scale: R v, R gamma with J + 1 degrees.
 
-    ``kinds`` (J,) numbers each coordinate's law of u among ``weights`` (kinds, NODES), which are those of |u|
-    at ``nodes``. Continuous: grids are so fine that it makes no difference.
+    ``kinds`` (K,) numbers each sum's law of v among ``weights`` (kinds, NODES), which are those of |v| at
+    ``nodes`` times ``reaches`` (kinds,). ``deviations`` (K,) are exact. Continuous: grids are so fine that it
+    makes no difference.
     """
 
     dimension: int
     kinds: tuple[int, ...]
     weights: Floats
+    reaches: Floats
+    deviations: Floats
 
     @classmethod
-    def of(cls, body: ProductBody) -> "KNormLaw":
-        """Return the law of a body's noise."""
-        found: list[Floats] = []
-        kinds = [0] * body.dimension
-        known: dict[bytes, int] = {}
-        for part in body.parts:
-            for place, density in zip(part.places, part.densities(), strict=True):
-                own = density / density.sum()
-                kinds[place] = known.setdefault(own.tobytes(), len(known))
-                if kinds[place] == len(found):
-                    found.append(own)
-        return cls(body.dimension, tuple(kinds), np.array(found))
+    def of(cls, body: ProductBody, rows: Floats) -> "KNormLaw":
+        """Return the law of sums of coordinates of a body's noise, ``rows`` (K, J)."""
+        kinds, deviations = list[int](), body.deviations(rows)
+        known = dict[tuple[tuple[float, ...], ...], int]()
+        weights, reaches = list[Floats](), list[float]()
+        radius = math.sqrt((body.dimension + 1) * (body.dimension + 2))
+        for row, deviation in zip(rows, deviations, strict=True):
+            # A factor's coordinates are alike, and so are factors of one size.
+            touched = sorted(
+                tuple(np.sort(row[start : start + size]).round(12).tolist())
+                for start, size in zip(body.starts, body.sizes, strict=True)
+                if np.any(row[start : start + size])
+            )
+            kinds.append(known.setdefault(tuple(touched), len(known)))
+            if kinds[-1] < len(weights):
+                continue
+            drawn = [_law_points(len(own), place) @ np.array(own) for place, own in enumerate(touched)]
+            sums = np.abs(np.sum(drawn, axis=0))
+            sums = np.asarray(sums * (deviation / radius / math.sqrt(float(np.mean(sums**2)))))
+            reach = float(sums.max()) * (1 + 1e-9)
+            counts = np.bincount((sums / reach * NODES).astype(np.int64), minlength=NODES)
+            weights.append(counts / LAW_POINTS)
+            reaches.append(reach)
+        return cls(body.dimension, tuple(kinds), np.array(weights), np.array(reaches), deviations)
 
     @cached_property
-    def deviations(self) -> Floats:
-        """The standard deviation of each coordinate, (J,)."""
-        squares = self.weights @ nodes() ** 2
-        radius = (self.dimension + 1) * (self.dimension + 2)
-        return np.asarray(np.sqrt(radius * squares)[list(self.kinds)])
+    def of_kinds(self) -> Floats:
+        """The standard deviation of each kind, (kinds,)."""
+        return np.array([self.deviations[self.kinds.index(kind)] for kind in range(len(self.weights))])
 
     def widening(self, level: float) -> float:
         """Return by what to multiply the noise's variance for normal intervals to hold at that level, >= 1.
 
-        Of the coordinates with the heaviest tails, alone: what else there is makes a sum more normal.
+        Of the sums with the heaviest tails, alone: what else there is makes a sum more normal.
         """
         normal = float(-ndtri(level / 2))
         found = 1.0
-        for kind, weights in enumerate(self.weights):
-            unit = float(self.deviations[self.kinds.index(kind)]) / nodes()
+        for reach, deviation, weights in zip(self.reaches, self.of_kinds, self.weights, strict=True):
+            unit = float(deviation / reach) / nodes()
             low, high = 0.0, 64.0
             for _ in range(50):
                 middle = (low + high) / 2
@@ -326,7 +218,10 @@ class KNormLaw:
 
     @cached_property
     def _turns(self) -> Floats:
-        """Where characteristic functions are tabulated; beyond, they are below TURNS_LEFT and taken for 0."""
+        """Where characteristic functions are tabulated, in turns of the largest v.
+
+        Beyond, they are below TURNS_LEFT and taken for 0.
+        """
         power = self.dimension + 1
         furthest = min(TURNS_MAX, math.sqrt(math.expm1(-2 * math.log(TURNS_LEFT) / power)))
         even = min(EVEN_TURNS, furthest)
@@ -336,34 +231,24 @@ class KNormLaw:
 
     def standard_characteristic(self, kind: int, t: Floats) -> Floats:
         """Return E cos(t N) at values of t (...) >= 0, N of a kind divided by its standard deviation."""
-        turned, furthest = t / self.deviations[self.kinds.index(kind)], self._turns[-1]
+        turned, furthest = t * (self.reaches[kind] / self.of_kinds[kind]), self._turns[-1]
         return np.where(turned <= furthest, self._splines[kind](np.minimum(turned, furthest)), 0.0)
 
     def characteristic(self, kind: int, t: Floats) -> Floats:
-        """Return E cos(t R u) of a kind at values of t (...)."""
+        """Return E cos(t R v) of a kind, v in units of its largest, at values of t (...)."""
         turned = np.asarray(t)[..., None] * nodes()
         power = self.dimension + 1
         waves = (1 + turned**2) ** (-power / 2) * np.cos(power * np.arctan(turned))
         return np.asarray(waves @ self.weights[kind])
 
 
-LAWS_KEPT = 16
-"""Laws remembered, with tables of 3000 values a kind or fewer: every check asks for its study's."""
-
-
-@lru_cache(LAWS_KEPT)
-def _law_of(body: ProductBody) -> KNormLaw:
-    return KNormLaw.of(body)
-
-
 TURNS_MAX, TURNS_LEFT = 200.0, 1e-11
-"""Characteristic functions are tabulated up to the first, or to where |E cos t R u|, which is at most (1 +
-t^2)^(-(J + 1)/2), is below the second."""
+"""Characteristic functions are tabulated up to the first, or to where E cos(t R) is below the second: it is
+at most (1 + t^2)^(-(J + 1)/2)."""
 
 EVEN_TURNS, EVEN_STEP, TURN_OF_RADIUS = 10.0, 0.005, 0.05
 """Up to the first the table's steps are the second, or the third over J + 1, about the mean radius, if that
-is less: a wave of the largest u has 125 steps a turn, and the cubic splines between them err by less than
-1e-8."""
+is less: a wave of the largest v has 125 steps a turn, and cubic splines between err by less than 1e-8."""
 
 
 def k_norm_guarantee(budget: Budget) -> Guarantee:
@@ -435,12 +320,5 @@ def simulated_k_norm(
 ) -> npt.NDArray[np.int64]:
     """Add noise of the same law from a seeded generator, rounded to steps: for synthetic data alone."""
     radius = float(rng.gamma(body.dimension + 1, scale))
-    point = np.empty(body.dimension)
-    for part in body.parts:
-        fine = 2**30
-        while True:
-            drawn = rng.integers(-fine, fine + 1, len(part.places))
-            if part.holds([int(v) for v in drawn], fine):
-                break
-        point[list(part.places)] = drawn / fine
-    return values + np.rint(radius * point).astype(np.int64)
+    point = ProductBody(tuple(body.sizes)).points(1, rng)[0]
+    return np.asarray(values + np.rint(radius * point).astype(np.int64))

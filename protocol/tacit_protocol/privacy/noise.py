@@ -77,26 +77,19 @@ class NoiseSource(Protocol):
 
 
 class Body(Protocol):
-    """A convex body, symmetric about 0, within the cube [-1, 1]^J, as a product of parts."""
+    """A product of factors, each of coordinates of its own that stand together.
+
+    A factor of m coordinates holds the points whose entries above 0 add up to 1 at most, and so do those
+    below: a convex body, symmetric about 0.
+    """
 
     @property
     def dimension(self) -> int:
         """J, the number of coordinates."""
 
     @property
-    def parts(self) -> "Sequence[BodyPart]":
-        """The bodies whose product it is, each of coordinates of its own; they are all coordinates."""
-
-
-class BodyPart(Protocol):
-    """One factor of a body."""
-
-    @property
-    def places(self) -> tuple[int, ...]:
-        """Which coordinates it is of."""
-
-    def holds(self, point: Sequence[int], radius: int) -> bool:
-        """Say, in whole numbers and exactly, whether a point of the cube [-radius, radius] is in radius K."""
+    def sizes(self) -> Sequence[int]:
+        """Numbers of coordinates of the factors, in their order."""
 
 
 @runtime_checkable
@@ -161,21 +154,17 @@ class OpenDPNoise:
     def k_norm(self, values: npt.NDArray[np.int64], scale: float, body: Body) -> npt.NDArray[np.int64]:
         """Add noise z with probability proportional to exp(-|z| / scale), |z| the least r with z in r K.
 
-        Exactly, on the integers: a radius r has probability proportional to (2 r + 1)^J exp(-r / scale), a
-        point is uniform in the cube of that radius, and both are drawn again until the point is in r K. What
-        a point is left with is the sum of exp(-r / scale) over all r that hold it.
+        Exactly, on the integers: a radius r is drawn with probability proportional to the number of points
+        of r K times exp(-r / scale), and a point uniform among these. What a point is left with is the sum of
+        exp(-r / scale) over all r that hold it.
         """
         dimension = body.dimension
         _require_vector(values)
         _require_scale(radius_scale(scale, dimension))
-        if values.size != dimension or sorted(p for part in body.parts for p in part.places) != [
-            *range(dimension)
-        ]:
+        if values.size != dimension or sum(body.sizes) != dimension or min(body.sizes) < 1:
             raise NoiseError("the body has not a coordinate for each value")
-        waits = self._waits(scale)
-        while (drawn := _in_body(body, waits)) is None:
-            continue
-        return values + np.array([drawn_at % 2**64 for drawn_at in drawn], dtype=np.uint64).view(np.int64)
+        drawn = _in_body(body, self._waits(scale))
+        return values + np.array([own % 2**64 for own in drawn], dtype=np.uint64).view(np.int64)
 
     def _waits(self, scale: float) -> Iterator[int]:
         """Yield whole numbers m >= 0 with probability proportional to exp(-m / scale)."""
@@ -189,23 +178,59 @@ WAITS_AT_ONCE = 256
 """Draws of one call of OpenDP, which takes as long as fifty draws."""
 
 
-def _in_body(body: Body, waits: Iterator[int]) -> list[int] | None:
-    """Try to draw a point of a body: None where the radius or the point is to be drawn again."""
-    dimension = body.dimension
-    # A sum of J + 1 waits s has probability ~ (s + 1)..(s + J) exp(-s / scale), which 2^J (s + 1)..(s + J)
-    # and (2 s + 1)^J, never more, turn into the radius's.
-    radius = sum(next(waits) for _ in range(dimension + 1))
-    most = math.prod(2 * (radius + place) for place in range(1, dimension + 1))
-    if secrets.randbelow(most) >= (2 * radius + 1) ** dimension:
-        return None
-    point = [0] * dimension
-    for part in body.parts:
-        own = [secrets.randbelow(2 * radius + 1) - radius for _ in part.places]
-        if not part.holds(own, radius):
-            return None
-        for place, value in zip(part.places, own, strict=True):
-            point[place] = value
+def _in_body(body: Body, waits: Iterator[int]) -> list[int]:
+    """Draw a point of a body: the radius first, again until it is kept, then each factor's own."""
+    dimension, sizes = body.dimension, body.sizes
+    # Points of r K with k entries above 0 in a factor of m: C(m, k) C(r, k) C(r + m - k, m - k), which is at
+    # most C(m, k)^2 (r + 1)..(r + m) / m!. All k together, and all factors, are at most this times (r + 1)..
+    # (r + J), which a sum of J + 1 waits r has, times exp(-r / scale), for its probability.
+    bound = math.prod(math.comb(2 * m, m) for m in sizes)
+    divided = math.prod(math.factorial(m) for m in sizes)
+    while True:
+        radius = sum(next(waits) for _ in range(dimension + 1))
+        counted = {m: _points_by_positive(m, radius) for m in set(sizes)}
+        points = math.prod(sum(counted[m]) for m in sizes)
+        most = bound * math.prod(range(radius + 1, radius + dimension + 1))
+        if secrets.randbelow(most) < points * divided:
+            break
+    found: list[int] = []
+    for m in sizes:
+        found += _in_factor(m, radius, counted[m])
+    return found
+
+
+def _points_by_positive(m: int, radius: int) -> list[int]:
+    """Count a factor's points at a radius whose entries above 0 are k, by k = 0..m."""
+    above, below = [1], [1]
+    for k in range(1, m + 1):
+        above.append(above[-1] * max(0, radius - k + 1) // k)
+        below.append(below[-1] * (radius + k) // k)
+    return [math.comb(m, k) * above[k] * below[m - k] for k in range(m + 1)]
+
+
+def _in_factor(m: int, radius: int, counted: Sequence[int]) -> list[int]:
+    """Draw a uniform point of a factor at a radius."""
+    rest, k = secrets.randbelow(sum(counted)), 0
+    while rest >= counted[k]:
+        rest -= counted[k]
+        k += 1
+    point, places = [0] * m, list(range(m))
+    # k of m places, each list alike; entries above 0 are the steps between k of 1..radius, and those below,
+    # with 0, one less than the steps between m - k of 1..radius + m - k.
+    chosen = [places.pop(secrets.randbelow(len(places))) for _ in range(k)]
+    for own, sign in ((chosen, 1), (places, -1)):
+        marks = _distinct(len(own), radius if sign > 0 else radius + len(own))
+        for place, low, high in zip(own, [0, *marks], marks, strict=False):
+            point[place] = high - low if sign > 0 else low + 1 - high
     return point
+
+
+def _distinct(count: int, largest: int) -> list[int]:
+    """Draw so many different whole numbers of 1..largest, every set alike, and return them in order."""
+    found: set[int] = set()
+    while len(found) < count:
+        found.add(1 + secrets.randbelow(largest))
+    return sorted(found)
 
 
 def discretisation_delta(coordinates: int, scale_steps: float, epsilon: float) -> float:

@@ -22,9 +22,8 @@ from tacit_protocol.features.additive import (
     AdditiveFeatures,
     AdditiveRelease,
     AdditiveSums,
-    FewFeatures,
-    FewRelease,
 )
+from tacit_protocol.features.cell_means import CellFeatures, CellRelease
 from tacit_protocol.features.mean_embedding import effects_by_default
 from tacit_protocol.features.moments import DIAGONAL, MEAN, FeatureSums, MomentRelease, read_second_moment
 from tacit_protocol.messages.study import Owner, Release, Study
@@ -52,7 +51,7 @@ from tacit_protocol.procedures.base import (
 from tacit_protocol.procedures.kernel_two_sample.release import (
     KernelTwoSampleParameters,
     TwoSamplePlan,
-    doubled_by_default,
+    cells_by_default,
     fitting_noise,
     leaves_noise,
     plan_of,
@@ -331,7 +330,8 @@ ONE_POPULATION = Question(
 FEATURE_CHOICES: tuple[Mapping[str, Any], ...] = (
     {},
     {"noise": "k-norm"},
-    {"noise": "k-norm", "resolution": 2},
+    {"noise": "k-norm", "features": "columns"},
+    {"noise": "k-norm", "resolution": 16},
     {"features": "columns"},
     *(
         {"features": "me", "n_features": count, "bandwidth": width}
@@ -363,11 +363,11 @@ class KernelTwoSample(Procedure):
         declared = [owner.units for owner in study.owners if owner.units is not None]
         units = min(declared) if len(declared) == len(study.owners) else None
         if given.get("noise") == "k-norm":
-            return doubled_by_default(study, units)
+            return cells_by_default(study, units)
         if study.budget.delta_pico == 0 and leaves_noise(study):
             if units is not None:
                 return fitting_noise(study, units)
-            return {"noise": "k-norm", **doubled_by_default(study, None)}
+            return {"noise": "k-norm", **cells_by_default(study, None)}
         return effects_by_default(study.domain, str(given.get("features", "auto")), given.get("cycles"))
 
     def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:
@@ -464,18 +464,19 @@ class KernelTwoSample(Procedure):
     def asks(self, study: Study) -> tuple[str, ...]:
         """Say which noise is asked for and why, where it is none on many features."""
         plan = plan_of(study)
-        if not isinstance(plan.release, FewRelease):
+        if not isinstance(plan.release, CellRelease):
             return ()
         why = "there is no delta" if study.budget.delta_pico == 0 else "so few numbers carry less noise so"
         return (
-            f"releases {plan.release.numbers} numbers, few of each column and none of pairs, in "
+            f"releases {plan.release.numbers} numbers, counts of cells of columns"
+            f"{' and of their pairs' * plan.release.features.cells.pairs} and means, in "
             f"noise of pure epsilon that fits them (k-norm): {why}",
         )
 
     def what_is_released(self, study: Study) -> str:
-        """Name few features, or many."""
-        few = isinstance(plan_of(study).release, FewRelease)
-        return "the mean of few bounded features of each column" if few else self.released
+        """Name cells, or features."""
+        few = isinstance(plan_of(study).release, CellRelease)
+        return "counts of cells of the columns, and means of numbers within them" if few else self.released
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
@@ -489,7 +490,7 @@ class KernelTwoSample(Procedure):
         """Work out the null distribution again; simulations are the verdict's, or the first of them."""
         plan, statistic = plan_of(study), float(verdict["statistic"])
         features, owners = plan.release.features, len(verdict["units"])
-        if isinstance(features, FewFeatures):
+        if isinstance(features, CellFeatures):
             return None
         if plan.form == "max" and isinstance(features, AdditiveFeatures):
             return max_null(features, owners, statistic, study.level)
@@ -545,14 +546,14 @@ def _effects(
 ) -> tuple[tuple[JointEffect, ...], tuple[Summary, ...]]:
     """Return the effects and summaries that a study states; none unless it asks for them."""
     features = plan.release.features
-    few = isinstance(features, FewFeatures)
+    few = isinstance(features, CellFeatures)
     if not isinstance(features, AdditiveFeatures) or (plan.parameters.effects == "none" and not few):
         return (), ()
     return effects_by_column(study.domain, features, samples, study.level, overall.groups)
 
 
 def _samples(plan: TwoSamplePlan, names: list[str], evidence: Evidence) -> Samples:
-    law = plan.release.body.law if isinstance(plan.release, FewRelease) else None
+    law = plan.release.features.cells.law if isinstance(plan.release, CellRelease) else None
     return Samples.of_owners(names, evidence.means, law)
 
 
@@ -585,7 +586,9 @@ def planned_test(plan: TwoSamplePlan, study: Study) -> TwoSampleTest:
     return TwoSampleTest(
         form=plan.form,
         features=features,
-        families=additive_families(features) if features is not None else (),
+        families=()
+        if features is None or isinstance(features, CellFeatures)
+        else additive_families(features),
         replicates=plan.parameters.replicates,
         regularisation=plan.parameters.regularisation,
         seed=public_seed(study, NULL_STREAM),
@@ -627,7 +630,7 @@ def _detectable(plan: TwoSamplePlan, study: Study, units: tuple[int, int]) -> fl
     if not isinstance(features, AdditiveFeatures):
         return detectable_squared_mmd(noise, features.dimension, study.level) / features.norm**2
     block = features.column_wise
-    weight = max(coordinate.scale for coordinate in block.coordinates)
+    weight = max(own.scale for own in block.coordinates if own.part not in ("cell", "contrast"))
     level = study.level * (1.0 - features.choice.pair_share) / block.dimension
     return detectable_difference(noise, units, weight, level) / DETECTABLE_MAX
 
@@ -647,8 +650,9 @@ def _method(plan: TwoSamplePlan) -> str:
         "scf": "smooth characteristic features",
     }
     raw = ", P0's calibration" if plan.parameters.calibration == "paper" else ""
-    if isinstance(plan.release, FewRelease):
-        return "two-sample test: largest of few features of each column, K-norm noise in its null"
+    if isinstance(plan.release, CellRelease):
+        of = "columns and pairs" if plan.release.features.cells.pairs else "columns"
+        return f"two-sample test: largest contrast of cells, {of}, K-norm noise in its null"
     return f"kernel two-sample test: {forms[plan.form]}, {features[plan.parameters.features]}{raw}"
 
 

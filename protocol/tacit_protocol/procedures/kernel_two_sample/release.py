@@ -10,13 +10,13 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from tacit_protocol.features.additive import (
-    RESOLUTION_MAX,
-    AdditiveFeatures,
-    AdditiveRelease,
-    AdditiveSums,
-    FewFeatures,
-    FewRelease,
+from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, AdditiveSums
+from tacit_protocol.features.cell_means import (
+    CELLS_DEFAULT,
+    CELLS_MAX,
+    SQUARES_FROM,
+    CellFeatures,
+    CellRelease,
 )
 from tacit_protocol.features.mean_embedding import (
     FeatureParameters,
@@ -39,7 +39,6 @@ from tacit_protocol.privacy.gaussian_mechanism import (
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, Guarantee, NoisyVector
 from tacit_protocol.privacy.k_norm_mechanism import (
-    DoubleArc,
     check_k_norm,
     k_norm_guarantee,
     k_norm_scale,
@@ -81,7 +80,6 @@ class KernelTwoSampleParameters(FeatureParameters):
     added_fields: ClassVar[frozenset[str]] = FeatureParameters.added_fields | {
         "noise",
         "resolution",
-        "doubled",
     }
 
     features: Literal["auto", "columns", "me", "scf"] = Field(
@@ -111,21 +109,14 @@ class KernelTwoSampleParameters(FeatureParameters):
     noise: Literal["gaussian", "k-norm"] = Field(
         "gaussian",
         description=(
-            "gaussian, of many features, needs a delta; k-norm, of few of each column, costs epsilon alone."
+            "gaussian, of many features, needs a delta; k-norm, of cells and means, costs epsilon alone."
         ),
     )
-    resolution: Annotated[int, Field(ge=0, le=RESOLUTION_MAX)] = Field(
-        0,
+    resolution: Annotated[int, Field(ge=2, le=CELLS_MAX)] = Field(
+        CELLS_DEFAULT,
         description=(
-            "Cycles of each numeric column under k-norm noise; 0 is one without squares, so that no standard "
-            "deviation is told."
-        ),
-    )
-    doubled: bool = Field(
-        default=False,
-        description=(
-            "Under k-norm noise, also the cosine of two cycles of each numeric column, which tells how much "
-            "the first cycle varies, in noise that fits them together; new studies of up to three have it."
+            f"Cells of each numeric column under k-norm noise; below {SQUARES_FROM} no standard deviation is "
+            "told."
         ),
     )
 
@@ -141,14 +132,14 @@ class TwoSamplePlan:
 
     def privatise(self, sums: FeatureSums | AdditiveSums, noise: NoiseSource) -> dict[str, NoisyVector]:
         """Add the noise that the guarantee states, jointly, to the sums."""
-        if isinstance(self.release, FewRelease) and isinstance(sums, AdditiveSums):
+        if isinstance(self.release, CellRelease) and isinstance(sums, AdditiveSums):
             part = self.release.part(sums.units, sums)
             return release_k_norm(part, self.release.body, self.guarantee, noise)
         return release_sums(self.parts(sums), self.guarantee, noise)
 
     def require_drawable(self, units: int) -> None:
         """Raise SensitivityError or ReleaseError where the noise of so many units cannot be drawn."""
-        if isinstance(self.release, FewRelease):
+        if isinstance(self.release, CellRelease):
             epsilon = self.guarantee.budget.epsilon
             require_k_norm(self.release.body, self.release.bits(units), epsilon)
         else:
@@ -156,7 +147,7 @@ class TwoSamplePlan:
 
     def check(self, vectors: Mapping[str, NoisyVector], stated: Guarantee, units: int) -> None:
         """Raise ReleaseError where vectors of so many units are not as the study fixes."""
-        if isinstance(self.release, FewRelease):
+        if isinstance(self.release, CellRelease):
             try:
                 part = self.release.part(units)
             except ValueError as error:
@@ -167,7 +158,7 @@ class TwoSamplePlan:
 
     def mean_noise(self, units: int) -> float:
         """Return the standard deviation of the noise on a coordinate of a mean over so many units."""
-        if isinstance(self.release, FewRelease):
+        if isinstance(self.release, CellRelease):
             bits = self.release.bits(units)
             scale = k_norm_scale(self.release.body, bits, self.guarantee.budget.epsilon)
             return float(np.ldexp(scale, -bits)) / units
@@ -197,7 +188,7 @@ def plan_of(study: Study) -> TwoSamplePlan:
     form = _form(parameters, len(study.owners))
     _refuse_idle_parameters(parameters, form)
     release = _release(study, parameters)
-    if isinstance(release, FewRelease) and release.numbers < 2:
+    if isinstance(release, CellRelease) and release.numbers < 2:
         raise StudyError("k-norm noise needs two numbers or more: list another level, or another column")
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
@@ -214,7 +205,7 @@ def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:
     additive = parameters.features in ("auto", "columns")
     statistic, null = parameters.statistic, parameters.null
     if parameters.noise == "k-norm" and not additive:
-        raise StudyError("k-norm noise is for the few features of columns: leave features at 'auto'")
+        raise StudyError("k-norm noise is for cells of columns: features must be 'auto' or 'columns'")
     if additive:
         if parameters.calibration == "paper":
             raise StudyError("calibration 'paper' needs features 'me' or 'scf'")
@@ -244,7 +235,6 @@ def _refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -
         "regularisation": form in ("weighted", "asymptotic"),
         "replicates": form == "noise-aware",
         "resolution": parameters.noise == "k-norm",
-        "doubled": parameters.noise == "k-norm",
     }
     if parameters.noise == "k-norm":
         acting |= {"cycles": False, "pair_share": False}
@@ -255,9 +245,7 @@ def _refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -
 
 def _release(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveRelease | MomentRelease:
     if parameters.noise == "k-norm":
-        levels = tuple(len(column.levels) for column in study.domain.categorical)
-        numeric, doubled = len(study.domain.numeric), parameters.doubled
-        return FewRelease(FewFeatures(numeric, levels, parameters.resolution, doubled=doubled))
+        return CellRelease(_cells(study, parameters.resolution, pairs=parameters.features == "auto"))
     if parameters.features == "auto" or parameters.features == "columns":  # noqa: PLR1714 (narrows the type)
         pairs = parameters.features == "auto"
         return AdditiveRelease(additive_features(study.domain, parameters, pairs=pairs))
@@ -283,37 +271,73 @@ GAUSSIAN_FROM = (0.5, 1.4)
 """Gaussian noise is taken from where it is so many times sampling's standard deviation: in studies of one
 column, which gain finer features, and of several, which gain pairs of columns that few features lack."""
 
-FINER_FROM = 0.5
-"""K-norm noise buys more features as long as it stays below this part of sampling's standard deviation."""
-
+FINER_FROM = 0.33
+"""K-norm noise buys more cells as long as it stays below this part of sampling's standard deviation."""
 
 FEW_TO = 1.4
 """Few features are taken up to so many times the noise of many: there are fewer to correct for, and steeper
 ones. In simulations of a shift in one column of 20 they see more, of 30, at 1.5 times the noise, as much."""
 
 
-DOUBLED_MAX, DOUBLED_TO = 3, 2.2
-"""Most numeric columns of which new studies release the cosine of two cycles, and up to how many times
-sampling's standard deviation without it the noise may be: what it says of variances is worth its own noise
-there in simulations. Of three columns at 2.3 and 2.8 times it costs .07 and .11 of .9 shifts."""
+RESOLUTIONS = (4, 5, 8, 12, 16, 24, 32, 48, 64)
+"""Cells of a numeric column that new studies choose from."""
+
+PAIR_RESOLUTIONS = (4, 5, 8, 12, 16)
+"""The same where pairs of columns are compared: their tables have the square of as many."""
+
+PAIR_NUMBERS_MAX = 1000
+"""Most cells of all pairs together with which a default compares them."""
+
+PAIRS_TO = 1.4
+"""Pairs of columns are compared where noise is at most so many times sampling's: as Gaussian noise is taken,
+for the same gain."""
 
 
-def doubled_by_default(study: Study, units: int | None) -> dict[str, bool]:
-    """Return what new studies under K-norm noise state of ``doubled``, with so many units if known.
+def _cells(study: Study, resolution: int, *, pairs: bool) -> CellFeatures:
+    numeric, levels = study.domain.numeric, study.domain.categorical
+    several = len(numeric) + len(levels) > 1
+    counts = tuple(len(column.levels) for column in levels)
+    if pairs and several:
+        sizes = [resolution] * len(numeric) + [count + 1 for count in counts]
+        if (sum(sizes) ** 2 - sum(size**2 for size in sizes)) // 2 > COORDINATES_MAX:
+            raise StudyError("so many columns have too many pairs: choose features 'columns'")
+    return CellFeatures(len(numeric), counts, resolution, pairs=pairs and several)
 
-    Nothing where it is no question: of many columns, or where with so many levels as well noise could be
-    drawn in a cube alone.
+
+def cells_by_default(study: Study, units: int | None) -> dict[str, str | int]:
+    """Return what new studies under K-norm noise state of their cells, with so many units if known.
+
+    The most cells whose noise is at most FINER_FROM of sampling's; pairs of two columns, and of more where
+    noise with them is at most PAIRS_TO of sampling's.
     """
-    numeric = len(study.domain.numeric)
-    levels = tuple(len(column.levels) for column in study.domain.categorical)
-    if not 1 <= numeric <= DOUBLED_MAX:
-        return {}
-    if not isinstance(FewFeatures(numeric, levels, 0, doubled=True).few.body.parts[0], DoubleArc):
-        return {}
-    if units is None:
-        return {"doubled": True}
-    noise = _relative_noise(study.model_copy(update={"parameters": {"noise": "k-norm"}}), units)
-    return {"doubled": bool(noise <= DOUBLED_TO * SAMPLING / np.sqrt(units))}
+    sampling = np.inf if units is None else SAMPLING / np.sqrt(units)
+    numeric, levels = len(study.domain.numeric), [len(c.levels) for c in study.domain.categorical]
+    columns = numeric + len(levels)
+
+    def noise(features: str, resolution: int) -> float:
+        asked = {"noise": "k-norm", "features": features, "resolution": resolution}
+        return _relative_noise(study.model_copy(update={"parameters": asked}), units or 1)
+
+    def numbers(resolution: int) -> int:
+        sizes = [resolution] * numeric + [count + 1 for count in levels]
+        return (sum(sizes) ** 2 - sum(size**2 for size in sizes)) // 2
+
+    least = PAIR_RESOLUTIONS[0]
+    pairs = columns > 1 and numbers(least) <= PAIR_NUMBERS_MAX
+    if pairs and (columns > PAIRED or units is not None):
+        pairs = units is not None and noise("auto", least) <= PAIRS_TO * sampling
+    features, choices = ("auto", PAIR_RESOLUTIONS) if pairs else ("columns", RESOLUTIONS)
+    chosen = choices[0] if pairs or units is not None else CELLS_DEFAULT
+    for resolution in choices[1:] if numeric and units is not None else ():
+        if pairs and numbers(resolution) > PAIR_NUMBERS_MAX:
+            break
+        if noise(features, resolution) <= FINER_FROM * sampling:
+            chosen = resolution
+    return {"features": features, "resolution": chosen} if numeric else {"features": features}
+
+
+PAIRED = 2
+"""Columns whose pair is compared where numbers of units are not known: it costs their own test little."""
 
 
 def leaves_noise(study: Study) -> bool:
@@ -321,7 +345,7 @@ def leaves_noise(study: Study) -> bool:
     return not set(study.parameters) - OF_THE_TEST - {"effects"}
 
 
-def fitting_noise(study: Study, units: int) -> dict[str, str | int | bool]:
+def fitting_noise(study: Study, units: int) -> dict[str, str | int]:
     """Return the noise, and its resolution, that suit a study of so many units an owner, as parameters.
 
     From public numbers alone: units, budget, columns and their kinds. Nothing where it is Gaussian noise with
@@ -336,17 +360,9 @@ def fitting_noise(study: Study, units: int) -> dict[str, str | int | bool]:
         gaussian = _relative_noise(study.model_copy(update={"parameters": many}), units)
         if gaussian <= GAUSSIAN_FROM[numeric + len(levels) > 1] * sampling:
             return {}
-    chosen: dict[str, str | int | bool] = {}
-    doubled = doubled_by_default(study, units)
-    for resolution in range(RESOLUTION_MAX + 1 if numeric else 1):
-        parameters: dict[str, str | int | bool] = {"noise": "k-norm", "resolution": resolution}
-        if resolution == 0:
-            del parameters["resolution"]
-        parameters |= doubled
-        few = _relative_noise(study.model_copy(update={"parameters": parameters}), units)
-        if few < FEW_TO * gaussian and (not chosen or few <= FINER_FROM * sampling):
-            chosen = parameters
-    return chosen
+    chosen: dict[str, str | int] = {"noise": "k-norm", **cells_by_default(study, units)}
+    few = _relative_noise(study.model_copy(update={"parameters": chosen}), units)
+    return chosen if few < FEW_TO * gaussian else {}
 
 
 def _relative_noise(study: Study, units: int) -> float:

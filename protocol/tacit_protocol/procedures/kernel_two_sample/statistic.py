@@ -18,7 +18,8 @@ import numpy as np
 from scipy.special import chdtrc, chdtri, chndtr, ndtr, ndtri
 
 from tacit_protocol.domain import Domain
-from tacit_protocol.features.additive import AdditiveFeatures, FewFeatures
+from tacit_protocol.features.additive import AdditiveFeatures
+from tacit_protocol.features.cell_means import CellFeatures
 from tacit_protocol.features.mean_embedding import RawMeanEmbedding, WhitenedMeanEmbedding, decode_locations
 from tacit_protocol.numerics.inference import PVALUE_MIN, holm
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
@@ -27,7 +28,7 @@ from tacit_protocol.procedures.means.max_form import (
     Family,
     GroupResult,
     additive_variances,
-    few_test,
+    cells_test,
     max_test,
 )
 from tacit_protocol.procedures.means.private_means import (
@@ -194,10 +195,9 @@ class TwoSampleTest:
         if self.form == "max":
             if self.features is None:
                 raise TypeError("the max form needs additive features")
+            if isinstance(self.features, CellFeatures):
+                return Finding(*cells_test(evidence.means, self.features.cells))
             variances = additive_variances(self.features, evidence.means)
-            if isinstance(self.features, FewFeatures):
-                law = self.features.few.body.law
-                return Finding(*few_test(evidence.means, variances, self.families[0], law))
             return Finding(*max_test(evidence.means, variances, self.families))
         if evidence.second_moments is None or evidence.second_noise is None:
             raise TypeError("this form needs second moments")
@@ -232,7 +232,7 @@ class TwoSampleTest:
             if progress is not None:
                 progress((number + 1) / len(pairs))
         adjusted = holm(np.array(findings))
-        kernel = not isinstance(self.features, FewFeatures)
+        kernel = not isinstance(self.features, CellFeatures)
         return tuple(
             PairFinding(
                 a, b, float(p), self.estimate(evidence.select((a, b)), confidence) if kernel else None

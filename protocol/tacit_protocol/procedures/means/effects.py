@@ -25,10 +25,11 @@ import numpy as np
 from scipy.special import ndtri
 
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
-from tacit_protocol.features.additive import AdditiveFeatures, FewFeatures
+from tacit_protocol.features.additive import AdditiveFeatures
+from tacit_protocol.features.cell_means import CellFeatures, middles
 from tacit_protocol.numerics.inference import Effects, Estimated, estimated, root_intervals, spread_difference
 from tacit_protocol.privacy.k_norm_mechanism import KNormLaw
-from tacit_protocol.procedures.means.max_form import NARROWER, GroupResult
+from tacit_protocol.procedures.means.max_form import GroupResult
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatMatrix, FloatVector, PrivateMeans
 from tacit_protocol.verdicts.base import JointEffect, Summary
 
@@ -76,6 +77,14 @@ def design(cycles: tuple[float, ...]) -> tuple[FloatVector, FloatMatrix]:
     return t, np.column_stack([np.ones(PLACES), t, 1.5 * t**2 - 0.5, waves])
 
 
+@lru_cache(16)
+def cells_design(cells: int) -> tuple[FloatVector, FloatMatrix]:
+    """Return values of t, and there 1, P1, P2 and the cells' indicators, (PLACES, 3 + cells)."""
+    t = np.linspace(-1.0, 1.0, PLACES)
+    held = np.minimum(((t + 1) / 2 * cells).astype(np.int64), cells - 1)
+    return t, np.column_stack([np.ones(PLACES), t, 1.5 * t**2 - 0.5, np.eye(cells)[held]])
+
+
 def fit(columns: FloatMatrix, target: FloatVector, density: FloatVector, noise: float) -> FloatVector:
     """Return the combination of ``columns`` (PLACES, J), a constant first, that stands for ``target``.
 
@@ -88,19 +97,23 @@ def fit(columns: FloatMatrix, target: FloatVector, density: FloatVector, noise: 
     return np.asarray(np.linalg.solve(weighted.T @ columns + np.diag(penalty), weighted.T @ target))
 
 
-def likely_density(columns: FloatMatrix, raw: FloatVector, guess: FloatVector, noise: float) -> FloatVector:
+def likely_density(
+    columns: FloatMatrix, raw: FloatVector, guess: FloatVector, noise: float | FloatVector
+) -> FloatVector:
     """Return the density at the places of ``columns`` (PLACES, J), a constant first, that ``raw`` suggests.
 
     It minimises, over densities p, the squared distance of the means of ``columns`` from ``raw`` (J - 1,) in
-    deviations of their ``noise`` and of GRID, and TRUST times the chi-square distance of p from ``guess``.
+    deviations of their ``noise``, one or each its own, and of GRID, and TRUST times the chi-square distance
+    of p from ``guess``.
     """
     from scipy.optimize import nnls  # noqa: PLC0415 (slow to import)
 
     # p = guess * ratio: what is solved for has one scale everywhere.
     guess = guess / guess.sum()
-    told = (columns[:, 1:] * guess[:, None]).T / math.hypot(noise, GRID)
+    deviations = np.hypot(np.broadcast_to(noise, raw.shape), GRID)
+    told = (columns[:, 1:] * guess[:, None]).T / deviations[:, None]
     rows = np.vstack([told, guess / CERTAIN, np.diag(np.sqrt(TRUST * guess))])
-    wanted = np.concatenate([raw / math.hypot(noise, GRID), [1 / CERTAIN], np.sqrt(TRUST * guess)])
+    wanted = np.concatenate([raw / deviations, [1 / CERTAIN], np.sqrt(TRUST * guess)])
     found = nnls(rows, wanted)[0] * guess
     return np.asarray(found / found.sum())
 
@@ -249,20 +262,36 @@ class Numbers:
         }
 
 
-class Means(Numbers):
-    """A numeric column of k samples of which raw means of P1 and of waves are known, no squares.
+@dataclass(frozen=True)
+class NumbersInCells(Numbers):
+    """A numeric column of k samples: raw means of P1, P2 and the cells, (k, 2 + m).
 
-    That of t^2 is bounded from above by one cycle's cosine: (1 - cos pi t)/2 is never less; where two
-    cycles' cosine is known as well, less NARROWER times what that is below 1.
+    ``cell_noise`` is the noise's standard deviation on a cell's share, times that on P1.
+    """
+
+    cell_noise: float = 1.0
+
+    def _moment(self, raw: FloatVector, guess: FloatVector, target: FloatVector, noise: float) -> float:
+        cells = len(raw) - 2
+        each = noise * np.array([1.0, math.sqrt(self.squares), *[self.cell_noise] * cells])
+        return float(likely_density(cells_design(cells)[1], raw, guess, each) @ target)
+
+
+class Means(Numbers):
+    """A numeric column of k samples of which raw means of P1 and of cells are known, (k, 1 + m), no squares.
+
+    The deviation of t is at most that of the cells' middles and half a cell.
     """
 
     @cached_property
     def spreads(self) -> FloatVector:
-        """Upper bounds of the variances of t, (k,), but for noise on the cosine."""
-        squares = (1 + self.raw[:, 1]) / 2
-        if self.raw.shape[1] > len(self.cycles) * 2 + 1:
-            squares = squares - NARROWER * np.maximum(0.0, 1 - self.raw[:, -1])
-        return np.clip(squares - self.means**2 + np.diag(self.noise), 0.0, 1 - self.means**2)
+        """Upper bounds of the variances of t, (k,), but for noise on the cells."""
+        shares = np.clip(self.raw[:, 1:], 0.0, None)
+        shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-9)
+        centres = middles(shares.shape[1])
+        between = shares @ centres**2 - (shares @ centres) ** 2
+        most = (np.sqrt(np.maximum(between, 0.0)) + 1 / shares.shape[1]) ** 2
+        return np.asarray(np.clip(most, 0.0, 1 - self.means**2))
 
     def between(self, first: int, second: int) -> dict[str, Callable[[float], Estimated]]:
         """Return the difference of two samples' means."""
@@ -391,12 +420,12 @@ def parts_of(domain: Domain, features: AdditiveFeatures, samples: Samples) -> di
         raw = samples.means[:, start:stop] / scales[start:stop]
         noise = samples.noise / scales[start] ** 2
         if isinstance(column, NumericColumn):
-            if features.choice.moments:
+            if isinstance(features, CellFeatures):
+                numbers = _in_cells(features, raw, samples, scales[start:stop])
+            elif features.choice.moments:
                 squares, cycles = (scales[start] / scales[start + 1]) ** 2, features.choice.cycles
                 raw = raw[:, : 2 + 2 * len(cycles)]
                 numbers = Numbers(cycles, raw, samples.units, noise, float(squares), samples.widened)
-            elif isinstance(features, FewFeatures):
-                numbers = Means(features.choice.cycles, raw, samples.units, noise, widened=samples.widened)
             else:
                 continue
             found[place] = [Part(column.name, None, numbers, (column.lower, column.upper))]
@@ -407,6 +436,16 @@ def parts_of(domain: Domain, features: AdditiveFeatures, samples: Samples) -> di
                 for at, name in list(enumerate(column.levels))[first:]
             ]
     return found
+
+
+def _in_cells(features: CellFeatures, raw: FloatMatrix, samples: Samples, scales: FloatVector) -> Numbers:
+    """Return a column whose mean, perhaps square, and cells are known; contrasts of these are left out."""
+    numbers, noise = 1 + features.cells.squares, samples.noise / scales[0] ** 2
+    told = raw[:, : numbers + features.cells.cells]
+    if numbers == 1:
+        return Means((), told, samples.units, noise, widened=samples.widened)
+    squares, cell = float((scales[0] / scales[1]) ** 2), float(scales[0] / scales[2])
+    return NumbersInCells((), told, samples.units, noise, squares, samples.widened, cell)
 
 
 def effects_by_column(

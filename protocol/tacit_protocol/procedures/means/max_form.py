@@ -6,9 +6,11 @@ noise and rare units. Q_j = sum_g (m_gj - c_j)^2 / V_gj is chi-squared with k - 
 p-value of a family of coordinates is corrected by Sidak's formula (docs/mathematics/kernel-two-sample.md).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, Literal
 
 import numpy as np
@@ -16,6 +18,7 @@ from scipy.special import chdtrc
 
 from tacit_protocol.domain import Domain
 from tacit_protocol.features.additive import AdditiveFeatures, Coordinate
+from tacit_protocol.features.cell_means import PAIR_SHARE, CellsOfColumns
 from tacit_protocol.numerics.inference import PVALUE_MIN, holm, sidak
 from tacit_protocol.privacy.k_norm_mechanism import KNormLaw
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, FloatMatrix, FloatVector, PrivateMeans
@@ -70,19 +73,8 @@ class _Known:
         return np.clip(moments, 0.0, 1.0)
 
     def polynomial_moment(self, coordinate: Coordinate) -> float:
-        """Bound the mean of t^2, or of P2's square, from P2's mean; or t^2's from cosines'.
-
-        t^2 is at most (1 - cos pi t)/2 on [-1, 1], and cos pi t is minus the cosine of one cycle; with two
-        cycles it is at most that less NARROWER (1 - cos 2 pi t).
-        """
-        second = self.index.get((coordinate.column, "P2", 0.0))
-        if second is None:
-            cosine = self.index[coordinate.column, "cos", 1.0]
-            most = float(1 + self.raw[cosine] + self.slack[cosine]) / 2
-            doubled = self.index.get((coordinate.column, "cos", 2.0))
-            if doubled is not None:
-                most -= NARROWER * max(0.0, float(1 - self.raw[doubled] - self.slack[doubled]))
-            return most
+        """Bound the mean of t^2, or of P2's square, from P2's mean."""
+        second = self.index[coordinate.column, "P2", 0.0]
         upper = float(self.raw[second] + self.slack[second])
         return (1 + 2 * upper) / 3 if coordinate.part == "P1" else (1 + upper) / 2
 
@@ -99,10 +91,6 @@ class _Known:
         if partner is None:
             return 1.0
         return float(1 - max(0.0, abs(raw[partner]) - slack[partner]) ** 2)
-
-
-NARROWER = 0.07
-"""t^2 <= (1 - cos pi t)/2 - NARROWER (1 - cos 2 pi t) on [-1, 1] up to (1 - 4/pi^2)/8 = .0743."""
 
 
 def _pair_moments(
@@ -222,10 +210,41 @@ def k_norm_tail(threshold: float, variance: float, law: KNormLaw, kind: int, sca
     return float(np.clip(1 - inside, 0.0, 1.0)) + INVERSION_ERROR
 
 
+def cell_variances(cells: CellsOfColumns, means: PrivateMeans) -> FloatMatrix:
+    """Bound the variance of every contrast of one unit's cells, for every owner, (k, K); 0 of all else.
+
+    ``means`` are all owners', pooled as in :func:`additive_variances`. A contrast c of cells has the variance
+    E c^2 - (E c)^2, whose first term is another sum of the same noisy cells; a number's deviation is at most
+    that of its cells' middles and of what it is within a cell.
+    """
+    scales = np.array([coordinate.scale for coordinate in cells.coordinates])
+    raw, slack = means.pooled() / scales, means.pooled_noise() / scales
+    variances = np.zeros((means.owners, means.dimension))
+    for contrast in (own for group in cells.groups for own in group.contrasts):
+        squares = np.square(contrast.coefficients)
+        held = slice(contrast.start, contrast.start + len(squares))
+        even = float(squares.mean()) if contrast.whole else 0.0
+        uneven = squares - even
+        moment = even + float(uneven @ raw[held] + np.linalg.norm(uneven) * slack[contrast.start])
+        centre, error = float(raw[contrast.place]), float(slack[contrast.place])
+        if contrast.square is not None:
+            moment = float(1 + 2 * (raw[contrast.square] + slack[contrast.square])) / 3
+        elif contrast.spread:
+            centre, error = float(np.array(contrast.coefficients) @ raw[held]), float(slack[contrast.place])
+        found = max(0.0, moment - max(0.0, abs(centre) - error) ** 2)
+        if contrast.square is None:
+            found = (math.sqrt(found) + contrast.spread) ** 2
+        largest = float(squares.max())
+        within = max(largest, 1.0) if contrast.spread else largest
+        rare = RARE_UNITS * within / means.units
+        variances[:, contrast.place] = (min(found, within) + rare) * scales[contrast.place] ** 2
+    return variances
+
+
 def k_norm_pvalues(
-    means: PrivateMeans, variances: FloatMatrix, law: KNormLaw
-) -> tuple[FloatVector, FloatVector]:
-    """Return the largest squared z-score of every coordinate, and its p-value, (J,) each.
+    means: PrivateMeans, variances: FloatMatrix, law: KNormLaw, places: Sequence[int]
+) -> tuple[float, FloatVector]:
+    """Return the largest squared z-score, and the p-value of the coordinate at every place.
 
     Every owner is compared with the average of the others, of two owners one with the other, and the smallest
     p-value is multiplied by how many comparisons there are.
@@ -233,7 +252,7 @@ def k_norm_pvalues(
     sampling = variances / means.units[:, None]
     weights = 1 / ((means.noise**2)[:, None] + sampling)
     count = 1 if means.owners == 2 else means.owners
-    statistic, pvalues = np.zeros(means.dimension), np.ones(means.dimension)
+    statistic, pvalues = 0.0, np.ones(len(places))
     for owner in range(count):
         others = np.where(np.arange(means.owners)[:, None] == owner, 0.0, weights)
         contrast = -others / others.sum(axis=0)
@@ -242,28 +261,37 @@ def k_norm_pvalues(
         spread = np.sum(contrast**2 * sampling, axis=0)
         noise = contrast * means.noise[:, None]
         squares = differences**2 / (spread + np.sum(noise**2, axis=0))
-        for place, kind in enumerate(law.kinds):
+        for number, place in enumerate(places):
+            kind = law.kinds[place]
             tail = k_norm_tail(float(differences[place]), float(spread[place]), law, kind, noise[:, place])
-            pvalues[place] = min(pvalues[place], count * tail)
-        statistic = np.maximum(statistic, squares)
+            pvalues[number] = min(pvalues[number], count * tail)
+        statistic = max(statistic, float(squares[list(places)].max()))
     return statistic, pvalues
 
 
-def few_test(
-    means: PrivateMeans, variances: FloatMatrix, family: Family, law: KNormLaw
-) -> tuple[float, float, tuple[GroupResult, ...]]:
-    """Return the largest squared z-score, the overall p-value, and every column's adjusted p-value.
+def cells_test(means: PrivateMeans, cells: CellsOfColumns) -> tuple[float, float, tuple[GroupResult, ...]]:
+    """Return the largest squared z-score, the overall p-value, and every group's adjusted p-value.
 
-    Bonferroni's correction, within columns and over them (Holm): whatever depends on whatever.
+    Bonferroni's correction: contrasts by their shares, columns or pairs alike, and both families by theirs;
+    named groups by Holm: valid whatever depends on whatever.
     """
-    statistic, pvalues = k_norm_pvalues(means, variances, law)
-    groups = np.array([min(1.0, (b - a) * float(pvalues[a:b].min())) for _, a, b in family.groups])
-    adjusted = holm(groups)
-    results = tuple(
-        GroupResult(family.name, name, float(p))
-        for (name, _, _), p in zip(family.groups, adjusted, strict=True)
-    )
-    return float(statistic.max()), min(1.0, len(pvalues) * float(pvalues.min())), results
+    variances = cell_variances(cells, means)
+    contrasts = [own for group in cells.groups for own in group.contrasts]
+    statistic, pvalues = k_norm_pvalues(means, variances, cells.law, [own.place for own in contrasts])
+    shared = pvalues / np.array([own.share for own in contrasts])
+    ends = np.cumsum([0, *(len(group.contrasts) for group in cells.groups)])
+    smallest = np.array([min(1.0, shared[a:b].min()) for a, b in pairwise(ends)])
+    overall, results = 1.0, list[GroupResult]()
+    families = [("column", 0, cells.columns, 1 - PAIR_SHARE * cells.pairs)]
+    if cells.pairs:
+        families.append(("pair", cells.columns, len(smallest), PAIR_SHARE))
+    for family, start, stop, share in families:
+        own = smallest[start:stop]
+        overall = min(overall, len(own) * float(own.min()) / share)
+        names = [":".join(map(str, group.columns)) for group in cells.groups[start:stop]]
+        adjusted = np.minimum(1.0, holm(own) / share)
+        results += [GroupResult(family, name, float(p)) for name, p in zip(names, adjusted, strict=True)]
+    return statistic, overall, tuple(results)
 
 
 PAIRS_NAMED_MAX = 50

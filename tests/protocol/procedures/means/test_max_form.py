@@ -194,7 +194,7 @@ def test_no_exact_variance_is_above_its_bound(moments: bool) -> None:
     [
         ("(1 + 2 * upper) / 3", "(1 + upper) / 3"),
         ("else (1 + upper) / 2", "else upper / 2"),
-        ('"P2", 0.0))', '"P1", 0.0))'),
+        ('"P2", 0.0]', '"P1", 0.0]'),
     ],
 )
 def test_planted_mistakes_in_polynomials_are_seen(right: str, wrong: str) -> None:
