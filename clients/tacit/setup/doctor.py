@@ -611,8 +611,8 @@ def _lock(name: str, lock: Mapping[str, Any], unlocking: str) -> Diagnostic:
     return Diagnostic(
         "lock",
         "warning",
-        f"{name} is locked: study {str(lock.get('study'))[:12]} failed after its rows were read ({where}). It "
-        f"answers no study: find the reason, then `{unlocking}`",
+        f"{name} is locked: study {str(lock.get('study'))[:12]} failed after its rows were read ({where}). "
+        f"It answers no study: find the reason, then `{unlocking}`",
     )
 
 
