@@ -72,7 +72,7 @@ second, a short computation with a long one.
 | `at` of an agent's ledger, also in exports | the owner's own people, and whoever is given them | dated as the schedule began: the approval, or what was waited for |
 | whether an entry is in an agent's ledger, states, `changed_at`, `found_at`, `/v1/status`, pages, commands | the owner's own people alone | exact |
 | `shown_from` of a held release, and that one is held | the owner's own people alone | exact; it is looked at from the moment on |
-| notices | the owner's mailboxes and webhooks, and who carries them | with arrivals, decisions and deadlines; a held release at the moment; budgets by what the tester has taken |
+| notices | the owner's mailboxes and webhooks, and who carries them | with arrivals, decisions and deadlines; a held release, and that a data set is locked, at the moment; budgets by what the tester has taken |
 | log lines | who runs the machine; whoever is given them | exact: hand out no logs of studies whose answer has not left |
 | catalogue | every enrolled party | with settings and policy |
 | when a Dask cluster or a database computes | who runs it: the institution | exact |

@@ -63,7 +63,12 @@ def write_data(folder: Path) -> None:
 
 def owner(name: str) -> OwnerSetup:
     policy = PolicySetup(
-        approval="automatic", epsilon_per_study_max=1.0, delta_per_study_max=1e-5, units_min=20, columns=["x"]
+        approval="automatic",
+        approve_hopeless=True,
+        epsilon_per_study_max=1.0,
+        delta_per_study_max=1e-5,
+        units_min=20,
+        columns=["x"],
     )
     source, query = ("sqlite:///patients.db", FAILING) if name == "west" else ("patients.csv", None)
     data_set = DataSetSetup("patients", source, 4.0, 1e-5, unit_column="id", query=query)

@@ -63,7 +63,15 @@ def write_rows(folder: Path) -> None:
 
 
 def agents(folder: Path) -> list[OwnerSetup]:
-    policy = PolicySetup("automatic", 20.0, 1e-5, procedures=ALL, columns=("x", "y", "g"), catalogue=True)
+    policy = PolicySetup(
+        "automatic",
+        20.0,
+        1e-5,
+        procedures=ALL,
+        columns=("x", "y", "g"),
+        catalogue=True,
+        approve_hopeless=True,
+    )
     return [
         OwnerSetup(name, DataSetSetup("people", str(folder / f"{name}.csv"), 100.0, 1e-3), policy)
         for name in ("north", "south")
@@ -78,6 +86,7 @@ def curated(folder: Path) -> list[CuratedOwnerSetup]:
         "delta": 1e-3,
         "policy": {
             "approval": "automatic",
+            "approve_hopeless": True,
             "epsilon_per_study_max": 10.0,
             "delta_per_study_max": 1e-5,
             "analysts": ["*"],

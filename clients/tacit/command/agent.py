@@ -102,7 +102,7 @@ def init(
         units_min=units_min,
         columns=column or [],
         catalogue=catalogue,
-        **({"procedures": procedure} if procedure else {}),
+        procedures=procedure or PolicySetup.procedures,
     )
     file = init_agent(
         folder,

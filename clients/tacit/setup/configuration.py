@@ -117,6 +117,8 @@ class PolicySetup:
     """Whether the data set and these rules are published at the tester."""
     encoders: Sequence[str] = ()
     """Public files that studies may have run, by SHA-256; they lie in the agent's folder ``encoders``."""
+    approve_hopeless: bool = False
+    """Whether automatic approval also spends on a study whose procedure calls it hopeless."""
 
 
 def init_tester(folder: Path, name: str, host: str, port: int, url: str | None = None) -> Path:
@@ -167,6 +169,7 @@ def init_agent(
         folder / "policy.toml",
         {
             "approval": policy.approval,
+            "approve_hopeless": policy.approve_hopeless or None,
             "epsilon_per_study_max": policy.epsilon_per_study_max,
             "delta_per_study_max": policy.delta_per_study_max,
             "units_min": policy.units_min,
