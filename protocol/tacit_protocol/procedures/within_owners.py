@@ -84,19 +84,28 @@ def visible(half: float, level: float) -> float:
     return half * (z + float(ndtri(POWER))) / z
 
 
-def bounds_warning(column: NumericColumn, deviation: float | None, unseen: str, test: str) -> str:
-    """Say what could not be seen within a column's bounds, and what to do.
+def bounds_warning(
+    column: NumericColumn, spread: tuple[float, bool], unseen: str, test: str, *, large: bool = True
+) -> str | None:
+    """Say what could not be seen within a column's bounds, and what to do; None where nothing is amiss.
 
-    ``deviation`` is that of its values, in its own units; None where noise hides it. ``test`` is that of
+    ``spread`` is the standard deviation of the values, scaled to [-1, 1]; or, and False, the most that it may
+    be, where noise hides it. ``large`` says that what is unseen is no less than that. ``test`` is that of
     blocks to ask for instead.
     """
+    most, told = spread
+    if told and not large:
+        return None
     bounds = f"{column.name} ({column.lower:g} to {column.upper:g})"
-    found = f"noise hides how far values are spread within the bounds of {bounds}"
-    if deviation is not None:
-        found = (
-            f"the bounds of {bounds} are much wider than its values are spread (standard deviation about "
-            f"{deviation:.2g})"
-        )
+    size = (
+        f"standard deviation {'about' if told else 'at most'} {most * (column.upper - column.lower) / 2:.2g}"
+    )
+    if most * WIDE < 2:
+        found = f"the bounds of {bounds} are much wider than its values are spread ({size})"
+    elif told:
+        found = f"noise is larger than what values of {bounds} differ by ({size})"
+    else:
+        found = f"noise hides how far values are spread within the bounds of {bounds}"
     return (
         f"{found}: {unseen} could not be seen; ask again, at new cost, with narrower public bounds, or with "
         f'ranks in blocks, which need no narrow ones (aggregated_test, test "{test}")'

@@ -595,13 +595,14 @@ def _drowned(
             continue
         spread, (share, low, high) = deviation(read, side), crowded(read, side)
         width = column.upper - column.lower
-        wide = spread * WIDE < 2 or share > CROWDED
+        wide = spread * WIDE < 2
         if wide or seen[RANKS] >= 1:
             unseen = " and ".join(
                 f"a {kind} {'of any size' if size >= 1 else f'below about {size:.2g}'}"
                 for kind, size in seen.items()
             )
-            yield bounds_warning(column, spread * width / 2 if wide else None, unseen, "spearman")
+            if (found_wide := bounds_warning(column, (spread, wide), unseen, "spearman")) is not None:
+                yield found_wide
         if share > CROWDED:
             ends = [column.lower + end * width for end in (low, high)]
             yield (

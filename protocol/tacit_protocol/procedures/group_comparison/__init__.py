@@ -10,6 +10,7 @@ answer a unit, the other noisy sums by answer: effects are of groups, with the a
 Derivations: docs/mathematics/group-comparison.md.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
@@ -69,6 +70,7 @@ from tacit_protocol.procedures.group_comparison.statistic import (
     compare_answered,
     compare_cells,
     compare_masked,
+    deviation,
     mean_difference,
     risk_effects,
     variance_ratio,
@@ -94,7 +96,9 @@ from tacit_protocol.procedures.within_owners import (
     ReadPairs,
     TestedPart,
     WithinOwnersVerdict,
+    bounds_warning,
     smallest,
+    visible,
 )
 from tacit_protocol.verdicts.base import BaseVerdict, Effect, ShownTable, compared_shown, effects_of, forest
 from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
@@ -516,6 +520,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
                 releases,
                 (plan.outcomes, tests),
                 lambda place: _comparisons(plan, plan.outcomes[place], blocks[place]),
+                lambda place: deviation(blocks[place]),
             ),
         )
 
@@ -573,8 +578,12 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         releases: Mapping[str, Release],
         tested: tuple[Sequence[Column], Sequence[Compared]],
         comparisons_of: Callable[[int], Iterable[Comparison]],
+        deviation_of: Callable[[int], tuple[float, bool]] | None = None,
     ) -> dict[str, Any]:
-        """Return a verdict's fields: of the columns and their tests, and of each one's comparisons."""
+        """Return a verdict's fields: of the columns and their tests, and of each one's comparisons.
+
+        Where the release tells how far a column is spread, what its bounds are too wide for is warned of.
+        """
         (outcomes, tests), units = tested, {o.name: releases[o.name].units for o in study.owners}
         beside, shared = self.beside(study), self.shared_noise(study)
         caveats = () if beside is None else beside.caveats
@@ -585,17 +594,20 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         order = np.argsort(pvalues, kind="stable")
         comparisons: list[Comparison] = []
         common: dict[int, float | None] = {}
+        drowned: list[str] = []
         for place in order:
             own = list(comparisons_of(int(place)))
             common[int(place)] = smallest([c.effects[c.difference].heterogeneity() for c in own])
             comparisons += own[: STATED_MAX - len(comparisons)]
+            if deviation_of is not None and adjusted[place] > study.level:
+                drowned += _drowned(study, outcomes[place], own, deviation_of(int(place)))
         best = int(order[0])
         # Of one effect at two owners none is an owner's.
         alone = [] if beside or shared else comparisons[: BY_OWNER_MAX // len(units)]
         return {
             **decided(study, tests[best].statistic, float(adjusted[best])),
             **common_fields(study, units, None if shared is None else shared.own),
-            "warnings": (*self.warnings(study, units), *caveats, *reuse_warnings(study)),
+            "warnings": (*drowned, *self.warnings(study, units), *caveats, *reuse_warnings(study)),
             "columns": tuple(
                 ComparedColumn(
                     column=column.name,
@@ -614,6 +626,25 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
             ),
             "heterogeneity_pvalue": smallest(list(common.values())),
         }
+
+
+def _drowned(
+    study: Study, column: Column, comparisons: Sequence[Comparison], spread: tuple[float, bool]
+) -> list[str]:
+    """Say which differences of a column's means could not be seen, of a standard deviation or more.
+
+    ``spread`` is the standard deviation of T1 within groups, or the most it may be, and whether it is known.
+    """
+    if not isinstance(column, NumericColumn):
+        return []
+    width = column.upper - column.lower
+    stated = [own.stated(own.difference, study.level) for own in comparisons]
+    halves = [(e.upper - e.lower) / 2 for e in stated if e.upper is not None and e.lower is not None]
+    size = visible(min(halves, default=math.inf), study.level)
+    unseen = "a difference of its mean " + ("of any size" if size >= width else f"below about {size:.2g}")
+    test = "mann_whitney" if len(comparisons) == 1 else "kruskal_wallis"
+    found = bounds_warning(column, spread, unseen, test, large=size >= spread[0] * width / 2)
+    return [] if found is None else [found]
 
 
 def _answered_blocks(plan: Beside, known: Known) -> Iterator[AnsweredBlock]:
