@@ -283,11 +283,14 @@ ODD: dict[str, Any] = {
 @pytest.mark.parametrize("epsilon", [1.0, 20.0])
 @pytest.mark.filterwarnings("error")
 def test_odd_groups_and_outcomes_end_in_a_verdict_of_the_same_form(name: str, epsilon: float) -> None:
-    """Nothing breaks; no field but numbers tells which of them it was, and they carry the noise."""
+    """Nothing breaks; only what is read of noisy numbers tells which of them it was."""
     rng = np.random.default_rng(9)
     odd = compared(sample(rng, 300) | ODD[name], epsilon=epsilon)
     even = compared(sample(rng, 300), epsilon=epsilon)
-    assert odd.warnings == even.warnings
+    odd_public, even_public = (
+        [own for own in result.warnings if "could not be seen" not in own] for result in (odd, even)
+    )
+    assert odd_public == even_public
     assert odd.method == even.method
     # In which order tells which column's noisy p-value is the smallest.
     assert sorted((e.column, e.kind, e.groups, e.unit) for e in odd.effects) == sorted(
