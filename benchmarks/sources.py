@@ -20,7 +20,7 @@ import pyarrow.csv as pa_csv
 import pyreadstat
 import sqlalchemy as sa
 
-from tacit_services.agent.data.arrow_columns import numbers, text
+from tacit_protocol.arrow_columns import numbers, text
 from tacit_services.agent.data.source import Columns, Source
 from tacit_services.agent.settings import open_source
 

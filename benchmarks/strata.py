@@ -67,6 +67,16 @@ LIVES: dict[str, tuple[int, float, int, float, float]] = {
 }
 """Units of each owner, epsilon, intervals, hazard of the first group in each, shift."""
 
+MONTHS, HALF_YEARS = (0, 3, 6, 9, 12, 18, 24), (0, 6, 12, 18, 24)
+COARSE: dict[str, tuple[int, float, tuple[int, ...], str]] = {
+    "n=2000, ε=1, months, one group lost after 4": (2000, 1.0, MONTHS, "one group"),
+    "n=5000, ε=1, months, half of one group lost in the first": (5000, 1.0, MONTHS, "half"),
+    "n=1000, ε=1, months": (1000, 1.0, MONTHS, "nobody"),
+    "n=5000, ε=3, months": (5000, 3.0, MONTHS, "nobody"),
+    "n=20000, ε=1, months, intervals of six": (20_000, 1.0, HALF_YEARS, "nobody"),
+}
+"""Units of one owner, epsilon, intervals in months, who is lost; the first group's times have mean 10."""
+
 LIFE_METHODS = ("without privacy", "survival", "added up")
 COVERED = ("hazard ratio", "curve", "band", "median", "restricted mean")
 
@@ -192,6 +202,39 @@ def life_checked(name: str, owners: int, design: str, ratio: float, run: int) ->
     }
 
 
+def coarsely_counted(
+    rng: np.random.Generator, design: tuple[int, float, tuple[int, ...], str], ratio: float
+) -> Times:
+    """Return one owner's noisy counts by months, where one group may be lost to follow-up."""
+    n, epsilon, months, lost = design
+    edges = np.array(months, dtype=np.float64)
+    group = rng.integers(0, 2, n)
+    times, gone = rng.exponential(np.where(group == 1, 10 / ratio, 10)), np.full(n, np.inf)
+    if lost == "one group":
+        gone[group == 1] = rng.exponential(4.0, int(group.sum()))
+    if lost == "half":
+        early = (group == 1) & (rng.random(n) < 0.5)
+        gone[early] = rng.uniform(0, 1, int(early.sum()))
+    seen = np.minimum(np.minimum(times, gone), edges[-1] - 1e-9)
+    censored = ~((times <= gone) & (times < edges[-1]))
+    counts = np.zeros((2, len(edges) - 1, 2))
+    np.add.at(counts, (group, np.searchsorted(edges, seen, side="right") - 1, censored.astype(int)), 1)
+    noise = CellNoise("laplace", 2 / epsilon)
+    noisy = counts.ravel() + noise.draw(rng, (counts.size,))
+    return Times(NoisyTable(noisy, n, (noise,)), np.arange(counts.size).reshape(1, *counts.shape))
+
+
+def coarsely_checked(name: str, design: str, ratio: float, run: int) -> Answers:
+    """Test one study by months, and ask whether the interval of the hazard ratio holds the truth."""
+    rng, seed = seeds(name, run)
+    own = coarsely_counted(rng, COARSE[design], ratio)
+    found = hazard_ratio(own.counts, own.variances, (1, 0), LEVEL)
+    answers: dict[str, float] = {"hazard ratio": within(ratio, found.lower, found.upper)}
+    if ratio == 1:
+        answers[question("test", design, LEVEL)] = log_rank_test([own], REPLICATES, seed).pvalue <= LEVEL
+    return answers
+
+
 def life_power(
     name: str, owners: int, n: int, epsilon: float, shift: float, ratio: float, run: int
 ) -> Answers:
@@ -200,7 +243,7 @@ def life_power(
     held, exact = lives_of(rng, owners, (n, epsilon, 10, 0.12, shift), ratio)
     added = Times(add_tables([own.table for own in held]), held[0].cells)
     pvalues = {
-        "without privacy": chdtrc(1, float(log_rank(exact, np.zeros(owners)))),
+        "without privacy": chdtrc(1, float(log_rank(exact, np.zeros(owners), 1.0))),
         "survival": log_rank_test(held, REPLICATES, seed).pvalue,
         "added up": log_rank_test([added], REPLICATES, seed).pvalue,
     }
@@ -234,6 +277,9 @@ def life_cells() -> list[Cell]:
         LIVES,
         (1.0, 1.6),
         seeded=True,
+    )
+    found += cells_of(
+        "check 1 owners, {}, hazard ratio {:g}", RUNS, coarsely_checked, COARSE, (1.0, 2.0), seeded=True
     )
     for owners, n in ((1, 1000), (4, 250), (4, 1000), (10, 300)):
         form, axes = "power {} x {}, ε={:g}, shift {:g}, hazard ratio {:g}", ([owners], [n], POWER_EPSILONS)

@@ -12,6 +12,8 @@ TacitError
 ├── VerdictTimeoutError            the verdict was not there in time
 ├── ServiceError                   a local service process did not start or ended early
 └── PlottingError                  a plot was asked for, and matplotlib is not installed
+
+DataWarning (a UserWarning)        values are missing, out of bounds or not listed
 """
 
 from typing import Any, Literal
@@ -26,6 +28,13 @@ class TacitError(Exception):
 
 class InputError(TacitError, ValueError):
     """What was passed cannot be used as it is; the message says what to change."""
+
+
+class DataWarning(UserWarning):
+    """Values are not as the bounds say; the message says which. It tells shares of the exact data.
+
+    A Python warning and no part of a result, which may be shown to others.
+    """
 
 
 class ConfigurationError(TacitError):

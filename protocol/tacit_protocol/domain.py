@@ -89,6 +89,11 @@ class NumericColumn(StrictModel):
             raise ValueError("missing must lie within the bounds")
         return self
 
+    @property
+    def missing_value(self) -> float:
+        """The number as which a missing value is read."""
+        return self.lower / 2 + self.upper / 2 if self.missing is None else self.missing
+
 
 class CategoricalColumn(StrictModel):
     """A categorical column with a public list of levels.
@@ -530,8 +535,7 @@ def _encode_numeric_into(
 
     finite = np.isfinite(raw)
     if not finite.all():
-        missing = (column.lower / 2 + column.upper / 2) if column.missing is None else column.missing
-        raw = np.where(finite, raw, missing)
+        raw = np.where(finite, raw, column.missing_value)
     np.clip(raw, column.lower, column.upper, out=encoded)
     encoded -= column.lower
     encoded /= column.upper - column.lower
@@ -639,6 +643,14 @@ ResultT = TypeVar("ResultT")
 
 AHEAD = 2
 """Items under way or waiting, for each worker: no worker idles, and memory does not grow with the items."""
+
+
+class DataError(Exception):
+    """A data set cannot be read as asked.
+
+    The message says what to change. It may name a column or a data set, which are public; it never holds a
+    value, a row number, or a library's own error text, which may quote values.
+    """
 
 
 class WorkersUnavailableError(Exception):

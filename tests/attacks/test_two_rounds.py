@@ -24,6 +24,7 @@ from two_round_world import (
     two_round_study,
 )
 
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
 from tacit_protocol.messages.study import (
     AcceptanceMessage,
@@ -38,14 +39,19 @@ from tacit_protocol.privacy.guarantee import Budget, RandomisedAnswers
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing import ACCEPTANCE_TYPE, DECLINE_TYPE, RELEASE_TYPE, open_envelope, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
+from tacit_services.agent import releases as releases_module
 from tacit_services.agent import views
 from tacit_services.agent.agent import decide
-from tacit_services.agent.schema import OUTBOX, RECEIVED, STUDIES
-from tacit_services.agent.studies import study_row
-from tacit_services.agent.tester_client import TesterRefusedError
-from tacit_services.ledger.accounts import debits_of
-from tacit_services.ledger.entries import RESERVATIONS
+from tacit_services.agent.schema import OUTBOX, RECEIVED, STUDIES, State
+from tacit_services.agent.studies import expire, study_row
+from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
+from tacit_services.ledger.accounts import debits_of, set_caps
+from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, RESERVATIONS
+from tacit_services.shared.database import run_transaction
+from tacit_services.shared.failpoints import AgentRelayStep, AgentStep
 from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.tester import reuse
+from tacit_services.tester import studies as tester_studies
 from tacit_services.tester.tables import ACCEPTANCES
 
 
@@ -346,6 +352,36 @@ def test_what_was_reserved_is_given_back_when_a_study_ends(world: World, end: st
     assert world.spent(RECEIVER) == [12_000_000]
 
 
+@pytest.mark.parametrize("end", ["expiry", "decline"])
+@pytest.mark.parametrize(
+    ("owner", "step"), [(SENDER, AgentStep.DATA_SUMMARISED), (RECEIVER, AgentRelayStep.COMBINED)]
+)
+def test_a_study_that_ends_while_its_release_is_computed_spends_nothing_also_where_a_clock_goes_back(
+    world: World, monkeypatch: pytest.MonkeyPatch, owner: str, step: AgentStep, end: str
+) -> None:
+    """Another process of the owner, whose clock is ahead, ends it; its own clock goes back afterwards."""
+    study = world.ask()
+
+    def end_now(now: object) -> None:
+        if now is not step:
+            return
+        if end == "decline":
+            world.agents[owner].decline(study, None)
+        else:
+            late = two_round_study().deadline + 1
+            assert run_transaction(world.engines[owner], lambda c: expire(c, late)) == 1
+
+    monkeypatch.setattr(releases_module, "reached", end_now)
+    ended = {"expiry": State.EXPIRED, "decline": State.DECLINED}[end]
+    for turned_back_s in (0, 10**6):
+        world.now -= turned_back_s
+        with suppress(TesterRefusedError, TesterUnavailableError):
+            world.finish()
+        assert (world.spent(owner), world.reserved(owner)) == ([], [])
+        assert "release" not in [kind for kind, _ in world.outbox(owner)]
+        assert [row.state for row in world.rows(owner, STUDIES)] == [ended]
+
+
 def accepted_by(name: str, **changes: str) -> Callable[[str], bytes]:
     def forge(study: str) -> bytes:
         message = AcceptanceMessage(study=study, party=RECEIVER).model_copy(update=changes)
@@ -450,6 +486,102 @@ def test_an_earlier_column_that_the_tester_exchanges_is_not_taken(world: World, 
         receiver._client.study_envelope = lambda name: envelope if name == earlier else genuine(name)  # type: ignore[method-assign]
     world.receive()
     assert (world.state(study), world.spent(RECEIVER)) == ("approved", [2_000_000])
+
+
+@pytest.mark.parametrize("since", ["cancelled", "its data erased", "its cap lowered to nothing"])
+def test_a_release_that_is_read_again_costs_its_owner_nothing_whatever_has_come_since(
+    world: World, since: str
+) -> None:
+    earlier = world.ask()
+    world.finish()
+    if since == "cancelled":
+        world.cancel(earlier)
+    elif since == "its data erased":
+        (world.folder / f"{SENDER}.csv").unlink()
+    else:
+        run_transaction(world.engines[SENDER], lambda c: set_caps(c, "people", 1, 0, at=NOW))
+    before = world.rows(SENDER, ENTRIES), world.rows(SENDER, ACCOUNTS)
+    for title in ("Again?", "And again?"):
+        study = world.ask(two_round_study(reuses=earlier, title=title))
+        world.finish()
+        verify_transcript(world.transcript(study), key_of("tester").public_hex)
+        assert world.reserved(SENDER) == world.reserved(RECEIVER) == []
+    assert (world.rows(SENDER, ENTRIES), world.rows(SENDER, ACCOUNTS)) == before
+    assert (world.spent(SENDER), world.spent(RECEIVER)) == ([1_000_000], [2_000_000] * 3)
+
+
+def claim(**changes: Any) -> Callable[[str], Study]:
+    """Return a study that reads a release again as one of another key or data set."""
+
+    def claimed(earlier: str) -> Study:
+        sender, receiver = two_round_study(reuses=earlier).owners
+        return two_round_study(owners=(sender.model_copy(update=changes), receiver), title="Claimed")
+
+    return claimed
+
+
+def claimed_of_another_column(earlier: str) -> Study:
+    sender, receiver = two_round_study(reuses=earlier).owners
+    columns = tuple(NumericColumn(name=name, lower=0.0, upper=1.0) for name in ("weight", "response"))
+    owners = (sender.model_copy(update={"columns": ("weight",)}), receiver)
+    return two_round_study(owners=owners, domain=Domain(columns=columns), title="Claimed")
+
+
+def claimed_for_the_other(earlier: str) -> Study:
+    sender, receiver = two_round_study().owners
+    own = sender.model_copy(update={"name": "west", "key": key_of("west").public_hex, "reuses": earlier})
+    return two_round_study(owners=(own, receiver), title="Claimed")
+
+
+CLAIMS = {
+    "another data set": claim(data_set="staff"),
+    "another key": claim(key=key_of("west").public_hex),
+    "another column": claimed_of_another_column,
+    "another owner": claimed_for_the_other,
+    "another privacy unit": lambda earlier: two_round_study(reuses=earlier, unit_column="patient"),
+    "another alignment": lambda earlier: two_round_study(
+        reuses=earlier, unit_column="patient", alignment="a" * 64
+    ),
+}
+
+
+HELD_BESIDES = {"another key": 403, "another owner": 500}
+"""What stops a tester that does not look: the roster, and a foreign key of its database."""
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("is_looked_at", [True, False], ids=["a tester that looks", "one that does not"])
+@pytest.mark.parametrize("what", CLAIMS)
+def test_a_release_that_is_claimed_for_something_else_is_not_read_and_nobody_spends(
+    world: World, monkeypatch: pytest.MonkeyPatch, what: str, is_looked_at: bool
+) -> None:
+    """A tester that does not look hands it out; the receiver looks for itself."""
+    earlier = world.ask()
+    world.finish()
+    name, envelope = sealed(CLAIMS[what](earlier))
+    if not is_looked_at:
+        monkeypatch.setattr(tester_studies, "require_reusable", lambda *_: None)
+        monkeypatch.setattr(reuse, "_require_made", lambda *_: None)
+    answer = world.call("PUT", f"/v1/studies/{name}", "ada", envelope)
+    assert answer.status_code == (422 if is_looked_at else HELD_BESIDES.get(what, 201)), answer.text
+    with suppress(TesterRefusedError):
+        world.receive()
+    with suppress(TesterRefusedError):
+        world.send_alone()
+    assert (world.spent(SENDER), world.spent(RECEIVER)) == ([1_000_000], [2_000_000])
+
+
+def test_a_chain_of_reuse_is_refused_and_the_first_study_serves_as_often_as_is_asked(world: World) -> None:
+    first = world.ask()
+    world.finish()
+    second = world.ask(two_round_study(reuses=first, title="Second"))
+    world.finish()
+    for earlier in (second, "f" * 64):
+        name, envelope = sealed(two_round_study(reuses=earlier, title="Third"))
+        assert problem(world.call("PUT", f"/v1/studies/{name}", "ada", envelope)) == "reuse-refused"
+    world.ask(two_round_study(reuses=first, title="Third"))
+    world.finish()
+    assert (world.spent(SENDER), world.spent(RECEIVER)) == ([1_000_000], [2_000_000] * 3)
 
 
 def test_a_second_round_is_of_its_own_study_and_is_not_read_again(world: World) -> None:

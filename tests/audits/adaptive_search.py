@@ -38,6 +38,7 @@ TRANSFORM_ERROR = 1e-13
 """Bound on what the Fourier transforms and cut tails of a search add to a delta; measured below 1e-15."""
 
 StateT = TypeVar("StateT", bound=Hashable)
+MoveT = TypeVar("MoveT")
 
 
 @dataclass(frozen=True)
@@ -125,15 +126,17 @@ def losses_of(event: MechanismEvent, grid: Grid) -> Losses:
 
 
 @dataclass
-class Search(Generic[StateT]):
-    """The best strategy against a rule: ``accept`` returns the state after a study, None where it refuses.
+class Search(Generic[StateT, MoveT]):
+    """The best strategy against a rule: ``accept`` returns the state after a move, None where it refuses.
 
-    ``menu`` gives the studies, each a tuple of events, that are tried in a state. ``depth`` studies at most.
+    ``menu`` gives the moves that are tried in a state, and ``events`` what a move releases: nothing, where it
+    only reserves. ``depth`` moves at most.
     """
 
     epsilon: float
-    accept: Callable[[StateT, Events], StateT | None]
-    menu: Callable[[StateT], Iterable[Events]]
+    accept: Callable[[StateT, MoveT], StateT | None]
+    menu: Callable[[StateT], Iterable[MoveT]]
+    events: Callable[[MoveT], Events]
     grid: Grid
     _found: dict[tuple[StateT, int], Floats] = field(default_factory=dict)
 
@@ -148,10 +151,11 @@ class Search(Generic[StateT]):
             return known
         value = self.grid.value_of_stopping(self.epsilon)
         if depth:
-            for events in self.menu(state):
-                after = self.accept(state, events)
+            for move in self.menu(state):
+                after = self.accept(state, move)
                 if after is not None:
-                    value = np.maximum(value, self._expected(self._value(after, depth - 1), events))
+                    later = self._expected(self._value(after, depth - 1), self.events(move))
+                    value = np.maximum(value, later)
         self._found[state, depth] = value
         return value
 

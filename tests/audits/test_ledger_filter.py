@@ -1,15 +1,19 @@
 """The ledger's cap against analysts who choose every study by what was released before.
 
 The search is exact and its menu is the ledger's own: small Gaussian studies, pure ones, and at any moment the
-pure, Gaussian or approximate study that fills what is left. It never passes the cap's delta. The rule that
-the ledger had before, the smaller of composed events and added budgets, is kept here as the planted mistake:
-the same search passes its cap by several times delta.
+pure, Gaussian or approximate study that fills what is left. It never passes the cap's delta; nor where the
+ledger's own functions reserve, give back and debit studies in SQL. The rule that the ledger had before, the
+smaller of composed events and added budgets, is kept here as a planted mistake: the same search passes its
+cap by several times delta.
 """
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
+from typing import Literal
 
 import pytest
+import sqlalchemy as sa
 from adaptive_search import TRANSFORM_ERROR, Events, Grid, Search, largest
 from audited_procedures import AUDITED
 from audited_studies import domain, study
@@ -41,13 +45,20 @@ from tacit_protocol.privacy.guarantee import (
 )
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.ledger import accounts
-from tacit_services.ledger.accounts import Account, new_account
+from tacit_services.ledger.accounts import Account, BudgetExceededError, account_of, new_account
+from tacit_services.ledger.entries import ACCOUNTS, AMOUNTS, FIRST_HASH, RESERVATIONS
+from tacit_services.shared.database import create_engine, upgrade
 
 CAP = Budget.of("1", "1e-5")
 STEP, REACH = choose(1e-3, 5e-4), 2.5
 DEPTH = choose(5, 13)
 EVENTS_MAX = DEPTH + 1
 """Events of a strategy: one a study, but for the first, which may be Gaussian with its part of delta."""
+
+
+def released(events: Events) -> Events:
+    """What a study releases: its events."""
+    return events
 
 
 # The rule before: kept as a planted mistake.
@@ -93,7 +104,7 @@ def delta_under_the_old_rule(small: Guarantee, fills: list[float], step: float) 
     def menu(state: tuple[int, bool]) -> tuple[Events, ...]:
         return small.events, decision(fills[state[0]]).events, REVEAL.events
 
-    search = Search(CAP.epsilon, accept, menu, Grid(step, REACH, upper=False))
+    search = Search(CAP.epsilon, accept, menu, released, Grid(step, REACH, upper=False))
     return search.delta((0, False), len(fills))
 
 
@@ -164,7 +175,7 @@ def reached(
 ) -> float:
     """Return the delta that the best strategy reaches against the ledger, from below or from above."""
     start = new_account("patients", Cap.of(CAP), division)
-    return Search(CAP.epsilon + slack, accept, menu, Grid(step, REACH, upper)).delta(start, depth)
+    return Search(CAP.epsilon + slack, accept, menu, released, Grid(step, REACH, upper)).delta(start, depth)
 
 
 DIVISIONS = {
@@ -207,6 +218,170 @@ def test_a_filter_that_does_not_keep_its_shares_is_caught(
     monkeypatch.setattr(accounts, "_place", planted)
     # Without a limit on all studies together there are so many states that longer searches fill the memory.
     assert reached(EVERYTHING_MAY_RUN, 5, step=1e-3) > 1.5 * CAP.delta
+
+
+# The ledger's own functions in SQL, with studies that are reserved, given back and debited later.
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A study that is reserved: what it releases once it is debited, and what is kept for it meanwhile."""
+
+    study: str
+    events: Events
+    kept: Amounts
+
+
+@dataclass(frozen=True)
+class Held:
+    """An account in a database, and the studies that wait."""
+
+    account: Account
+    waiting: tuple[Waiting, ...] = ()
+
+
+@dataclass(frozen=True)
+class Move:
+    """``debit`` releases; ``reserve`` and ``give back`` release nothing, and may be chosen by what was."""
+
+    act: Literal["debit", "reserve", "give back"]
+    study: str
+    events: Events
+
+    @property
+    def released(self) -> Events:
+        return self.events if self.act == "debit" else ()
+
+
+SLOTS = ("a" * 64, "b" * 64)
+"""The studies that wait at once, at most."""
+
+NEW = "c" * 64
+
+
+@dataclass
+class InSql:
+    """Plays moves against a database: each in a transaction that begins with the state it is played in."""
+
+    connection: sa.Connection
+
+    def accept(self, state: Held, move: Move) -> Held | None:
+        transaction = self.connection.begin()
+        try:
+            self.load(state)
+            cost = Guarantee(budget=CAP, events=move.events)
+            if move.act == "give back":
+                accounts.give_back(self.connection, [move.study])
+            else:
+                play = accounts.debit if move.act == "debit" else accounts.reserve
+                play(self.connection, "patients", move.study, cost, at=1)
+            return self.found(state, move)
+        except BudgetExceededError:
+            return None
+        finally:
+            transaction.rollback()
+
+    def load(self, state: Held) -> None:
+        self.connection.execute(ACCOUNTS.insert().values(**state.account.row()))
+        for one in state.waiting:
+            row = {"data_set": "patients", "study": one.study, "at": 1, **asdict(one.kept)}
+            self.connection.execute(RESERVATIONS.insert().values(**row))
+
+    def found(self, state: Held, move: Move) -> Held:
+        """What the database holds now: the same for all histories that lead there."""
+        events = {one.study: one.events for one in state.waiting} | {move.study: move.events}
+        rows = self.connection.execute(RESERVATIONS.select().order_by(RESERVATIONS.c.study)).all()
+        account = account_of(self.connection, "patients")
+        same = replace(
+            account, debits=min(account.debits, 1), version=0, head_hash=FIRST_HASH, reserved=Amounts()
+        )
+        kept = (Amounts(row.pure_pico, row.gaussian_femto, row.approximate_atto) for row in rows)
+        waiting = (
+            Waiting(row.study, events[row.study], amount) for row, amount in zip(rows, kept, strict=True)
+        )
+        return Held(same, tuple(waiting))
+
+    def menu(self, state: Held) -> Iterator[Move]:
+        taken = sum((one.kept for one in state.waiting), state.account.spent)
+        studies = menu(replace(state.account, spent=taken))
+        for one in state.waiting:
+            yield Move("debit", one.study, one.events)
+            yield Move("give back", one.study, one.events)
+        for events in studies:
+            yield Move("debit", NEW, events)
+        free = [slot for slot in SLOTS if slot not in {one.study for one in state.waiting}]
+        if free:
+            yield from (Move("reserve", free[0], events) for events in studies[2:])
+
+
+DEPTH_IN_SQL = choose(3, 5)
+
+
+@pytest.fixture
+def in_sql(database_url: str) -> Iterator[InSql]:
+    engine = create_engine(database_url)
+    upgrade(engine, "agent")
+    with engine.connect() as connection:
+        yield InSql(connection)
+    engine.dispose()
+
+
+def reached_in_sql(played: InSql, division: Division, *, upper: bool) -> float:
+    start = Held(new_account("patients", Cap.of(CAP), division))
+    slack = 2 * DEPTH_IN_SQL * STEP if upper else 0.0
+    grid = Grid(STEP, REACH, upper)
+    search = Search(
+        CAP.epsilon + slack, lru_cache(None)(played.accept), played.menu, lambda m: m.released, grid
+    )
+    return search.delta(start, DEPTH_IN_SQL)
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_no_strategy_that_reserves_and_gives_back_passes_the_cap(in_sql: InSql, name: str) -> None:
+    assert reached_in_sql(in_sql, DIVISIONS[name], upper=True) <= CAP.delta + TRANSFORM_ERROR
+
+
+def give_back_twice(patch: pytest.MonkeyPatch) -> None:
+    """What was reserved is given back from what was spent, too."""
+    genuine = accounts.debit
+
+    def twice(connection: sa.Connection, data_set: str, study: str, cost: Guarantee, *, at: int) -> None:
+        kept = connection.execute(RESERVATIONS.select().where(RESERVATIONS.c.study == study)).one_or_none()
+        genuine(connection, data_set, study, cost, at=at)
+        if kept is None:
+            return
+        spent = account_of(connection, data_set).spent.all
+        less = (kept.pure_pico, kept.gaussian_femto, kept.approximate_atto)
+        names = [name.format("spent") for name in AMOUNTS]
+        left = {name: max(0, a - b) for name, a, b in zip(names, spent, less, strict=True)}
+        connection.execute(ACCOUNTS.update().values(**left))
+
+    patch.setattr(accounts, "debit", twice)
+
+
+def look_when_reserved_alone(patch: pytest.MonkeyPatch) -> None:
+    """What is reserved was compared with the shares of then, and is not compared with those of its debit."""
+    place, genuine = accounts._place, accounts.debit
+
+    def stale(connection: sa.Connection, data_set: str, study: str, cost: Guarantee, *, at: int) -> None:
+        kept = connection.execute(RESERVATIONS.select().where(RESERVATIONS.c.study == study)).one_or_none()
+        with pytest.MonkeyPatch.context() as own:
+            if kept is not None:
+                own.setattr(accounts, "_place", lambda account, cost: (account.share, charge(cost.events)))
+            genuine(connection, data_set, study, cost, at=at)
+
+    patch.setattr(accounts, "debit", stale)
+    patch.setattr(accounts, "_place", lambda account, cost: place(replace(account, reserved=Amounts()), cost))
+
+
+@pytest.mark.parametrize("database_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("plant", [give_back_twice, look_when_reserved_alone])
+def test_a_ledger_that_gives_back_twice_or_looks_at_stale_shares_is_caught(
+    in_sql: InSql, monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
+) -> None:
+    plant(monkeypatch)
+    assert reached_in_sql(in_sql, EVERYTHING_MAY_RUN, upper=False) > 1.5 * CAP.delta
 
 
 @pytest.mark.parametrize("name", AUDITED)

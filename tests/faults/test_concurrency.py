@@ -13,6 +13,7 @@ from long_runs import choose
 from tester_federation import Federation
 
 from tacit_services.ledger.accounts import MICRO, account_of, debits_of, set_caps
+from tacit_services.ledger.entries import RESERVATIONS
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.tester import answers
@@ -68,14 +69,14 @@ def test_a_tester_that_does_not_look_before_it_stores_would_be_caught(
     assert faults_of_uploads(federation) != []
 
 
-def run_storm(url: str, processes: int, debits: int, *planted: str) -> dict[str, list[int]]:
+def run_storm(url: str, processes: int, debits: int, *mode: str) -> dict[str, list[int]]:
     """Open accounts and debit them from many processes; returns the amounts that were granted, by account."""
     engine = create_engine(url)
     upgrade(engine, "agent")
     for account in sorted({account_name(index) for index in range(debits)}):
         run_transaction(engine, lambda c, account=account: set_caps(c, account, CAP_MICRO, 0, at=1))  # type: ignore[misc]
     engine.dispose()
-    storm = ["storm", url, str(processes), str(debits), "1", *planted]
+    storm = ["storm", url, str(processes), str(debits), "1", *mode]
     done = forked_python().run([debit_process.__file__, *storm])
     assert done.returncode == 0, done.stderr
     granted: dict[str, list[int]] = json.loads(done.stdout)
@@ -98,6 +99,8 @@ def faults_of_storm(url: str, granted: dict[str, list[int]]) -> list[str]:
             found.append("the entries are not the debits that were granted")
     if not found:
         run_transaction(engine, verify, read_only=True)
+    if run_transaction(engine, lambda c: c.execute(RESERVATIONS.select()).all(), read_only=True):
+        found.append("something is still reserved")
     engine.dispose()
     return found
 
@@ -110,6 +113,23 @@ def test_twenty_processes_never_overspend(database_url: str) -> None:
     assert granted.keys() == {account_name(index) for index in range(DEBITS)}
     for micro in granted.values():
         assert sum(micro) > CAP_MICRO - DEBIT_MICRO_MAX, "what could be granted was"
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+def test_twenty_processes_that_reserve_first_never_overspend_nor_lose_what_they_reserved(
+    database_url: str,
+) -> None:
+    granted = run_storm(database_url, PROCESSES, choose(5, 1000), "reserve")
+    assert faults_of_storm(database_url, granted) == []
+    assert all(granted.values())
+
+
+@pytest.mark.long
+def test_processes_that_do_not_see_what_others_reserved_would_be_caught(database_url: str) -> None:
+    with pytest.raises(AssertionError, match="what was reserved was taken by others"):
+        run_storm(database_url, 8, 60, "reserve-unseen")
 
 
 @pytest.mark.long

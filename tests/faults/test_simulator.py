@@ -1,7 +1,8 @@
 """Random histories in memory: lost, repeated and late messages, restarts, kills, clock jumps.
 
-They are of a federation of agents, and of a curator whose owners approve, decline, delete their data sets and
-register them again. Hypothesis writes the histories. One that fails is printed as a list of steps, after
+They are of a federation of agents, of a curator whose owners approve, decline, delete their data sets and
+register them again, and of two owners whose studies have two rounds: reserved, reused, declined, cancelled,
+expired at every step. Hypothesis writes the histories. One that fails is printed as a list of steps, after
 shrinking; it goes into this file as a ``test_repro_...``.
 """
 
@@ -20,6 +21,7 @@ import curated_world
 import fault_world
 import pytest
 import simulation
+import two_round_world
 from curated_world import CURATOR, HELD, CuratedSimulation
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -32,20 +34,23 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from long_runs import LONG, choose
+from peer_world import RECEIVER, SENDER
 from simulation import Fault, SimulatedKillError, Simulation
 from sqlalchemy.engine import Engine
+from two_round_simulation import EPSILONS, TwoRoundSimulation
 
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.accounting import Amounts
+from tacit_protocol.privacy.accounting import Amounts, charge
 from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.relay import OwnAnswer
 from tacit_services.agent import participant
 from tacit_services.agent import releases as releases_module
+from tacit_services.agent import studies as agent_studies
 from tacit_services.agent.releases import Releaser
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator import curator as curator_module
 from tacit_services.ledger import accounts
-from tacit_services.shared.failpoints import AgentStep, CuratorStep
+from tacit_services.shared.failpoints import AcceptanceStep, AgentRelayStep, AgentStep, CuratorStep
 from tacit_services.tester import reuse
 
 pytestmark = pytest.mark.long
@@ -56,6 +61,8 @@ STEPS_MAX = choose(8, 15)
 
 WORKERS, HISTORIES_OF_EACH = 2, 5_000
 """Processes of the long run, which make 10 000 histories of agents together."""
+
+Step = AgentStep | AgentRelayStep | AcceptanceStep | CuratorStep
 
 FAULTS = st.lists(st.sampled_from(["ok", "ok", "request lost", "answer lost", "twice", "late"]), max_size=6)
 
@@ -73,7 +80,8 @@ class Histories(RuleBasedStateMachine):
     owners: ClassVar[tuple[str, ...]]
     first_owners: ClassVar[tuple[str, ...]]
     fewest_owners: ClassVar[int]
-    steps: ClassVar[tuple[AgentStep | CuratorStep, ...]]
+    first_epsilon: ClassVar[str] = "0.5"
+    steps: ClassVar[tuple[Step, ...]]
     folder: Path
     simulation: Any
 
@@ -81,7 +89,7 @@ class Histories(RuleBasedStateMachine):
     def begin(self, seed: int) -> None:
         self.own_folder = Path(tempfile.mkdtemp(dir=self.folder))
         self.simulation = self.kind(self.own_folder, self.folder, seed)
-        self.simulation.create(self.first_owners, "0.5", 2 * 3600)
+        self.simulation.create(self.first_owners, self.first_epsilon, 2 * 3600)
 
     def with_faults(self, faults: list[Fault], work: Callable[..., object], *given: Any) -> None:
         """Do something while these faults befall its messages."""
@@ -158,10 +166,10 @@ class Histories(RuleBasedStateMachine):
         passage=st.integers(1, 2),
         index=st.integers(0, 5),
     )
-    def kill(self, party: str, step: AgentStep | CuratorStep, passage: int, index: int) -> None:
+    def kill(self, party: str, step: Step, passage: int, index: int) -> None:
         passages = 0
 
-        def reached(now: AgentStep | CuratorStep) -> None:
+        def reached(now: Step) -> None:
             nonlocal passages
             passages += now is step
             if now is step and passages == passage:
@@ -228,14 +236,48 @@ class CuratorHistories(Histories):
         self.simulation.register_data_set(owner)
 
 
+class TwoRoundHistories(Histories):
+    """Two owners who reserve what a study of two rounds costs, and an analyst who cancels, and reuses."""
+
+    kind = TwoRoundSimulation
+    parties = owners = (SENDER, RECEIVER)
+    first_owners, fewest_owners = owners, 2
+    first_epsilon = EPSILONS[-1]
+    steps = (*AgentStep, *AgentRelayStep, *AcceptanceStep)
+
+    @rule(
+        index=st.integers(0, 5),
+        reuses=st.booleans(),
+        epsilon=st.sampled_from(EPSILONS),
+        deadline_in_s=st.sampled_from([600, 2 * 3600, 24 * 3600]),
+        faults=FAULTS,
+    )
+    @precondition(lambda self: len(self.simulation.studies) < 6)
+    def create(self, index: int, reuses: bool, epsilon: str, deadline_in_s: int, faults: list[Fault]) -> None:
+        earlier = self.study(index) if reuses else None
+        self.with_faults(faults, self.simulation.ask_again, earlier, epsilon, deadline_in_s)
+
+    @rule(rounds=st.integers(1, 2), faults=FAULTS)
+    def both_go_on(self, rounds: int, faults: list[Fault]) -> None:
+        for _ in range(rounds):
+            self.with_faults(faults, self.simulation._round)
+
+    @rule(index=st.integers(0, 5))
+    def cancel(self, index: int) -> None:
+        self.simulation.cancel(self.study(index))
+
+    def say_yes(self, index: int) -> None:
+        self.simulation.decide(self.study(index), True)
+
+
 @pytest.fixture(autouse=True)
 def _world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The histories' procedures and first databases, in memory where the system has a file system there."""
-    for procedure in (fault_world.PROCEDURE, *curated_world.PROCEDURES.values()):
+    for procedure in (fault_world.PROCEDURE, two_round_world.PROCEDURE, *curated_world.PROCEDURES.values()):
         monkeypatch.setitem(discovery.PROCEDURES, procedure.name, procedure)
     memory = Path("/dev/shm")  # noqa: S108 (a folder of its own below)
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
-        for machine in (AgentHistories, CuratorHistories):
+        for machine in (AgentHistories, CuratorHistories, TwoRoundHistories):
             (own := Path(folder, machine.__name__)).mkdir()
             machine.kind.make_templates(own)
             monkeypatch.setattr(machine, "folder", own, raising=False)
@@ -266,6 +308,7 @@ def run_histories(machine: type[Histories], histories: int, steps_max: int, **op
     [
         pytest.param(AgentHistories, HISTORIES, STEPS_MAX, id="agents"),
         pytest.param(CuratorHistories, choose(40, 1_000), choose(8, 30), id="curator"),
+        pytest.param(TwoRoundHistories, choose(40, 2_000), choose(10, 30), id="two rounds"),
     ],
 )
 def test_no_history_loses_or_repeats_anything(
@@ -332,6 +375,24 @@ def debit_the_first_alone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Releaser, "_debit", first_alone)
 
 
+def give_nothing_back(patch: pytest.MonkeyPatch) -> None:
+    for module in (participant, agent_studies):
+        patch.setattr(module, "give_back", lambda *_: None)
+
+
+def overlook_what_is_reserved(patch: pytest.MonkeyPatch) -> None:
+    """And look at the account when a study is approved, not when it is debited."""
+    patch.setattr(accounts, "_reserved", lambda *_: {})
+    genuine = releases_module.debit
+
+    def debit_unchecked(*given: Any, **named: Any) -> Any:
+        with pytest.MonkeyPatch.context() as own:
+            own.setattr(accounts, "_place", lambda account, cost: (account.share, charge(cost.events)))
+            return genuine(*given, **named)
+
+    patch.setattr(releases_module, "debit", debit_unchecked)
+
+
 @pytest.mark.parametrize(
     ("machine", "plant", "fault"),
     [
@@ -339,6 +400,8 @@ def debit_the_first_alone(patch: pytest.MonkeyPatch) -> None:
         (AgentHistories, encode_releases_again, "another release than the stored one was sent"),
         (AgentHistories, exchange_releases, "the transcript does not hold"),
         (CuratorHistories, debit_the_first_alone, "debits and releases differ"),
+        (TwoRoundHistories, give_nothing_back, "what is reserved is not what is approved"),
+        (TwoRoundHistories, overlook_what_is_reserved, "spent more than a share|passes the cap"),
     ],
 )
 def test_a_planted_mistake_is_caught(

@@ -396,7 +396,7 @@ def test_a_list_of_studies_says_each_verdict_in_a_line(federation: Federation, p
     while federation.work():
         pass
     page = tester_window(federation, parties.analyst).sign_in().get("/").text
-    assert '<p class="said"><bdi>Numbers were released.</bdi></p>' in page
+    assert '<p class="said"><bdi>Numbers were released. ' in page
     assert '<p class="said"><bdi>No release came from north.</bdi></p>' in page
 
 

@@ -4,13 +4,15 @@
 catch it.
 """
 
+import os
+import signal
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-from agent_fakes import FAKES
+from agent_fakes import FAKES, FakeSum
 
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import ReleaseMessage
@@ -74,6 +76,16 @@ def approve_first() -> None:
     Agent.approve = approve  # type: ignore[method-assign]
 
 
+def fail(*_: Any) -> Any:
+    """Plant: every study fails after rows were read."""
+    raise ZeroDivisionError("private")
+
+
+def kill(*_: Any) -> Any:
+    """Plant: what is read ends the process, as the kernel does where memory is short."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 LATER_S = 600.0
 """When what was acknowledged is stored: later than anything is waited for."""
 
@@ -82,6 +94,9 @@ def plant(mistake: str) -> None:
     patched: Any = Releaser
     if mistake == "approve-first":
         approve_first()
+        return
+    if mistake in {"fails", "killed"}:
+        FakeSum.summarise = fail if mistake == "fails" else kill  # type: ignore[method-assign]
         return
     if mistake == "debit-outside":
         patched.release = debit_in_its_own_transaction(Releaser.release)

@@ -525,6 +525,15 @@ def make(names: Sequence[str]) -> None:
             file.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
 
 
+def restate(parts: Sequence[str]) -> None:
+    """Write anew what is said of each kept transcript, of these parts alone: the words have changed."""
+    for file in sorted(FIXTURES.glob("*.json")):
+        kept = json.loads(file.read_text())
+        found = stated(json.dumps(kept["transcript"]).encode(), kept["stated"].get("fields"))
+        kept["stated"] |= {part: found[part] for part in parts if part in found}
+        file.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+
+
 # What is read of a transcript: verdict, SDK fields, command, report, picture, what stewards read.
 
 HIDDEN = {"source", "verdict"}

@@ -339,6 +339,7 @@ AGENT: Mapping[str, Exchange] = _HEALTH | {
         ("GET", "/v1/ledger/verification", "whether the ledger is whole, and its head hashes"),
         ("POST", "/v1/studies/{digest}/approval", "the study as it stands then"),
         ("POST", "/v1/studies/{digest}/sending", "the same"),
+        ("POST", "/v1/data-sets/{data_set}/unlocking", "as `GET /v1/status`"),
         ("POST", "/v1/studies/{digest}/decline", "the same"),
         ("GET", "/", _OWN_PAGES),
         ("GET", "/studies/{digest}", _OWN_PAGES),
@@ -357,6 +358,7 @@ AGENT: Mapping[str, Exchange] = _HEALTH | {
         ("POST", "/data-sets/preview", "the lines that would be added"),
         ("POST", "/data-sets", "the page again"),
         ("POST", "/studies/{digest}/sending", "the page again"),
+        ("POST", "/data-sets/{data_set}/unlocking", "the page again"),
         ("POST", "/studies/{digest}/approval", "the page again"),
         ("POST", "/studies/{digest}/decline", "the page again"),
     )
@@ -387,7 +389,7 @@ def _data_set(place: str) -> dict[str, Egress]:
         "owner name account columns.** unit_column epsilon_cap_micro delta_cap_pico "
         "pure_share_micro pure_spent_micro pure_left_micro gaussian_delta_pico gaussian_share_micro "
         "gaussian_spent_micro gaussian_left_micro approximate_share_pico approximate_spent_pico "
-        "approximate_left_pico promised_micro policy.** ready uploaded_at units",
+        "approximate_left_pico promised_micro policy.** ready uploaded_at units locked locked.**",
         "tacit_services.curator.data_sets:view",
         why,
     ) | _own("rows", "tacit_services.curator.data_sets:view", "to the data set's owner alone")
@@ -438,6 +440,7 @@ CURATOR: Mapping[str, Exchange] = _HEALTH | {
         "trust, and no further. An unreadable upload is refused to that owner: the rule, and no value",
     ),
     "DELETE /v1/data-sets/{owner}/{name}": Exchange("its owner and the operator", note="no body"),
+    "POST /v1/data-sets/{owner}/{name}/unlocking": Exchange("its owner and the operator", note="no body"),
     "GET /v1/studies": Exchange(
         "an owner those that ask for its data, the operator all",
         _study_here("items[].") | _public("next", _HERE, "a cursor"),
@@ -482,6 +485,7 @@ CURATOR: Mapping[str, Exchange] = _HEALTH | {
     "GET /data-sets": Exchange("as `GET /v1/data-sets`", note=_OWN_PAGES),
     "GET /ledger": Exchange("as `GET /v1/ledger`", note=_OWN_PAGES),
     "POST /studies/{digest}/approval": Exchange("an owner", note="the page again"),
+    "POST /data-sets/{owner}/{name}/unlocking": Exchange("its owner and the operator", note="the page again"),
     "POST /studies/{digest}/decline": Exchange("an owner", note="the page again"),
 }
 """At a curator. No other owner, no analyst and no tester is answered anything of an owner's data set."""

@@ -34,11 +34,11 @@ def press(window: Window, digest: str, what: str = "approval") -> int:
     return window.post(f"/studies/{digest}/{what}", {"form_token": window.token()}).status_code
 
 
-def agent_process(config: Path, point: str) -> "subprocess.Popen[bytes]":
+def agent_process(config: Path, point: str, *planted: str) -> "subprocess.Popen[bytes]":
     program = Path(__file__).parent / "agent_process.py"
     environment = {**os.environ, VARIABLE: point, "OPENBLAS_NUM_THREADS": "1"}
     return subprocess.Popen(
-        [sys.executable, str(program), str(config)], env=environment, stdout=subprocess.DEVNULL
+        [sys.executable, str(program), str(config), *planted], env=environment, stdout=subprocess.DEVNULL
     )
 
 

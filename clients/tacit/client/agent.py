@@ -93,6 +93,10 @@ class AgentClient(Driver):
         body = {} if reason is None else {"reason": reason}
         return self._post(f"/v1/studies/{segment(digest)}/decline", body)
 
+    def unlock(self, data_set: str) -> dict[str, Any]:
+        """Let a data set answer studies again that a failure has locked; returns the agent's status."""
+        return self._post(f"/v1/data-sets/{segment(data_set)}/unlocking", {})
+
     def ledger(self, data_set: str | None = None) -> list[dict[str, Any]]:
         """List the ledger's entries: every budget spent on every data set."""
         return self._items("/v1/ledger", {"data_set": data_set} if data_set else {})

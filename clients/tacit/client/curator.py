@@ -106,10 +106,17 @@ class CuratorCalls(ServiceCalls):
         Its account and what was spent stay. An owner gives the data set's name, the operator the account,
         ``owner/data-set``.
         """
+        yield from ask(HttpRequest("DELETE", self._path_of(name)))
+
+    @call
+    def unlock(self, name: str) -> Operation[None]:
+        """Let a data set answer studies again that a failure has locked; named as for :meth:`delete`."""
+        yield from ask(HttpRequest("POST", self._path_of(name) + "/unlocking", body=b"{}"))
+
+    def _path_of(self, name: str) -> str:
         owner, slash, own_name = name.partition("/")
         operates = self._owner is None and slash
-        path = _data_set_path(owner, own_name) if operates else _data_set_path(self._owner_name(), name)
-        yield from ask(HttpRequest("DELETE", path))
+        return _data_set_path(owner, own_name) if operates else _data_set_path(self._owner_name(), name)
 
     @call
     def studies(self, state: str | None = None) -> Operation[list[dict[str, Any]]]:

@@ -423,9 +423,13 @@ def _lost(base_url: httpx.URL, error: Exception, proxied: bool) -> TransportErro
             f"{place} broke off without an answer ({type(error).__name__}): check that the service runs and, "
             "if it asks for certificates, that yours is named (tester_certificate_file, or curator_...)"
         )
-    return TransportError(
-        f"no answer from {place} ({type(error).__name__}): check the address, and that the service runs"
+    told = (
+        f"{place} did not answer in time: what was asked may still take effect. Look before you ask again "
+        "(tacit study show, tacit agent studies, tacit ledger show)"
+        if isinstance(error, httpx.ReadTimeout)
+        else f"no answer from {place} ({type(error).__name__}): check the address, and that the service runs"
     )
+    return TransportError(told)
 
 
 def _pause_s(request: HttpRequest, attempt: int, outcome: HttpResponse | TransportError) -> float | None:

@@ -15,6 +15,7 @@ from tacit.command import connect
 from tacit.command.connect import connecting
 from tacit.command.output import (
     AGENT_FILE,
+    ONE_BIT,
     AgentFile,
     Json,
     Yes,
@@ -182,6 +183,13 @@ def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
             for standing in [parse_item(Standing, data_set)]
         ],
     )
+    for data_set in found["data_sets"]:
+        if (lock := data_set.get("locked")) is not None:
+            lines(
+                f"{data_set['name']} is locked: study {lock['study'][:12]} failed after rows were read, "
+                f"{time_text(lock['at'])}, {lock['fault']} in {lock['place'] or 'no line of code'}. "
+                f"It answers nothing until `tacit agent unlock {data_set['name']}`."
+            )
     counts = ", ".join(f"{count} {state}" for state, count in found["studies"].items() if count)
     lines(f"Studies: {counts or 'none'}")
 
@@ -343,6 +351,20 @@ def decline(
         whole = connect.whole_digest(digest, client)
         decided = client.decline(whole, reason)
     answer(as_json, decided, f"Declined {whole[:12]}. Nothing was spent.")
+
+
+@app.command("unlock")
+def unlock(
+    data_set: Annotated[str, typer.Argument(help="The data set.", autocompletion=connect.data_sets_here)],
+    yes: Yes = False,
+    config: AgentFile = AGENT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Let a data set answer studies again that a failure has locked: `status` says what failed."""
+    agreed(f"Unlock {data_set}? {ONE_BIT}", yes, as_json)
+    with connect.agent_client(config) as client:
+        found = client.unlock(data_set)
+    answer(as_json, found, f"{data_set} answers studies again.")
 
 
 ledger_app = typer.Typer(

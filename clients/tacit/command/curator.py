@@ -12,6 +12,7 @@ from tacit.command import connect
 from tacit.command.connect import connecting
 from tacit.command.output import (
     CURATOR_FILE,
+    ONE_BIT,
     OWNER_FILE,
     CuratorFile,
     Json,
@@ -159,6 +160,24 @@ def decline(
     answer(as_json, decided, f"Declined {whole[:12]}. Nothing was spent.")
 
 
+def add_unlock(app: typer.Typer, file: Any, default: Path, asking: str) -> None:
+    """Add the command that unlocks a data set; as for :func:`add_shared`."""
+
+    @app.command("unlock")
+    @connecting
+    def unlock(
+        data_set: DataSet,
+        yes: Yes = False,
+        of: file = default,
+        as_json: Json = False,
+    ) -> None:
+        """Let a data set answer studies again that a failure has locked."""
+        agreed(f"Unlock {data_set}? {ONE_BIT}", yes, as_json)
+        with getattr(connect, asking)(of) as client:
+            client.unlock(data_set)
+        answer(as_json, {"data_set": data_set, "unlocked": True}, f"{data_set} answers studies again.")
+
+
 def add_shared(app: typer.Typer, file: Any, default: Path, asking: str, whose: str) -> None:
     """Add the commands that the operator and an owner have alike.
 
@@ -274,6 +293,7 @@ def add_shared(app: typer.Typer, file: Any, default: Path, asking: str, whose: s
 
 
 add_shared(owner_app, OwnerFile, OWNER_FILE, "owner_client", "your")
+add_unlock(owner_app, OwnerFile, OWNER_FILE, "owner_client")
 
 
 @owner_app.command("login")
@@ -450,10 +470,12 @@ def login(user: connect.ForUser = None, config: CuratorFile = CURATOR_FILE, as_j
 
 app.add_typer(connect.users_app("curator_any_door", CuratorFile, CURATOR_FILE))
 add_shared(app, CuratorFile, CURATOR_FILE, "operator_client", "all owners'")
+add_unlock(app, CuratorFile, CURATOR_FILE, "operator_client")
 
 
 def print_data_sets(data_sets: "Iterable[HeldDataSet]") -> None:
-    """Print data sets and what is left of their budgets."""
+    """Print data sets, what is left of their budgets, and which are locked."""
+    listed = list(data_sets)
     table(
         ("Data set", "Rows", "Units", "Epsilon cap", "Epsilon spent", "Epsilon left", "Approval"),
         [
@@ -466,9 +488,13 @@ def print_data_sets(data_sets: "Iterable[HeldDataSet]") -> None:
                 data_set.left_words,
                 data_set.policy.get("approval", ""),
             )
-            for data_set in data_sets
+            for data_set in listed
         ],
     )
+    for data_set in listed:
+        if (lock := data_set.locked) is not None:
+            where = "" if lock.at is None else f", {time_text(lock.at)}, {lock.fault} in {lock.place}"
+            lines(f"{data_set.account} is locked: study {lock.study[:12]} failed after rows were read{where}")
 
 
 def print_studies(studies: Iterable[Mapping[str, Any]]) -> None:

@@ -141,7 +141,6 @@ def show_all(found: AllAnswers, links: Mapping[str, str], as_json: bool) -> None
         'Every test is at level 0.05, and "none shown" is not "there is none": noise may hide it.',
         "Without a p-value, one private decision has left and nothing finer; a database tests nothing.",
     )
-    _print_notes(found.answers)
     while_up = "" if links else " (while the demo runs: --keep-running)"
     lines("", f"Each verdict's page at the tester{while_up}, and its transcript, which was verified here:")
     for number, answer in enumerate(found.answers, 1):
@@ -176,10 +175,10 @@ def _print_verdicts(answers: Sequence[Answer]) -> None:
     console().print(grid)
 
 
-def _print_notes(answers: Sequence[Answer]) -> None:
+def _print_warnings(answers: Sequence[Answer]) -> None:
     for number, answer in enumerate(answers, 1):
         for warning in () if answer.verdict.result is None else answer.verdict.result.warnings:
-            lines(f"Note on {number}: {warning}")
+            lines(f"Warning of {number}: {warning}")
 
 
 def _print_accounts(accounts: Sequence[Account]) -> None:

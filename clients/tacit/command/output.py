@@ -75,6 +75,11 @@ def answer(as_json: bool, fields: Any, *texts: str) -> None:
         lines(*texts)
 
 
+ONE_BIT = (
+    "Each time, the next failure tells those who ask one more bit about its rows: find the reason first."
+)
+
+
 def agreed(question: str, yes: bool, as_json: bool) -> None:
     """Ask the person at the terminal; return if the answer is yes, or where ``yes`` says so beforehand.
 

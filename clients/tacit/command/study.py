@@ -328,6 +328,7 @@ def adjust(
     if as_json:
         print_json(found.to_dict())
         return
+    lines(*(f"Warning: {warning}" for warning in found.warnings))
     table(
         ("Adjusted", "p", "Null hypothesis", "Question"),
         [
@@ -341,7 +342,6 @@ def adjust(
         ],
     )
     lines(f"{found.method} keeps at level {found.level:g}: {found.controls}.")
-    lines(*(f"Note: {warning}" for warning in found.warnings))
 
 
 def _result(study: str, tester_key: str | None, party: Path, told: "Progress") -> "Result":

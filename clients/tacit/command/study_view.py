@@ -16,6 +16,7 @@ from tacit_protocol.messages.study import PUBLIC_RULES, PublicRule, Study
 from tacit_protocol.preparation import PreparedStudy
 from tacit_protocol.privacy.accounting import families_of
 from tacit_protocol.terminal import printable
+from tacit_protocol.verdicts.presentation import gaps_words
 
 if TYPE_CHECKING:
     from tacit_protocol.verification import VerifiedTranscript
@@ -408,10 +409,11 @@ def result_fields(result: Result) -> dict[str, Any]:
 
 
 def print_result(result: Result) -> None:
-    """Print a result for people."""
+    """Print a result for people: warnings before all else."""
+    lines(*(f"Warning: {warning}" for warning in result.warnings))
     for shown in result.shown():
         if isinstance(shown, str):
             lines(shown)
         else:
             table(shown.headings, shown.rows)
-    lines(*(f"Note: {warning}" for warning in result.warnings))
+    lines(*(words for words in (gaps_words(result.source.study),) if words))

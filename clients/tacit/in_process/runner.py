@@ -198,8 +198,23 @@ class Terms(TypedDict):
 
 
 def terms(epsilon: float, delta: float, alpha: float, seed: int | None) -> Terms:
-    """Return a study's terms; its public seed is fresh, or derived from a number."""
+    """Return a study's terms; its public seed is fresh, or derived from a number.
+
+    Raises:
+        InputError: epsilon or delta is none.
+    """
+    budget_of(epsilon, delta)
     return {"epsilon": epsilon, "delta": delta, "alpha": alpha, "seed": seed_text(seed)}
+
+
+def budget_of(epsilon: float, delta: float) -> Budget:
+    """Return what every owner spends; raises InputError where it is no budget."""
+    try:
+        return Budget.of(epsilon, delta)
+    except ArithmeticError as error:
+        raise InputError("epsilon and delta must be numbers") from error
+    except ValueError as error:
+        raise InputError(f"epsilon and delta: {error}") from error
 
 
 def local_study(
@@ -252,7 +267,7 @@ def local_study(
             curator=_party(CURATOR) if curated else None,
             tester=_party("local.tester"),
             analyst=_party("local.analyst"),
-            budget=Budget.of(epsilon, delta),
+            budget=budget_of(epsilon, delta),
             level=alpha,
             created_at=0,
             deadline=1,
@@ -264,10 +279,6 @@ def local_study(
             str(first["loc"][-1]) if first["loc"] else "", ".".join(str(part) for part in first["loc"])
         )
         raise InputError(f"{place or 'the study'}: {first['msg'].removeprefix('Value error, ')}") from error
-    except ArithmeticError as error:
-        raise InputError("epsilon and delta must be numbers") from error
-    except ValueError as error:
-        raise InputError(f"epsilon and delta: {error}") from error
 
 
 def owner_names(names: Sequence[str] | None, count: int) -> list[str]:

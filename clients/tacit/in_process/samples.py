@@ -1,6 +1,7 @@
 """Samples and variables as they are passed to `tacit.local`, their public bounds, and tables in memory."""
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,14 +10,19 @@ from typing import Any, Literal
 import narwhals.stable.v1 as nw
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 from narwhals.exceptions import DuplicateError
 from pydantic import ValidationError
 
-from tacit.errors import InputError, StudyRefusedError
+from tacit.errors import DataWarning, InputError, StudyRefusedError
+from tacit_protocol import arrow_columns
 from tacit_protocol.domain import (
     COLUMNS_MAX,
     CategoricalColumn,
     Column,
+    DataError,
+    DictionaryValues,
     Domain,
     EncodedChunk,
     NumericColumn,
@@ -25,14 +31,18 @@ from tacit_protocol.domain import (
     encode,
 )
 
-RawColumn = npt.NDArray[np.float64] | npt.NDArray[np.object_]
+FLOAT_EXACT_MAX = 2.0**53
+"""Whole floating numbers up to this one are distinct integers; larger ones may be several ids in one."""
 
 
 @dataclass(frozen=True)
 class Sample:
-    """One sample's columns, each (rows,), by name in order."""
+    """One sample's columns, each (rows,), by name in order: of NumPy, or of Arrow where it came as a table's.
 
-    columns: Mapping[str, npt.NDArray[Any]]
+    Values are read as an agent reads those of the same data in a Parquet file.
+    """
+
+    columns: Mapping[str, npt.NDArray[Any] | pa.Array]
 
     @property
     def rows(self) -> int:
@@ -46,23 +56,49 @@ class Sample:
             InputError: it holds something that is not a number.
         """
         values = self.columns[name]
+        if _is_of_numbers(values):
+            return np.asarray(values, dtype=np.float64)
+        held = _as_arrow(values)
         try:
-            if values.dtype != object:
-                return np.asarray(values, dtype=np.float64)
-            return np.array([np.nan if is_missing(v) else float(v) for v in values], dtype=np.float64)
-        except (TypeError, ValueError):
+            found = arrow_columns.numbers(name, held)
+        except DataError:
+            found = None
+        if found is None or _has_other_than_numbers(held, found):
             raise InputError(
                 f"column {name!r} holds values that are not numbers: give its levels instead, "
                 f'bounds={{"{name}": ["level", ...]}}; of dates the days since a public one'
-            ) from None
+            )
+        return found
 
     def categorical(self, name: str) -> npt.NDArray[np.object_]:
         """Return a column as (rows,) text, missing values as None.
 
         Whole numbers are written without a decimal point, so that a code keeps its level ("1") when missing
-        values made its column one of floats; truth values are "true" and "false". An agent does the same.
+        values made its column one of floats; truth values are "true" and "false", and dates and times are in
+        ISO 8601.
+
+        Raises:
+            InputError: the column's type has no text, such as lists.
         """
-        return np.array([_level(value) for value in self.columns[name]], dtype=object)
+        read = _text(self.columns[name], name)
+        # The last place is what an index of -1, a missing value, reaches.
+        return np.array([*read.distinct, None], dtype=object)[read.indices]
+
+    def is_of_integers(self, name: str) -> bool:
+        """Say whether a column's type is one of whole numbers."""
+        values = self.columns[name]
+        if isinstance(values, np.ndarray):
+            return values.dtype.kind in "iu"
+        return bool(pa.types.is_integer(values.type))
+
+    def rows_at(self, places: npt.NDArray[np.int64]) -> "Sample":
+        """Return the rows at those places, in that order."""
+        return Sample(
+            {
+                name: values[places] if isinstance(values, np.ndarray) else values.take(places)
+                for name, values in self.columns.items()
+            }
+        )
 
     def within(self, domain: Domain) -> dict[str, npt.NDArray[Any]]:
         """Return a domain's columns as ``numeric`` and ``categorical`` do, in its order; see there."""
@@ -114,15 +150,21 @@ def _read(sample: Any, columns: Sequence[str] | None, which: str) -> Sample:
         raise InputError("columns must be a list of names")
     native = as_narwhals(sample, which)
     if native is None:
-        named = _array_columns(sample, columns, which)
+        named: Mapping[str, npt.NDArray[Any] | pa.Array] = _array_columns(sample, columns, which)
     elif isinstance(native, nw.Series):
         own = [_own_name(native) or "x1"] if columns is None else columns
-        named = _array_columns(_series_values(native), own, which)
+        named = {_only(own, which): _series_values(native)}
     else:
         named = _frame_columns(native, columns, which)
     if not named or not len(next(iter(named.values()))):
         raise InputError(f"{which} is empty: it needs at least one row and one column")
     return Sample(named)
+
+
+def _only(names: Sequence[str], which: str) -> str:
+    if len(names) != 1:
+        raise InputError(f"{which} has 1 columns and columns= names {len(names)}")
+    return names[0]
 
 
 def _array_columns(sample: Any, names: Sequence[str] | None, which: str) -> dict[str, npt.NDArray[Any]]:
@@ -186,19 +228,25 @@ def array_of(values: Any, which: str) -> npt.NDArray[Any]:
         # Of a list with text, NumPy makes text of numbers and missing values too.
         return np.array(values, dtype=object) if array.dtype.kind in "US" and array is not values else array
     if isinstance(native, nw.Series):
-        return _series_values(native)
-    columns = [_series_values(native.get_column(name)) for name in native.columns]
+        return _numpy(_series_values(native))
+    columns = [_numpy(_series_values(native.get_column(name))) for name in native.columns]
     return columns[0] if len(columns) == 1 else np.array(columns).T
+
+
+def _numpy(values: npt.NDArray[Any] | pa.Array) -> npt.NDArray[Any]:
+    return values if isinstance(values, np.ndarray) else values.to_numpy(zero_copy_only=False)
 
 
 def _frame_columns(
     frame: "nw.DataFrame[Any]", names: Sequence[str] | None, which: str
-) -> dict[str, npt.NDArray[Any]]:
+) -> dict[str, npt.NDArray[Any] | pa.Array]:
     own = {str(name): name for name in frame.columns}
     listed = list(own) if names is None else [str(name) for name in names]
     absent = [name for name in listed if name not in own]
     if absent:
-        raise InputError(f"{which} has no column {', '.join(map(repr, absent))}")
+        raise InputError(
+            f"{which} has no column {', '.join(map(repr, absent))}: it has {', '.join(map(repr, own))}"
+        )
     return {name: _series_values(frame.get_column(own[name])) for name in listed}
 
 
@@ -210,22 +258,57 @@ def is_missing(value: Any) -> bool:
         return True
 
 
-def _series_values(series: "nw.Series[Any]") -> npt.NDArray[Any]:
-    if series.dtype.is_numeric() or series.dtype == nw.Boolean:
-        if series.null_count() or series.dtype.is_decimal():
-            return series.cast(nw.Float64).fill_null(float("nan")).to_numpy()
+def _series_values(series: "nw.Series[Any]") -> npt.NDArray[Any] | pa.Array:
+    """Return a column as an array of numbers where that keeps each value, and else as it is in Arrow."""
+    is_plain = series.dtype.is_numeric() and not series.dtype.is_decimal()
+    if is_plain and not series.null_count():
         return series.to_numpy()
-    return np.array(series.to_list(), dtype=object)
+    native = series.to_native()
+    if isinstance(native, pa.ChunkedArray):
+        return native.combine_chunks()
+    try:
+        return series.to_arrow()
+    except (pa.ArrowException, TypeError, OverflowError):  # objects of several types
+        return _as_arrow(np.array(series.to_list(), dtype=object))
 
 
-def _level(value: Any) -> str | None:
-    if is_missing(value):
-        return None
-    if isinstance(value, bool | np.bool_):
-        return "true" if value else "false"
-    if isinstance(value, float | np.floating) and float(value).is_integer():
-        return str(int(value))
-    return str(value)
+def _is_of_numbers(values: npt.NDArray[Any] | pa.Array) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind in "fiub"
+
+
+def _as_arrow(values: npt.NDArray[Any] | pa.Array) -> pa.Array:
+    """Return a column in Arrow; values of several types become text, each by itself."""
+    if not isinstance(values, np.ndarray):
+        return values
+    own = values if values.dtype.kind in "fiub" else values.tolist()
+    try:
+        found = pa.array(own, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        texts = [None if is_missing(value) else arrow_columns.text_of(_plain(value)) for value in own]
+        found = pa.array(texts, type=pa.large_string())
+    return found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+
+
+def _plain(value: object) -> object:
+    """Return a NumPy number as one of Python."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _text(values: npt.NDArray[Any] | pa.Array, name: str) -> DictionaryValues:
+    try:
+        return arrow_columns.text(_as_arrow(values))
+    except DataError:
+        raise InputError(
+            f"column {name!r} has a type that is no category and no id: pass text, numbers or dates"
+        ) from None
+
+
+def _has_other_than_numbers(held: pa.Array, found: npt.NDArray[np.float64]) -> bool:
+    """Say whether values that gave no number are other things than NaN and infinities."""
+    kind = held.type.value_type if pa.types.is_dictionary(held.type) else held.type
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        return False
+    return bool((np.isnan(found) & pc.is_valid(held).to_numpy(zero_copy_only=False)).any())
 
 
 MISSING_ADVICE = (
@@ -355,7 +438,7 @@ class ArrayTable:
         columns: dict[str, Any] = numeric | levels
         if unit is None:
             return cls(domain, sample.rows, columns, None)
-        codes = _unit_codes(_array(unit, sample.rows))
+        codes = _unit_codes(unit, sample.rows)
         order = np.argsort(codes, kind="stable")
         starts = np.concatenate([[0], np.cumsum(np.bincount(codes))]).astype(np.int64)
         if draw is not None:
@@ -408,21 +491,24 @@ def drawing(unit_rows: str, units: object) -> np.random.Generator | None:
     return np.random.default_rng()
 
 
-def _array(unit: npt.ArrayLike, rows: int) -> npt.NDArray[Any]:
-    array = array_of(unit, "units")
-    if array.shape != (rows,):
+def _unit_codes(unit: npt.ArrayLike | pa.Array, rows: int) -> npt.NDArray[np.int64]:
+    """Return (rows,) numbers from 0 of the units that (rows,) ids name; ids are compared as text."""
+    native = as_narwhals(unit, "units")
+    if isinstance(native, nw.DataFrame):
+        native = native.get_column(native.columns[0]) if len(native.columns) == 1 else None
+    ids = _series_values(native) if native is not None else array_of(unit, "units")
+    if len(ids) != rows or getattr(ids, "ndim", 1) != 1:
         raise InputError(f"units must name one unit for each of the {rows} rows, in an array of that length")
-    return array
-
-
-def _unit_codes(unit: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    if any(is_missing(value) for value in unit.tolist()):
+    if isinstance(ids, np.ndarray) and ids.dtype.kind == "f" and (np.abs(ids) > FLOAT_EXACT_MAX).any():
+        raise InputError(
+            "units hold floating numbers above 2^53, where several ids are one number: pass whole numbers "
+            "or text"
+        )
+    read = _text(ids, "units")
+    if (read.indices < 0).any() or any(read.distinct[place] is None for place in np.unique(read.indices)):
         raise InputError("units hold missing values: give every row a unit")
-    try:
-        codes = np.unique(unit, return_inverse=True)[1]
-    except TypeError:
-        codes = np.unique(np.array([str(value) for value in unit.tolist()]), return_inverse=True)[1]
-    return np.asarray(codes, dtype=np.int64).reshape(-1)
+    order = np.unique(np.array([str(text) for text in read.distinct]), return_inverse=True)[1]
+    return np.unique(order.reshape(-1)[read.indices], return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 ARGUMENTS: Mapping[str, str] = {"parameter permutations": "n_permutations"}
@@ -442,13 +528,20 @@ def by_argument_names() -> Iterator[None]:
 
 
 def read_with_units(
-    samples: Sequence[Any], columns: Sequence[str] | None, units: str | Sequence[npt.ArrayLike] | None
+    samples: Sequence[Any],
+    columns: Sequence[str] | None,
+    units: str | Sequence[npt.ArrayLike] | None,
+    bounds: Any = None,
 ) -> tuple[list[Sample], list[npt.ArrayLike | None]]:
     """Read samples that have the same columns, and each one's units: (rows,), or None where rows are units.
+
+    Of tables, bounds by name choose the columns where ``columns`` does not.
 
     Raises:
         InputError: the samples or the units cannot be used; the message says what to change.
     """
+    if columns is None and samples and isinstance(bounds, Mapping):
+        columns = _bounded_columns(samples[0], bounds)
     if isinstance(units, str):
         wanted = None if columns is None else [name for name in columns if name != units] + [units]
         read = read_samples(samples, wanted)
@@ -462,6 +555,15 @@ def read_with_units(
     if given != len(read):
         raise InputError(f"units holds {given} arrays for {len(read)} samples: pass one for each")
     return read, list(units)
+
+
+def _bounded_columns(sample: Any, bounds: Mapping[str, Any]) -> list[str] | None:
+    """Return a table's columns that have bounds, in its order, then those that it lacks; None of arrays."""
+    native = as_narwhals(sample, "sample 1")
+    if not isinstance(native, nw.DataFrame):
+        return None
+    own = [str(name) for name in native.columns]
+    return [name for name in own if name in bounds] + [name for name in bounds if name not in own]
 
 
 def _without(sample: Sample, name: str) -> Sample:
@@ -531,11 +633,8 @@ def read_variables(
         raise InputError(f"{both} both have a column named {shared!r}: rename it in one of them")
     domain = _domain_of_variables(bounds, read, columns, listed)
     joined = Sample({name: values for sample in read for name, values in sample.columns.items()})
-    if missing == "refuse":
-        _require_complete(joined, domain, dict(zip(columns, _owners_of(groups, listed), strict=True)))
-    elif missing != "encode":
-        raise InputError('missing must be "refuse" or "encode"')
-    return Variables(joined, domain, groups)
+    (sample,) = admitted([joined], domain, missing)
+    return Variables(sample, domain, groups)
 
 
 def read_columns(variable: Any, name: str, bounds: Any, missing: Missing) -> tuple[Sample, Domain]:
@@ -547,11 +646,7 @@ def read_columns(variable: Any, name: str, bounds: Any, missing: Missing) -> tup
     sample = _read_variable(variable, name, named=False)
     columns = list(sample.columns)
     domain = domain_of({own: list(bounds) for own in columns} if are_levels(bounds) else bounds, columns)
-    if missing == "refuse":
-        _require_complete(sample, domain, dict.fromkeys(columns, name))
-    elif missing != "encode":
-        raise InputError('missing must be "refuse" or "encode"')
-    return sample, domain
+    return admitted([sample], domain, missing)[0], domain
 
 
 def _read_variable(variable: Any, name: str, named: bool) -> Sample:
@@ -570,10 +665,6 @@ def _require_same_rows(read: Sequence[Sample], names: Sequence[str]) -> None:
                 f"{name} has {sample.rows} rows and {names[0]} has {read[0].rows}: every variable must "
                 "describe the same rows, in the same order"
             )
-
-
-def _owners_of(groups: Sequence[Sequence[str]], names: Sequence[str]) -> list[str]:
-    return [name for group, name in zip(groups, names, strict=True) for _ in group]
 
 
 def _domain_of_variables(
@@ -616,16 +707,73 @@ def are_levels(bound: Any) -> bool:
     )
 
 
-def _require_complete(sample: Sample, domain: Domain, variable_of: Mapping[str, str]) -> None:
-    gaps = [column.name for column in domain.numeric if not np.isfinite(sample.numeric(column.name)).all()]
-    gaps += [
-        column.name
-        for column in domain.categorical
-        if any(value is None for value in sample.categorical(column.name))
-    ]
-    if gaps:
-        name = variable_of[gaps[0]]
-        raise InputError(
-            f"{name} holds missing values (NaN, an infinity or None): leave those rows out of every "
-            'variable, or pass missing="encode" to treat them as studies do'
-        )
+OUTSIDE_SHARE_MAX = 0.05
+"""More values than this outside of the bounds or the listed levels look like a mistake, and are warned of."""
+
+
+def admitted(
+    samples: Sequence[Sample], domain: Domain, missing: Missing, names: Sequence[str] | None = None
+) -> list[Sample]:
+    """Return the samples with their columns read; refuse missing values unless they are to be encoded.
+
+    ``names`` are what messages call each sample, for several. Warns of values that are missing, not listed or
+    out of bounds: what a study reads in their place may look like a finding.
+
+    Raises:
+        InputError: a column holds other things than numbers, or values are missing and refused.
+    """
+    if missing not in ("refuse", "encode"):
+        raise InputError('missing must be "refuse" or "encode"')
+    read = [Sample(sample.within(domain)) for sample in samples]
+    for index, sample in enumerate(read):
+        where = "" if len(read) == 1 else f" of {names[index] if names else f'sample {index + 1}'}"
+        for column in domain.columns:
+            gap, outside = _shares(sample, column)
+            called = f"column {column.name!r}{where}"
+            if gap and missing == "refuse":
+                raise InputError(
+                    f"{_percent(gap)} of {called} is missing (NaN, an infinity or None): leave those rows "
+                    f'out, or pass missing="encode" to have each {_reading(column)}'
+                )
+            if gap:
+                _warn(f"{_percent(gap)} of {called} is missing, and each is {_reading(column)}")
+            if outside > OUTSIDE_SHARE_MAX:
+                _warn(f"{_percent(outside)} of {called} {_outside(column)}")
+    return read
+
+
+def _shares(sample: Sample, column: Column) -> tuple[float, float]:
+    """Return the shares of values that are missing, and that are out of bounds or not listed."""
+    if isinstance(column, NumericColumn):
+        values = sample.numeric(column.name)
+        gaps = ~np.isfinite(values)
+        outside = (values < column.lower) | (values > column.upper)
+    else:
+        held = sample.columns[column.name]
+        gaps = np.array([value is None for value in held])
+        listed = {None, *column.levels}
+        outside = np.array([value not in listed for value in held])
+    return float(gaps.mean()), float((outside & ~gaps).mean())
+
+
+def _reading(column: Column) -> str:
+    if isinstance(column, CategoricalColumn):
+        return "counted as a level of its own"
+    middle = "" if column.missing is not None else ", the middle of its bounds"
+    words = f"read as {column.missing_value:g}{middle}"
+    return f"{words}: a difference in how many are missing then looks like one in values"
+
+
+def _outside(column: Column) -> str:
+    if isinstance(column, NumericColumn):
+        bounds = f"{column.lower:g} to {column.upper:g}"
+        return f"lies outside {bounds}, and each such value counts as the nearer bound"
+    return f"is none of the levels {', '.join(column.levels)}, which are compared letter by letter"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, DataWarning, stacklevel=4)

@@ -21,7 +21,7 @@ from tacit.in_process.runner import (
 from tacit.in_process.samples import (
     ArrayTable,
     Missing,
-    Sample,
+    admitted,
     are_levels,
     array_of,
     domain_of,
@@ -70,6 +70,7 @@ def noisy_counts(
     colluders: int | None = None,
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     alpha: float = 0.05,
     names: Sequence[str] | None = None,
     seed: int | None = None,
@@ -93,6 +94,8 @@ def noisy_counts(
         columns: which columns of a table to count; by default all.
         units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
             rows are averaged.
+        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
+            own, or as ``unlisted`` says, and warns with the share.
         alpha: the intervals have confidence 1 - alpha.
         names: the owners' names.
         seed: has no effect on the noise.
@@ -110,14 +113,15 @@ def noisy_counts(
         >>> result.table.shape
         (4,)
     """
-    held = _read(samples, bounds, columns, units)
+    at = terms(epsilon, delta, alpha, seed)
+    held = _read(samples, bounds, columns, units, missing)
     return _play(
         NoisyCountsResult,
         "noisy_counts",
         held,
         owner_names(names, len(samples)),
         _parameters(noise, rho, cuts, unlisted) | {"aggregation": aggregation, "colluders": colluders},
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
     )
 
 
@@ -132,6 +136,7 @@ def homogeneity(
     unlisted: Unlisted = "cells",
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     alpha: float = 0.05,
     n_replicates: int | None = None,
     names: Sequence[str] | None = None,
@@ -152,6 +157,8 @@ def homogeneity(
         unlisted: as in :func:`noisy_counts`.
         columns: as in :func:`noisy_counts`.
         units: as in :func:`noisy_counts`.
+        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
+            own, or as ``unlisted`` says, and warns with the share.
         alpha: level of the test, in (0, 0.5).
         n_replicates: simulated null statistics, at least 999; chosen by default.
         names: the owners' names.
@@ -171,17 +178,18 @@ def homogeneity(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     if bounds is None:
         held, unlisted = _counted(samples, units), "last"
     else:
-        held = _read(samples, bounds, columns, units)
+        held = _read(samples, bounds, columns, units, missing)
     return _play(
         HomogeneityResult,
         "homogeneity",
         held,
         owner_names(names, len(samples)),
         _parameters(noise, rho, cuts, unlisted, n_replicates),
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
         progress=progress,
     )
 
@@ -197,7 +205,7 @@ def independence_table(
     unlisted: Unlisted = "cells",
     units: npt.ArrayLike | None = None,
     unit_rows: UnitRows = "average",
-    missing: Missing = "encode",
+    missing: Missing = "refuse",
     alpha: float = 0.05,
     n_replicates: int | None = None,
     names: Sequence[str] | None = None,
@@ -222,7 +230,8 @@ def independence_table(
         units: (n,), each row's privacy unit; by default every row is a unit.
         unit_rows: "average", or "one": of a unit's rows one counts, drawn by lot and in secret. Take "one"
             where units have several rows: of averages the test is conservative.
-        missing: "encode" counts missing values as a category; "refuse" raises where there are any.
+        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
+            own, or as ``unlisted`` says, and warns with the share.
         alpha: level of the test, in (0, 0.5).
         n_replicates: simulated null statistics, at least 999; chosen by default.
         names: the variables' names, by default x1, x2, ... or their own.
@@ -242,6 +251,7 @@ def independence_table(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     if variables and isinstance(variables[0], RandomisedColumn):
         if len(variables) != 2:
             raise InputError("beside a randomised column, pass one column, or a table of several")
@@ -253,7 +263,7 @@ def independence_table(
             (sample, domain),
             _parameters(noise, rho, cuts, unlisted, n_replicates),
             given=(delta, units, names),
-            at=terms(epsilon, delta, alpha, seed),
+            at=at,
         )
     held: tuple[Domain, list[Table]]
     draw = drawing(unit_rows, units)
@@ -270,7 +280,7 @@ def independence_table(
         held,
         [OWNER],
         _parameters(noise, rho, cuts, unlisted, n_replicates),
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
         progress=progress,
     )
 
@@ -288,6 +298,7 @@ def stratified_table(
     cuts: Cuts | None = None,
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     alpha: float = 0.05,
     n_replicates: int | None = None,
     names: Sequence[str] | None = None,
@@ -316,6 +327,8 @@ def stratified_table(
         columns: which columns of a table to take; by default all. All but two stratify.
         units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
             rows are averaged.
+        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
+            own, or as ``unlisted`` says, and warns with the share.
         alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
         n_replicates: simulated null statistics, at least 999; chosen by default.
         names: the owners' names.
@@ -337,19 +350,20 @@ def stratified_table(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     if isinstance(group, RandomisedColumn):
         return run_beside(
             StratifiedTableResult,
             "stratified_table",
             group,
-            one_sample(samples, bounds, columns),
+            one_sample(samples, bounds, columns, missing),
             _parameters(noise, rho, cuts, "cells", n_replicates)
             | {"group": group.column.name, "outcome": outcome, "event": event},
             given=(delta, units, names),
-            at=terms(epsilon, delta, alpha, seed),
+            at=at,
         )
     unlisted: Unlisted = "cells" if bounds is not None else "last"
-    held = _counted(samples, units) if bounds is None else _read(samples, bounds, columns, units)
+    held = _counted(samples, units) if bounds is None else _read(samples, bounds, columns, units, missing)
     chosen = {"group": group, "outcome": outcome, "event": event}
     return _play(
         StratifiedTableResult,
@@ -357,7 +371,7 @@ def stratified_table(
         held,
         owner_names(names, len(samples)),
         _parameters(noise, rho, cuts, unlisted, n_replicates) | chosen,
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
         progress=progress,
     )
 
@@ -378,6 +392,7 @@ def survival(
     aggregation: Aggregation = "separate",
     colluders: int | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     alpha: float = 0.05,
     n_replicates: int | None = None,
     names: Sequence[str] | None = None,
@@ -410,6 +425,8 @@ def survival(
         colluders: as in :func:`noisy_counts`.
         units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
             rows are averaged.
+        missing: "refuse" raises where a value is missing; "encode" counts missing values in a cell of their
+            own, or as ``unlisted`` says, and warns with the share.
         alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
         n_replicates: simulated null statistics, at least 999; chosen by default.
         names: the owners' names.
@@ -435,6 +452,7 @@ def survival(
         >>> result.curves[0].median is not None
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     edges = [float(edge) for edge in intervals]
     if len(edges) < 3 or not all(low < high for low, high in pairwise(edges)):
         raise InputError("intervals are three ends or more, increasing: a beginning, cuts, an end")
@@ -451,20 +469,20 @@ def survival(
             SurvivalResult,
             "survival",
             group,
-            one_sample(samples, known, columns),
+            one_sample(samples, known, columns, missing),
             _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates) | chosen,
             given=(delta, units, names),
-            at=terms(epsilon, delta, alpha, seed),
+            at=at,
         )
     return _play(
         SurvivalResult,
         "survival",
-        _read(samples, known, columns, units),
+        _read(samples, known, columns, units, missing),
         owner_names(names, len(samples)),
         _parameters(noise, rho, {time: edges[1:-1]}, "cells", n_replicates)
         | chosen
         | {"aggregation": aggregation, "colluders": colluders},
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
         progress=progress,
     )
 
@@ -500,18 +518,17 @@ def _read(
     bounds: Any,
     columns: Sequence[str] | None,
     units: str | Sequence[npt.ArrayLike] | None,
+    missing: Missing,
 ) -> tuple[Domain, list[Table]]:
     if not samples:
         raise InputError("pass at least one sample")
-    read, owned = read_with_units(samples, columns, units)
+    read, owned = read_with_units(samples, columns, units, bounds)
     known = list(read[0].columns)
     if are_levels(bounds):
         bounds = {name: list(bounds) for name in known}
     domain = domain_of(bounds, known)
-    tables: list[Table] = [
-        ArrayTable.of(Sample(sample.columns), domain, unit) for sample, unit in zip(read, owned, strict=True)
-    ]
-    return domain, tables
+    read = admitted(read, domain, missing)
+    return domain, [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, owned, strict=True)]
 
 
 def _counted(
@@ -586,6 +603,7 @@ def identity(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     counted, known = _checked(counts, q)
     domain, cells, size = columns_of(len(counted))
     probabilities = np.zeros(size)
@@ -595,7 +613,7 @@ def identity(
         domain,
         [OWNER],
         {"method": method, "probabilities": probabilities.tolist()} | parameters,
-        **terms(epsilon, delta, alpha, seed),
+        **at,
     )
     result = run(Identity(), study, [CountedTable(domain, counted, cells)], OpenDPNoise(), progress)
     if not isinstance(result, IdentityResult | DecisionResult):

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.runner import Aligned, Terms, local_study, of_type, run, terms
 from tacit.in_process.samples import (
+    FLOAT_EXACT_MAX,
     ArrayTable,
     Missing,
     Sample,
@@ -64,9 +65,6 @@ NAMES = ("x", "y")
 
 UNIT_COLUMN = "unit"
 """Name of the column of ids, with as many underscores as it takes to be no other column's."""
-
-FLOAT_EXACT_MAX = 2.0**53
-"""Whole floating numbers up to this one are distinct integers; larger ones may be several ids in one."""
 
 NO_ID = "every row needs an id"
 WRONG_KIND = "ids are text, whole numbers or dates"
@@ -455,6 +453,7 @@ def distance_correlation(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     if mode not in {"tester", "peer", "curator"}:
         raise InputError('mode must be "tester", "peer" or "curator"')
     if isinstance(x, RandomisedColumn):
@@ -483,7 +482,7 @@ def distance_correlation(
                 "method": None if method == "auto" else method,
             }
             | parameters,
-            at=terms(epsilon, delta, alpha, seed),
+            at=at,
             units=shared,
             unit_rows=unit_rows,
             progress=progress,
@@ -506,7 +505,7 @@ def distance_correlation(
             "permutations": n_permutations,
         }
         | parameters,
-        **terms(epsilon, delta, alpha, seed),
+        **at,
         columns=held.variables.groups,
         aligned=held.aligned,
         unit_rows=unit_rows,
@@ -679,6 +678,7 @@ def screening(
         >>> result.found[0].column
         'x.3'
     """
+    at = terms(epsilon, delta, alpha, seed)
     held = read_two_owners(x, y, bounds, missing, units, unit_rows=unit_rows)
     procedure = procedure_named("screening")
     study = local_study(
@@ -695,7 +695,7 @@ def screening(
             "permutations": n_permutations,
         }
         | parameters,
-        **terms(epsilon, delta, alpha, seed),
+        **at,
         columns=held.variables.groups,
         aligned=held.aligned,
         unit_rows=unit_rows,

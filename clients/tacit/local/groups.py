@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from tacit.errors import InputError
 from tacit.in_process.runner import ResultT, Terms, local_study, of_type, owner_names, run, terms
-from tacit.in_process.samples import ArrayTable, domain_of, drawing, read_with_units
+from tacit.in_process.samples import ArrayTable, Missing, admitted, domain_of, drawing, read_with_units
 from tacit.local.randomised import RandomisedColumn, one_sample, run_beside
 from tacit.results import AggregatedTestResult, AssociationResult, GroupComparisonResult
 from tacit_protocol.privacy.noise import OpenDPNoise
@@ -31,6 +31,7 @@ def group_comparison(
     bounds: Mapping[str, Any],
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     alpha: float = 0.05,
     names: Sequence[str] | None = None,
     seed: int | None = None,
@@ -57,6 +58,8 @@ def group_comparison(
         columns: which columns to compare the groups in; by default all of a table.
         units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
             rows are averaged.
+        missing: "refuse" raises where a value is missing; "encode" reads a missing number as the middle of
+            its bounds and a missing category as a level of its own, as studies do, and warns with the share.
         alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
         names: the owners' names, by default sample-1, sample-2, ...
         seed: the study's seed. Never the noise: two calls differ.
@@ -88,6 +91,7 @@ def group_comparison(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     if isinstance(group, RandomisedColumn):
         if noise != "auto" or aggregation != "separate":
             raise InputError("sums beside a randomised group are pure: leave noise and aggregation out")
@@ -95,10 +99,10 @@ def group_comparison(
             GroupComparisonResult,
             "group_comparison",
             group,
-            one_sample(samples, bounds, columns),
+            one_sample(samples, bounds, columns, missing),
             {"group": group.column.name},
             given=(delta, units, names),
-            at=terms(epsilon, delta, alpha, seed),
+            at=at,
         )
     wanted = None if columns is None else [group, *(name for name in columns if name != group)]
     masks = _masks(aggregation, colluders)
@@ -111,8 +115,9 @@ def group_comparison(
         parameters=masks | ({} if noise == "auto" else {"noise": noise}),
         units=units,
         bounds=bounds,
+        missing=missing,
         names=names,
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
     )
 
 
@@ -123,6 +128,7 @@ def association(
     bounds: Mapping[str, Any],
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     alpha: float = 0.05,
     names: Sequence[str] | None = None,
     seed: int | None = None,
@@ -143,6 +149,8 @@ def association(
         columns: two to twenty columns, every pair of which is looked at; by default all of a table.
         units: name of a column, or one array for each sample, that tells each row's privacy unit; a unit's
             rows are averaged.
+        missing: "refuse" raises where a value is missing; "encode" reads a missing number as the middle of
+            its bounds and a missing category as a level of its own, as studies do, and warns with the share.
         alpha: level of the test, in (0, 0.5); intervals have confidence 1 - alpha, each.
         names: the owners' names, by default sample-1, sample-2, ...
         seed: the study's seed. Never the noise: two calls differ.
@@ -173,6 +181,7 @@ def association(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     masks = _masks(aggregation, colluders)
     return _asked(
         AssociationResult,
@@ -183,8 +192,9 @@ def association(
         parameters=masks | ({} if noise == "auto" else {"noise": noise}),
         units=units,
         bounds=bounds,
+        missing=missing,
         names=names,
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
     )
 
 
@@ -197,6 +207,7 @@ def aggregated_test(
     group: str | None = None,
     columns: Sequence[str] | None = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     alpha: float = 0.05,
     names: Sequence[str] | None = None,
     seed: int | None = None,
@@ -223,6 +234,8 @@ def aggregated_test(
         columns: the columns, in the test's order; by default all of a table.
         units: name of a column, or one array for each sample, that tells each row's privacy unit; of a unit's
             rows one counts, drawn by lot.
+        missing: "refuse" raises where a value is missing; "encode" reads a missing number as the middle of
+            its bounds and a missing category as a level of its own, as studies do, and warns with the share.
         alpha: level of the test, in (0, 0.5); of both sides.
         names: the owners' names, by default sample-1, sample-2, ...
         seed: fixes the permutations. Never the blocks or the noise: two calls differ.
@@ -251,6 +264,7 @@ def aggregated_test(
         >>> result.reject, result.direction
         (True, 'down')
     """
+    at = terms(epsilon, delta, alpha, seed)
     masks = _masks(aggregation, colluders)
     return _asked(
         AggregatedTestResult,
@@ -261,8 +275,9 @@ def aggregated_test(
         units=units,
         parameters={"test": test} | masks | parameters,
         bounds=bounds,
+        missing=missing,
         names=names,
-        at=terms(epsilon, delta, alpha, seed),
+        at=at,
     )
 
 
@@ -318,20 +333,22 @@ def _asked(
     units: str | Sequence[npt.ArrayLike] | None,
     parameters: Mapping[str, Any] | None = None,
     bounds: Mapping[str, Any],
+    missing: Missing,
     names: Sequence[str] | None,
     at: Terms,
 ) -> ResultT:
     """Run a study of one sample an owner; ``named`` are parameters that name columns."""
     if not samples:
         raise InputError("pass one sample for each owner")
-    read, unit_values = read_with_units(samples, columns, units)
+    read, unit_values = read_with_units(samples, columns, units, bounds)
     held = list(read[0].columns)
     for name in named.values():
         if name not in held:
-            raise InputError(f"the samples have no column {name!r} to take groups from")
-    domain = domain_of(bounds, held)
+            raise InputError(f"neither samples nor bounds have a column {name!r} to take groups from")
+    domain, owners = domain_of(bounds, held), owner_names(names, len(read))
+    read = admitted(read, domain, missing, owners)
     chosen = {**named, **(parameters or {})}
-    study = local_study(procedure, domain, owner_names(names, len(read)), chosen, **at)
+    study = local_study(procedure, domain, owners, chosen, **at)
     rows = "one" if procedure == "aggregated_test" or is_masked(study) else "average"
     tables = [
         ArrayTable.of(sample, domain, unit, drawing(rows, unit) if unit is not None else None)

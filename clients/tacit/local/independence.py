@@ -107,6 +107,7 @@ def joint_independence(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     read = read_variables(variables, bounds, names, missing)
     chosen: dict[str, Any] = {
         "groups": [list(group) for group in read.groups],
@@ -121,7 +122,7 @@ def joint_independence(
         read.domain,
         [OWNER],
         chosen | parameters,
-        **terms(epsilon, delta, alpha, seed),
+        **at,
     )
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
     study = procedure.with_new_defaults(study)
@@ -185,6 +186,7 @@ def mutual_independence(
         >>> result.reject, result.pairs[0].first, result.pairs[0].second
         (True, 'x1', 'x3')
     """
+    at = terms(epsilon, 0.0, alpha, seed)
     read = read_variables(columns, bounds, names, missing)
     if any(len(group) > 1 for group in read.groups):
         raise InputError("pass one column of each owner")
@@ -193,7 +195,7 @@ def mutual_independence(
         read.domain,
         [f"{group[0]}-owner" for group in read.groups],
         {"method": method, "categories": categories, "permutations": n_permutations} | parameters,
-        **terms(epsilon, 0.0, alpha, seed),
+        **at,
         columns=read.groups,
     )
     tables = [

@@ -9,7 +9,15 @@ import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError, pandas_module
 from tacit.in_process.runner import ResultT, Terms, local_study, of_type
-from tacit.in_process.samples import ArrayTable, Missing, Sample, domain_of, read_columns, read_samples
+from tacit.in_process.samples import (
+    ArrayTable,
+    Missing,
+    Sample,
+    admitted,
+    domain_of,
+    read_columns,
+    read_samples,
+)
 from tacit.results import result_from
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX, ColumnCells, answered_categories
@@ -178,12 +186,15 @@ BESIDE_OWNERS = ("answers-owner", "rows-owner")
 """Names of who released a randomised column, and of who holds rows of the same units."""
 
 
-def one_sample(samples: Sequence[Any], bounds: Any, columns: Sequence[str] | None) -> tuple[Sample, Domain]:
+def one_sample(
+    samples: Sequence[Any], bounds: Any, columns: Sequence[str] | None, missing: Missing
+) -> tuple[Sample, Domain]:
     """Read the only sample that stands beside a randomised column."""
     if len(samples) != 1 or bounds is None:
         raise InputError("beside a randomised column, pass one sample, and the bounds of its columns")
     sample = read_samples(samples, columns)[0]
-    return sample, domain_of(bounds, list(sample.columns))
+    domain = domain_of(bounds, list(sample.columns))
+    return admitted([sample], domain, missing)[0], domain
 
 
 def run_beside(

@@ -18,7 +18,15 @@ from tacit.database.released import ReleasedDatabase, databases_of
 from tacit.database.weights import Weighting
 from tacit.errors import InputError, StudyRefusedError, pandas_module
 from tacit.in_process.runner import local_study, terms
-from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples, read_with_units
+from tacit.in_process.samples import (
+    ArrayTable,
+    Missing,
+    Sample,
+    admitted,
+    domain_of,
+    read_samples,
+    read_with_units,
+)
 from tacit.results import (
     NO_MATRIX,
     AnsweredScreeningResult,
@@ -54,6 +62,7 @@ def release_database(
     public: Sequence[Sequence[float | str | None]] | None = None,
     columns: Sequence[str] | None = None,
     units: str | npt.ArrayLike | None = None,
+    missing: Missing = "refuse",
     bandwidth: float | None = None,
     whole_numbers: Sequence[str] | None = None,
     move_points: bool = False,
@@ -66,7 +75,6 @@ def release_database(
 
     Args:
         x: a NumPy array (n, D) or (n,), a list of rows, or a column or a table of pandas, Polars or Arrow.
-            Missing values are allowed.
         epsilon: budget to spend, greater than 0.
         delta: budget to spend, in [0, 1); 0 means pure epsilon, by Laplace noise or an exact choice.
         method: "subspace": the noisy mean embedding on public points (P2, Algorithm 1, with sharper noise);
@@ -81,6 +89,8 @@ def release_database(
         public: public points in place of drawn ones: rows with one value per column, in their own units.
         columns: names of an array's columns, or which columns of a table to use.
         units: the column that names a row's privacy unit, or an array (n,); by default every row is a unit.
+        missing: "refuse" raises where a value is missing; "encode" reads a missing number as the middle of
+            its bounds and a missing category as a level of its own, as studies do, and warns with the share.
         bandwidth: kernel bandwidth in units of the scaled columns; the median distance of the points by
             default.
         whole_numbers: columns that are publicly known to hold whole numbers, with bounds that are whole:
@@ -112,8 +122,9 @@ def release_database(
         >>> abs(found.expectation(lambda c: c["x1"]) - 3) < 0.2
         True
     """
+    at = terms(epsilon, delta, 0.05, seed)
     given = None if units is None or isinstance(units, str) else [units]
-    (sample,), (unit,) = read_with_units([x], columns, units if isinstance(units, str) else given)
+    (sample,), (unit,) = read_with_units([x], columns, units if isinstance(units, str) else given, bounds)
     domain = domain_of(bounds, list(sample.columns))
     chosen: dict[str, Any] = {
         "method": method,
@@ -126,12 +137,13 @@ def release_database(
     if whole_numbers is None and from_histograms and parameters.get("placement") in {None, "histograms"}:
         chosen["whole_numbers"] = _whole_columns(sample, domain) or None
     procedure = EmbeddingRelease()
+    (sample,) = admitted([sample], domain, missing)
     study = local_study(
         procedure.name,
         domain,
         [OWNER],
         chosen | parameters,
-        **terms(epsilon, delta, 0.05, seed),
+        **at,
     )
     try:
         study = procedure.with_new_defaults(study)
@@ -163,7 +175,7 @@ def _whole_columns(sample: Sample, domain: Domain) -> list[str]:
     return [
         column.name
         for column in domain.numeric
-        if sample.columns[column.name].dtype.kind in "iu" and is_of_whole_numbers(column)
+        if sample.is_of_integers(column.name) and is_of_whole_numbers(column)
     ]
 
 

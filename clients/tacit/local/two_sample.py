@@ -16,7 +16,15 @@ from tacit.in_process.runner import (
     terms,
     two_sample_procedure,
 )
-from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples, read_with_units
+from tacit.in_process.samples import (
+    ArrayTable,
+    Missing,
+    Sample,
+    admitted,
+    domain_of,
+    read_samples,
+    read_with_units,
+)
 from tacit.results import CellsTableResult, DecisionResult, JointIndependenceResult, TwoSampleResult
 from tacit_protocol.domain import Domain
 from tacit_protocol.features.mean_embedding import median_distance
@@ -49,8 +57,7 @@ def public_parameters(
 
 def _bandwidth(sample: Sample, domain: Domain, rng: np.random.Generator) -> float:
     rows = rng.permutation(sample.rows)[:BANDWIDTH_ROWS_MAX]
-    chosen = Sample({name: values[rows] for name, values in sample.columns.items()})
-    points = np.concatenate([chunk.numeric for chunk in ArrayTable.of(chosen, domain).chunks()])
+    points = np.concatenate([chunk.numeric for chunk in ArrayTable.of(sample.rows_at(rows), domain).chunks()])
     return median_distance(points)
 
 
@@ -108,6 +115,7 @@ def kernel_two_sample(
     alpha: float = 0.05,
     public: Any = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     seed: int | None = None,
     names: Sequence[str] | None = None,
     setting: Setting = "owners",
@@ -132,6 +140,7 @@ def kernel_two_sample(
     alpha: float = 0.05,
     public: Any = None,
     units: str | Sequence[npt.ArrayLike] | None = None,
+    missing: Missing = "refuse",
     seed: int | None = None,
     names: Sequence[str] | None = None,
     setting: Setting = "owners",
@@ -143,7 +152,7 @@ def kernel_two_sample(
 
     Args:
         samples: one for each owner: a NumPy array (n, D) or (n,), a list of rows, or a column or a table of
-            pandas, Polars or Arrow. Missing values are allowed.
+            pandas, Polars or Arrow.
         epsilon: budget that every owner spends, greater than 0.
         delta: budget that every owner spends, in [0, 1).
         bounds: what is publicly known of the columns: by name a (lower, upper) pair or a list of levels; or
@@ -163,6 +172,8 @@ def kernel_two_sample(
             the "scf" features their bandwidth.
         units: the column that names a row's privacy unit, or for each sample an array (n,) of units; by
             default every row is a unit.
+        missing: "refuse" raises where a value is missing; "encode" reads a missing number as the middle of
+            its bounds and a missing category as a level of its own, as studies do, and warns with the share.
         seed: fixes public choices and simulations. Never the noise: two calls differ.
         names: the owners' names, by default sample-1, sample-2, ...
         setting: "owners": each adds its own noise, and nobody is trusted; "curator": one trusted party holds
@@ -189,13 +200,16 @@ def kernel_two_sample(
         >>> result.reject
         True
     """
+    at = terms(epsilon, delta, alpha, seed)
     if len(samples) < 2:
         raise InputError("pass at least two samples")
     procedure = procedure_named(two_sample_procedure(setting))
     if release is not None and setting != "curator":
         raise InputError('release= is a choice of the curator: pass setting="curator" with it')
-    read, unit_values = read_with_units(samples, columns, units)
+    read, unit_values = read_with_units(samples, columns, units, bounds)
     domain = domain_of(bounds, list(read[0].columns))
+    owners = owner_names(names, len(read))
+    read = admitted(read, domain, missing, owners)
     given = {
         "features": features,
         "statistic": statistic,
@@ -217,9 +231,9 @@ def kernel_two_sample(
     study = local_study(
         procedure.name,
         domain,
-        owner_names(names, len(read)),
+        owners,
         chosen | parameters,
-        **terms(epsilon, delta, alpha, seed),
+        **at,
         curated=setting == "curator",
     )
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]

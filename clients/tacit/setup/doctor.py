@@ -56,6 +56,9 @@ NETWORK_FILE_SYSTEMS = {
 MEMORY_FILE_SYSTEMS = {"tmpfs", "ramfs"}
 """File systems that a restart empties."""
 
+ROOM_BYTES = 2**24
+"""Room that a database and its write-ahead log need at least to go on."""
+
 MOUNTS = Path("/proc/self/mounts")
 
 _REVISION = re.compile(r'^revision(?:: str)? = "([^"]+)"', re.MULTILINE)
@@ -93,9 +96,17 @@ def _written(path: Path) -> Diagnostic:
             connection.close()
             if not existed:
                 path.unlink(missing_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent) as room:
+            room.write(bytes(ROOM_BYTES))
+            room.flush()
+            os.fsync(room.fileno())
     except sqlite3.Error as error:
         return Diagnostic(
             "database", "failed", f"cannot write {path} ({error}): check the folder's permissions"
+        )
+    except OSError as error:
+        return Diagnostic(
+            "database", "failed", f"no room beside {path} ({error.strerror}): free space on that disk"
         )
     return Diagnostic("database", "ok", f"{path} can be written")
 

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from scipy.spatial.distance import pdist
 
 from tacit_protocol.domain import Domain, encode
@@ -344,6 +344,18 @@ LocationRow = Annotated[tuple[float | str | None, ...], Field(min_length=1, max_
 FrequencyRow = Annotated[tuple[Frequency, ...], Field(min_length=1, max_length=1000)]
 
 
+SHARE_MIN, SHARE_MAX = 0.01, 0.99
+"""Of a part of the budget: what has less of it, or leaves less to the rest, drowns in ten times the noise."""
+
+Share = Annotated[float, Field(ge=SHARE_MIN, le=SHARE_MAX)]
+
+
+def _none_or_share(value: float) -> float:
+    if 0 < value < SHARE_MIN:
+        raise ValueError(f"0, or {SHARE_MIN} to {SHARE_MAX}")
+    return value
+
+
 class FeatureParameters(StrictModel):
     """What a study may choose of mean embeddings (me), smooth characteristics (scf) and columns.
 
@@ -386,7 +398,7 @@ class FeatureParameters(StrictModel):
     cycles: (
         Annotated[tuple[Annotated[float, Field(gt=0, le=64)], ...], Field(min_length=1, max_length=16)] | None
     ) = Field(None, description="Frequencies in turns over a column's bounds (auto and columns).")
-    pair_share: Annotated[float, Field(ge=0, lt=1)] = Field(
+    pair_share: Annotated[float, Field(ge=0, le=SHARE_MAX), AfterValidator(_none_or_share)] = Field(
         PAIR_SHARE, description="Part of the level and of the weight that goes to pairs of columns (auto)."
     )
     effects: Literal["none", "shares", "units"] = Field(

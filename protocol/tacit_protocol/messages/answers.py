@@ -148,6 +148,19 @@ def _epsilon(micro: int | None) -> str:
     return "more than any epsilon" if micro is None else f"{micro / EPSILON_UNITS:.6g}"
 
 
+class Lock(ServiceAnswer):
+    """Why a data set answers no study until a person unlocks it: one failed after rows were read.
+
+    ``fault`` is an exception's class or constant words, ``place`` a line of code, ``at`` when it was. A
+    curator tells its owners ``study`` alone, as others' rows may have had a part in it.
+    """
+
+    study: str
+    at: int | None = None
+    fault: str | None = None
+    place: str | None = None
+
+
 class HeldDataSet(Standing):
     """A data set that a curator holds, and what is left of its budget. ``rows`` only its owner learns."""
 
@@ -161,6 +174,7 @@ class HeldDataSet(Standing):
     units: int | None = None
     rows: int | None = None
     uploaded_at: int | None = None
+    locked: Lock | None = None
 
 
 class OwnerState(ServiceAnswer):
@@ -353,7 +367,7 @@ class LedgerVerification(ServiceAnswer):
 
 
 class AgentDataSet(Standing):
-    """A data set of an agent, and what is left of its budget.
+    """A data set of an agent, what is left of its budget, and why it is locked, if it is.
 
     ``account`` is the ledger's account that pays, the same for all data sets of the same people.
     """
@@ -361,6 +375,7 @@ class AgentDataSet(Standing):
     name: str
     account: str
     units: int | None
+    locked: Lock | None = None
 
 
 class AgentStatus(ServiceAnswer):

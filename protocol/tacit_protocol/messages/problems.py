@@ -291,6 +291,12 @@ _ALL = (
         "Nothing was spent. Align the data set with the other owner again; name that digest in a new study.",
     ),
     ProblemType(
+        "too-soon",
+        "The release may not be looked at yet",
+        409,
+        "Look at it, and send or decline it, from the moment on that its page names.",
+    ),
+    ProblemType(
         "already-decided",
         "This study has been decided on already",
         409,

@@ -15,7 +15,7 @@ GRID_BITS_MAX = 20
 """Finest grid: 2**-20 is far below any noise that is worth its budget, and leaves chunks of 8192 rows."""
 
 SUM_BITS = 61
-"""Exact sums stay within 2**61, so that a value plus 64 scales of noise stays within 2**62 (noise.py)."""
+"""Exact sums stay within 2**61, as 64 scales of noise do, so that their sum stays within 2**62 (noise.py)."""
 
 FLOAT_BITS = 53
 """Integers up to 2**53 are exact in float64, and so is any matrix product whose partial sums stay there."""

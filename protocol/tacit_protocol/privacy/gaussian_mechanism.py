@@ -16,12 +16,24 @@ import numpy.typing as npt
 
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, GaussianEvent, Guarantee, NoisyVector
-from tacit_protocol.privacy.noise import DISCRETISATION_SHARE, NoiseSource, discretisation_delta
+from tacit_protocol.privacy.noise import (
+    DISCRETISATION_SHARE,
+    NoiseSource,
+    discretisation_delta,
+    scale_fits,
+)
 from tacit_protocol.strict import ReleaseError, StudyError
 
 SCALE_TOLERANCE = 1e-9
 """Relative difference allowed between a release's stated noise and the noise that the study fixes: processors
 round differently, by 1e-11 at most."""
+
+
+NO_ROOM = (
+    "the budget, or the part of it that some numbers get, is so small that their noise has no room in 62 "
+    "bits; give the study a larger epsilon or delta, or these numbers a larger part"
+)
+"""What is said where noise is too wide: of the study and of numbers of units alone."""
 
 
 class LayoutError(ReleaseError):
@@ -102,9 +114,9 @@ def release_sums(
 ) -> dict[str, NoisyVector]:
     """Add the noise that the guarantee states to every part. Shares add to 1, more where no unit moves all.
 
-    Raises SensitivityError where the noise is so small, in grid steps, that its discreteness would count.
+    Raises SensitivityError where the noise cannot be drawn (:func:`require_drawable`).
     """
-    require_fine_grids(parts, guarantee)
+    require_drawable(parts, guarantee)
     mu = mu_of(guarantee)
     return {
         part.name: NoisyVector(
@@ -117,15 +129,20 @@ def release_sums(
     }
 
 
-def require_fine_grids(parts: tuple[SumPart, ...], guarantee: Guarantee) -> None:
-    """Raise SensitivityError where all parts' discreteness costs more delta than the guarantee sets aside.
+def require_drawable(parts: tuple[SumPart, ...], guarantee: Guarantee, owners: int = 1) -> None:
+    """Raise SensitivityError where a part's noise has no room, or is too few grid steps wide for its delta.
 
-    Parts may be released one after the other, the later ones depending on what was released before: each
-    looks at all that there are by then.
+    It looks at shapes, grids and sensitivities, never at sums, so that it decides before any row is read. All
+    parts' discreteness together costs no more delta than the guarantee sets aside. Of ``owners`` who mask,
+    the noises together need the room.
     """
     mu = mu_of(guarantee)
+    scales = [_steps(part, mu) for part in parts]
+    if not all(scale_fits(scale * math.sqrt(owners)) for scale in scales):
+        raise SensitivityError(NO_ROOM)
     extra = sum(
-        discretisation_delta(len(part.sums), _steps(part, mu), guarantee.budget.epsilon) for part in parts
+        discretisation_delta(len(part.sums), scale, guarantee.budget.epsilon)
+        for part, scale in zip(parts, scales, strict=True)
     )
     # What the events set aside: halves of an odd delta set aside a little less than a share of the budget.
     reserve = sum(event.delta for event in guarantee.events if isinstance(event, ApproximateEvent))

@@ -31,9 +31,22 @@ from scipy.interpolate import CubicSpline
 from scipy.special import gammaincc, ndtri
 
 from tacit_protocol.privacy.exact_sums import FEATURE_ERROR_STEPS
-from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE, LayoutError, SensitivityError, SumPart
+from tacit_protocol.privacy.gaussian_mechanism import (
+    NO_ROOM,
+    SCALE_TOLERANCE,
+    LayoutError,
+    SensitivityError,
+    SumPart,
+)
 from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, Guarantee, NoisyVector
-from tacit_protocol.privacy.noise import Body, KNormSource, NoiseSource
+from tacit_protocol.privacy.noise import (
+    LAPLACE_STEPS_MIN,
+    Body,
+    KNormSource,
+    NoiseSource,
+    radius_scale,
+    scale_fits,
+)
 
 Floats = npt.NDArray[np.float64]
 
@@ -349,9 +362,13 @@ def k_norm_scale(body: ProductBody, bits: int, epsilon: float) -> float:
 def release_k_norm(
     part: SumPart, body: ProductBody, guarantee: Guarantee, noise: NoiseSource
 ) -> dict[str, NoisyVector]:
-    """Add the noise that the guarantee states to a part's sums. Raises SensitivityError where none can."""
+    """Add the noise that the guarantee states to a part's sums.
+
+    Raises SensitivityError where it cannot be drawn (:func:`require_k_norm`), or not from this source.
+    """
     if not isinstance(noise, KNormSource):
         raise SensitivityError("this source of noise draws none by norms")
+    require_k_norm(body, -part.exponent, guarantee.budget.epsilon)
     scale = k_norm_scale(body, -part.exponent, guarantee.budget.epsilon)
     noisy = noise.k_norm(np.asarray(part.sums), scale, body)
     return {
@@ -362,6 +379,18 @@ def release_k_norm(
             scale=math.ldexp(scale, part.exponent),
         )
     }
+
+
+def require_k_norm(body: ProductBody, bits: int, epsilon: float) -> None:
+    """Raise SensitivityError where noise on a grid of 2**-bits has no room, or is too few steps wide.
+
+    It looks at public numbers alone, so that it decides before any row is read.
+    """
+    scale = k_norm_scale(body, bits, epsilon)
+    if not scale_fits(radius_scale(scale, body.dimension)):
+        raise SensitivityError(NO_ROOM)
+    if scale < LAPLACE_STEPS_MIN:
+        raise SensitivityError("the noise is too small for its grid; give the study a smaller epsilon")
 
 
 def check_k_norm(

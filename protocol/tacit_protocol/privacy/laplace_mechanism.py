@@ -19,9 +19,21 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from tacit_protocol.privacy.gaussian_mechanism import SCALE_TOLERANCE, LayoutError, SensitivityError, SumPart
+from tacit_protocol.privacy.gaussian_mechanism import (
+    NO_ROOM,
+    SCALE_TOLERANCE,
+    LayoutError,
+    SensitivityError,
+    SumPart,
+)
 from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, Guarantee, LaplaceEvent, NoisyVector
-from tacit_protocol.privacy.noise import NoiseSource, laplace_grid_is_fine, laplace_multiplier, laplace_scale
+from tacit_protocol.privacy.noise import (
+    NoiseSource,
+    laplace_grid_is_fine,
+    laplace_multiplier,
+    laplace_scale,
+    scale_fits,
+)
 from tacit_protocol.privacy.noise import laplace_scale as scale_of_event
 from tacit_protocol.strict import StudyError
 
@@ -65,17 +77,28 @@ def sums_scale(part: SumPart, guarantee: Guarantee) -> float:
 def release_laplace_sums(part: SumPart, guarantee: Guarantee, noise: NoiseSource) -> NoisyVector:
     """Add the noise that the guarantee states.
 
-    Raises SensitivityError where the noise is so small, in grid steps, that its discreteness would count.
+    Raises SensitivityError where the noise cannot be drawn (:func:`require_laplace`).
     """
+    require_laplace(part, guarantee)
     scale = sums_scale(part, guarantee)
-    if not laplace_grid_is_fine(
-        math.ldexp(l1_sensitivity(part), -part.exponent), math.ldexp(scale, -part.exponent)
-    ):
-        raise SensitivityError("the noise is too small for its grid; give the study a smaller epsilon")
     noisy = noise.laplace(np.asarray(part.sums), math.ldexp(scale, -part.exponent))
     return NoisyVector(
         values=tuple(int(v) for v in noisy), exponent=part.exponent, noise="laplace", scale=scale
     )
+
+
+def require_laplace(part: SumPart, guarantee: Guarantee) -> None:
+    """Raise SensitivityError where a part's noise has no room, or is too few grid steps wide.
+
+    It looks at the grid and the sensitivity, never at sums, so that it decides before any row is read.
+    """
+    moved, scale = (
+        math.ldexp(size, -part.exponent) for size in (l1_sensitivity(part), sums_scale(part, guarantee))
+    )
+    if not scale_fits(scale):
+        raise SensitivityError(NO_ROOM)
+    if not laplace_grid_is_fine(moved, scale):
+        raise SensitivityError("the noise is too small for its grid; give the study a smaller epsilon")
 
 
 def check_laplace_sums(vector: NoisyVector, stated: Guarantee, part: SumPart, fixed: Guarantee) -> None:
@@ -117,12 +140,14 @@ class LaplaceStatistic:
 
     @property
     def bits(self) -> int:
-        """Bits of the grid. Raises StatisticError where the noise would be too narrow for any grid."""
+        """Bits of the grid. Raises StatisticError where the noise would be too narrow or wide for any."""
         fine = SENSITIVITY_BITS + 1 - math.frexp(self.sensitivity)[1]
         room = STEPS_MAX_BITS - math.frexp(self.largest)[1]
         bits = min(max(fine, 0), room, BITS_MAX)
         if bits < 0 or not laplace_grid_is_fine(self.steps(bits), self.steps(bits) * self.multiplier):
             raise StatisticError("the statistic can be far larger than one unit moves it: use fewer cells")
+        if not scale_fits(laplace_scale(self.steps(bits), self.multiplier)):
+            raise StatisticError(NO_ROOM)
         return bits
 
     def steps(self, bits: int) -> int:
@@ -136,11 +161,14 @@ class LaplaceStatistic:
         return math.ldexp(laplace_scale(self.steps(bits), self.multiplier), -bits)
 
     def release(self, value: float, noise: NoiseSource) -> NoisyVector:
-        """Add the noise. Raises StatisticError where the value is not within ``largest``."""
-        if not abs(value) <= self.largest:
-            raise StatisticError("the statistic is outside its bounds")
+        """Add the noise; raises StatisticError as ``bits`` does, whatever the value.
+
+        A value beyond ``largest`` counts as it, which moves no two values further apart. There is none such:
+        ``largest`` is a bound for all data.
+        """
         bits = self.bits
-        steps = np.array([round(math.ldexp(value, bits))], dtype=np.int64)
+        bounded = float(np.clip(np.nan_to_num(value), -self.largest, self.largest))
+        steps = np.array([round(math.ldexp(bounded, bits))], dtype=np.int64)
         noisy = noise.laplace(steps, math.ldexp(self.scale, bits))
         return NoisyVector(values=(int(noisy[0]),), exponent=-bits, noise="laplace", scale=self.scale)
 
@@ -175,13 +203,15 @@ class ExponentialChoice:
         return self._grid.scale
 
     def scores(self, losses: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """Return minus the losses, (candidates,), in whole steps; larger losses count as ``largest``.
+        """Return minus the losses, (candidates,), in whole steps.
 
-        Raises ValueError where a loss is negative or not a number; quotes no value.
+        A loss beyond 0 or ``largest`` counts as that, and one that is no number as ``largest``: whatever the
+        losses are, a candidate is drawn. Raises ValueError where they are not a vector of one or more.
         """
-        if losses.ndim != 1 or not losses.size or not np.all(losses >= 0):
-            raise ValueError("losses must be a vector of one or more numbers, none below 0")
-        steps = np.rint(np.ldexp(np.minimum(losses, self.largest), self._grid.bits))
+        if losses.ndim != 1 or not losses.size:
+            raise ValueError("losses must be a vector of one or more numbers")
+        bounded = np.clip(np.nan_to_num(losses, nan=self.largest), 0, self.largest)
+        steps = np.rint(np.ldexp(bounded, self._grid.bits))
         return np.asarray(-steps, dtype=np.int64)
 
     def choose(self, losses: npt.NDArray[np.float64], source: ChoiceSource) -> int:

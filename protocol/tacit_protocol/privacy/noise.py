@@ -26,11 +26,17 @@ from opendp.mod import enable_features
 from tacit_protocol.privacy.accounting import CALIBRATION_SLACK
 from tacit_protocol.privacy.guarantee import EPSILON_MAX
 
-VALUE_MAX = 2**62
-"""No noisy value may come near 2**63, where OpenDP's integers saturate and the noise would lose its law."""
-
 SCALES_MAX = 64
 """Noise beyond 64 scales has probability below 1e-27 (Laplace) or e**-2048 (Gaussian)."""
+
+SCALE_MAX = 2.0**55
+"""Largest scale, in grid steps. Exact sums stay within 2**61 steps (exact_sums.py), and so do 64 scales: the
+noisy value is within 2**62 but for that probability. What is refused is the scale, which is public, and no
+value: values and noise are added modulo 2**64, so that whatever the values are, the release is a function of
+their exact sum with the noise."""
+
+CHOICE_STEPS_MAX = 2**61
+"""Scores beyond it count as it, which moves no two of them further apart."""
 
 DISCRETISATION_SHARE = 1e-3
 """Part of delta set aside for the discreteness of Gaussian noise; it costs less than 1e-4 of the noise. As no
@@ -104,10 +110,11 @@ class KNormSource(Protocol):
 class OpenDPNoise:
     """Noise from OpenDP's samplers, seeded by the operating system. It takes no seed, on purpose.
 
-    Both methods take a one-dimensional int64 vector of at least one value and return a new one of the same
-    length. They raise NoiseError where the scale is not positive and finite, where it is so few grid steps
-    that discrete noise does not stand for the continuous noise of its event, or where a value plus 64 scales
-    could reach 2**62: OpenDP saturates at the ends of int64, which would spoil the noise without a word.
+    Its methods take a one-dimensional int64 vector of at least one value and return a new one of the same
+    length. They raise NoiseError where the scale is not positive and finite, where it is above SCALE_MAX, or
+    where it is so few grid steps that discrete noise does not stand for the continuous noise of its event.
+    All this is public: no method fails, or takes another branch, because of a value. Noise is drawn from the
+    scale and the number of values alone, and then added.
     """
 
     def __init__(self) -> None:
@@ -115,21 +122,23 @@ class OpenDPNoise:
 
     def gaussian(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
         """Add discrete Gaussian noise of standard deviation ``scale`` (in integer steps) to each value."""
-        _require_room(values, scale)
+        _require_vector(values)
+        _require_scale(scale)
         if discretisation_delta(values.size, scale, EPSILON_MAX) > DISCRETISATION_SHARE:
             raise NoiseError("the noise is too few grid steps wide: use a finer grid, or more noise")
         domain = vector_domain(atom_domain(T="i64"))
         measurement = make_gaussian(domain, l2_distance(T=float), float(scale))
-        return np.array(measurement(values.tolist()), dtype=np.int64)
+        return values + np.array(measurement([0] * values.size), dtype=np.int64)
 
     def laplace(self, values: npt.NDArray[np.int64], scale: float) -> npt.NDArray[np.int64]:
         """Add discrete Laplace noise of that scale (in integer steps) to each value."""
-        _require_room(values, scale)
+        _require_vector(values)
+        _require_scale(scale)
         if scale < LAPLACE_STEPS_MIN:
             raise NoiseError("the noise is too few grid steps wide: use a finer grid, or more noise")
         domain = vector_domain(atom_domain(T="i64"))
         measurement = make_laplace(domain, l1_distance(T=float), float(scale))
-        return np.array(measurement(values.tolist()), dtype=np.int64)
+        return values + np.array(measurement([0] * values.size), dtype=np.int64)
 
     def choose(self, scores: npt.NDArray[np.int64], scale: float) -> int:
         """Return i with probability proportional to exp(scores[i] / scale): the exponential mechanism.
@@ -137,11 +146,13 @@ class OpenDPNoise:
         OpenDP adds Gumbel noise where it accounts in zero-concentrated privacy; its noise for pure privacy,
         exponential, has another law.
         """
-        _require_room(scores, scale)
+        _require_vector(scores)
+        _require_scale(scale)
+        bounded = np.clip(scores, -CHOICE_STEPS_MAX, CHOICE_STEPS_MAX)
         domain = vector_domain(atom_domain(T="i64"))
         measure = zero_concentrated_divergence()
         measurement = make_noisy_max(domain, linf_distance(T="i64"), measure, float(scale))
-        return int(measurement(scores.tolist()))
+        return int(measurement(bounded.tolist()))
 
     def uniform(self, count: int) -> npt.NDArray[np.uint64]:
         """Return ``count`` independent integers, uniform in 0..2**64 - 1: the operating system's own."""
@@ -155,7 +166,8 @@ class OpenDPNoise:
         a point is left with is the sum of exp(-r / scale) over all r that hold it.
         """
         dimension = body.dimension
-        _require_room(values, scale * (2 + dimension))
+        _require_vector(values)
+        _require_scale(radius_scale(scale, dimension))
         if values.size != dimension or sorted(p for part in body.parts for p in part.places) != [
             *range(dimension)
         ]:
@@ -163,9 +175,7 @@ class OpenDPNoise:
         waits = self._waits(scale)
         while (drawn := _in_body(body, waits)) is None:
             continue
-        if max(map(abs, drawn)) + max(abs(int(values.min())), abs(int(values.max()))) >= VALUE_MAX:
-            raise NoiseError("the values and their noise need more than 62 bits: use a coarser grid")
-        return values + np.array(drawn, dtype=np.int64)
+        return values + np.array([drawn_at % 2**64 for drawn_at in drawn], dtype=np.uint64).view(np.int64)
 
     def _waits(self, scale: float) -> Iterator[int]:
         """Yield whole numbers m >= 0 with probability proportional to exp(-m / scale)."""
@@ -267,14 +277,26 @@ def _log_ratio(coordinates: int, scale: float, radius: float) -> float:
     return first + second + normalisation
 
 
-def _require_room(values: npt.NDArray[np.int64], scale: float) -> None:
+def radius_scale(scale: float, dimension: int) -> float:
+    """Return the scale that K-norm noise of so many coordinates needs room for: its radius is about that."""
+    return scale * (2 + dimension)
+
+
+def scale_fits(scale: float) -> bool:
+    """Say whether noise of a scale, in grid steps, has room beside any exact sums."""
+    return 0 < scale <= SCALE_MAX
+
+
+def _require_vector(values: npt.NDArray[np.int64]) -> None:
     if values.ndim != 1 or values.dtype != np.int64 or values.size == 0:
         raise NoiseError("noise is added to a vector of one or more 64-bit integers")
+
+
+def _require_scale(scale: float) -> None:
     if not (math.isfinite(scale) and scale > 0):
         raise NoiseError("the scale of the noise must be positive and finite")
-    largest = max(abs(int(values.min())), abs(int(values.max())))
-    if largest + math.ceil(SCALES_MAX * scale) >= VALUE_MAX:
-        raise NoiseError("the values and their noise need more than 62 bits: use a coarser grid")
+    if not scale_fits(scale):
+        raise NoiseError("the noise needs more than 62 bits: use a coarser grid, or less noise")
 
 
 COIN_BITS = 53

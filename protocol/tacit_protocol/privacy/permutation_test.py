@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.privacy.guarantee import ApproximateEvent, Budget, Guarantee
-from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.noise import NoiseSource, scale_fits
 
 SENSITIVITY_BITS = 24
 """A sensitivity is 2**24 to 2**25 grid steps: rounding to the grid then adds less than 1e-7 of the noise, and
@@ -26,7 +26,7 @@ XI_SLACK = 1e-12
 """Relative part of xi given away for the rounding of a logarithm, a sum and a division."""
 
 STATISTIC_STEPS_MAX = 2**60
-"""Largest statistic in grid steps: far below what the noise source refuses."""
+"""Statistics beyond it, in grid steps, count as it, which moves no two of them further apart."""
 
 
 def decision_guarantee(budget: Budget) -> Guarantee:
@@ -71,8 +71,8 @@ def permutation_decision(
 
     Returns whether to reject. No other function of the noisy statistics may leave the owner.
 
-    Raises ValueError where the level is below 1 / (B + 1), a sensitivity is not positive and finite, or
-    the statistics are not finite numbers of at most some 10**10 sensitivities; quotes no value.
+    Raises ValueError where the level is below 1 / (B + 1), or a sensitivity is not positive and finite: of
+    public numbers. Whatever the statistics are, there is a decision.
     """
     comparison = prepare_comparison(
         statistics, sensitivity, level, budget, permuted_sensitivity=permuted_sensitivity
@@ -110,10 +110,15 @@ def prepare_comparison(
     if rank < 1:
         raise ValueError("the level is below 1 / (permutations + 1): the test could never reject")
     permuted = sensitivity if permuted_sensitivity is None else permuted_sensitivity
-    exponent = _grid_exponent(min(sensitivity, permuted))
-    steps = _on_grid(statistics, exponent)
-    moved = _steps_moved(sensitivity, exponent) + _steps_moved(permuted, exponent)
-    return Comparison(steps, math.nextafter(moved / decision_xi(budget), math.inf), rank)
+    exponent, xi = _grid_exponent(min(sensitivity, permuted)), decision_xi(budget)
+
+    def scale() -> float:
+        moved = _steps_moved(sensitivity, exponent) + _steps_moved(permuted, exponent)
+        return math.nextafter(moved / xi, math.inf)
+
+    while not scale_fits(scale()):  # on a coarser grid it is fewer steps
+        exponent -= 1
+    return Comparison(_on_grid(statistics, exponent), scale(), rank)
 
 
 def _grid_exponent(sensitivity: float) -> int:
@@ -125,10 +130,11 @@ def _grid_exponent(sensitivity: float) -> int:
 
 def _on_grid(statistics: npt.NDArray[np.float64], exponent: int) -> npt.NDArray[np.int64]:
     """Return the statistics in grid steps, rounded; scaling by a power of two is exact."""
-    scaled = np.rint(np.ldexp(np.asarray(statistics, dtype=np.float64), exponent))
-    if scaled.ndim != 1 or not np.all(np.abs(scaled) <= STATISTIC_STEPS_MAX):
-        raise ValueError("the statistics must be a vector of finite numbers, not far above the sensitivity")
-    return scaled.astype(np.int64)
+    if statistics.ndim != 1:
+        raise ValueError("the statistics must be a vector of numbers")
+    with np.errstate(over="ignore"):
+        scaled = np.nan_to_num(np.rint(np.ldexp(np.asarray(statistics, dtype=np.float64), exponent)))
+    return np.asarray(np.clip(scaled, -STATISTIC_STEPS_MAX, STATISTIC_STEPS_MAX).astype(np.int64))
 
 
 def _steps_moved(sensitivity: float, exponent: int) -> int:

@@ -12,6 +12,7 @@ Derivations: docs/mathematics/randomised-columns.md.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -34,6 +35,7 @@ from tacit_protocol.privacy.laplace_mechanism import (
     choice_guarantee,
     laplace_sum_guarantee,
     release_laplace_sums,
+    require_laplace,
     sums_scale,
 )
 from tacit_protocol.privacy.noise import NoiseSource
@@ -46,6 +48,7 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     StudyError,
     public_seed,
+    require_noise,
 )
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay, RelayedProcedure
 from tacit_protocol.verdicts.base import BaseVerdict
@@ -139,6 +142,10 @@ class Beside:
             cells = ColumnCells(self.column, 0, self.codes, bought=False)
             return OwnCodes(cells.codes(rows.numeric, rows.categorical, ()))
         return OwnSums(table.units, self.sums.part(table.units, self.answers_in(received).values(), rows))
+
+    def require_drawable(self, units: int) -> None:
+        """Raise SensitivityError or ValueError where the noise on so many units' sums cannot be drawn."""
+        require_laplace(self.sums.part(units), self.costs[self.receiver.name])
 
     def release(self, summary: OwnCodes | OwnSums, noise: NoiseSource) -> Release:
         """Draw answers, or the noise of the sums beside the other owner's answers."""
@@ -340,6 +347,7 @@ class BesideAnswers(Procedure):
         if (plan := self.beside(study)) is not None:
             for count in units.values():
                 require_countable(plan.codes, count)
+                require_noise(partial(plan.require_drawable, count))
 
     def relay(self, study: Study) -> Relay | None:
         """Return who sends answers to whom; None where every owner holds all columns."""

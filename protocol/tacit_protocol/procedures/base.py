@@ -349,6 +349,20 @@ def require_units(procedure: Procedure, study: Study, units: Mapping[str, int]) 
         procedure.check_units(study, units)
 
 
+def require_noise(require: Callable[[], object]) -> None:
+    """Raise PublicRuleError where ``require`` says that a study's noise cannot be drawn with so many units.
+
+    It looks at shapes, grids and scales, which follow from the study and from numbers of units: whether a
+    release can be made is known before a row is read.
+    """
+    try:
+        require()
+    except PublicRuleError:
+        raise
+    except ValueError as error:
+        raise PublicRuleError("no-plan", str(error)) from None
+
+
 def units_declared(study: Study) -> dict[str, int]:
     """Return the numbers of units that a study states, by owner."""
     return {owner.name: owner.units for owner in study.owners if owner.units is not None}
@@ -363,6 +377,7 @@ def check_study(procedure: Procedure, study: Study) -> None:
     """
     require_origin(procedure, study)
     procedure.check(study)
+    require_units(procedure, study, units_declared(study))
     if study.reusing and not isinstance(procedure, Rereads):
         raise StudyError("this procedure reads no release of an earlier study; leave reuses out")
     _check_transcript(procedure, study)

@@ -20,7 +20,7 @@ Derivations: docs/mathematics/randomised-columns.md.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import combinations
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -65,6 +65,7 @@ from tacit_protocol.privacy.laplace_mechanism import (
     check_laplace_sums,
     choice_guarantee,
     release_laplace_sums,
+    require_laplace,
     sums_scale,
 )
 from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
@@ -83,6 +84,7 @@ from tacit_protocol.procedures.base import (
     parse_parameters,
     planned_once,
     public_seed,
+    require_noise,
     require_work,
     step,
 )
@@ -95,6 +97,7 @@ from tacit_protocol.procedures.distance_correlation.answers import (
     EVEN_CELLS_MAX,
     ROWS_STREAM,
     SIGNAL_MIN,
+    TOO_SMALL,
     UNITS_MIN,
     fitted_part,
 )
@@ -367,6 +370,20 @@ class MutualPlan:
         needed = max(part.answering * answer_bits(part.cells[side].cells) // 8 for part in self.parts(units))
         if self.answers_at(side) and needed > ANSWER_BYTES_MAX:
             raise PublicRuleError("too-many-units", "so many units' answers do not fit one release")
+        require_noise(partial(self._require_drawable, side, units))
+
+    def _require_drawable(self, side: int, units: int) -> None:
+        """Raise StudyError where an owner's cuts, answers or tables cannot be drawn among so many units."""
+        for part in self.parts(units):
+            cells = part.cells[side]
+            if self._rest_micro(part.units, bought=cells.bought) < 1:
+                raise StudyError(TOO_SMALL)
+            if cells.bought:
+                placing = part.placing or part.units
+                cells.mechanism(placing, self._cuts_epsilon(part.units)).scale  # noqa: B018 (raises)
+            if not self.answers_at(side):
+                laid = self._counted(part, np.zeros(0, dtype=np.int64), units)
+                require_laplace(laid, self._table_guarantee(part))
 
     # What leaves.
 

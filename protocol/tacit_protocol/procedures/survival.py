@@ -6,12 +6,15 @@ intervals and bands, medians and restricted means; and, where there are groups, 
 owner and by the further columns, and hazard ratios. Derivations: docs/mathematics/survival.md.
 
 X (S, G, m, 2) are an owner's noisy counts: strata, groups, intervals, events and censored units. Y_i, the
-units at risk, are the events and censored units of interval i and of all later ones; Y'_i = Y_i - (censored
-in i)/2, but in the last. Curves are S(t_i) = prod (1 - d_l/Y'_l), Kaplan and Meier's in actuarial form, made
-to fall by isotonic regression, with intervals normal in arcsin sqrt S. The log-rank test, T_g = sum_i (d_gi -
-d_i Y_gi/Y_i), is stratified, its covariance counts the noise, its null is a parametric bootstrap of one
-hazard for all groups. The hazard ratio is the ratio of events per unit exposed, in products of cells of
-*different* groups, so that noise cancels on average (:mod:`tacit_protocol.numerics.inference`).
+units at risk, are the events and censored units of interval i and of all later ones; Y'_i = Y_i - (1 - f)
+(censored in i), but in the last: the exposed, where a part f of the censored are followed to the interval's
+end. Curves are S(t_i) = prod (1 - d_l/Y'_l) with f = 1/2, Kaplan and Meier's in actuarial form, made to fall
+by isotonic regression, with intervals normal in arcsin sqrt S. The log-rank test, T_g = sum_i (d_gi - d_i
+Y'_gi/Y'_i), is stratified, its covariance counts the noise, its null is a parametric bootstrap of one hazard
+for all groups. The hazard ratio is that of events per person-time at a constant hazard, in products of cells
+of *different* groups, so that noise cancels on average (:mod:`tacit_protocol.numerics.inference`). When
+within an interval units left is not in the counts: the test takes the f in [0, 1] that is best for one
+hazard, and intervals of ratios hold those of f = 0, 1/2 and 1.
 """
 
 import math
@@ -94,6 +97,12 @@ VANISHED = 1e-3
 DRAWS = 999
 """Simulated curves behind intervals and bands."""
 
+FOLLOWED = 0.5
+"""Part of an interval's censored units that are followed to its end, as if they left evenly within it."""
+
+FOLLOWED_TRIED = np.linspace(0.0, 1.0, 65)
+"""Parts that the test tries, of which it takes the best: from none to all of the censored."""
+
 
 class Times(PlacedCells):
     """An owner's noisy table, and where in it strata, groups, intervals and events are, (S, G, m, 2)."""
@@ -129,10 +138,10 @@ def at_risk(counts: Floats) -> Floats:
     return np.asarray(np.cumsum(both[..., ::-1], axis=-1)[..., ::-1])
 
 
-def exposed(counts: Floats) -> Floats:
-    """Return Y', (..., m), of counts (..., m, 2)."""
+def exposed(counts: Floats, followed: float = FOLLOWED) -> Floats:
+    """Return Y', (..., m), of counts (..., m, 2), where that part of the censored is followed to the end."""
     found = at_risk(counts)
-    found[..., :-1] -= counts[..., :-1, 1] / 2
+    found[..., :-1] -= (1 - followed) * counts[..., :-1, 1]
     return found
 
 
@@ -158,10 +167,13 @@ def with_hazard(group: Floats, hazard: Floats) -> Floats:
     return np.maximum(found, 0.0)
 
 
-def log_rank(counts: Floats, variances: Floats) -> Floats:
-    """Return the statistics, (...), of noisy counts (..., S, G, m, 2), noise ``variances`` (S,) on a cell."""
+def log_rank(counts: Floats, variances: Floats, followed: float = FOLLOWED) -> Floats:
+    """Return the statistics, (...), of noisy counts (..., S, G, m, 2), noise ``variances`` (S,) on a cell.
+
+    ``followed`` is the part of an interval's censored units that are exposed to its end.
+    """
     groups, m = counts.shape[-3:-1]
-    risk = at_risk(counts)  # (..., S, G, m)
+    risk = exposed(counts, followed)  # (..., S, G, m)
     all_risk = risk.sum(axis=-2)
     later = 2 * groups * np.arange(m, 0, -1) * variances[:, None]  # Var Y_i, (S, m)
     seen = np.maximum(all_risk, LEAST)
@@ -181,8 +193,10 @@ def log_rank(counts: Floats, variances: Floats) -> Floats:
         np.swapaxes(spread, -1, -2),
     )
     weighted = trust[..., None, None] * spread
-    passed = np.cumsum(rate[..., None, None] * weighted, axis=-3)
-    on_events, on_censored = weighted - passed, -passed
+    own = rate[..., None, None] * weighted
+    passed = np.cumsum(own, axis=-3)
+    own[..., -1, :, :] = 0.0  # whoever is left at the end is followed to it
+    on_events, on_censored = weighted - passed, (1 - followed) * own - passed
     noisy = sum(np.einsum("...smhg,...smhk->...sgk", part, part) for part in (on_events, on_censored))
     noisy = noisy * variances[:, None, None]
     traces = [np.trace(part, axis1=-2, axis2=-1) for part in (sampled, noisy)]
@@ -199,7 +213,8 @@ def log_rank_test(
 ) -> SimulatedTest:
     """Test whether groups have the same hazards within every stratum of every owner."""
     variances = np.concatenate([own.variances for own in owners])
-    statistic = float(log_rank(np.concatenate([own.counts for own in owners]), variances))
+    counts = np.concatenate([own.counts for own in owners])
+    statistic = min(float(log_rank(counts, variances, followed)) for followed in FOLLOWED_TRIED)
 
     def draw(rng: np.random.Generator, count: int) -> Iterator[tuple[Floats, Floats]]:
         for place in range(3):
@@ -218,30 +233,75 @@ def hazard_ratio(
 ) -> Estimated:
     """Estimate the hazard ratio of one group to another, common to strata (S, G, m, 2), with an interval.
 
+    The interval holds those of every moment within their intervals at which censored units may have left.
     ``kept`` is the retention of answers where groups are another owner's.
     """
+    found = [
+        _hazard_ratio(counts, variances, pair, level, kept=kept, followed=followed)
+        for followed in (0.0, FOLLOWED, 1.0)
+    ]
+    lower, upper = [one.lower for one in found], [one.upper for one in found]
+    return Estimated(
+        found[1].value,
+        None if None in lower else min(end for end in lower if end is not None),
+        None if None in upper else max(end for end in upper if end is not None),
+    )
+
+
+def _hazard_ratio(
+    counts: Floats,
+    variances: Floats,
+    pair: tuple[int, int],
+    level: float,
+    *,
+    kept: float | None,
+    followed: float,
+) -> Estimated:
     groups, m = counts.shape[1:3]
     own = counts[:, list(pair)] if kept is None else counts
     strata, flat = len(own), own.reshape(len(own), -1)
     sizes = np.maximum(flat.sum(axis=-1), LEAST)
     smooth = onto_simplex(flat / sizes[:, None]) * sizes[:, None]
-    risk = at_risk(smooth.reshape(own.shape)).sum(axis=1)
-    floor = np.sqrt(2 * own.shape[1] * np.arange(m, 0, -1) * variances[:, None]) + LEAST
-    weight = sizes[:, None] / np.maximum(risk, floor)
-    # What is exposed in interval i: all of later ones, half of its own; to the end, who is followed to it.
+    expected = smooth.reshape(own.shape)
+    later = 2 * np.arange(m, 0, -1) * variances[:, None]  # Var Y_i of one group, (S, m)
+    weight = sizes[:, None] / np.maximum(at_risk(expected).sum(axis=1), np.sqrt(own.shape[1] * later) + LEAST)
+    inverse = None if kept is None else unmixing(groups, kept)[list(pair)]
+    if inverse is not None:
+        expected = np.maximum(np.einsum("ga,samd->sgmd", inverse, expected), 0.0)
+    first, last = person_time(
+        exposed(expected, followed), expected[..., 0], np.sqrt(later)[:, None] + LEAST
+    )  # (S, 2, m)
+    held = (first + last)[..., None, None] * np.triu(np.ones((m, m)), 1)[..., None]
+    held = np.broadcast_to(held, (strata, 2, m, m, 2)).copy()  # cell (l, kind) in the exposure of interval i
+    diagonal = np.arange(m)
+    held[..., diagonal, diagonal, 0] = first
+    held[..., diagonal, diagonal, 1] = followed * (first + last)
+    held[..., -1, -1, 1] = (first + last)[..., -1]
     top, bottom = np.zeros((2, strata, 2, m, 2, 2, m, 2))
-    for kind in range(2):
-        held = np.triu(np.ones((m, m)), 1) + np.eye(m) / 2
-        held[-1, -1] = 0.5 if kind == 0 else 1.0
-        top[:, 0, :, 0, 1, :, kind] = weight[:, :, None] * held
-        bottom[:, 1, :, 0, 0, :, kind] = weight[:, :, None] * held
+    top[:, 0, :, 0, 1] = weight[..., None, None] * held[:, 1]
+    bottom[:, 1, :, 0, 0] = weight[..., None, None] * held[:, 0]
     forms = [form.reshape(strata, 4 * m, 4 * m) for form in (top, bottom)]
     forms = [form + np.swapaxes(form, -1, -2) for form in forms]
-    if kept is not None:
-        inverse = np.kron(unmixing(groups, kept)[list(pair)], np.eye(2 * m))
-        forms = [inverse.T @ form @ inverse for form in forms]
+    if inverse is not None:
+        unmixed = np.kron(inverse, np.eye(2 * m))
+        forms = [unmixed.T @ form @ unmixed for form in forms]
     score = Score(forms[0], forms[1], lambda counts, _: np.broadcast_to(smooth, counts.shape), ratio=True)
     return score.estimate(flat, np.repeat(variances[:, None], flat.shape[1], axis=1), level)
+
+
+def person_time(start: Floats, events: Floats, least: Floats) -> tuple[Floats, Floats]:
+    """Return the slopes of the person-time in an interval by who is exposed at its start and at its end.
+
+    At a constant hazard ``start`` falls to ``start - events`` exponentially, and the person-time is their
+    logarithmic mean: the slopes times both add up to it. ``least`` is what noise leaves of either.
+    """
+    end = np.maximum(start - events, least)
+    x = np.log(np.maximum(start, end) / end)
+    small = np.maximum(x, 1e-3)
+    return (
+        np.where(x < small, 0.5 - x / 6, 1 / small + np.expm1(-small) / small**2),
+        np.where(x < small, 0.5 + x / 6, np.expm1(small) / small**2 - 1 / small),
+    )
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     check_layout,
     noise_scales,
     release_sums,
+    require_drawable,
 )
 from tacit_protocol.privacy.guarantee import Guarantee, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource
@@ -339,13 +340,14 @@ class WithinPairs:
         covariances, variances, spreads = [], [], []
         for place, weight in enumerate(Fraction(float(own)) for own in self.weights):
             n, x, y, xy, yy, xyy = (int(own) for own in sums.held[:, place])
-            spread, variance = squares_about(x, x, n), Fraction(0)
-            if 0 < x < n:
-                variance = spread * squares_about(yy, y, n) / (STEPS**2 * (n - 1))
-                inner, outer = (
-                    squares_about(*own) / STEPS**2 for own in ((xyy, xy, x), (yy - xyy, y - xy, n - x))
-                )
-                variance = max(variance, (Fraction(n - x, n)) ** 2 * inner + Fraction(x, n) ** 2 * outer)
+            # Where all units have the same x, both variances are 0, by the same steps.
+            spread, some = squares_about(x, x, n), max(n, 1)
+            pooled = spread * squares_about(yy, y, n) / (STEPS**2 * max(n - 1, 1))
+            inner, outer = (
+                squares_about(*own) / STEPS**2 for own in ((xyy, xy, x), (yy - xyy, y - xy, n - x))
+            )
+            apart = Fraction(n - x, some) ** 2 * inner + Fraction(x, some) ** 2 * outer
+            variance = max(pooled, apart)
             covariances.append(weight * Fraction(xy * n - x * y, max(n, 1) * STEPS))
             variances.append(weight**2 * variance)
             spreads.append(spread)
@@ -353,8 +355,8 @@ class WithinPairs:
 
 
 def squares_about(squares: int, total: int, count: int) -> Fraction:
-    """Return the sum of squares about the mean; 0 of no number."""
-    return Fraction(squares * count - total * total, count) if count else Fraction(0)
+    """Return the sum of squares about the mean; 0 of no number, whose sums are 0."""
+    return Fraction(squares * count - total * total, max(count, 1))
 
 
 WITHIN_ALONE = "nor whether an effect is the same at all; what owners differ in neither makes nor hides one"
@@ -420,8 +422,12 @@ class MaskedPairs:
     pairs: WithinPairs
     shared: SharedNoise
 
+    def require_drawable(self) -> None:
+        """Raise SensitivityError where the owners' noises cannot be drawn, whatever the sums."""
+        require_drawable(self.pairs.parts(), self.shared.own, len(self.shared.masking.names))
+
     def release(self, sums: PairSums, noise: NoiseSource) -> Release:
-        """Add an owner's share of the noise. Raises SensitivityError where it is too small for its grid."""
+        """Add an owner's share of the noise. Raises SensitivityError where it cannot be drawn."""
         own = self.shared.own
         vectors = release_sums(self.pairs.parts(sums), own, noise)
         return Release(units=sums.units, guarantee=own, vectors=vectors)

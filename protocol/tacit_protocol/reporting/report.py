@@ -5,7 +5,7 @@ Titles and names are other people's: the template escapes every word that is put
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import accumulate
 from types import MappingProxyType
@@ -45,6 +45,7 @@ from tacit_protocol.verdicts.presentation import (
     Null,
     RowsPanel,
     Work,
+    gaps_words,
     joined,
     plain_meaning,
     pvalue_number,
@@ -58,7 +59,8 @@ NAMED_MAX = 6
 def meaning_of(study: Study, verdict: Fields) -> Meaning:
     """Say what a completed study's verdict means; of an unknown procedure, in the plainest words."""
     known = PROCEDURES.get(study.procedure)
-    return plain_meaning(study, verdict) if known is None else known.meaning(study, verdict)
+    meaning = plain_meaning(study, verdict) if known is None else known.meaning(study, verdict)
+    return replace(meaning, sentence=f"{meaning.sentence} {gaps_words(study)}".rstrip())
 
 
 def works_of(study: Study, software: str) -> tuple[Work, ...]:

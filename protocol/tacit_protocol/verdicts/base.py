@@ -207,7 +207,8 @@ class BaseVerdict(StrictModel):
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
         own = self.listed if self._source is not None else ()
-        for name in ("reject", "alpha", "method", "n", "epsilon", "delta", "warnings", *own):
+        first = ("warnings",) if self.warnings else ()
+        for name in (*first, "reject", "alpha", "method", "n", "epsilon", "delta", *own):
             yield name, getattr(self, name)
         if self.heading:
             yield "heading", self.heading
@@ -216,8 +217,9 @@ class BaseVerdict(StrictModel):
         return self._told("rejected" if self.reject else "not rejected")
 
     def _told(self, finding: str) -> str:
-        """Return the verdict in a line: what was found, what it cost, and how."""
-        return f"{finding}, epsilon {self.epsilon:g}, delta {self.delta:g} ({self.method})"
+        """Return the verdict in a line: what was found, what it cost, and how; before it a line a warning."""
+        line = f"{finding}, epsilon {self.epsilon:g}, delta {self.delta:g} ({self.method})"
+        return "\n".join([*(f"Warning: {warning}" for warning in self.warnings), line])
 
     @property
     def heading(self) -> str:

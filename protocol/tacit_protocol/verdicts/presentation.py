@@ -176,6 +176,20 @@ def _level(study: Study, verdict: Mapping[str, Any]) -> str:
     return f"A test at level {level} is made to say so by mistake with probability {level} at most."
 
 
+GAPS_NAMED_MAX = 3
+
+
+def gaps_words(study: Study) -> str:
+    """Say as what number a missing value of each numeric column counted; empty without such columns."""
+    columns = study.domain.numeric
+    if not columns:
+        return ""
+    if len(columns) > GAPS_NAMED_MAX:
+        return "A missing number counted as the value that the study states, or as the middle of its bounds."
+    values = joined([f"{column.name} as {column.missing_value:g}" for column in columns], GAPS_NAMED_MAX)
+    return f"A missing {values.replace(' as ', ' counted as ', 1)}."
+
+
 def plain_meaning(study: Study, verdict: Mapping[str, Any]) -> Meaning:
     """Say what a verdict means in the plainest words."""
     if not isinstance(verdict.get("reject"), bool):

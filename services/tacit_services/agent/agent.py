@@ -16,7 +16,13 @@ from tacit_protocol.privacy.accounting import Cap
 from tacit_protocol.signing import CATALOGUE_TYPE, EnvelopeError, PrivateKey, certify, sign_envelope
 from tacit_services.agent.alignment import unit_key_of
 from tacit_services.agent.intake import Intake, Procedures, StudyRefusedError
-from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
+from tacit_services.agent.participant import (
+    AlreadyDecidedError,
+    Identity,
+    Participant,
+    TooSoonError,
+    require_shown,
+)
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies, send_time
 from tacit_services.agent.schema import MASK_SECRETS, SIGN_IN, State
@@ -201,6 +207,7 @@ class Agent(Participant):
 
         Raises:
             AlreadyDecidedError: it is not held, or it is too late to send it; then its study has expired.
+            TooSoonError: it may not be looked at yet.
         """
         person = by or self.key_holder
 
@@ -210,8 +217,9 @@ class Agent(Participant):
             row, held = study_row(connection, digest), held_release(connection, digest)
             if row is None or held is None or row.state is not State.HELD:
                 return False
-            since, respond_after_s = max(now, int(held.shown_from)), self._respond_after_s(row)
-            send_at = send_time(since, respond_after_s, max(self.clock(), float(since)))
+            require_shown(connection, digest, now)
+            respond_after_s = self._respond_after_s(row)
+            send_at = send_time(now, respond_after_s, self.clock())
             # An answer may be one that another owner's follows, which has a schedule of its own.
             if send_at + respond_after_s >= row.deadline:
                 move(
@@ -263,7 +271,9 @@ class Agent(Participant):
         """Decline a study, as a person decided; the note stays here. What was spent stays spent.
 
         Raises:
-            AlreadyDecidedError: it has been released, refused or declined, or its deadline has passed.
+            AlreadyDecidedError: it has been released, refused or declined, its rows are being read, or its
+                deadline has passed.
+            TooSoonError: its release is held, and may not be looked at yet.
         """
         person = by or self.key_holder
 
@@ -284,6 +294,17 @@ class Agent(Participant):
         if not run_transaction(self.engine, decline):
             raise AlreadyDecidedError("the study has been decided on already")
         log.info("declined", study=digest, person=person.name)
+
+    def unlock(self, data_set: str, by: Person | None = None) -> None:
+        """Let a data set's account answer studies again, as a person decided; nothing where it is not locked.
+
+        Raises:
+            ProblemError: ``unknown-data-set``.
+        """
+        known = self.settings.data_set(data_set)
+        if known is None:
+            raise ProblemError("unknown-data-set")
+        self.unlock_account(known.account, SIGN_IN.people, by or self.key_holder)
 
     def _forget(self, connection: sa.Connection) -> None:
         forget_mask_secrets(connection)
@@ -342,8 +363,8 @@ def decide(agent: Agent, digest: str, decision: Callable[[], None]) -> StudyRow:
     """Carry a decision out; returns what the study is then.
 
     Raises:
-        ProblemError: ``unknown-study``, ``study-expired``, ``already-decided``, ``approved-before`` or
-            ``budget-exceeded``.
+        ProblemError: ``unknown-study``, ``study-expired``, ``already-decided``, ``approved-before``,
+            ``too-soon`` or ``budget-exceeded``.
     """
     require_row(agent, digest)
     try:
@@ -353,6 +374,8 @@ def decide(agent: Agent, digest: str, decision: Callable[[], None]) -> StudyRow:
         raise ProblemError("study-expired" if expired else "already-decided") from None
     except ApprovedBeforeError:
         raise ProblemError("approved-before") from None
+    except TooSoonError as error:
+        raise ProblemError("too-soon", detail=str(error)) from None
     except BudgetExceededError:
         raise ProblemError("budget-exceeded") from None
     return require_row(agent, digest)

@@ -18,6 +18,7 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
+from tacit_protocol.arrow_columns import text
 from tacit_protocol.domain import Domain, WorkersUnavailableError
 from tacit_protocol.messages.alignment import (
     KEY_BYTES,
@@ -41,7 +42,6 @@ from tacit_protocol.signing import (
     peek_key_id,
     sign_envelope,
 )
-from tacit_services.agent.data.arrow_columns import text
 from tacit_services.agent.data.reader import CHUNK_ROWS_MAX, AlignedUnits, Computing
 from tacit_services.agent.data.regular_files import opened
 from tacit_services.agent.data.source import Columns, DataError

@@ -15,13 +15,13 @@ import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
+from tacit_protocol.arrow_columns import numbers, text
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn, encode_categorical
 from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.privacy.accounting import Cap, Family
 from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable_lines
-from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.encoders import EncoderFolders
 from tacit_services.agent.data.source import Columns, DataError, Source

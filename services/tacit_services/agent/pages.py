@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Query, Request
+from fastapi import Path as InPath
 from starlette.responses import Response
 
 from tacit_protocol.decimals import read_number, read_whole
@@ -79,6 +80,8 @@ def accounts(agent: Agent) -> list[dict[str, Any]]:
         )
     return shown
 
+
+DataSetPath = Annotated[DataSetName, InPath()]
 
 MENU = (
     Page("Asked of us", "/"),
@@ -180,6 +183,16 @@ def _add_deciding(site: Site, agent: Agent, ring: Callable[[], None]) -> None:
         decide(agent, digest, lambda: agent.decline(digest, reason, steward.person))
         ring()
         return site.redirect(f"/studies/{digest}")
+
+    @site.router.post("/data-sets/{data_set}/unlocking")
+    def unlock(
+        data_set: DataSetPath,
+        steward: Steward,
+        _: Annotated[Mapping[str, str], Depends(site.form())],
+    ) -> Response:
+        agent.unlock(data_set, steward.person)
+        ring()
+        return site.redirect("/data-sets")
 
 
 def _add_policy(site: Site, agent: Agent, editor: PolicyEditor) -> None:

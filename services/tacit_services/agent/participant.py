@@ -36,8 +36,10 @@ from tacit_protocol.signing import (
     open_envelope,
     sign_envelope,
 )
+from tacit_services.agent.data.source import DataError
 from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError
 from tacit_services.agent.notices import Notifier
+from tacit_services.agent.readings import Fault, Lock, forget_reading, is_begun, unlock
 from tacit_services.agent.releases import Dependencies, Mailbox, Masks, Releaser, send_time
 from tacit_services.agent.schema import State
 from tacit_services.agent.studies import (
@@ -49,6 +51,7 @@ from tacit_services.agent.studies import (
     due_outbox,
     expire,
     forget_held,
+    held_release,
     insert_study,
     is_debited,
     move,
@@ -68,8 +71,9 @@ from tacit_services.agent.tester_client import (
 )
 from tacit_services.ledger.accounts import BudgetExceededError, give_back, reserve
 from tacit_services.shared.database import DatabaseError, read_from, run_transaction
-from tacit_services.shared.failpoints import AcceptanceStep, AgentStep, MaskStep, reached
+from tacit_services.shared.failpoints import AcceptanceStep, AgentStep, ClosingStep, MaskStep, reached
 from tacit_services.shared.logging import describe_exception
+from tacit_services.shared.people import PeopleTables, Person, record_change
 
 log = structlog.get_logger()
 
@@ -91,6 +95,20 @@ ROLLED_BACK = (
 
 class AlreadyDecidedError(Exception):
     """The study is not waiting for a decision any more."""
+
+
+class TooSoonError(Exception):
+    """A release may not be looked at yet, and so not be sent or declined. The text says from when on."""
+
+
+def require_shown(connection: sa.Connection, digest: str, now: int) -> None:
+    """Raise TooSoonError where a release is held whose moment has not come."""
+    held = held_release(connection, digest)
+    if held is not None and now < held.shown_from:
+        raise TooSoonError(
+            f"the release may be looked at, sent or declined in {held.shown_from - now} s: sooner, what you "
+            "do could tell how long it took to make"
+        )
 
 
 @dataclass(frozen=True)
@@ -300,13 +318,19 @@ class Participant:
         if row is None:
             return False
         undecided = [State.WAITING, State.APPROVED]
+        is_paid = connection.execute(sa.select(is_debited(digest))).scalar_one()
+        if row.state is State.APPROVED and is_begun(connection, digest):
+            if state is State.REFUSED or not is_paid:
+                return False  # a decline that costs nothing would be of what was read
+            forget_reading(connection, digest)
         if state is State.DECLINED and row.state is State.HELD:
+            require_shown(connection, digest, now)
             undecided.append(row.state)
             forget_held(connection, digest)
         elif state is State.DECLINED and row.shown_from > now:
             undecided.append(row.state)
             withdraw(connection, digest)
-        if state is State.DECLINED and connection.execute(sa.select(is_debited(digest))).scalar_one():
+        if state is State.DECLINED and is_paid:
             reason = f"{reason}; the budget is spent"
         decided_at = now if state is State.DECLINED else row.changed_at
         send_at = send_time(decided_at, self._respond_after_s(row), self.clock())
@@ -326,6 +350,25 @@ class Participant:
         self._forget(connection)
         self._put_decline(connection, digest, send_at, rule)
         return True
+
+    def unlock_account(self, account: str, people: PeopleTables, by: Person) -> Lock | None:
+        """Let an account answer studies again that a failure has locked, as a person decided.
+
+        Returns why it was locked; None where it was not, and nothing was changed.
+        """
+
+        def unlock_in(connection: sa.Connection) -> Lock | None:
+            lock = unlock(connection, account)
+            if lock is not None:
+                detail = {"data_set": account, "study": lock.study}
+                record_change(connection, people, by, "data set unlocked", detail, at=self._now())
+                reached(ClosingStep.UNLOCKED)
+            return lock
+
+        lock = run_transaction(self.engine, unlock_in)
+        if lock is not None:
+            log.info("unlocked", data_set=account, study=lock.study, person=by.name)
+        return lock
 
     def _forget(self, connection: sa.Connection) -> None:
         """Delete secrets of studies that are not undecided any more. A curator has none."""
@@ -523,9 +566,12 @@ class Participant:
             self._refuse(row, error.problem, error.reason, error.rule)
         except WorkersUnavailableError as error:
             log.warning("waits_for_workers", study=row.digest, reason=str(error))
+        except DataError as error:
+            log.warning("tries_again", study=row.digest, reason=str(error))
 
     def _refuse(self, row: StudyRow, problem: str, reason: str, rule: PublicRule | None = None) -> None:
-        self._end(row.digest, State.REFUSED, problem, reason, rule)
+        if not self._end(row.digest, State.REFUSED, problem, reason, rule):
+            self._releaser.close(row.digest, Fault(problem), self._respond_after_s(row))
         log.warning("refused", study=row.digest, problem=problem, reason=reason, rule=rule)
 
     def job_of(self, row: StudyRow) -> Job:

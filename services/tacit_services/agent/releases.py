@@ -3,6 +3,11 @@
 A crash before the commit has spent nothing and sent nothing, and one after it finds the release stored:
 noise that could have been seen is drawn once.
 
+What decides whether a release can be made is public, and is looked at before rows are read for the study:
+the study, policy, schema, number of units, what is left of the budget, which is reserved. What fails after
+that is an answer about the rows: it closes the study (readings.py). Trouble with the database, with a
+cluster, or with reading is tried again, ``ATTEMPTS_MAX`` times in all.
+
 How long a release takes to compute may depend on the data. An answer, release or decline alike, leaves at
 the first of these moments by which it is ready, counted from the decision to run the study::
 
@@ -30,7 +35,7 @@ from typing import Any
 import sqlalchemy as sa
 import structlog
 
-from tacit_protocol.domain import WorkersUnavailableError
+from tacit_protocol.domain import PooledTable, Workers, WorkersUnavailableError
 from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
 from tacit_protocol.messages.study import (
     Owner,
@@ -72,10 +77,21 @@ from tacit_protocol.signing import (
 )
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.data.source import DataError
+from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError, refuse
+from tacit_services.agent.readings import (
+    ATTEMPTS_MAX,
+    KILLED,
+    Fault,
+    begin,
+    close,
+    forget_reading,
+    take_back,
+)
 from tacit_services.agent.schema import RECEIVED, State
 from tacit_services.agent.studies import (
     Kind,
+    StudyRow,
     approvers_of,
     forget_mask_secrets,
     hold,
@@ -92,6 +108,7 @@ from tacit_services.ledger.accounts import (
     LedgerConflictError,
     debit,
     debits_of_study,
+    reserve,
 )
 from tacit_services.ledger.entries import Entry
 from tacit_services.shared.clock import Clock
@@ -100,6 +117,7 @@ from tacit_services.shared.failpoints import (
     AcceptanceStep,
     AgentRelayStep,
     AgentStep,
+    ClosingStep,
     HeldStep,
     MaskStep,
     reached,
@@ -498,6 +516,26 @@ class StoppingError(Exception):
     """The agent is stopping; the study stays approved, and is run after the next start."""
 
 
+class UnfinishedError(Exception):
+    """No release that may be sent came of the rows. Constant text."""
+
+
+AGAIN = (DataError, WorkersUnavailableError, DatabaseError, LedgerConflictError, sa.exc.SQLAlchemyError)
+"""After these a study is tried again, ``ATTEMPTS_MAX`` times in all."""
+
+NO_MOMENT = "the study's schedule leaves no moment before its deadline"
+
+
+def _echo(_: None, item: int) -> int:
+    return item
+
+
+def require_reachable(workers: Workers) -> None:
+    """Raise WorkersUnavailableError where a cluster computes nothing now: no row has been read."""
+    if not workers.in_process:
+        list(workers.map(_echo, None, (0,)))
+
+
 def debit_parts(connection: sa.Connection, job: Job, *, at: int) -> list[Entry]:
     """Debit a study's whole cost to every account: each unit lies in one of their data sets.
 
@@ -531,15 +569,43 @@ class Releaser:
         """Spend the study's budget and store its release; with another owner's, what was found with it.
 
         ``waited_until`` is when what this owner waited for has come, in Unix seconds; ``masks`` are what its
-        numbers are masked with. Returns the number of units of each data set, or None if the study is no
-        longer approved.
+        numbers are masked with. Returns the number of units of each data set. None where no release was made:
+        the study is not approved any more, another is reading the account's rows, the account is locked, or
+        the study has been closed.
 
         Raises:
-            StudyRefusedError: the data cannot be read or is too small, or an account has too little left.
+            StudyRefusedError: the data cannot be opened or are too few, or an account has too little left.
+            DataError: rows cannot be read now; try again later.
             DatabaseError: nothing can be written now; try again later.
             WorkersUnavailableError: nothing can be computed now; try again later.
         """
-        units, summary = self._summarise(job, received)
+        waited_until = waited_until if received is None else received.at
+        try:
+            may_read = run_transaction(self.uses.engine, lambda c: self._begin(c, job, waited_until))
+        except BudgetExceededError as error:
+            raise StudyRefusedError("budget-exceeded", str(error)) from None
+        except UnfinishedError:
+            self.close(job.digest, KILLED, job.study.respond_after_s)
+            return None
+        if not may_read:
+            return None
+        reached(AgentStep.READING_BEGUN)
+        try:
+            return self._make(job, received, waited_until, masks)
+        except (*AGAIN, StudyRefusedError, StoppingError):
+            raise  # a refusal for which the attempt is not taken back closes the study
+        except Exception as error:
+            if self.uses.stopping():
+                raise StoppingError("stopped while the release was made") from error
+            log.error("release_failed", study=job.digest, fault=describe_exception(error))
+            self.close(job.digest, Fault.of(error), job.study.respond_after_s)
+            return None
+
+    def _make(
+        self, job: Job, received: Received | None, waited_until: int, masks: Masks | None
+    ) -> dict[str, int] | None:
+        table = self._open(job, received)
+        units, summary = self._summarise(job, received, table)
         reached(AgentStep.DATA_SUMMARISED if received is None else AgentRelayStep.COMBINED)
         try:
             entries = run_transaction(
@@ -548,15 +614,12 @@ class Releaser:
                     connection, job, summary, received, waited_until=waited_until, masks=masks
                 ),
             )
-        except BudgetExceededError as error:
-            raise StudyRefusedError("budget-exceeded", str(error)) from None
-        except (DatabaseError, LedgerConflictError, sa.exc.SQLAlchemyError, StudyRefusedError):
-            raise  # trouble with the database declines no study: it is tried again
-        except Exception as error:
-            if self.uses.stopping():
-                raise StoppingError("stopped while the release was made") from error
-            log.error("release_failed", study=job.digest, fault=describe_exception(error))
-            raise StudyRefusedError("internal-error", "the release could not be made; see the log") from None
+        except (StudyRefusedError, BudgetExceededError) as error:
+            # The database alone says so: owners deleted or replaced rows, or lowered a cap.
+            self._take_back(job)
+            if isinstance(error, BudgetExceededError):
+                raise StudyRefusedError("budget-exceeded", str(error)) from None
+            raise
         if entries is None:
             return None
         reached(AgentStep.RELEASE_COMMITTED)
@@ -572,33 +635,108 @@ class Releaser:
             )
         return units
 
-    def _summarise(self, job: Job, received: Received | None) -> tuple[dict[str, int], Any]:
-        """Count the units and compute the exact summary; data that cannot be used are a refusal."""
+    def _begin(self, connection: sa.Connection, job: Job, waited_until: int) -> bool:
+        """Count the attempt and reserve the cost before anything is opened; says whether rows may be read.
+
+        Raises:
+            UnfinishedError: so many attempts ended without an answer.
+            StudyRefusedError: it is too late, or the data are held no more, or have changed.
+            BudgetExceededError: an account has too little left.
+        """
+        now, row = int(self.uses.clock()), study_row(connection, job.digest)
+        if row is None or row.state is not State.APPROVED:
+            return False
+        cost = job.cost if job.spends else None
+        attempt = begin(connection, job.digest, [(part.account, part.owner) for part in job.parts], cost)
+        if attempt is None:
+            return False
+        if attempt > ATTEMPTS_MAX:
+            raise UnfinishedError(KILLED.kind)
+        self.intake.require_current(connection, job)
+        if self._send_at(job, row, waited_until) is None:
+            raise StudyRefusedError("study-expired", NO_MOMENT)
+        is_paid = not job.spends or debits_of_study(connection, job.digest)
+        for part in () if is_paid else job.parts:
+            reserve(connection, part.account, job.digest, job.cost, at=now)
+        return True
+
+    def _open(self, job: Job, received: Received | None) -> SourceTable | PooledTable:
+        """Open and count the data; what keeps any study from reading them is a refusal.
+
+        Raises:
+            StudyRefusedError: they cannot be opened or are too few.
+            WorkersUnavailableError: nothing can be computed now.
+        """
         try:
+            require_reachable(self.uses.computing.workers)
             table = job.table(self.uses.computing)
-            units = job.units_by_data_set(table)
             job.require_units(table)
-            if received is None or job.relay is None:
-                summary = job.procedure.summarise(job.study, table)
-                if isinstance(job.procedure, Adapts):
-                    # Noise before the ledger's entry: nothing of it leaves until that is written.
-                    summary = job.procedure.adapt(job.study, summary, self.uses.noise)
-                return units, summary
-            if received.units != table.units:
+            if received is not None and received.units != table.units:
                 raise StudyRefusedError("not-aligned", "the other owner counts another number of units")
-            return units, combined(job.relay, job.study, received.releases, table)
+            for part in [table] if isinstance(table, SourceTable) else table.parts.values():
+                if isinstance(part, SourceTable):
+                    part.require_readable()
         except DataError as error:
             if self.uses.stopping():
-                raise StoppingError("stopped while the data were read") from error
+                raise StoppingError("stopped while the data were opened") from error
+            self._take_back(job)
             raise StudyRefusedError("data-unreadable", str(error)) from None
         except (StudyRefusedError, WorkersUnavailableError):
+            self._take_back(job)
             raise
-        except Exception as error:
-            if self.uses.stopping():
-                raise StoppingError("stopped while the data were read") from error
-            log.error("summary_failed", study=job.digest, fault=describe_exception(error))
-            reason = "the data could not be summarised; the log names the place, not the value"
-            raise StudyRefusedError("data-unreadable", reason) from None
+        return table
+
+    def _take_back(self, job: Job) -> None:
+        run_transaction(self.uses.engine, lambda connection: take_back(connection, job.digest))
+
+    def close(self, digest: str, fault: Fault, respond_after_s: int) -> bool:
+        """Close a study whose rows have been read; returns False where they have not, or it has ended."""
+
+        def end(connection: sa.Connection, pays: bool) -> bool:
+            row = study_row(connection, digest)
+            if row is None:
+                return False
+            now = int(self.uses.clock())
+            shown_from = send_time(row.changed_at, respond_after_s, self.uses.clock())
+            return close(connection, digest, fault, at=now, shown_from=shown_from, pays=pays)
+
+        try:
+            closed = run_transaction(self.uses.engine, lambda connection: end(connection, pays=True))
+        except BudgetExceededError:
+            closed = run_transaction(self.uses.engine, lambda connection: end(connection, pays=False))
+        if closed:
+            reached(ClosingStep.CLOSED)
+            log.error("closed", study=digest, fault=fault.kind, place=fault.place)
+        return closed
+
+    def _send_at(self, job: Job, row: StudyRow, waited_until: int) -> int | None:
+        """Return when an answer is to be sent that is ready now; None where that is too late."""
+        # What was to be waited for says nothing about the data here: the schedule begins once it has come.
+        since = max(row.changed_at, waited_until)
+        send_at = send_time(since, job.study.respond_after_s, self.uses.clock())
+        # Round two has a schedule of its own: what could not be answered any more is not released.
+        # So has the answer to a steward's look.
+        rounds_s = job.study.respond_after_s * (job.sends_on + job.is_held)
+        leaves_at = max(send_at, int(self.uses.clock()))
+        return None if leaves_at + rounds_s >= job.study.deadline else send_at
+
+    def _summarise(
+        self, job: Job, received: Received | None, table: SourceTable | PooledTable
+    ) -> tuple[dict[str, int], Any]:
+        """Read the rows and compute the exact summary.
+
+        Raises:
+            DataError: rows cannot be read.
+            WorkersUnavailableError: nothing can be computed now.
+        """
+        units = job.units_by_data_set(table)
+        if received is not None and job.relay is not None:
+            return units, combined(job.relay, job.study, received.releases, table)
+        summary = job.procedure.summarise(job.study, table)
+        if isinstance(job.procedure, Adapts):
+            # Noise before the ledger's entry: nothing of it leaves until that is written.
+            summary = job.procedure.adapt(job.study, summary, self.uses.noise)
+        return units, summary
 
     def _spend(
         self,
@@ -611,19 +749,21 @@ class Releaser:
         masks: Masks | None = None,
     ) -> list[Entry] | None:
         now = int(self.uses.clock())
-        if now >= job.study.deadline:
-            raise StudyRefusedError("study-expired", "the deadline passed while the data were read")
         row = study_row(connection, job.digest)
         after = State.HELD if job.is_held else State.RELEASED
         moved = move(connection, job.digest, before=[State.APPROVED], after=after, at=now)
         if row is None or not moved:
             return None
+        forget_reading(connection, job.digest)
         self.intake.require_current(connection, job)
+        send_at = self._send_at(job, row, waited_until)
+        if send_at is None:
+            raise UnfinishedError("the deadline passed while the rows were read")
         if received is not None and summary.finding is not None:
             put_finding(connection, job.digest, summary.finding, now)
             reached(AgentRelayStep.FINDING_STORED)
         # What was to be waited for says nothing about the data here: the schedule begins once it has come.
-        since = max(row.changed_at, waited_until if received is None else received.at)
+        since = max(row.changed_at, waited_until)
         entries = self._debit(connection, job, since) if job.spends else []
         if received is None or job.spends:
             exact = summary if received is None else summary.summary
@@ -635,14 +775,6 @@ class Releaser:
         else:
             release, envelope = None, self._acknowledge(job, received)
         reached(AgentStep.RELEASE_SIGNED)
-        send_at = send_time(since, job.study.respond_after_s, self.uses.clock())
-        # Round two has a schedule of its own: what could not be answered any more is not released.
-        # So has the answer to a steward's look.
-        rounds_s = job.study.respond_after_s * (job.sends_on + job.is_held)
-        if send_at + rounds_s >= job.study.deadline:
-            raise StudyRefusedError(
-                "study-expired", "the study's schedule leaves no moment before its deadline"
-            )
         show_from(connection, job.digest, send_at)
         kind: Kind = "release" if job.spends else "receipt"
         if job.is_held and release is not None:
@@ -658,10 +790,10 @@ class Releaser:
         release = job.procedure.privatise(job.study, summary, self.uses.noise)
         reached(AgentStep.NOISE_DRAWN)
         if release.guarantee != job.cost:
-            raise StudyRefusedError("internal-error", "the release did not cost what the procedure stated")
+            raise UnfinishedError("the release did not cost what the procedure stated")
         if job.masking is not None:
             if masks is None or secret is None:
-                raise StudyRefusedError("internal-error", "the release could not be masked")
+                raise UnfinishedError("the release could not be masked")
             release = masked(release, masks.roster, job.sender, secret)
             reached(MaskStep.MASKED)
         check_own_release(job.procedure, job.study, job.sender, release)

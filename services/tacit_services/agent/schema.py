@@ -6,7 +6,8 @@ The life of a row of ``agent_studies``::
              |                 |  |        |  `----> expired (the tester took nothing before the deadline)
              |                 |  `-> held-+         (where the policy asks that the release be looked at)
              |                 |       +---> declined, expired; the budget is spent
-             |                 +-> refused (policy, budget or data)
+             |                 +-> refused (policy, budget, or the data set as a whole)
+             |                 +-> closed (failed after rows were read; the budget is spent, nothing is sent)
              +-----------------+-> declined (by the steward)
              `-----------------`-> expired
     refused (at intake)
@@ -44,6 +45,7 @@ class State(StrEnum):
     DECLINED = "declined"
     REFUSED = "refused"
     EXPIRED = "expired"
+    CLOSED = "closed"
 
 
 STUDIES = sa.Table(
@@ -141,6 +143,23 @@ HELD = sa.Table(
 """Releases that are paid for, and wait for a steward to look at them: what is to be sent, and what it says,
 which is private, also where what is sent is sealed to another owner. ``shown_from`` is the moment, Unix time,
 at which it would have been sent: whoever decided sooner could tell how long it took to compute."""
+
+READINGS = sa.Table(
+    "agent_readings",
+    METADATA,
+    sa.Column("account", sa.String(NAME_LENGTH), primary_key=True),
+    sa.Column("study", sa.String(DIGEST_LENGTH), sa.ForeignKey("agent_studies.digest"), nullable=False),
+    sa.Column("owner", sa.String(NAME_LENGTH), nullable=False),
+    sa.Column("guarantee", sa.LargeBinary, nullable=True),
+    sa.Column("attempts", sa.Integer, nullable=False),
+    sa.Column("closed_at", sa.BigInteger, nullable=True),
+    sa.Column("shown_from", sa.BigInteger, nullable=True),
+    sa.Column("place", sa.String(200), nullable=True),
+    sa.Column("fault", sa.String(200), nullable=True),
+)
+"""Accounts whose rows are being read, each with its study, which of its attempts this is, and what a failure
+costs. Where ``closed_at`` is set, that study failed after rows were read and the account is locked: ``fault``
+and ``place`` say what failed, and at a curator its owners are told from ``shown_from`` on (readings.py)."""
 
 PERSONAL_DECISIONS = sa.Table(
     "agent_personal_decisions",

@@ -36,7 +36,7 @@ from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.editing import DataSetEditor, PolicyEditor
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.notices import Notifier
-from tacit_services.agent.pages import add_agent_pages
+from tacit_services.agent.pages import DataSetPath, add_agent_pages
 from tacit_services.agent.participant import Loops, Participant
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies
@@ -210,6 +210,21 @@ def _add_deciding(app: FastAPI, agent: Agent, runtime: Runtime, owner: list[Any]
     def decline(digest: DigestPath, body: Annotated[Decline, Depends(json_body(Decline))]) -> Response:
         """Decline a study; the tester is told only that it was declined."""
         return answer(digest, lambda: agent.decline(digest, body.reason))
+
+    @app.post(
+        "/v1/data-sets/{data_set}/unlocking",
+        dependencies=owner,
+        openapi_extra=body_schema(Empty),
+        **answer_schema(AgentStatus),
+    )
+    def unlock(
+        data_set: DataSetPath,
+        body: Annotated[Empty, Depends(json_body(Empty))],  # noqa: ARG001
+    ) -> Response:
+        """Let a data set answer studies again that a failure has locked."""
+        agent.unlock(data_set)
+        runtime.ring()
+        return json_response(views.status(agent))
 
     def answer(digest: str, decision: Callable[[], None]) -> Response:
         row = decide(agent, digest, decision)

@@ -18,6 +18,7 @@ from tacit_services.agent.schema import (
     MASK_SECRETS,
     OUTBOX,
     PERSONAL_DECISIONS,
+    READINGS,
     REASON_LENGTH,
     STUDIES,
     State,
@@ -175,7 +176,8 @@ HELD_TOO_LONG = "nobody sent the release before the deadline; the budget is spen
 def expire(connection: sa.Connection, now: int) -> int:
     """Close the studies that nobody decided before their deadline, and give back what was reserved for them.
 
-    A release that is held is not sent any more, and is forgotten. Returns how many were closed.
+    A release that is held is not sent any more, and is forgotten. A study whose rows were being read is left:
+    that it has no answer is of what it read (readings.py). Returns how many were closed.
     """
     late = connection.execute(
         STUDIES.update()
@@ -192,9 +194,10 @@ def expire(connection: sa.Connection, now: int) -> int:
         ended = sa.select(STUDIES.c.digest).where(STUDIES.c.state != State.HELD.value)
         connection.execute(HELD.delete().where(HELD.c.study.in_(ended)))
     undecided = [State.WAITING.value, State.APPROVED.value]
+    begun = sa.select(READINGS.c.study).where(READINGS.c.closed_at.is_(None))
     expired = connection.execute(
         STUDIES.update()
-        .where(STUDIES.c.state.in_(undecided), STUDIES.c.deadline <= now)
+        .where(STUDIES.c.state.in_(undecided), STUDIES.c.deadline <= now, STUDIES.c.digest.not_in(begun))
         .values(
             state=State.EXPIRED.value,
             changed_at=STUDIES.c.deadline,

@@ -14,6 +14,7 @@ from tacit_protocol.signing import VERDICT_TYPE, EnvelopeError, certify, open_en
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import Participant
+from tacit_services.agent.readings import lock_of
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import DataSetSettings
 from tacit_services.agent.studies import StudyRow, count_by_state, decisions_of
@@ -41,8 +42,14 @@ def status(agent: Agent) -> dict[str, Any]:
 
 def _data_set(connection: sa.Connection, agent: Agent, data_set: DataSetSettings) -> dict[str, Any]:
     name, account = data_set.name, data_set.account
-    known = {"name": name, "account": account, "units": agent.units.get(name)}
-    return known | asdict(standing_of(connection, account))
+    lock = lock_of(connection, account)
+    return {
+        "name": name,
+        "account": account,
+        "units": agent.units.get(name),
+        "locked": None if lock is None else lock.view(),
+        **asdict(standing_of(connection, account)),
+    }
 
 
 def ledger_verification(inspection: Inspection) -> dict[str, Any]:

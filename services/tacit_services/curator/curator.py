@@ -34,6 +34,7 @@ from tacit_services.agent.intake import (
 )
 from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
 from tacit_services.agent.policy import PolicyRefusedError
+from tacit_services.agent.readings import lock_of
 from tacit_services.agent.releases import debit_parts
 from tacit_services.agent.schema import State
 from tacit_services.agent.studies import (
@@ -405,6 +406,15 @@ class Curator(Participant):
             raise AlreadyDecidedError("the study has been decided on already")
         reached(CuratorStep.DECISION_STORED)
         log.info("declined", study=digest, owner=owner, person=by.name)
+
+    def unlock(self, account: str, by: Person, *, hides: bool) -> None:
+        """Let a data set answer studies again, as a person of its owner or of the operator decided.
+
+        Nothing where it is not locked, or where ``hides`` says that this person is not yet shown so.
+        """
+        lock = read_from(self.engine, lock_of, account)
+        if lock is not None and (not hides or lock.shown_from <= self._now()):
+            self.unlock_account(account, SIGN_IN.people, by)
 
     def close_ended(self) -> None:
         """Close what has expired, and decline what waits in vain."""

@@ -30,6 +30,7 @@ from tacit_protocol.strict import StrictModel
 from tacit_services.agent.data.source import DataError, Source
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.policy import Rules
+from tacit_services.agent.readings import lock_of
 from tacit_services.agent.settings import Part, SourceSettings
 from tacit_services.curator.store import RowStore, StoredRows
 from tacit_services.ledger.accounts import DivisionRefusedError, account_of, set_caps, standing_of
@@ -372,9 +373,16 @@ class DataSets:
         return open_stored
 
 
-def view(connection: Connection, held: HeldDataSet, *, to_owner: bool) -> dict[str, Any]:
-    """Return what the interface shows of a data set. How many rows there are, only its owner learns."""
-    account = held.account
+def view(connection: Connection, held: HeldDataSet, *, to_owner: bool, now: int) -> dict[str, Any]:
+    """Return what the interface shows of a data set. How many rows there are, only its owner learns.
+
+    That it is locked, an owner learns when others may that no answer comes, and never where in the code: that
+    may be of other owners' rows.
+    """
+    account, lock = held.account, lock_of(connection, held.account)
+    locked: dict[str, Any] | None = None
+    if lock is not None and (not to_owner or lock.shown_from <= now):
+        locked = {"study": lock.study} if to_owner else lock.view()
     shown = {
         "owner": held.owner,
         "name": held.name,
@@ -386,6 +394,7 @@ def view(connection: Connection, held: HeldDataSet, *, to_owner: bool) -> dict[s
         "ready": held.ready,
         "units": held.units,
         "uploaded_at": held.uploaded_at,
+        "locked": locked,
     }
     return shown | ({"rows": held.rows} if to_owner else {})
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tacit_protocol.arrow_columns import numbers, text
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn, encode_categorical
-from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.reader import UnitHasher, UnitHashes
 from tacit_services.agent.data.source import Columns, DataError
 

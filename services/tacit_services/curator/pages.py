@@ -12,8 +12,8 @@ from tacit_services.agent.schema import REASON_LENGTH
 from tacit_services.agent.studies import newest_studies
 from tacit_services.curator import routes
 from tacit_services.curator.curator import Curator, Decision, asking, decisions_on
-from tacit_services.curator.data_sets import SIGN_IN, view
-from tacit_services.curator.routes import Caller, CuratorContext, decide, require_study
+from tacit_services.curator.data_sets import SIGN_IN, account_name, view
+from tacit_services.curator.routes import Caller, CuratorContext, NamePath, OwnerPath, decide, require_study
 from tacit_services.ledger.accounts import account_of
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_app import DigestPath
@@ -114,7 +114,8 @@ def _add_holdings(site: Site, curator: Curator, context: CuratorContext) -> None
 
         def read(connection: Connection) -> list[dict[str, Any]]:
             held = context.data_sets.held_data_sets(connection, owner)
-            return [view(connection, item, to_owner=owner is not None) for item in held]
+            now = context.now()
+            return [view(connection, item, to_owner=owner is not None, now=now) for item in held]
 
         owners = read_from(curator.engine, context.enrolment.page, None) if owner is None else None
         return site.page(
@@ -158,6 +159,18 @@ def _add_deciding(site: Site, curator: Curator, ring: Callable[[], None]) -> Non
         decide(curator, digest, owner, lambda: curator.approve(digest, owner, someone.person))
         ring()
         return site.redirect(f"/studies/{digest}")
+
+    @site.router.post("/data-sets/{owner}/{name}/unlocking")
+    def unlock(
+        owner: OwnerPath,
+        name: NamePath,
+        someone: Someone,
+        _: Annotated[Mapping[str, str], Depends(site.form())],
+    ) -> Response:
+        someone.who.require_may_see(owner)
+        curator.unlock(account_name(owner, name), someone.person, hides=someone.who.owner is not None)
+        ring()
+        return site.redirect("/data-sets")
 
     @site.router.post("/studies/{digest}/decline")
     def decline(

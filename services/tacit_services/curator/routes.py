@@ -38,7 +38,7 @@ from tacit_services.agent.schema import State
 from tacit_services.agent.service import PAGE_SIZE, Decline, HashList
 from tacit_services.agent.studies import ApprovedBeforeError, StudyRow, page_of_studies, study_row
 from tacit_services.curator.curator import Curator, Decision, OwnerDecision, asking, decisions_on
-from tacit_services.curator.data_sets import ROSTER, SIGN_IN, DataSets, Registration, view
+from tacit_services.curator.data_sets import ROSTER, SIGN_IN, DataSets, Registration, account_name, view
 from tacit_services.curator.uploads import MEDIA_TYPES, NextPiece, Uploads
 from tacit_services.ledger.accounts import standing_of
 from tacit_services.ledger.entries import ACCOUNTS
@@ -228,7 +228,8 @@ class OwnerRoutes:
 
             def read(connection: Connection) -> list[dict[str, Any]]:
                 held = curator.data_sets.held_data_sets(connection, owner or caller.owner)
-                return [view(connection, item, to_owner=caller.owner is not None) for item in held]
+                now = curator.now()
+                return [view(connection, item, to_owner=caller.owner is not None, now=now) for item in held]
 
             return json_response({"items": read_from(curator.engine, read), "next": None})
 
@@ -244,7 +245,7 @@ class OwnerRoutes:
         held = self._curator.data_sets.held_data_set(connection, owner, name)
         if held is None:
             raise ProblemError("unknown-data-set")
-        return view(connection, held, to_owner=caller.owner is not None)
+        return view(connection, held, to_owner=caller.owner is not None, now=self._curator.now())
 
     def _add_writing(self, router: APIRouter) -> None:
         curator, access = self._curator, self._access
@@ -465,6 +466,19 @@ def _add_deciding(app: FastAPI, curator: Curator, access: Access, ring: Callable
     ) -> Response:
         """Decline a study that uses the caller's data, for everyone; the tester is told only that much."""
         return answer(digest, owner, lambda: curator.decline(digest, owner, body.reason, Person(caller.key)))
+
+    @app.post("/v1/data-sets/{owner}/{name}/unlocking", status_code=204, openapi_extra=body_schema(Empty))
+    def unlock(
+        owner: OwnerPath,
+        name: NamePath,
+        caller: Annotated[Caller, Depends(access.caller)],
+        body: Annotated[Empty, Depends(json_body(Empty))],  # noqa: ARG001
+    ) -> Response:
+        """Let a data set answer studies again that a failure has locked. Owner or operator."""
+        caller.require_may_see(owner)
+        curator.unlock(account_name(owner, name), Person(caller.key), hides=caller.owner is not None)
+        ring()
+        return Response(status_code=204, headers={"Cache-Control": "no-store"})
 
     def answer(digest: str, owner: str, decision: Callable[[], None]) -> Response:
         row, decisions = decide(curator, digest, owner, decision)

@@ -333,7 +333,7 @@ class Uploads:
             )
             held = self._data_sets.held_data_set(connection, seen.owner, seen.name)
             assert held is not None  # noqa: S101 (its row was just written)
-            return old, view(connection, held, to_owner=True)
+            return old, view(connection, held, to_owner=True, now=now)
 
         try:
             old, shown = run_transaction(self._engine, swap)

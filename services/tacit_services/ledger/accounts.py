@@ -296,7 +296,7 @@ def debit(
 
 
 def reserve(connection: sa.Connection, data_set: str, study: str, guarantee: Guarantee, *, at: int) -> None:
-    """Keep what a study will cost a data set's account until it is debited, or given back.
+    """Keep what a study will cost a data set's account until it is debited, or given back; once only.
 
     Where nothing has been debited yet, the shares make room as they do for a debit.
 
@@ -305,6 +305,9 @@ def reserve(connection: sa.Connection, data_set: str, study: str, guarantee: Gua
         BudgetExceededError: the study would take more of a share than is left.
         LedgerConflictError: another transaction wrote the account meanwhile; run the transaction again.
     """
+    own = (RESERVATIONS.c.data_set == data_set, RESERVATIONS.c.study == study)
+    if connection.execute(RESERVATIONS.select().where(*own)).first() is not None:
+        return
     account = account_of(connection, data_set)
     placed = _place(account, guarantee)
     if placed is None:

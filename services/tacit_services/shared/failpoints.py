@@ -19,6 +19,8 @@ class AgentStep(StrEnum):
 
     STUDY_FETCHED = "agent.study-fetched"
     STUDY_STORED = "agent.study-stored"
+    READING_BEGUN = "agent.reading-begun"
+    """The attempt is counted and the cost reserved; nothing of the data has been opened."""
     DATA_SUMMARISED = "agent.data-summarised"
     DEBITED = "agent.debited"
     NOISE_DRAWN = "agent.noise-drawn"
@@ -72,6 +74,18 @@ class ApprovalStep(StrEnum):
     """Inside the transaction of the last approval: the study does not run yet."""
     APPROVAL_STORED = "agent.approval-stored"
     """An approval is stored, the first of two or the last; who approved does not know yet."""
+
+
+class ClosingStep(StrEnum):
+    """Points of the end of a study that failed after rows were read, and of the unlocking of its data set."""
+
+    DEBITED = "agent.closing-debited"
+    """Inside the transaction, once for each account."""
+    LOCKED = "agent.closing-locked"
+    """Inside the transaction, which has done everything."""
+    CLOSED = "agent.closed"
+    UNLOCKED = "agent.unlocked"
+    """Inside the transaction that unlocks."""
 
 
 class HeldStep(StrEnum):

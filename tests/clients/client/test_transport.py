@@ -113,3 +113,11 @@ def test_the_asynchronous_transport_is_bounded_too() -> None:
         asyncio.run(
             send(httpx.Response(200, headers={"content-encoding": "br"}, stream=httpx.ByteStream(b"")))
         )
+
+
+def test_a_request_that_was_taken_and_not_answered_may_still_take_effect() -> None:
+    def silent(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("", request=request)
+
+    with pytest.raises(TransportError, match=r"may still take effect\. Look before you ask again"):
+        transport(silent).send(HttpRequest("POST", "/v1/studies", signed=False))

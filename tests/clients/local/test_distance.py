@@ -51,7 +51,7 @@ MISSING = np.where(np.arange(ROWS) == 7, np.nan, X[:, 0])
         (X[:, 0], X[:9, 0], {}, "y has 9 rows and x has 3000"),
         (X, X.reshape(3, -1, 2), {}, "y has 3 dimensions"),
         (X, X + 1j, {}, "y holds complex numbers"),
-        (MISSING, X, {}, "x holds missing values"),
+        (MISSING, X, {}, "column 'x' is missing"),
         (X, X[:, 0], {"bounds": [(0, 1), None]}, "y has no bounds"),
         (pd.DataFrame({"a": X[:, 0]}), pd.DataFrame({"a": X[:, 1]}), {}, "x and y both have a column"),
         (X, X, {"mode": "agent"}, 'mode must be "tester", "peer" or "curator"'),

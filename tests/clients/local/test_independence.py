@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tacit.errors import InputError
+from tacit.errors import DataWarning, InputError
 from tacit.local import (
     CellsTableResult,
     DecisionResult,
@@ -42,9 +42,11 @@ def test_a_copy_is_seen_and_the_result_is_a_decision_alone() -> None:
 def test_a_missing_number_is_refused_unless_it_is_to_be_encoded(gap: float) -> None:
     x, y = numbers(), numbers(2)
     y[5] = gap
-    with pytest.raises(InputError, match=r"x2 holds missing values .*missing=\"encode\""):
+    with pytest.raises(InputError, match=r"of column 'x2' is missing .*missing=\"encode\""):
         joint_independence(x, y, bounds=(0, 1), **SURE)
-    assert isinstance(joint_independence(x, y, bounds=(0, 1), missing="encode", **SURE), DecisionResult)
+    with pytest.warns(DataWarning, match=r"0\.25 % of column 'x2' is missing, and each is read as 0\.5"):
+        found = joint_independence(x, y, bounds=(0, 1), missing="encode", **SURE)
+    assert isinstance(found, DecisionResult)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,8 @@
 """Samples and bounds as users write them: what is taken, and what each mistake is told."""
 
+import inspect
 import math
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tacit.local
-from tacit.errors import InputError
+from tacit.errors import DataWarning, InputError
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples, read_variables
 
 VALUES = {"age": [30.0, None, 50.0], "sex": ["F", None, "M"], "visits": [1, 2, 3]}
@@ -123,7 +125,7 @@ def test_every_kind_of_missing_value_is_one(missing: Any) -> None:
     sample = Sample({"age": np.array([1.0, 2.0])})
     with pytest.raises(InputError, match="units hold missing values: give every row a unit"):
         ArrayTable.of(sample, domain_of((0, 120), ["age"]), missing)
-    with pytest.raises(InputError, match="holds missing values"):
+    with pytest.raises(InputError, match="is missing"):
         read_variables([missing, [1, 2]], [["F", "M"], (0, 120)], None, "refuse")
 
 
@@ -198,3 +200,85 @@ def test_units_are_never_cut_between_chunks() -> None:
             seen.append(float(contents[0]))
     assert rows == 500
     assert len(seen) == len(set(seen)) == table.units == len(np.unique(unit))
+
+
+DIED = pd.DataFrame({"months": [2.0, 5.0, 9.0] * 200, "died": [1, 2, 1] * 200})
+PEOPLE = pd.DataFrame({"smoker": ["yes", "no"] * 300, "age": np.linspace(20, 80, 600)})
+SPENT = {"epsilon": 1, "delta": 1e-6, "seed": 1}
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (
+            lambda: tacit.local.survival(
+                DIED,
+                time="months",
+                event="died",
+                intervals=[0, 4, 8, 12],
+                bounds={"died": ["0", "1"]},
+                **SPENT,
+            ),
+            "33.3 % of column 'died' is none of the levels 0, 1, which are compared letter by letter",
+        ),
+        (
+            lambda: tacit.local.independence_table(
+                PEOPLE["smoker"], PEOPLE["age"] > 50, bounds=[["Yes", "No"], ["false", "true"]], **SPENT
+            ),
+            "100 % of column 'smoker' is none of the levels Yes, No",
+        ),
+        (
+            lambda: tacit.local.group_comparison(
+                PEOPLE, group="smoker", bounds={"smoker": ["yes", "no"], "age": (0, 1)}, **SPENT
+            ),
+            "100 % of column 'age' lies outside 0 to 1, and each such value counts as the nearer bound",
+        ),
+        (
+            lambda: tacit.local.kernel_two_sample(
+                PEOPLE["age"],
+                PEOPLE["age"].where(PEOPLE["age"] > 50),
+                bounds=(0, 120),
+                missing="encode",
+                **SPENT,
+            ),
+            "50 % of column 'age' of sample-2 is missing, and each is read as 60, the middle of its bounds",
+        ),
+    ],
+)
+def test_codes_bounds_and_gaps_that_do_not_fit_are_warned_of(ask: Callable[[], Any], message: str) -> None:
+    with pytest.warns(DataWarning, match=re.escape(message)):
+        result = ask()
+    assert not any("%" in warning for warning in result.warnings)  # exact shares are in no result
+
+
+def test_every_function_refuses_missing_values_unless_told() -> None:
+    """Each public function that reads rows has the argument, with the same default."""
+    read = 0
+    for name in tacit.local.__all__:
+        function = getattr(tacit.local, name)
+        parameters = inspect.signature(function).parameters if inspect.isfunction(function) else {}
+        if "bounds" in parameters and name not in NOT_OF_ROWS:
+            assert "asked" in parameters or parameters["missing"].default == "refuse", name
+            read += 1
+    assert read > 10
+
+
+NOT_OF_ROWS = {"optimise_locations", "plan_power"}
+"""What they read are public samples."""
+
+
+def test_bounds_choose_a_tables_columns_and_epsilon_is_looked_at_first() -> None:
+    people = PEOPLE.assign(patient_id=range(600))
+    bounds = {"smoker": ["yes", "no"], "age": (0, 120)}
+    found = tacit.local.group_comparison(people, group="smoker", bounds=bounds, **SPENT)
+    assert {column.name for column in found.source.study.domain.columns} == {"smoker", "age"}
+    with pytest.raises(InputError, match=r"no column 'agee': it has 'smoker', 'age', 'patient_id'"):
+        tacit.local.kernel_two_sample(people, people, bounds={"agee": (0, 120)}, **SPENT)
+    for ask in (
+        lambda: tacit.local.kernel_two_sample("no", "data", epsilon=0, delta=0),
+        lambda: tacit.local.joint_independence([1], epsilon=math.nan, delta=0),
+        lambda: tacit.local.noisy_counts(epsilon=-1),
+        lambda: tacit.local.association(people, epsilon=0, bounds={}),
+    ):
+        with pytest.raises(InputError, match=r"^epsilon"):
+            ask()

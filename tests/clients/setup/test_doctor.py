@@ -3,6 +3,8 @@
 import email.utils
 import json
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -273,3 +275,22 @@ def test_a_blank_bound_a_cluster_away_and_an_unreadable_policy_are_found(agent_f
     found = look(agent_file, tester)["data"]
     assert found.state == "failed"
     assert "policy" in found.text
+
+
+FULL = """
+import resource, signal, sys
+from pathlib import Path
+from tacit.setup.doctor import database_findings
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
+found = next(database_findings(Path(sys.argv[1]), "sqlite:///tester.sqlite3", "tester"))
+sys.exit(f"{found.state}: {found.text}")
+"""
+
+
+def test_a_disk_without_room_is_no_disk_that_can_be_written(tmp_path: Path) -> None:
+    """The room that a process may write ends, as on a full disk."""
+    found = subprocess.run(
+        [sys.executable, "-c", FULL, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert found.stderr.startswith("failed: no room beside"), found.stderr

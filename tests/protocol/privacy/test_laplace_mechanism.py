@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from made_studies import NoNoise
 from scipy.stats import chi2
 
 from tacit_protocol.features.mean_embedding import SmoothCharacteristic
@@ -15,7 +16,6 @@ from tacit_protocol.privacy.laplace_mechanism import (
     ChoiceSource,
     ExponentialChoice,
     LaplaceStatistic,
-    StatisticError,
     l1_sensitivity,
     of_event,
     shared_laplace_guarantee,
@@ -89,11 +89,13 @@ def test_numbers_a_sensitivity_apart_stay_within_epsilon(sensitivity: float) -> 
     assert released.scale == pytest.approx(sensitivity * 0.5, rel=1e-6)
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -11.0])
-def test_a_value_outside_its_bounds_is_refused_without_being_told(value: float) -> None:
-    with pytest.raises(StatisticError) as refused:
-        LaplaceStatistic(1.0, 10.0, 1.0).release(value, OpenDPNoise())
-    assert "11" not in str(refused.value)
+@pytest.mark.parametrize(
+    ("value", "counted"), [(math.nan, 0.0), (math.inf, 10.0), (-math.inf, -10.0), (-11.0, -10.0)]
+)
+def test_a_value_outside_its_bounds_counts_as_the_bound(value: float, counted: float) -> None:
+    statistic = LaplaceStatistic(1.0, 10.0, 1.0)
+    released = statistic.release(value, NoNoise())
+    assert released.values == (round(math.ldexp(counted, statistic.bits)),)
 
 
 LOSSES = np.array([0.0, 0.1, 0.2, 0.5])
@@ -157,9 +159,15 @@ def test_no_loss_that_moves_by_the_sensitivity_moves_a_log_probability_by_more_t
 
 
 def test_losses_that_are_none_are_refused() -> None:
-    for losses in (np.array([]), np.array([-1.0, 0.0]), np.array([np.nan]), np.zeros((2, 2))):
+    for losses in (np.array([]), np.zeros((2, 2))):
         with pytest.raises(ValueError, match="losses must be"):
             CHOICE.scores(losses)
+
+
+def test_whatever_the_losses_each_has_a_score_between_the_bounds() -> None:
+    wrong = np.array([-1.0, -math.inf, 0.0, CHOICE.largest, math.inf, math.nan])
+    lowest, highest = CHOICE.scores(np.array([CHOICE.largest, 0.0]))
+    assert CHOICE.scores(wrong).tolist() == [highest, highest, highest, lowest, lowest, lowest]
 
 
 def test_the_source_refuses_what_would_not_be_the_law() -> None:

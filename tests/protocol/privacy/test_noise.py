@@ -12,13 +12,14 @@ from tacit_protocol.privacy import laplace_mechanism, noise
 from tacit_protocol.privacy.accounting import gaussian_delta
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget, Guarantee, LaplaceEvent
+from tacit_protocol.privacy.k_norm_mechanism import Interval, ProductBody
 from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic, StatisticError
 from tacit_protocol.privacy.noise import (
     COIN_BITS,
     DISCRETISATION_SHARE,
     LAPLACE_STEPS_MIN,
+    SCALE_MAX,
     SPARE_DRAWS,
-    VALUE_MAX,
     NoiseError,
     NoiseSource,
     OpenDPNoise,
@@ -31,6 +32,9 @@ from tacit_protocol.privacy.noise import (
 from tacit_protocol.procedures.counts import release as count_release
 
 Floats = npt.NDArray[np.float64]
+
+
+CUBE = ProductBody((Interval((0,)), Interval((1,))))
 
 
 def discrete_gaussian(scale: float) -> Floats:
@@ -65,12 +69,38 @@ def test_noise_is_fresh_and_leaves_its_input_alone(draw: str) -> None:
     assert not np.any(values)
 
 
-@pytest.mark.parametrize("draw", ["gaussian", "laplace"])
-@pytest.mark.parametrize("value", [VALUE_MAX - 64, -VALUE_MAX + 64, 2**63 - 1, -(2**63)])
-def test_values_that_could_saturate_are_refused(draw: str, value: int) -> None:
-    with pytest.raises(NoiseError, match="62 bits") as failure:
-        getattr(OpenDPNoise(), draw)(np.array([0, value], dtype=np.int64), 2.0**12)
-    assert str(abs(value)) not in str(failure.value)
+ENDS = (0, 2**61, -(2**61), 2**62 - 64, 2**63 - 1, -(2**63))
+
+
+@pytest.mark.parametrize("draw", ["gaussian", "laplace", "k_norm"])
+@pytest.mark.parametrize("scale", [2.0**12, SCALE_MAX / 4])
+@pytest.mark.parametrize("value", ENDS)
+def test_whatever_the_values_noise_is_drawn_and_added_modulo_two_to_the_64(
+    draw: str, scale: float, value: int
+) -> None:
+    values = np.array([value, value], dtype=np.int64)
+    more = (CUBE,) if draw == "k_norm" else ()
+    noisy = getattr(OpenDPNoise(), draw)(values, scale, *more)
+    assert noisy.dtype == np.int64
+    drawn = (noisy.view(np.uint64) - values.view(np.uint64)).view(np.int64)
+    assert np.all(np.abs(drawn) < 256 * scale)  # but with probability e**-60
+
+
+@pytest.mark.parametrize("value", ENDS)
+def test_whatever_the_scores_one_is_chosen(value: int) -> None:
+    scores = np.array([value, 0], dtype=np.int64)
+    chosen = OpenDPNoise().choose(scores, 1.0)
+    assert chosen in ((0, 1) if value == 0 else (0 if value > 0 else 1,))  # but with probability e**-2**61
+
+
+@pytest.mark.parametrize("draw", ["gaussian", "laplace", "choose", "k_norm"])
+@pytest.mark.parametrize("value", ENDS)
+def test_what_is_refused_follows_from_the_scale_alone(draw: str, value: int) -> None:
+    more = (CUBE,) if draw == "k_norm" else ()
+    for scale in (SCALE_MAX * 1.001, 2.0**57, 1e300):
+        with pytest.raises(NoiseError, match="62 bits") as failure:
+            getattr(OpenDPNoise(), draw)(np.array([0, value], dtype=np.int64), scale, *more)
+        assert value == 0 or str(abs(value)) not in str(failure.value)
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, math.nan, math.inf, 2.0**57])
@@ -279,8 +309,7 @@ def test_every_laplace_release_has_the_whole_curve_of_its_event_or_is_refused(ki
 def test_releases_without_the_bound_on_the_grid_are_caught(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (count_release, laplace_mechanism, laplace_mechanism):
-        monkeypatch.setattr(module, "laplace_grid_is_fine", lambda *_: True)
+    monkeypatch.setattr(laplace_mechanism, "laplace_grid_is_fine", lambda *_: True)
     assert (8, 100.0) in broken_claims(kind)
 
 

@@ -9,8 +9,13 @@ from planted import with_mistake
 
 from tacit_protocol.privacy import permutation_test
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.privacy.permutation_test import decision_xi, permutation_decision, rank_max
+from tacit_protocol.privacy.noise import OpenDPNoise, scale_fits
+from tacit_protocol.privacy.permutation_test import (
+    decision_xi,
+    permutation_decision,
+    prepare_comparison,
+    rank_max,
+)
 
 Integers = np.typing.NDArray[np.int64]
 
@@ -140,6 +145,21 @@ def test_what_cannot_be_decided_privately_is_refused() -> None:
             permutation_decision(np.zeros(20), sensitivity, 0.1, budget, none(20))
         with pytest.raises(ValueError, match="positive and finite"):
             permutation_decision(np.zeros(20), 1.0, 0.1, budget, none(20), permuted_sensitivity=sensitivity)
-    for value in (math.nan, math.inf, 1e12):
-        with pytest.raises(ValueError, match="finite numbers"):
-            permutation_decision(np.full(20, value), 1.0, 0.1, budget, none(20))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1e12, 1e300])
+def test_whatever_the_statistics_there_is_a_decision(value: float) -> None:
+    budget = Budget.of(1, 0)
+    # Ties count against rejection, and no permuted statistic beats one that is out of range above.
+    assert permutation_decision(np.full(20, value), 1.0, 0.1, budget, none(20)) is False
+    observed = np.concatenate([[value], np.zeros(19)])
+    assert permutation_decision(observed, 1.0, 0.1, budget, none(20)) is (value > 0)
+
+
+@pytest.mark.parametrize(("observed", "permuted"), [(1.0, 1e-12), (1e-12, 1.0), (1e12, 1e-12)])
+def test_a_coarser_grid_has_room_where_sensitivities_lie_far_apart(observed: float, permuted: float) -> None:
+    budget = Budget.of("0.000001", 0)
+    found = prepare_comparison(np.zeros(20), observed, 0.1, budget, permuted_sensitivity=permuted)
+    assert scale_fits(found.scale)
+    assert found.scale > 2.0**24
+    OpenDPNoise().laplace(found.steps, found.scale)

@@ -10,12 +10,12 @@ from typing import Any
 import httpx
 import pytest
 import respelled
-from agent_fakes import FAKES, NOW, AttackedAgent, Clock, MakeAgent, World
+from agent_fakes import NOW, AttackedAgent, Clock, MakeAgent, World
 
-from tacit_protocol.domain import Domain, NumericColumn, Table, WorkersUnavailableError
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
-from tacit_protocol.messages.study import DeclineMessage, Owner, Party, ReleaseMessage, Study
+from tacit_protocol.messages.study import DeclineMessage, Owner, Party, ReleaseMessage
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.kernel_two_sample import release as kernel_release
@@ -341,38 +341,6 @@ def test_a_collision_in_the_ledger_declines_nothing(make: MakeAgent, monkeypatch
     assert len(setup.debits()) == 1
 
 
-def test_a_procedure_that_fails_at_the_noise_spends_nothing(
-    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    setup = make()
-    asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
-    monkeypatch.setattr(FAKES["fake_sum"], "privatise", lambda *_: 1 / 0, raising=False)
-    setup.agent.work()
-    assert (setup.row(asked).state, setup.row(asked).problem) == (State.REFUSED, "internal-error")
-    assert setup.debits() == []
-    assert set(setup.tester.declines) == {asked}
-
-
-def test_a_deadline_that_passes_while_data_are_read_spends_nothing(
-    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    setup = make()
-    asked = setup.world.ask(setup.tester, setup.world.study(deadline=NOW + 5))
-    setup.agent.poll(0)
-    original = FAKES["fake_sum"].summarise
-
-    def slow(*given: Any) -> Any:
-        setup.clock.now = NOW + 6
-        return original(*given)
-
-    monkeypatch.setattr(FAKES["fake_sum"], "summarise", slow, raising=False)
-    setup.agent.work()
-    assert setup.row(asked).state is State.EXPIRED
-    assert setup.debits() == []
-    assert setup.tester.received == []
-
-
 def test_a_ledger_put_back_to_an_older_copy_is_noticed_before_spending(make: MakeAgent) -> None:
     setup = make(policy='approval = "by-hand"')
     asked = setup.world.ask(setup.tester, setup.world.study())
@@ -451,32 +419,6 @@ def test_two_agents_of_one_database_make_one_release(make: MakeAgent) -> None:
     assert len({body for _, kind, body in setup.tester.received if kind == "releases"}) == 1
     assert setup.row(asked).state is State.SENT
     assert json.loads(setup.tester.handle("GET", f"/v1/studies/{asked}", b"")[1])["owners"][0]["sent"]
-
-
-def test_workers_that_cannot_be_reached_decline_nothing_and_hold_nobody_up(
-    make: MakeAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first study needs workers that are away; the second does not; later they are back."""
-    setup = make()
-    away = setup.world.ask(setup.tester, setup.world.study(title="Needs the cluster"))
-    other = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
-    genuine = FAKES["fake_sum"].summarise
-
-    def summarise(study: Study, table: Table) -> Any:
-        if study.title == "Needs the cluster":
-            raise WorkersUnavailableError("the scheduler cannot be reached")
-        return genuine(study, table)
-
-    with monkeypatch.context() as failing:
-        failing.setattr(FAKES["fake_sum"], "summarise", summarise)
-        setup.agent.work()
-        setup.agent.work()
-    assert (setup.row(away).state, setup.row(other).state) == (State.APPROVED, State.SENT)
-    assert [entry["study"] for entry in setup.debits()] == [other]
-    setup.agent.work()
-    assert setup.row(away).state is State.SENT
-    assert [entry["study"] for entry in setup.debits()] == [other, away]
 
 
 def test_nothing_is_published_unless_the_policy_says_so(make: MakeAgent) -> None:

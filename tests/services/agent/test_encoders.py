@@ -731,7 +731,7 @@ def test_an_agent_runs_a_listed_model_on_its_images(make: MakeAgent) -> None:
 def test_a_model_that_a_row_ends_and_no_process_runs_again_ends_no_study(
     make: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A decline would tell of that row: the study waits, nothing is spent, and it is answered later."""
+    """A decline would tell of that row: the study is tried again, a few times, and answered then."""
     setup, asked = asked_about_images(make)
     answer, rows = encoders_module.ModelProcess._asked, list[bytes]()
 

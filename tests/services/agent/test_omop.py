@@ -13,7 +13,7 @@ import psycopg
 import pymysql
 import pytest
 
-from tacit_services.agent.data.arrow_columns import numbers, text
+from tacit_protocol.arrow_columns import numbers, text
 from tacit_services.agent.data.source import Columns, DataError, Source
 from tacit_services.agent.settings import SourceSettings
 

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tacit_protocol.arrow_columns import numbers, text
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
-from tacit_services.agent.data.arrow_columns import numbers, text
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import TableBounds
 from tacit_services.agent.data.source import Columns, DataError, Source, Splits

@@ -39,7 +39,7 @@ from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.curator import Curator, Decision, decisions_on
-from tacit_services.curator.data_sets import ROSTER, DataSets
+from tacit_services.curator.data_sets import ROSTER, DataSets, view
 from tacit_services.ledger.accounts import set_caps
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
@@ -543,3 +543,46 @@ def test_health_says_when_a_loop_has_stopped(world: CuratorFederation) -> None:
     assert world.call("GET", "/healthz", "north").status_code == 200
     assert slug(world.call("GET", "/readyz", "north")) == "not-ready"  # the loops were not started
     assert 'tacit_curator_studies{state="sent"} 0' in world.call("GET", "/metrics", "north").text
+
+
+# What fails after rows were read.
+
+
+def test_a_study_that_fails_after_rows_were_read_locks_every_data_set_of_it(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paid for with the approval, no answer, and each data set is unlocked by its owner or the operator."""
+    setup = make()
+    study = setup.ask(curated_study_of(OWNERS, respond_after_s=60))
+
+    def fail(*_: Any) -> Any:
+        setup.clock["now"] += 5
+        raise ZeroDivisionError("private")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(CuratedSum, "summarise", fail)
+        setup.turn()
+    assert setup.row(study).state is State.CLOSED
+    assert len(setup.debits()) == 3
+    assert setup.read(lambda c: c.execute(OUTBOX.select()).all()) == []
+    shown = setup.read(lambda c: study_row(c, study, setup.curator.shown()))
+    assert (shown.state, shown.changed_at, shown.reason) == (State.APPROVED, NOW, None)
+
+    def locked(owner: str, *, to_owner: bool) -> Any:
+        held = setup.read(lambda c: setup.data_sets.held_data_set(c, owner, "patients"))
+        now = int(setup.clock["now"])
+        return setup.read(lambda c: view(c, held, to_owner=to_owner, now=now))["locked"]
+
+    assert locked("west", to_owner=False)["fault"] == "ZeroDivisionError"
+    assert locked("west", to_owner=True) is None, "sooner, it would tell when the computation ended"
+    setup.curator.unlock("west/patients", HOLDER, hides=True)
+    assert locked("west", to_owner=False) is not None
+    setup.clock["now"] = NOW + 61
+    assert locked("west", to_owner=True) == {"study": study}
+    later = setup.ask(curated_study_of(OWNERS, title="Another", respond_after_s=0))
+    for owner in OWNERS:
+        setup.turn()
+        assert setup.row(later).state is State.APPROVED
+        setup.curator.unlock(f"{owner}/patients", HOLDER, hides=owner != "east")
+    setup.turn()
+    assert setup.row(later).state is State.SENT

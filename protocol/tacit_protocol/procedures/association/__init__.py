@@ -10,6 +10,7 @@ Derivations: docs/mathematics/association.md.
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -61,6 +62,7 @@ from tacit_protocol.procedures.base import (
     common_fields,
     decided,
     public_seed,
+    require_noise,
     require_shared_columns,
     require_work,
     reuse_warnings,
@@ -247,6 +249,10 @@ class Association(SumsOfOwners, Procedure):
             columns = len(study.domain.columns)
             pairs = columns * (columns - 1) // 2
             require_work(DRAW_WORK * len(LAPLACE_PARTS) * len(study.owners) * pairs, null_draws(pairs))
+        if masked is None:
+            require_noise(lambda: plan.require_drawable(1))
+        else:
+            masked.require_drawable()
 
     def shared_noise(self, study: Study) -> SharedNoise | None:
         """Return the noise of masked covariances; None where every owner's sums are read by themselves."""
@@ -256,6 +262,9 @@ class Association(SumsOfOwners, Procedure):
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where these numbers of units, by owner, do not suit the study."""
         self.require_room(study, units)
+        if masked_plan(study) is None:
+            for count in units.values():
+                require_noise(partial(plan_of(study).require_drawable, count))
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the whole budget, or epsilon alone, for both vectors."""

@@ -57,7 +57,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     gaussian_guarantee,
     mu_of,
     release_sums,
-    require_fine_grids,
+    require_drawable,
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee, NoisyVector
 from tacit_protocol.privacy.laplace_mechanism import (
@@ -65,6 +65,7 @@ from tacit_protocol.privacy.laplace_mechanism import (
     choice_guarantee,
     of_event,
     release_laplace_sums,
+    require_laplace,
     shared_laplace_guarantee,
     sums_scale,
 )
@@ -505,7 +506,7 @@ class Plan:
         parts = self.parts(sums.units, sums.steps)
         if self.pure:
             return release_laplace_sums(parts[0], self.events(sums.units)[0], noise)
-        require_fine_grids(parts, self.guarantee)
+        require_drawable(parts, self.guarantee)
         return release_sums(parts[:1], self.guarantee, noise)[HISTOGRAMS]
 
     def release(self, sums: Sums, noise: NoiseSource) -> Release:
@@ -521,6 +522,15 @@ class Plan:
             own = release_sums((part,), self.guarantee, noise)
         vectors = own if sums.noisy is None else {HISTOGRAMS: sums.noisy, **own}
         return Release(units=sums.units, guarantee=self.guarantee, vectors=vectors)
+
+    def require_drawable(self, units: int) -> None:
+        """Raise SensitivityError or ValueError where the noise of so many units cannot be drawn."""
+        parts = self.parts(units)
+        if not self.pure:
+            require_drawable(parts, self.guarantee)
+            return
+        for part, own in zip(parts, self.events(units), strict=True):
+            require_laplace(part, own)
 
     def check(self, release: Release) -> None:
         """Raise ReleaseError or ValueError where a release has not the shape and noise that a study fixes."""

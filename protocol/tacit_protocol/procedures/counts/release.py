@@ -25,13 +25,12 @@ from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.gaussian_mechanism import (
-    SCALE_TOLERANCE,
-    LayoutError,
     SensitivityError,
     SumPart,
     check_layout,
     gaussian_guarantee,
     release_sums,
+    require_drawable,
 )
 from tacit_protocol.privacy.guarantee import (
     ApproximateEvent,
@@ -41,10 +40,14 @@ from tacit_protocol.privacy.guarantee import (
     LaplaceEvent,
     NoisyVector,
 )
+from tacit_protocol.privacy.laplace_mechanism import (
+    check_laplace_sums,
+    release_laplace_sums,
+    require_laplace,
+)
 from tacit_protocol.privacy.noise import (
     DISCRETISATION_SHARE,
     NoiseSource,
-    laplace_grid_is_fine,
     laplace_multiplier,
     laplace_scale,
 )
@@ -110,15 +113,9 @@ def laplace_counts(
 ) -> NoisyVector:
     """Add discrete Laplace noise to counts, (k,) in steps of 2**-bits: pure epsilon.
 
-    Raises SensitivityError where the noise is so small, in grid steps, that its discreteness would count.
+    Raises SensitivityError where it cannot be drawn (:func:`require_drawable_counts`).
     """
-    kind, scale = count_noise(guarantee)
-    if kind != "laplace":
-        raise SensitivityError("the guarantee is not that of Laplace counts")
-    if not laplace_grid_is_fine(math.ldexp(L1_SENSITIVITY, bits), math.ldexp(scale, bits)):
-        raise SensitivityError("the noise is too small for its grid; give the study a smaller epsilon")
-    noisy = noise.laplace(steps, math.ldexp(scale, bits))
-    return NoisyVector(values=tuple(int(v) for v in noisy), exponent=-bits, noise="laplace", scale=scale)
+    return release_laplace_sums(_part(bits, steps), guarantee, noise)
 
 
 def gaussian_counts(
@@ -126,7 +123,7 @@ def gaussian_counts(
 ) -> NoisyVector:
     """Add discrete Gaussian noise to counts, (k,) in steps of 2**-bits.
 
-    Raises SensitivityError where the noise is so small, in grid steps, that its discreteness would count.
+    Raises SensitivityError where it cannot be drawn (:func:`require_drawable_counts`).
     """
     return release_sums((_part(bits, steps),), guarantee, noise)[COUNTS]
 
@@ -139,21 +136,29 @@ def noisy_counts(
     return add(steps, bits, guarantee, noise)
 
 
+def require_drawable_counts(cells: int, bits: int, guarantee: Guarantee, owners: int = 1) -> None:
+    """Raise SensitivityError where the noise of so many counts has no room, or is too few grid steps wide.
+
+    Of ``owners`` who mask, the noises together need the room. It looks at no count.
+    """
+    part = _part(bits, np.zeros(cells, dtype=np.int64))
+    if isinstance(guarantee.events[0], LaplaceEvent):
+        require_laplace(part, guarantee)
+    else:
+        require_drawable((part,), guarantee, owners)
+
+
 def check_counts(vector: NoisyVector, stated: Guarantee, cells: int, bits: int, fixed: Guarantee) -> None:
     """Raise LayoutError where a vector or its guarantee is not the one that a study fixes."""
+    part = _part(bits, np.zeros(cells, dtype=np.int64))
     if isinstance(fixed.events[0], GaussianEvent):
-        check_layout({COUNTS: vector}, stated, (_part(bits, np.zeros(cells, dtype=np.int64)),), fixed)
-        return
-    if stated != fixed:
-        raise LayoutError("the release states another guarantee than the study")
-    if len(vector.values) != cells or vector.exponent != -bits:
-        raise LayoutError(f"vector {COUNTS} has not the shape that the study fixes")
-    if vector.noise != "laplace" or abs(vector.scale / count_noise(fixed)[1] - 1) > SCALE_TOLERANCE:
-        raise LayoutError(f"vector {COUNTS} has not the noise that the study fixes")
+        check_layout({COUNTS: vector}, stated, (part,), fixed)
+    else:
+        check_laplace_sums(vector, stated, part, fixed)
 
 
 def _part(bits: int, steps: npt.NDArray[np.int64]) -> SumPart:
-    return SumPart(COUNTS, steps, -bits, L2_SENSITIVITY, 1.0)
+    return SumPart(COUNTS, steps, -bits, L2_SENSITIVITY, 1.0, l1=L1_SENSITIVITY)
 
 
 SUMS = "sums_of_"
@@ -184,13 +189,20 @@ class CellParameters(StrictModel):
     )
 
 
+RHO_MIN, RHO_MAX = 1e-12, 5000.0
+"""Of rho: at the least, noise has a standard deviation of a million units on each cell, which drowns any
+table and has room all the same; the most is the largest epsilon's, 100, as pure privacy is zCDP."""
+
+Rho = Annotated[float, Field(ge=RHO_MIN, le=RHO_MAX)]
+
+
 class CountParameters(CellParameters):
     """How an owner counts; every choice is public."""
 
     noise: Literal["laplace", "gaussian"] = Field(
         "laplace", description="Laplace noise costs epsilon alone; gaussian needs a delta."
     )
-    rho: Annotated[float, Field(gt=0, le=5000)] | None = Field(
+    rho: Rho | None = Field(
         None,
         description=(
             "zCDP of Gaussian noise (variance 1/rho on each cell); by default all that the budget allows."
@@ -229,6 +241,11 @@ class CountPlan:
         if self.masking is not None:
             return {TOGETHER: self.read(total_of(self.masking, releases))}
         return {owner.name: self.read_owner(owner, releases) for owner in counting(study)}
+
+    def require_drawable(self) -> None:
+        """Raise SensitivityError where the noise cannot be drawn, whatever the counts."""
+        owners = 1 if self.masking is None else len(self.masking.names)
+        require_drawable_counts(self.grid.size, COUNT_BITS, self.guarantee, owners)
 
     def summarise(self, table: Table) -> CellCounts:
         """Count one owner's units exactly. The counts never leave the owner."""
@@ -303,11 +320,16 @@ def count_plan(study: Study, parameters: CountParameters) -> CountPlan:
     if isinstance(parameters, MaskedParameters):
         claim = partial(gaussian_count_guarantee, study.budget, parameters.rho)
         if (shared := shared_noise_in(study, parameters, parameters.noise, claim)) is not None:
-            return CountPlan(grid_of(study, parameters), shared.own, shared)
+            return _drawable(CountPlan(grid_of(study, parameters), shared.own, shared))
     grid = grid_of(study, parameters)
     if parameters.noise == "laplace":
-        return CountPlan(grid, laplace_count_guarantee(study.budget))
-    return CountPlan(grid, gaussian_count_guarantee(study.budget, parameters.rho))
+        return _drawable(CountPlan(grid, laplace_count_guarantee(study.budget)))
+    return _drawable(CountPlan(grid, gaussian_count_guarantee(study.budget, parameters.rho)))
+
+
+def _drawable(plan: CountPlan) -> CountPlan:
+    plan.require_drawable()
+    return plan
 
 
 def grid_of(study: Study, parameters: CellParameters) -> CellGrid:

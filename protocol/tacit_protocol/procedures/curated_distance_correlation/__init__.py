@@ -21,7 +21,7 @@ from tacit_protocol.domain import PooledTable, Table, Workers, workers_of
 from tacit_protocol.features.unit_gram import UnitRows, gather_units
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums
+from tacit_protocol.privacy.gaussian_mechanism import check_layout, release_sums, require_drawable
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi, permutation_decision
@@ -37,6 +37,7 @@ from tacit_protocol.procedures.base import (
     StudyError,
     common_fields,
     public_seed,
+    require_noise,
     require_shared_columns,
     row_warnings,
     step,
@@ -365,7 +366,9 @@ class CuratedDistanceCorrelation(Procedure):
             JOINT.check_units(joint, units)
             return
         if all(owner.name in units for owner in study.owners):
-            plan_of(study).layout(sum(units[owner.name] for owner in study.owners))
+            plan = plan_of(study)
+            layout = plan.layout(sum(units[owner.name] for owner in study.owners))
+            require_noise(lambda: require_drawable(layout, plan.estimates))
 
     def cost(self, study: Study) -> Guarantee:
         """Return what every owner spends: the study's whole budget, on the estimates and the decision."""

@@ -43,6 +43,7 @@ from tacit_protocol.procedures.base import (
     require_shared_columns,
     require_work,
     step,
+    units_declared,
 )
 from tacit_protocol.procedures.curated_two_sample.permuted_means import draw_choices
 from tacit_protocol.procedures.curated_two_sample.plan import (
@@ -217,6 +218,7 @@ class CuratedTwoSample(Procedure):
         if plan.form == "noise-aware" and isinstance(plan.release, CuratedMomentRelease):
             work = simulated_test_work(2, plan.release.features.dimension)
             require_work(work, plan.parameters.replicates)
+        self.check_units(study, units_declared(study))
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
         """Raise PublicRuleError where samples of these sizes cannot be paired, or not be permuted."""

@@ -20,6 +20,7 @@ from tacit_protocol.features.kernels import FeatureMap, ProductKernel
 from tacit_protocol.features.mean_embedding import (
     BANDWIDTH_POINTS,
     FeatureParameters,
+    Share,
     acting_parameters,
     additive_features,
     draw_locations,
@@ -36,6 +37,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     halved_guarantee,
     mu_of,
     noise_scales,
+    require_drawable,
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.permutation_test import decision_guarantee, decision_xi, rank_max
@@ -47,6 +49,7 @@ from tacit_protocol.procedures.base import (
     parse_parameters,
     planned_once,
     public_seed,
+    require_noise,
 )
 from tacit_protocol.procedures.curated_two_sample.permuted_means import (
     KERNEL_UNITS_MAX,
@@ -149,7 +152,7 @@ class CuratedChoice(FeatureParameters):
     statistic: Literal["auto", "noise-aware", "mmd", "max"] = Field(
         "auto", description="Form of the test; auto suits the features."
     )
-    mean_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+    mean_share: Share = Field(
         MEAN_SHARE, description="Part of the budget that buys means; the rest buys covariances (me and scf)."
     )
     regularisation: Annotated[float, Field(ge=1e-4, le=1e3)] | None = Field(
@@ -391,6 +394,8 @@ class CuratedPlan:
             raise PublicRuleError("unequal-sizes", str(error)) from None
         except PermutationSizeError as error:
             raise PublicRuleError("too-many-units", str(error)) from None
+        if not isinstance(self.release, Permuted):
+            require_noise(lambda: require_drawable(self.layout(units), self.guarantee))
 
     def tables(self, table: PooledTable) -> tuple[PooledTable, PooledTable]:
         """Return the two samples."""

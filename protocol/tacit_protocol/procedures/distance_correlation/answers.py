@@ -10,7 +10,7 @@ of epsilon. Both releases are pure. Derivations: docs/mathematics/randomised-col
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Literal, Protocol
 
 import numpy as np
@@ -37,6 +37,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     gaussian_guarantee,
     mu_of,
     release_sums,
+    require_drawable,
 )
 from tacit_protocol.privacy.guarantee import (
     ANSWER_BYTES_MAX,
@@ -54,11 +55,19 @@ from tacit_protocol.privacy.laplace_mechanism import (
     check_laplace_sums,
     choice_guarantee,
     release_laplace_sums,
+    require_laplace,
     sums_scale,
 )
 from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
 from tacit_protocol.privacy.randomised_response import UniformSource, randomise, retention
-from tacit_protocol.procedures.base import CELL_WORK, PublicRuleError, ReleaseError, StudyError, planned_once
+from tacit_protocol.procedures.base import (
+    CELL_WORK,
+    PublicRuleError,
+    ReleaseError,
+    StudyError,
+    planned_once,
+    require_noise,
+)
 from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
@@ -109,6 +118,8 @@ TABLE_MAX = 400
 EVEN_CELLS_MAX = 16
 """Most cells of a numeric column at even public cuts."""
 
+
+TOO_SMALL = "the budget is too small to be shared out; give the study a larger epsilon"
 
 CUTS_EXCESS_MAX = 0.25
 """Part of a column's units by which three cuts may by chance be less even than the best ones: from more on
@@ -296,6 +307,28 @@ class AnswersPlan:
             needed = units * answer_bits(widest) // 8 + 2 * len(self.names[own])
             if self.answers_at(own) and needed > ANSWER_BYTES_MAX:
                 raise PublicRuleError("too-many-units", "so many units' answers do not fit one release")
+            require_noise(partial(self._require_drawable, own, units))
+
+    def _require_drawable(self, side: int, units: int) -> None:
+        """Raise StudyError where an owner's cuts, answers or tables cannot be drawn among so many units."""
+        columns = self.columns_of(side, self.dealt(units))
+        for place in range(len(self.names[side])):
+            cells = self.cells(side, place, units)
+            if self._rest_micro(units, bought=cells.bought) < 1:
+                raise StudyError(TOO_SMALL)
+            if cells.bought:
+                counted = int(np.count_nonzero(columns == place))
+                epsilon = self._cuts_micro(units, bought=True) / EPSILON_UNITS
+                cells.mechanism(counted, epsilon).scale  # noqa: B018 (raises where there is no grid)
+        if self.answers_at(side):
+            return
+        shapes = (self._shape(pair, units) for pair in range(len(self.pairs)))
+        bits, size = grid_bits(units, products=False), sum(math.prod(shape) for shape in shapes)
+        part = self._part(np.zeros(size, dtype=np.int64), bits)
+        if self.noise == "gaussian":
+            require_drawable((part,), self._table_guarantee(units))
+        else:
+            require_laplace(part, self._table_guarantee(units))
 
     # What leaves.
 
@@ -374,6 +407,8 @@ class AnswersPlan:
     def _table_guarantee(self, units: int) -> Guarantee:
         """Return what the tables' noise is made for: the least that is left beside any column's cuts."""
         left = self._rest_micro(units, bought=self._buys(1 - self.first))
+        if left < 1:
+            raise StudyError(TOO_SMALL)
         if self.noise == "gaussian":
             return gaussian_guarantee(self.study.budget.model_copy(update={"epsilon_micro": left}))
         event = LaplaceEvent(noise_multiplier=laplace_multiplier(left / EPSILON_UNITS))

@@ -9,7 +9,7 @@ sensitivity, upward; O(n^2) time and O(n) memory. Derivations: docs/mathematics/
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Annotated, ClassVar
 
@@ -21,8 +21,14 @@ from tacit_protocol.features.aligned_sums import PROJECTIONS, ProjectedUnits
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN, projection_constant
 from tacit_protocol.privacy.exact_sums import GRID_BITS_MAX, rounding_sensitivity
-from tacit_protocol.privacy.gaussian_mechanism import SumPart, check_layout, release_sums
-from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.gaussian_mechanism import (
+    SensitivityError,
+    SumPart,
+    check_layout,
+    release_sums,
+    require_drawable,
+)
+from tacit_protocol.privacy.noise import SCALE_MAX, NoiseSource
 from tacit_protocol.procedures.base import ReleaseError, StudyError, common_fields, row_warnings
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan, blocks_of
 from tacit_protocol.procedures.distance_correlation.statistic import (
@@ -113,7 +119,18 @@ def influences(fixed: Integers) -> Floats:
 COVARIANCE = "covariance"
 
 COVARIANCE_BITS = 40
-"""Grid of the published covariance: its noise, 2e-5 and more, has a deviation of millions of steps."""
+"""Finest grid of the published covariance: its noise, 2e-5 and more, has a deviation of millions of steps."""
+
+REACH_SCALES = 16
+"""Projections that were received count as no larger than 1 and so many deviations of their noise: one beyond
+is drawn with probability below e**-128, and whoever made it up moves nothing but what is published."""
+
+INFLUENCE_MAX = 14.0
+"""Of n units whose fixed sides lie within 1, one moves the covariance by no more than this over n - 3: its
+row of U-centred distances is made of four terms, of which one is at most 1 and three are at most 2."""
+
+VALUE_BITS = 60
+"""The covariance itself stays within 2**60 grid steps."""
 
 
 class PeerResult(BaseVerdict):
@@ -199,7 +216,9 @@ def covariance_moved(
 ) -> OwnCovariance:
     """Return the average covariance over directions, exactly, and its sensitivity in the receiver's units."""
     _, receiver = peer_sides(plan, study)
-    fixed = np.array(received.vectors[PROJECTIONS].values, dtype=np.int64).reshape(own.units, -1)
+    furthest = math.ceil(_reach(plan, own.units) * 2**GRID_BITS_MAX)
+    values = np.array(received.vectors[PROJECTIONS].values, dtype=np.int64)
+    fixed = np.clip(values, -furthest, furthest).reshape(own.units, -1)
     exact = own.values.reshape(own.units, -1)
     if plan.parameters.method == "pnc-disjoint":
         blocks = blocks_of(plan, study, own.units)
@@ -247,11 +266,47 @@ def _moved_together(
     return float(np.minimum(each, together).max())
 
 
+def _reach(plan: DistanceCorrelationPlan, units: int) -> float:
+    """Return how far from 0 a received projection counts, from public numbers alone."""
+    scales = (release.parts(units)[0].scale(plan.mu) for release in plan.projections)
+    return 1 + REACH_SCALES * max(scales)
+
+
+def covariance_bits(plan: DistanceCorrelationPlan, units: int) -> int:
+    """Return b such that the published covariance of so many units lies on a grid of 2**-b.
+
+    Public numbers alone choose it, so that covariance and noise have room whatever was received: the finest
+    grid, unless the budget is tiny.
+    """
+    reach = _reach(plan, units)
+    blocks = plan.directions if plan.parameters.method == "pnc-disjoint" else 1
+    moved = INFLUENCE_MAX * 1.01 * reach / max(1, units // blocks - 3)
+    room = (math.log2(SCALE_MAX) - 1) - math.log2(moved / plan.mu)
+    return min(COVARIANCE_BITS, math.floor(room), VALUE_BITS - math.ceil(math.log2(INFLUENCE_MAX * reach)))
+
+
+def _least_steps(plan: DistanceCorrelationPlan) -> float:
+    """Return how many grid steps the noise has at least, for its discreteness to be paid for."""
+    part, steps = SumPart(COVARIANCE, np.zeros(1, dtype=np.int64), 0, plan.mu, 1.0), 1.0
+    while True:
+        try:
+            require_drawable((replace(part, sensitivity=plan.mu * steps),), plan.guarantee)
+        except SensitivityError:
+            steps *= 2
+        else:
+            return steps
+
+
 def publish(plan: DistanceCorrelationPlan, own: OwnCovariance, noise: NoiseSource) -> Release:
-    """Add the noise that the study's budget buys to the covariance."""
-    sums = np.array([round(own.value * (1 << COVARIANCE_BITS))], dtype=np.int64)
-    sensitivity = own.sensitivity + 2.0**-COVARIANCE_BITS
-    part = SumPart(COVARIANCE, sums, -COVARIANCE_BITS, sensitivity, 1.0)
+    """Add the noise that the study's budget buys to the covariance.
+
+    Where what was received leaves next to nothing to be moved, the noise is that of the fewest grid steps.
+    """
+    bits = covariance_bits(plan, own.units)
+    sums = np.array([round(own.value * Fraction(2) ** bits)], dtype=np.int64)
+    least = plan.mu * _least_steps(plan)
+    sensitivity = max(own.sensitivity + 2.0**-bits, math.ldexp(least, -bits))
+    part = SumPart(COVARIANCE, sums, -bits, sensitivity, 1.0)
     vectors = release_sums((part,), plan.guarantee, noise)
     return Release(units=own.units, guarantee=plan.guarantee, vectors=vectors)
 
@@ -265,8 +320,8 @@ def check_published(plan: DistanceCorrelationPlan, release: Release) -> None:
     if set(release.vectors) != {COVARIANCE} or release.decision is not None:
         raise ReleaseError("in peer mode the receiver releases one covariance, and nothing else")
     vector = release.vectors[COVARIANCE]
-    zeros = np.zeros(1, dtype=np.int64)
-    part = SumPart(COVARIANCE, zeros, -COVARIANCE_BITS, vector.scale * plan.mu, 1.0)
+    zeros, bits = np.zeros(1, dtype=np.int64), covariance_bits(plan, release.units)
+    part = SumPart(COVARIANCE, zeros, -bits, vector.scale * plan.mu, 1.0)
     check_layout(release.vectors, release.guarantee, (part,), plan.guarantee)
 
 

@@ -19,7 +19,13 @@ from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_widt
 from tacit_protocol.features.sketches import BucketDesign, DesignError, SketchRelease
 from tacit_protocol.messages.study import Owner, PartyName, Release, Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN
-from tacit_protocol.privacy.gaussian_mechanism import SumPart, check_layout, gaussian_guarantee, mu_of
+from tacit_protocol.privacy.gaussian_mechanism import (
+    SumPart,
+    check_layout,
+    gaussian_guarantee,
+    mu_of,
+    require_drawable,
+)
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.procedures.base import (
     PublicRuleError,
@@ -28,6 +34,7 @@ from tacit_protocol.procedures.base import (
     parse_parameters,
     planned_once,
     public_seed,
+    require_noise,
     units_declared,
 )
 from tacit_protocol.signing import SealError, require_certified
@@ -167,8 +174,14 @@ class DistanceCorrelationPlan:
     def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
         """Lay out one owner's release of so many units, without values.
 
-        Raises PublicRuleError where so many units cannot be answered for: too few, or too many.
+        Raises PublicRuleError where so many units cannot be answered for: too few, or too many, or their
+        noise cannot be drawn.
         """
+        parts = self._parts(side, units)
+        require_noise(lambda: require_drawable(parts, self.guarantee))
+        return parts
+
+    def _parts(self, side: int, units: int) -> tuple[SumPart, ...]:
         if self.sketches:
             return self.sketches[side].parts(self.design(units))
         blocks = self.directions if self.parameters.method == "pnc-disjoint" else 1

@@ -11,6 +11,7 @@ docs/mathematics/database-release.md.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,6 +34,7 @@ from tacit_protocol.procedures.base import (
     StudyError,
     common_fields,
     parse_parameters,
+    require_noise,
     require_shared_columns,
     reuse_warnings,
 )
@@ -151,6 +153,7 @@ class EmbeddingRelease(SumsOfOwners, Procedure):
         databases = 1 if study.curator is not None else len(study.owners)
         if numbers * databases > COORDINATES_MAX:
             raise StudyError("all owners' databases together have too many numbers; use fewer points or bins")
+        require_noise(lambda: found.require_drawable(1))
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, in one release."""
@@ -166,8 +169,13 @@ class EmbeddingRelease(SumsOfOwners, Procedure):
         return self.asked_of_masks(study)
 
     def check_units(self, study: Study, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where masked sums of so many units have no room."""
+        """Raise PublicRuleError where sums of so many units, or their noise, have no room."""
         self.require_room(study, units)
+        counts = list(units.values())
+        if study.curator is not None:
+            counts = [sum(counts)] if all(owner.name in units for owner in study.owners) else []
+        for count in counts:
+            require_noise(partial(_mechanism(study).require_drawable, count))
 
     def numbers_released(self, study: Study) -> int:
         """Return how many noisy numbers one sender sends: one a coordinate; a choice counts as one."""

@@ -36,7 +36,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     gaussian_guarantee,
     noise_scales,
     release_sums,
-    require_fine_grids,
+    require_drawable,
 )
 from tacit_protocol.privacy.guarantee import Budget, Guarantee, NoisyVector
 from tacit_protocol.privacy.laplace_mechanism import (
@@ -45,6 +45,7 @@ from tacit_protocol.privacy.laplace_mechanism import (
     check_laplace_sums,
     of_event,
     release_laplace_sums,
+    require_laplace,
     shared_laplace_guarantee,
     sums_scale,
 )
@@ -100,6 +101,15 @@ class NoisyMean:
         else:
             vectors = {MEAN: release_laplace_sums(parts[0], plan.guarantee, noise)}
         return Release(units=sums.units, guarantee=plan.guarantee, vectors=vectors)
+
+    def require_drawable(self, units: int) -> None:
+        """Raise SensitivityError or ValueError where the noise of so many units cannot be drawn."""
+        plan, parts = self.plan, self.layout.parts(units)
+        if plan.noise == "gaussian":
+            owners = 1 if plan.shared is None else len(plan.shared.masking.names)
+            require_drawable(parts, plan.guarantee, owners)
+        else:
+            require_laplace(parts[0], plan.guarantee)
 
     def check(self, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
@@ -168,6 +178,10 @@ class DrawnCandidate:
         losses = self.candidates.distances(self.plan.features(points), mean)
         choice = self.mechanism(sums.units).choose(losses, noise)
         return Release(units=sums.units, guarantee=self.plan.guarantee, choice=choice)
+
+    def require_drawable(self, units: int) -> None:
+        """Raise StatisticError or ValueError where no candidate can be drawn for so many units."""
+        self.mechanism(units).scale  # noqa: B018 (raises where there is no grid)
 
     def check(self, release: Release) -> None:
         """Raise ReleaseError where the release is not one choice with the study's guarantee."""
@@ -287,7 +301,7 @@ class HistogramsThenMean:
         """
         parts = self.parts(sums.units, sums.steps)
         if self.noise == "gaussian":
-            require_fine_grids(parts, self.guarantee)
+            require_drawable(parts, self.guarantee)
             noisy = release_sums(parts[:1], self.guarantee, noise)[HISTOGRAMS]
         else:
             noisy = release_laplace_sums(parts[0], of_event(self.guarantee, 0), noise)
@@ -308,6 +322,15 @@ class HistogramsThenMean:
         else:
             vectors[MEAN] = release_laplace_sums(parts[1], of_event(self.guarantee, 1), noise)
         return Release(units=sums.units, guarantee=self.guarantee, vectors=vectors)
+
+    def require_drawable(self, units: int) -> None:
+        """Raise SensitivityError or ValueError where the noise of so many units cannot be drawn."""
+        parts = self.parts(units)
+        if self.noise == "gaussian":
+            require_drawable(parts, self.guarantee)
+            return
+        for place, part in enumerate(parts):
+            require_laplace(part, of_event(self.guarantee, place))
 
     def check(self, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""

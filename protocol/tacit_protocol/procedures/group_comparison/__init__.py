@@ -13,6 +13,7 @@ Derivations: docs/mathematics/group-comparison.md.
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -39,6 +40,7 @@ from tacit_protocol.procedures.base import (
     common_fields,
     decided,
     public_seed,
+    require_noise,
     require_shared_columns,
     require_work,
     reuse_warnings,
@@ -321,6 +323,10 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         if plan.pure and masked is None:
             # Of each group and cell the noise, and the sampling of what the cells' contrasts are.
             require_work(2 * len(study.owners) * self.numbers_released(study), CELL_DRAWS)
+        if masked is None:
+            require_noise(lambda: plan.require_drawable(1))
+        else:
+            masked.require_drawable()
 
     def shared_noise(self, study: Study) -> SharedNoise | None:
         """Return the noise of masked covariances; None where every owner's sums are read by themselves."""
@@ -331,6 +337,9 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         """Raise PublicRuleError where these numbers of units, by owner, do not suit the study."""
         super().check_units(study, units)
         self.require_room(study, units)
+        if self.beside(study) is None and masked_plan(study) is None:
+            for count in units.values():
+                require_noise(partial(plan_of(study).require_drawable, count))
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the whole budget in one joint release, or epsilon alone."""

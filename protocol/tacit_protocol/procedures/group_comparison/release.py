@@ -51,12 +51,14 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     gaussian_guarantee,
     noise_scales,
     release_sums,
+    require_drawable,
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee, NoisyVector
 from tacit_protocol.privacy.laplace_mechanism import (
     check_laplace_sums,
     laplace_sum_guarantee,
     release_laplace_sums,
+    require_laplace,
     sums_scale,
 )
 from tacit_protocol.privacy.noise import NoiseSource
@@ -331,6 +333,14 @@ class Plan:
         if isinstance(self.features, GroupCells):
             return {parts[0].name: release_laplace_sums(parts[0], self.guarantee, noise)}
         return release_sums(parts, self.guarantee, noise)
+
+    def require_drawable(self, units: int) -> None:
+        """Raise SensitivityError or ValueError where the noise of so many units cannot be drawn."""
+        parts = self.parts(units)
+        if self.pure:
+            require_laplace(parts[0], self.guarantee)
+        else:
+            require_drawable(parts, self.guarantee)
 
     def check(self, release: Release) -> None:
         """Raise LayoutError or ValueError where a release has not the shape and noise that a study fixes."""

@@ -209,16 +209,17 @@ class PrivitInstance:
     def decide(self, counts: Integers, noise: NoiseSource) -> bool:
         """Return whether to reject that p = q, privately, from whole counts (k,) of Poisson(m) units.
 
-        No noisy count, and no reason for the answer, may leave the owner. Raises NoiseError.
+        No noisy count, and no reason for the answer, may leave the owner. Both coins are drawn whichever
+        counts, so that what is done tells no reason either.
         """
         steps = counts[self.cells] * STEP
         noisy = noise.laplace(steps, self.scale)
-        if np.any(np.abs(noisy - steps) >= self.reach):
-            return private_coin(0.5, noise)
         low, high = self.window
-        if np.any((noisy < low) | (noisy > high)):
-            return True
-        return private_coin(min(1.0, max(0.0, self.statistic(counts))), noise)
+        is_blind = bool(np.any(np.abs(noisy - steps) >= self.reach))
+        is_outside = bool(np.any((noisy < low) | (noisy > high)))
+        blind = private_coin(0.5, noise)
+        rejects = private_coin(min(1.0, max(0.0, self.statistic(counts))), noise)
+        return blind if is_blind else is_outside or rejects
 
 
 @dataclass(frozen=True)

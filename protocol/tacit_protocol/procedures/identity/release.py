@@ -24,12 +24,14 @@ from tacit_protocol.procedures.base import (
 from tacit_protocol.procedures.counts.release import (
     CellParameters,
     CountPlan,
+    Rho,
     count_noise,
     gaussian_count_guarantee,
     grid_of,
     laplace_count_guarantee,
 )
 from tacit_protocol.procedures.identity.privit import (
+    SAMPLES_MAX,
     ClippedIdentity,
     PrivitPlan,
     Repetition,
@@ -44,6 +46,9 @@ REPLICATES_DEFAULT, REPLICATES_MAX = 999, 99_999
 
 DISTANCE_DEFAULT = 0.1
 """P3's alpha, the total variation distance to be seen."""
+
+DISTANCE_MIN = 1e-6
+"""Smallest alpha: no number of units tells distributions that are nearer, and squares of it stay numbers."""
 
 NULL_STREAM = 3
 """Spawn key under the study's seed of simulated null distributions."""
@@ -74,7 +79,7 @@ class IdentityParameters(CellParameters, MaskedParameters):
     noise: Literal["laplace", "gaussian"] | None = Field(
         None, description="Of mcgof: laplace, or gaussian, which needs a delta."
     )
-    rho: Annotated[float, Field(gt=0)] | None = Field(
+    rho: Rho | None = Field(
         None,
         description=(
             "zCDP of Gaussian noise (variance 1/rho on each cell); by default all that the budget allows."
@@ -84,10 +89,10 @@ class IdentityParameters(CellParameters, MaskedParameters):
     clipping: Literal["filter", "tight"] = Field(
         "tight", description="Of privit-laplace: tight, or filter, as published."
     )
-    distance: Annotated[float, Field(gt=0, le=1)] = Field(
+    distance: Annotated[float, Field(ge=DISTANCE_MIN, le=1)] = Field(
         DISTANCE_DEFAULT, description="Total variation distance that the Priv'IT methods look for."
     )
-    samples: Annotated[float, Field(ge=1)] | None = Field(
+    samples: Annotated[float, Field(ge=1, le=SAMPLES_MAX)] | None = Field(
         None, description="The m of privit; by default from the number of units."
     )
     blocks: Annotated[int, Field(ge=1, le=99)] | None = Field(
@@ -214,9 +219,12 @@ def plan_of(study: Study) -> IdentityPlan:
         raise StudyError('masked sums are of counts: use zcdp-gof, or mcgof with noise "gaussian"')
     noise = "gaussian" if isinstance(claim.events[0], GaussianEvent) else "laplace"
     shared = shared_noise_in(study, parameters, noise, lambda: claim)
-    return IdentityPlan(
+    plan = IdentityPlan(
         study, parameters, grid, probabilities, claim if shared is None else shared.own, shared
     )
+    if parameters.method not in DECISIONS:
+        plan.counted.require_drawable()
+    return plan
 
 
 def _require_rejections(level: float, replicates: int) -> None:

@@ -10,6 +10,7 @@ are in means/private_means.py.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -42,6 +43,7 @@ from tacit_protocol.procedures.base import (
     common_fields,
     decided,
     public_seed,
+    require_noise,
     require_shared_columns,
     require_work,
     reuse_warnings,
@@ -366,6 +368,14 @@ class KernelTwoSample(Procedure):
             one = simulated_test_work(owners, plan.release.features.dimension)
             pair = simulated_test_work(2, plan.release.features.dimension)
             require_work(one + pairs * pair, plan.parameters.replicates)
+        # Noise is widest, in grid steps, of the fewest units: their grid is the finest.
+        require_noise(lambda: plan.require_drawable(1))
+
+    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where the noise of so many units cannot be drawn."""
+        plan = plan_of(study)
+        for count in units.values():
+            require_noise(partial(plan.require_drawable, count))
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""

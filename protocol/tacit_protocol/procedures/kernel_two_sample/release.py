@@ -20,6 +20,7 @@ from tacit_protocol.features.additive import (
 )
 from tacit_protocol.features.mean_embedding import (
     FeatureParameters,
+    Share,
     acting_parameters,
     additive_features,
     idle_parameter,
@@ -34,6 +35,7 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     halved_guarantee,
     noise_scales,
     release_sums,
+    require_drawable,
 )
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, Guarantee, NoisyVector
 from tacit_protocol.privacy.k_norm_mechanism import (
@@ -42,6 +44,7 @@ from tacit_protocol.privacy.k_norm_mechanism import (
     k_norm_guarantee,
     k_norm_scale,
     release_k_norm,
+    require_k_norm,
 )
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
@@ -96,7 +99,7 @@ class KernelTwoSampleParameters(FeatureParameters):
     null: Literal["auto", "noise-aware", "weighted", "asymptotic"] = Field(
         "auto", description="How the p-value is computed; auto is the statistic's own."
     )
-    mean_share: Annotated[float, Field(gt=0, lt=1)] = Field(
+    mean_share: Share = Field(
         MEAN_SHARE, description="Part of the budget that buys means; the rest buys covariances (me and scf)."
     )
     regularisation: Annotated[float, Field(ge=1e-12, le=1e3)] = Field(
@@ -142,6 +145,14 @@ class TwoSamplePlan:
             part = self.release.part(sums.units, sums)
             return release_k_norm(part, self.release.body, self.guarantee, noise)
         return release_sums(self.parts(sums), self.guarantee, noise)
+
+    def require_drawable(self, units: int) -> None:
+        """Raise SensitivityError or ReleaseError where the noise of so many units cannot be drawn."""
+        if isinstance(self.release, FewRelease):
+            epsilon = self.guarantee.budget.epsilon
+            require_k_norm(self.release.body, self.release.bits(units), epsilon)
+        else:
+            require_drawable(self.layout(units), self.guarantee)
 
     def check(self, vectors: Mapping[str, NoisyVector], stated: Guarantee, units: int) -> None:
         """Raise ReleaseError where vectors of so many units are not as the study fixes."""

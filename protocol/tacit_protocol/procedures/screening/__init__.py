@@ -34,7 +34,13 @@ from tacit_protocol.features.sketches import (
 )
 from tacit_protocol.messages.study import PartyName, Release, Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of, release_sums
+from tacit_protocol.privacy.gaussian_mechanism import (
+    SumPart,
+    gaussian_guarantee,
+    mu_of,
+    release_sums,
+    require_drawable,
+)
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
@@ -50,6 +56,7 @@ from tacit_protocol.procedures.base import (
     common_fields,
     parse_parameters,
     planned_once,
+    require_noise,
     require_work,
     row_warnings,
     step,
@@ -415,8 +422,10 @@ class ScreeningPlan:
         return BucketDesign(units, units // size, size)
 
     def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
-        """Lay out one owner's release of so many units; raises StudyError where no sketch serves them."""
-        return self.sketches[side].parts(self.design(units))
+        """Lay out one owner's release of so many units; raises PublicRuleError where there can be none."""
+        parts = self.sketches[side].parts(self.design(units))
+        require_noise(lambda: require_drawable(parts, self.guarantee))
+        return parts
 
     def hopeless(self, units: int) -> str | None:
         """Say why even a column equal to the outcome would hardly be found among so many units, or None."""
@@ -613,7 +622,8 @@ class Screening(Procedure):
             return
         plan = screening_plan(study)
         for count in units.values():
-            plan.design(count)
+            for side in (0, 1):
+                plan.layout(side, count)
 
     def cost(self, study: Study) -> Guarantee:
         """Return what each owner spends: one joint Gaussian release; or, of two, what counts beside answers.

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tacit_protocol.arrow_columns import UNDECODED, text, vectors
 from tacit_protocol.domain import (
     TEXT_MAX,
     Encoder,
@@ -37,7 +38,6 @@ from tacit_protocol.domain import (
     VectorColumn,
     WorkersUnavailableError,
 )
-from tacit_services.agent.data.arrow_columns import UNDECODED, text, vectors
 from tacit_services.agent.data.regular_files import opened
 from tacit_services.agent.data.source import Columns, DataError, installed
 

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from tacit_services.agent.data.arrow_columns import UNDECODED, text_of
+from tacit_protocol.arrow_columns import UNDECODED, text_of
 from tacit_services.agent.data.regular_files import FileState, OpenedFile, file_state, opened
 from tacit_services.agent.data.source import (
     LONG_CHARACTERS,

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tacit_protocol.arrow_columns import UNDECODED, is_text
 from tacit_protocol.domain import VECTOR_MAX, in_order
 from tacit_protocol.public_knowledge import ColumnSchema, arrow_type
-from tacit_services.agent.data.arrow_columns import UNDECODED, is_text
 from tacit_services.agent.data.regular_files import (
     LINKED,
     MISSING_FILE,
@@ -122,6 +122,12 @@ class ParquetSource:
         """Return the columns' names and types, from the footer."""
         return [ColumnSchema(field.name, arrow_type(str(field.type))) for field in self.footer()[1]]
 
+    def no_rows(self, columns: Columns) -> pa.RecordBatch:
+        """Return an empty batch of the types in the footer; refuses what its sizes refuse."""
+        metadata, schema = self.footer()
+        _require_small_values(metadata, self._groups(metadata), columns)
+        return empty_batch(schema, columns)
+
     def fingerprint(self) -> Hashable:
         """Return the file's size and modification time."""
         return file_state(self._path)
@@ -187,6 +193,11 @@ class ParquetSource:
         if len(sizes) != self._run.stop - self._run.first or sum(sizes) != self._run.rows:
             raise DataError(REPLACED)
         return list(range(self._run.first, self._run.stop))
+
+
+def empty_batch(schema: pa.Schema, columns: Columns) -> pa.RecordBatch:
+    """Return a batch without rows that has the named columns in a schema's types."""
+    return pa.RecordBatch.from_pylist([], pa.schema([schema.field(name) for name in columns.names]))
 
 
 def buffer_bytes(read_bytes: int, columns: int) -> int:
@@ -522,6 +533,16 @@ class ParquetFolder:
         """Return the names and types of the first file's columns, and the keys of the folders' names."""
         first = partition_files(self._folder)[0]
         return [*first.source.schema(), *(ColumnSchema(key, "text") for key in first.keys)]
+
+    def no_rows(self, columns: Columns) -> pa.RecordBatch:
+        """Return an empty batch of the types in the first footer; refuses what the footers refuse."""
+        files = partition_files(self._folder)
+        _require_common(column_faults(self._read_footers(files), files[0].keys), columns)
+        types = [
+            *files[0].source.footer()[1],
+            *(pa.field(key, pa.string()) for key in files[0].keys),
+        ]
+        return empty_batch(pa.schema(types), columns)
 
     def fingerprint(self) -> Hashable:
         """Return a digest of all files' names, sizes, modification times and inodes."""

@@ -14,11 +14,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from tacit_protocol.arrow_columns import UNDECODED, is_bytes, numbers, text
 from tacit_protocol.domain import ONE_WORKER, Domain, EncodedChunk, RawColumn, Workers, encode
 from tacit_protocol.messages.alignment import AlignmentError, UnitKey, canonical_id
-from tacit_services.agent.data.arrow_columns import UNDECODED, is_bytes, numbers, text
 from tacit_services.agent.data.encoders import RowEncoders, Run
-from tacit_services.agent.data.source import READ_BYTES, Columns, DataError, Source
+from tacit_services.agent.data.source import READ_BYTES, Columns, DataError, HasTypes, Source
 
 HASH_BYTES = 8
 """Size of a unit's hash. Among 10^8 units the chance that any two share one is 3e-4; two that did would be
@@ -308,6 +308,12 @@ class Reader:
         """Most rows of a chunk."""
         rows = self.bounds.chunk_bytes // (self._row_bytes + self.encoders.row_bytes)
         return max(1, min(rows, self.bounds.chunk_rows_max))
+
+    def require_readable(self, source: Source) -> None:
+        """Raise DataError where types of columns, or a file of an encoder, keep every row from being read."""
+        with self.encoders.running() as run:
+            if isinstance(source, HasTypes):
+                self._encode(source.no_rows(self.columns), run)
 
     def row_chunks(self, source: Source, first: int) -> Iterator[EncodedChunk]:
         """Yield a source's rows, each a unit; their places count from ``first``."""

@@ -6,8 +6,11 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from tacit_protocol import domain
 from tacit_protocol.domain import VECTOR_MAX
 from tacit_protocol.public_knowledge import ColumnSchema, header_fault
+
+DataError = domain.DataError
 
 READ_BYTES = 64 * 2**20
 """What a source may hold while it is read, besides the rows handed out, unless told otherwise."""
@@ -18,14 +21,6 @@ LONG_CHARACTERS, LONG_BYTES = 4096, 2**14
 
 VECTOR_CHARACTERS = 32 * VECTOR_MAX
 """The same of a text that spells a vector: a number takes 17 digits, a sign, an exponent and separators."""
-
-
-class DataError(Exception):
-    """A data set cannot be read as asked.
-
-    The message says what to change. It may name a column or a data set, which are public; it never holds a
-    value, a row number, or a library's own error text, which may quote values.
-    """
 
 
 @dataclass(frozen=True)
@@ -85,6 +80,18 @@ class HasSchema(Protocol):
 
         Raises:
             DataError: the data set is missing, or names and types cannot be read.
+        """
+
+
+@runtime_checkable
+class HasTypes(Protocol):
+    """A source whose columns have types that may have no reading."""
+
+    def no_rows(self, columns: Columns) -> pa.RecordBatch:
+        """Return an empty batch with the columns' types, from what the header tells.
+
+        Raises:
+            DataError: the header tells that no row can be read.
         """
 
 

@@ -26,8 +26,8 @@ import pyarrow as pa
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
+from tacit_protocol.arrow_columns import UNDECODED, text_of
 from tacit_protocol.public_knowledge import ColumnSchema, ColumnType
-from tacit_services.agent.data.arrow_columns import UNDECODED, text_of
 from tacit_services.agent.data.csv_source import parsed_block
 from tacit_services.agent.data.parquet_source import balanced_runs
 from tacit_services.agent.data.regular_files import REPLACED, FileState, file_state

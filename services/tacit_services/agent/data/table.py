@@ -18,6 +18,7 @@ from typing import Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tacit_protocol.arrow_columns import text
 from tacit_protocol.domain import (
     ONE_WORKER,
     CategoricalColumn,
@@ -28,7 +29,6 @@ from tacit_protocol.domain import (
     encode_categorical,
 )
 from tacit_protocol.features.cell_counts import CellGrid
-from tacit_services.agent.data.arrow_columns import text
 from tacit_services.agent.data.encoders import RowEncoders
 from tacit_services.agent.data.reader import (
     CHANGED,
@@ -251,6 +251,13 @@ class SourceTable:
         """Hashes of an ordered table's units, (units,), ordered and distinct."""
         self._counted()
         return self._order
+
+    def require_readable(self) -> None:
+        """Raise DataError where types of columns, or a file of an encoder, keep every row from being read.
+
+        No row is read.
+        """
+        self._reader.require_readable(self._source)
 
     def _counted(self) -> Read:
         if self._count is None:

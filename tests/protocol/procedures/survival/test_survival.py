@@ -21,6 +21,7 @@ from tacit_protocol.procedures.survival import (
     hazard_ratio,
     log_rank,
     log_rank_test,
+    person_time,
 )
 
 pd = pytest.importorskip("pandas")
@@ -64,12 +65,90 @@ def test_without_noise_curves_are_kaplan_and_meiers_and_the_statistic_is_the_log
 
 
 def test_the_level_is_kept_where_owners_and_censoring_differ() -> None:
-    """200 studies at level .05: more than 22 rejections have probability below 1e-4."""
+    """200 studies at level .05: more than 23 rejections have probability below 1e-4."""
     rng, rejected = np.random.default_rng(1), 0
     for place in range(200):
         owners = [owner(rng, 500, (0.05, 0.05), 0.2), owner(rng, 500, (0.3, 0.3), 0.8)]
         rejected += log_rank_test(owners, 199, np.random.SeedSequence(place)).pvalue <= 0.05
-    assert rejected <= 22
+    assert rejected <= 23
+
+
+MONTHS = np.array([0.0, 3.0, 6.0, 9.0, 12.0, 18.0, 24.0])
+LOST = {
+    "one group after 4 months": lambda rng, group: np.where(
+        group == 1, rng.exponential(4.0, len(group)), np.inf
+    ),
+    "half of one group in the first month": lambda rng, group: np.where(
+        (group == 1) & (rng.random(len(group)) < 0.5), rng.uniform(0, 1, len(group)), np.inf
+    ),
+    "nobody": lambda _, group: np.full(len(group), np.inf),
+}
+"""When units are lost to follow-up: within intervals, unevenly, and in one group alone."""
+
+
+def followed_up(
+    rng: np.random.Generator,
+    units: int,
+    ratio: float,
+    lost: str,
+    *,
+    epsilon: float = 1.0,
+    edges: Any = MONTHS,
+) -> Times:
+    """Two groups with exponential times, of mean 10 in the first, by months."""
+    group = rng.integers(0, 2, units)
+    times, gone = rng.exponential(np.where(group == 1, 10 / ratio, 10)), LOST[lost](rng, group)
+    seen = np.minimum(np.minimum(times, gone), edges[-1] - 1e-9)
+    counts = np.zeros((2, len(edges) - 1, 2))
+    ended = ~((times <= gone) & (times < edges[-1]))
+    np.add.at(counts, (group, np.searchsorted(edges, seen, side="right") - 1, ended.astype(int)), 1)
+    noise = CellNoise("laplace", 2 / epsilon)
+    noisy = counts.ravel() + noise.draw(rng, (counts.size,))
+    return Times(NoisyTable(noisy, units, (noise,)), np.arange(counts.size).reshape(1, *counts.shape))
+
+
+@pytest.mark.parametrize(
+    ("lost", "units"), [("one group after 4 months", 2000), ("half of one group in the first month", 5000)]
+)
+def test_the_level_is_kept_where_one_group_is_lost_within_coarse_intervals(lost: str, units: int) -> None:
+    """200 studies at level .05: more than 23 rejections have probability below 1e-4.
+
+    And fewer than 40 of 50 intervals at 95 % that hold the ratio.
+    """
+    rng, rejected, missed = np.random.default_rng(4), 0, 0
+    for place in range(200):
+        own = followed_up(rng, units, 1.0, lost)
+        rejected += log_rank_test([own], 199, np.random.SeedSequence(place)).pvalue <= 0.05
+        if place < 50:
+            ratio = hazard_ratio(own.counts, own.variances, (1, 0), 0.05)
+            missed += not (ratio.lower or 0) <= 1 <= (ratio.upper or np.inf)
+    assert rejected <= 23
+    assert missed <= 10
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize(
+    ("units", "epsilon", "edges"), [(5000, 3.0, MONTHS), (20_000, 1.0, np.arange(0.0, 25.0, 6.0))]
+)
+def test_hazard_ratios_are_covered_in_coarse_intervals(units: int, epsilon: float, edges: Any) -> None:
+    """100 studies: fewer than 84 of intervals at 95 % have probability below 1e-4."""
+    rng, held = np.random.default_rng(5), 0
+    for _ in range(100):
+        own = followed_up(rng, units, 2.0, "nobody", epsilon=epsilon, edges=edges)
+        ratio = hazard_ratio(own.counts, own.variances, (1, 0), 0.05)
+        held += (ratio.lower or 0) <= 2 <= (ratio.upper or np.inf)
+    assert held >= 84
+
+
+def test_person_time_is_that_of_a_constant_hazard() -> None:
+    start, least = np.array([100.0, 100.0, 100.0, 100.0]), np.array([1.0])
+    events = np.array([0.0, 1e-3, 50.0, 99.0])
+    first, last = person_time(start, events, least)
+    found = first * start + last * (start - events)
+    assert found == pytest.approx([100.0, 100.0 - 5e-4, 50 / np.log(2), 99 / np.log(100)])
+    step = 1e-4  # the slopes are those of the logarithmic mean
+    moved = [(50 - step) / np.log(100 / (50 + step)), (50 + step) / np.log((100 + step) / 50)]
+    assert [last[2], first[2]] == pytest.approx([(one - found[2]) / step for one in moved], rel=1e-3)
 
 
 @pytest.mark.long

@@ -1,5 +1,8 @@
 """Arrow columns as what the domain encodes: float64 numbers and dictionary-encoded text.
 
+The one reading of values, at an owner's agent, at a curator and in process: what a value counts as decides
+what a release says, wherever it is read.
+
 Each value is converted by itself, by arithmetic that has a result for every value of its type. A value that
 has no reading is missing; it is never an error, because an error would tell the outside that some row holds
 something odd. Nor does one odd value choose another way through the code for the values beside it.
@@ -15,8 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tacit_protocol.domain import DictionaryValues
-from tacit_services.agent.data.source import DataError
+from tacit_protocol.domain import DataError, DictionaryValues
 
 _NUMBER = r"^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$"
 """What Arrow's cast admits, bar the spellings of NaN and infinity, which are missing either way."""
@@ -167,7 +169,19 @@ def _texts(values: pa.Array) -> Iterable[str | None]:
         return _durations(values)
     if not _has_text(kind):
         raise DataError("a column has a type that cannot be read as categories or ids")
+    if pa.types.is_float32(kind) or pa.types.is_float16(kind):
+        return _short_floats(values)
     return map(text_of, values.to_pylist())
+
+
+def _short_floats(values: pa.Array) -> Iterator[str | None]:
+    """Spell numbers of less than double precision by the digits that tell them apart in their own type."""
+    known = _present(values)
+    held = values.fill_null(0).to_numpy(zero_copy_only=False)
+    for value, is_known in zip(held, known.tolist(), strict=True):
+        exact = float(value)
+        is_whole = not math.isfinite(exact) or exact.is_integer()
+        yield _text_of_float(exact if is_whole else float(str(value))) if is_known else None
 
 
 def text_of(value: object) -> str | None:  # noqa: PLR0911 (one for each kind)
