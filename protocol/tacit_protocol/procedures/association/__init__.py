@@ -93,6 +93,8 @@ NULL_STREAM = 1
 
 PEARSON, RANKS = "Pearson correlation", "rank correlation"
 
+TEST_OF_RANKS = "spearman"
+
 GAUSSIAN = Work(
     "dong2022gaussian",
     "article",
@@ -275,6 +277,10 @@ class Association(SumsOfOwners, Procedure):
         """Return how many noisy numbers one owner sends; of few units in pure epsilon there are fewer."""
         masked = masked_plan(study)
         return plan_of(study).numbers if masked is None else masked.pairs.numbers
+
+    def test_of_ranks(self, study: Study) -> str | None:  # noqa: ARG002
+        """Name Spearman's."""
+        return TEST_OF_RANKS
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where noise drowns the strongest rank correlation at these numbers of units."""
@@ -610,7 +616,7 @@ def _drowned(
                 f"a {kind} {'of any size' if size >= 1 else f'below about {size:.2g}'}"
                 for kind, size in seen.items()
             )
-            if (found_wide := bounds_warning(column, (spread, wide), unseen, "spearman")) is not None:
+            if (found_wide := bounds_warning(column, (spread, wide), unseen, TEST_OF_RANKS)) is not None:
                 yield found_wide
         if share > CROWDED:
             ends = [column.lower + end * width for end in (low, high)]

@@ -357,6 +357,12 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
             return masked.pairs.numbers
         return plan_of(study).release.numbers
 
+    def test_of_ranks(self, study: Study) -> str | None:
+        """Name that of two groups, or of more."""
+        if self.beside(study) is not None:
+            return None
+        return _test_of_ranks(plan_of(study))
+
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where noise drowns groups at these numbers of units."""
         if (beside := self.beside(study)) is not None:
@@ -637,6 +643,10 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         }
 
 
+def _test_of_ranks(plan: Plan) -> str:
+    return "mann_whitney" if len(plan.group.levels) == 2 else "kruskal_wallis"
+
+
 def _drowned(
     study: Study, column: Column, comparisons: Sequence[Comparison], spread: tuple[float, bool]
 ) -> list[str]:
@@ -651,7 +661,7 @@ def _drowned(
     halves = [(e.upper - e.lower) / 2 for e in stated if e.upper is not None and e.lower is not None]
     size = visible(min(halves, default=math.inf), study.level)
     unseen = "a difference of its mean " + ("of any size" if size >= width else f"below about {size:.2g}")
-    test = "mann_whitney" if len(comparisons) == 1 else "kruskal_wallis"
+    test = _test_of_ranks(plan_of(study))
     found = bounds_warning(column, spread, unseen, test, large=size >= spread[0] * width / 2)
     return [] if found is None else [found]
 
