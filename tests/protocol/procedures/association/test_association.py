@@ -178,10 +178,10 @@ def test_a_curve_without_any_correlation_is_found() -> None:
 
 
 @pytest.mark.parametrize("values", [0.0, np.nan, -9.0, 9.0])
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::tacit.errors.DataWarning")
 def test_a_constant_or_missing_column_ends_in_a_verdict_of_the_same_form(values: float) -> None:
     rng = np.random.default_rng(5)
-    odd = associated(owner(rng, 300, 0.5) | {"x": np.full(300, values)})
+    odd = associated(owner(rng, 300, 0.5) | {"x": np.full(300, values)}, missing="encode")
     assert not odd.reject
     assert [effect.kind for effect in odd.effects] == ["Pearson correlation", "rank correlation"]
 
@@ -237,10 +237,11 @@ def test_in_pure_epsilon_ranks_are_told_and_of_few_units_only_that_they_go_toget
     assert any("middle of their bounds" in warning for warning in few.warnings)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::tacit.errors.DataWarning")
 def test_in_pure_epsilon_a_constant_column_ends_in_a_verdict_and_a_curve_is_found() -> None:
     rng = np.random.default_rng(8)
-    odd = associated(owner(rng, 300, 0.5) | {"x": np.full(300, np.nan)}, epsilon=4.0, **PURE)
+    constant = owner(rng, 300, 0.5) | {"x": np.full(300, np.nan)}
+    odd = associated(constant, epsilon=4.0, missing="encode", **PURE)
     assert not odd.reject
     x = rng.standard_normal(5000)
     assert associated({"x": x, "y": x**2 - 1}, epsilon=4.0, **PURE).reject
@@ -366,6 +367,7 @@ def test_a_masked_association_is_found_and_told_without_an_interval_and_of_no_ow
     assert set(result.source.releases["sample-1"].masked) == set(PAIR_SHARES)
 
 
+@pytest.mark.filterwarnings("ignore::tacit.errors.DataWarning")
 def test_a_masked_constant_column_ends_in_a_verdict_without_an_estimate() -> None:
     rng = np.random.default_rng(13)
     samples = [owner(rng, 300, 0.5) | {"x": np.full(300, 9.0)} for _ in range(2)]
