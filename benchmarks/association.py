@@ -13,6 +13,11 @@ Fisher's z of the owners' exact correlations, weighted by n - 3; ``naive`` the s
 products, each with Laplace noise of its part of epsilon, as if they were exact; ``randomised response`` tells
 above or below the middle of the bounds truthfully with epsilon/2 a column, and tests the owners' covariances.
 
+Rank correlations are of values by the public cells of the release, of which ties are made: 64 or 32 equal
+parts of a number's bounds and both ends, or levels. ``levels``: numbers of few values, normal numbers cut
+into levels of equal or very unequal shares (``heaps``), within bounds that are theirs or much wider. Owners
+are drawn as multinomial counts, and both correlations, of cells and of exact ranks, are known exactly.
+
 In pure epsilon (``noise="laplace"``): the same designs, levels and coverage; and powers beside Gaussian noise
 with a delta and the naive ``table of halves`` and ``table of quarters``: every owner's table of both columns'
 equal cells, 2 x 2 or 4 x 4 within the bounds, with Laplace noise of 2/epsilon, and the covariance of places.
@@ -24,8 +29,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from scipy.special import chdtrc, ndtr, stdtrit
-from scipy.stats import pearsonr, rankdata
+import numpy.typing as npt
+from scipy.special import chdtrc, ndtr, ndtri, stdtrit
+from scipy.stats import multivariate_normal, pearsonr, rankdata
 
 from benchmarks.harness import (
     Answers,
@@ -50,7 +56,6 @@ from tacit_protocol.procedures.association.statistic import (
     block,
     correlation,
     estimated,
-    hidden,
     independent,
     rank_block,
 )
@@ -138,6 +143,92 @@ def rows_of(rng: np.random.Generator, n: int, law: str, off: float, rho: float) 
     return np.asarray(np.clip((drawn + off) / BOUND, -1, 1))
 
 
+LEVELS = tuple(
+    (levels, bounds, shares, latent, *cell)
+    for levels, bounds, shares, latent in (
+        ((3, 4), "own", "equal", 0.9),
+        ((5, 4), "own", "equal", 0.8),
+        ((2, 7), "own", "equal", 0.6),
+        ((10, 3), "own", "heaps", 0.5),
+        ((5, 5), "own", "heaps", 0.95),
+        ((3, 4), "one wider", "equal", 0.9),
+        ((6, 8), "thrice", "equal", 0.5),
+        ((5, 4), "thirty times", "equal", 0.8),
+        ((8, 8), "own", "equal", 0.0),
+    )
+    for cell in ((1000, 1.0, True), (5000, 1.0, False), (5000, 1.0, True), (20000, 100.0, False))
+)
+"""Numbers of values, bounds, their shares, the normal numbers' correlation; units, epsilon, pure or not."""
+
+
+@cache
+def joint_levels(levels: tuple[int, int], shares: str, latent: float) -> Floats:
+    """Return the probabilities (k, l) of levels that two normal numbers are cut into."""
+    cuts = []
+    for count in levels:
+        own = np.ones(count) if shares == "equal" else 0.5 ** np.arange(count)[::-1] + 0.02
+        cuts.append(np.concatenate([[-9.0], ndtri(np.cumsum(own / own.sum())[:-1]), [9.0]]))
+    law = multivariate_normal([0, 0], [[1, latent], [latent, 1]])
+    reached = np.array([[law.cdf([a, b]) for b in cuts[1]] for a in cuts[0]])
+    found = np.maximum(np.diff(np.diff(reached, axis=0), axis=1), 0)
+    return np.asarray(found / found.sum())
+
+
+def placed(count: int, bounds: str) -> Floats:
+    """Return where so many levels, 0, 1, 2 and so on, lie within bounds, scaled to [0, 1]."""
+    last = count - 1
+    lower, upper = {
+        "own": (0, last),
+        "one wider": (0, last + 1),
+        "thrice": (-last - 0.4, 2 * last + 0.7),
+        "thirty times": (-12 * last, 18 * last),
+    }[bounds]
+    return np.asarray((np.arange(count) - lower) / (upper - lower))
+
+
+def midranks(codes: npt.NDArray[Any], weights: Floats) -> Floats:
+    """Return the mid-distribution function at each of some values that have such probabilities."""
+    _, places = np.unique(codes, return_inverse=True)
+    mass = np.bincount(places, weights=weights)
+    return np.asarray((np.cumsum(mass) - mass / 2)[places])
+
+
+def correlation_of(first: Floats, second: Floats, weights: Floats) -> float:
+    """Return the correlation of two columns whose rows have such probabilities."""
+    a, b = first - first @ weights, second - second @ weights
+    return float((a * b) @ weights / np.sqrt((a * a) @ weights * ((b * b) @ weights)))
+
+
+def cells_of_values(scaled: Floats, bins: int) -> npt.NDArray[Any]:
+    """Return in which cell of a release each scaled value is, in order: both ends are cells of their own."""
+    inner = np.minimum((scaled * bins).astype(int), bins - 1) + 1
+    return np.where(scaled <= 0, 0, np.where(scaled >= 1, bins + 1, inner))
+
+
+def levels_checked(name: str, cell: Sequence[Any], run: int) -> Answers:
+    """Ask what the interval of a rank correlation of few levels holds."""
+    rng, _ = seeds(name, run)
+    levels, bounds, shares, latent, n, epsilon, pure = cell
+    law = joint_levels(levels, shares, latent)
+    where = [placed(count, bounds) for count in levels]
+    rows = np.stack([part.ravel() for part in np.meshgrid(*where, indexing="ij")], axis=1)
+    counts, plan = rng.multinomial(n, law.ravel()), plan_for(epsilon, True, pure)
+    own = blocks_of(rng, [2 * rows - 1], epsilon, True, pure, counts=counts)
+    if pure:
+        own = [each.widened(laplace_widening(LEVEL)) for each in own]
+    found = estimated(correlation(own, ranks=True), LEVEL)
+    if found.value is None or found.lower is None or found.upper is None:
+        return {"said": 0.0}
+    bins, weights = plan.histograms(n).bins, law.ravel()
+    truths = {
+        "held": correlation_of(*(midranks(cells_of_values(u, bins), weights) for u in rows.T), weights),
+        "exact held": correlation_of(*(midranks(u, weights) for u in rows.T), weights),
+    }
+    answers = {asked: float(found.lower <= truth <= found.upper) for asked, truth in truths.items()}
+    half = (found.upper - found.lower) / 2
+    return {**answers, "said": 1.0, "half": half, "cells": truths["held"], "exact": truths["exact held"]}
+
+
 @cache
 def plan_for(epsilon: float, numeric: bool, pure: bool = False) -> Plan:
     """Return the procedure's plan of two columns."""
@@ -153,12 +244,18 @@ def plan_for(epsilon: float, numeric: bool, pure: bool = False) -> Plan:
 
 
 def blocks_of(
-    rng: np.random.Generator, owners: Sequence[Floats], epsilon: float, numeric: bool, pure: bool = False
+    rng: np.random.Generator,
+    owners: Sequence[Floats],
+    epsilon: float,
+    numeric: bool,
+    pure: bool = False,
+    counts: npt.NDArray[Any] | None = None,
 ) -> list[Block]:
-    """Return the owners' noisy numbers."""
+    """Return the owners' noisy numbers; ``counts`` says how many units a row stands for, by default one."""
     plan, found = plan_for(epsilon, numeric, pure), []
     for values in owners:
-        n = len(values)
+        units = np.ones(len(values)) if counts is None else counts
+        n = int(units.sum())
         rows = SimpleNamespace(numeric=(values + 1) / 2, categorical=((values + 1) / 2).astype(np.int32))
         parts = plan.parts(n)
         if pure:
@@ -169,14 +266,14 @@ def blocks_of(
         draw, vector = rng.laplace if pure else rng.normal, None
         if HISTOGRAMS in scales:
             noisy = [
-                np.bincount(cells.codes(rows), minlength=cells.size) + draw(0, scales[HISTOGRAMS], cells.size)
-                for cells in plan.histograms.columns
+                np.bincount(cells.codes(rows), units, cells.size) + draw(0, scales[HISTOGRAMS], cells.size)
+                for cells in plan.histograms(n).columns
             ]
             steps = tuple(int(step) for step in np.rint(np.concatenate(noisy) * 2**20))
             kind = "laplace" if pure else "gaussian"
             vector = NoisyVector(values=steps, exponent=-20, noise=kind, scale=scales[HISTOGRAMS])
         grades = plan.grades(vector, n)
-        sums = plan.scores(grades, n)(rows).sum(axis=0)
+        sums = units @ plan.scores(grades, n)(rows)
         sums += draw(0, scales[SCORES], len(sums))
         own, both = (grades[0], grades[1]), 4 if plan.ranks_alone else 8
         read = (n, sums[:both].reshape(2, -1), sums[both:], scales[SCORES], own)
@@ -185,12 +282,13 @@ def blocks_of(
 
 
 @cache
-def truths(law: str, shift: float, rho: float, owners: int) -> dict[str, float]:
-    """Return the correlations of numbers and of grades within owners, in a million rows."""
+def truths(law: str, shift: float, rho: float, owners: int, bins: int) -> dict[str, float]:
+    """Return the correlations of numbers and of ranks by cells within owners, in a million rows."""
     rng, found = np.random.default_rng(5), []
     for off in offsets(owners, shift):
         values = rows_of(rng, 1_000_000 // owners, law, off, rho)
-        ranks = np.stack([rankdata(column) for column in values.T], axis=1)
+        codes = [cells_of_values((column + 1) / 2, bins) for column in values.T]
+        ranks = np.stack([rankdata(column) for column in codes], axis=1)
         found.append([np.cov(each.T) for each in (values, ranks)])
     pooled = np.mean(found, axis=0)
     return {
@@ -201,7 +299,7 @@ def truths(law: str, shift: float, rho: float, owners: int) -> dict[str, float]:
 
 def held(effects: Effects, kind: str, asked: str, truth: float, blocks: Sequence[Block]) -> dict[str, float]:
     """Say whether an interval holds the truth, and whether there is one; of ranks as in new studies."""
-    found = estimated(effects, LEVEL, hidden(blocks) if kind == KINDS[1] else 0.0)
+    found = estimated(effects, LEVEL)
     if found.value is None or found.lower is None or found.upper is None:
         return {asked: 1.0, f"{asked} said": 0.0}
     return {asked: bool(found.lower <= truth <= found.upper), f"{asked} said": 1.0}
@@ -217,7 +315,7 @@ def checked(name: str, owners: int, design: str, run: int) -> Answers:
         blocks = blocks_of(rng, rows, epsilon, law != "category")
         if not rho:
             answers[question("test", design, LEVEL)] = independent(blocks).pvalue <= LEVEL
-        truth = truths(law, shift, rho, owners)
+        truth = truths(law, shift, rho, owners, plan_for(epsilon, law != "category").histograms(n).bins)
         for kind in KINDS[law == "category" :]:  # of two levels both are one, and one is told
             effects = correlation(blocks, ranks=kind == KINDS[1])
             answers |= held(effects, kind, f"{kind} {rho:g}", truth[kind], blocks)
@@ -237,7 +335,7 @@ def checked_pure(name: str, owners: int, design: str, run: int) -> Answers:
         blocks = blocks_of(rng, rows, epsilon, law != "category", pure=True)
         if not rho:
             answers[question("test", design, LEVEL)] = independent(blocks, null, PURE_DRAWS).pvalue <= LEVEL
-        truth = truths(law, shift, rho, owners)[KINDS[1]]
+        truth = truths(law, shift, rho, owners, plan_for(epsilon, True, True).histograms(n).bins)[KINDS[1]]
         wide = [own.widened(laplace_widening(LEVEL)) for own in blocks]
         answers |= held(correlation(wide, ranks=True), KINDS[1], f"{KINDS[1]} {rho:g}", truth, wide)
         if owners > 1 and rho and law != "category":
@@ -284,9 +382,11 @@ def powers_pure(name: str, cell: Sequence[Any], part: float, run: int) -> Answer
     }
     answers: dict[str, float] = {method: bool(pvalue <= LEVEL) for method, pvalue in pvalues.items()}
     wide = [own.widened(laplace_widening(LEVEL)) for own in blocks]
-    found = estimated(correlation(wide, ranks=True), LEVEL, hidden(wide))
+    found = estimated(correlation(wide, ranks=True), LEVEL)
     if found.lower is not None and found.upper is not None:
-        truth = truths(law, 1.0, part * rho, owners)[KINDS[1]]
+        truth = truths(law, 1.0, part * rho, owners, plan_for(epsilon, True, True).histograms(n).bins)[
+            KINDS[1]
+        ]
         answers |= {"half": (found.upper - found.lower) / 2, "held": found.lower <= truth <= found.upper}
     return answers
 
@@ -335,9 +435,10 @@ def powers(name: str, cell: Sequence[float], shift: float, part: float, run: int
         METHODS[4]: responses(rng, rows, epsilon),
     }
     answers: dict[str, float] = {method: bool(pvalue <= LEVEL) for method, pvalue in pvalues.items()}
-    for kind, truth in ((KINDS[0], part * rho), (KINDS[1], 6 / np.pi * np.arcsin(part * rho / 2))):
-        beyond = hidden(blocks) if kind == KINDS[1] else 0.0
-        found = estimated(correlation(blocks, ranks=kind == KINDS[1]), LEVEL, beyond)
+    bins = plan_for(epsilon, True).histograms(int(n)).bins
+    truth_of = truths("normal", shift, part * rho, int(owners), bins)
+    for kind, truth in truth_of.items():
+        found = estimated(correlation(blocks, ranks=kind == KINDS[1]), LEVEL)
         if found.lower is not None and found.upper is not None:
             answers[f"{kind} half"] = (found.upper - found.lower) / 2
             answers[kind] = bool(found.lower <= truth <= found.upper)
@@ -348,6 +449,13 @@ def cells() -> list[Cell]:
     """Return all cells."""
     found = cells_of("check {} owners, {}", RUNS, checked, (1, 2, 4, 10), DESIGNS, seeded=True)
     found += cells_of("fresh {} owners, {}", RUNS, checked, (1, 3, 6), FRESH, seeded=True)
+    found += cells_of(
+        "levels {0[0][0]} and {0[0][1]}, {0[1]}, {0[2]}, {0[3]:g}; n={0[4]}, ε={0[5]:g}, pure {0[6]}",
+        RUNS,
+        levels_checked,
+        LEVELS,
+        seeded=True,
+    )
     found += cells_of(
         "pure-check {} owners, {}", PURE_RUNS, checked_pure, (1, 4), DESIGNS | FRESH, seeded=True
     )
@@ -390,6 +498,18 @@ def statement(counts: Counts, group: str) -> str:
     )
 
 
+def level_row(counts: Counts, cell: str) -> dict[str, str]:
+    """Write the row of numbers of few levels."""
+    return {
+        "of cells": counts.shown(cell, "cells", ".3f"),
+        "held": counts.shown(cell, "held"),
+        "of exact ranks": counts.shown(cell, "exact", ".3f"),
+        "exact held": counts.shown(cell, "exact held"),
+        "half width": counts.shown(cell, "half"),
+        "runs": str(counts.runs[cell]),
+    }
+
+
 def confirmed(counts: Counts, rows: dict[str, dict[str, str]]) -> str:
     """Write what fresh designs confirm."""
     runs = f"{counts.runs_of('fresh')} runs a cell. "
@@ -399,8 +519,12 @@ def confirmed(counts: Counts, rows: dict[str, dict[str, str]]) -> str:
 def parts(counts: Counts) -> dict[str, str]:
     """Write the page's tables."""
     checks, fresh, found, pure_checks, pure_powers = {}, {}, {}, {}, {}
+    few: dict[str, dict[str, str]] = {}
     for cell in counts.runs:
         group, _, name = cell.partition(" ")
+        if group == "levels":
+            few[name] = level_row(counts, cell)
+            continue
         if group == "power":
             found[name] = {m: counts.shown(cell, m, ".2f") for m in METHODS} | {
                 f"{kind}: coverage, half width": ", ±".join(
@@ -432,6 +556,7 @@ def parts(counts: Counts) -> dict[str, str]:
         "checks": table(checks, "design") if checks else "",
         "fresh": confirmed(counts, fresh) if fresh else "",
         "powers": table(found, "design") if found else "",
+        "levels": table(few, "values of each, bounds, shares, correlation of normal numbers") if few else "",
         "pure": f"{counts.runs_of('pure-check')} runs a cell. {statement(counts, 'pure-check ')}\n"
         + (table(pure_checks, "design") if pure_checks else ""),
         "pure powers": f"{counts.runs_of('pure-power')} runs a cell.\n\n"

@@ -35,7 +35,7 @@ class WholeMap:
     """A unit's part of the histograms and of the scores, by grades of units that are spread evenly."""
 
     def __init__(self, name: str) -> None:
-        self._cells = plan_of(STUDIES[name]).histograms
+        self._cells = plan_of(STUDIES[name]).histograms(OTHERS)
         even = [
             Grades.of(cells, [1000] * cells.size, 1000 * cells.size, 0.0) for cells in self._cells.columns
         ]

@@ -413,9 +413,6 @@ CASES: dict[str, Case] = {
     "association-numbers-and-categories": Case("association", {}, THREE, ("age", "score", "ward", "sex")),
     "association-masked": Case("association", MASKED, THREE, ("age", "score", "sex")),
     "association-one-owner": Case("association", {}, ONE, NUMBERS),
-    "association-intervals-of-ranks": Case(
-        "association", {"rank_intervals": "ranks"}, THREE, ("age", "score", "ward")
-    ),
     "association-laplace": Case(
         "association", {"noise": "laplace"}, THREE, ("age", "score", "sex"), delta=0.0, epsilon=8.0
     ),

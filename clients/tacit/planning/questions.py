@@ -21,6 +21,8 @@ from tacit_protocol.procedures.base import Question as Kind
 from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions
 from tacit_protocol.procedures.populations import Effect, EffectError, Held, Measure, Population
 from tacit_protocol.procedures.relay import relay_of
+from tacit_protocol.procedures.within_owners import WIDE
+from tacit_protocol.verdicts.presentation import joined
 
 
 def population_of(procedure: str) -> type[Population]:
@@ -101,6 +103,28 @@ class Question:
         """Whether the study is planned by the error of what it releases, because it tests nothing."""
         return self.measure == "error"
 
+    @cached_property
+    def by_ranks(self) -> tuple[str, ...]:
+        """Propose blocks of ranks where the public sample is skewed, or its bounds are much wider than it."""
+        test = self.procedure.test_of_ranks(self.study)
+        if self.public is None or test is None:
+            return ()
+        rows, found = self.public.within(self.study.domain), list[str]()
+        for column in self.study.domain.numeric:
+            values = np.asarray(rows[column.name], dtype=np.float64)
+            values = np.clip(values[np.isfinite(values)], column.lower, column.upper)
+            spread = float(values.std()) if len(values) else 0.0
+            if spread * WIDE < column.upper - column.lower:
+                found.append(f"the bounds of {column.name} are much wider than its values are spread")
+            elif abs(float(np.mean((values - values.mean()) ** 3))) > SKEWED * spread**3:
+                found.append(f"{column.name} is skewed")
+        if not found:
+            return ()
+        return (
+            f"{joined(found, 3)}: with ranks in blocks more may be found; plan "
+            f'aggregated_test, test "{test}", beside it',
+        )
+
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
         """Draw what the owners hold, units of each in the study's order."""
         try:
@@ -128,6 +152,9 @@ class Question:
 
 
 UNIT_INTERVAL = (0.0, 1.0)
+
+SKEWED = 2.0
+"""Skewness of an exponential number, from which ranks are proposed for a public sample."""
 
 
 @dataclass(frozen=True)

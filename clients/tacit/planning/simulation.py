@@ -189,7 +189,8 @@ class Planned:
         procedure: its name.
         effect: what a study should find, in words.
         parameters: the procedure's.
-        warnings: what the procedure says of a study of this size.
+        warnings: what the procedure says of a study of this size; first, where a public sample is skewed or
+            its bounds are much wider than it, which other procedure to plan.
     """
 
     runs: int
@@ -310,10 +311,9 @@ class Answers:
 
     @cached_property
     def warnings(self) -> tuple[str, ...]:
-        """What the procedure says of a study of this size."""
-        study = self.study
-        names = [owner.name for owner in study.owners]
-        return self.question.procedure.warnings(study, dict(zip(names, self.setting.n, strict=True)))
+        """What the procedure says of a study of this size, and of what else to plan."""
+        units = dict(zip([owner.name for owner in self.study.owners], self.setting.n, strict=True))
+        return (*self.question.by_ranks, *self.question.procedure.warnings(self.study, units))
 
     def plan(self) -> Plan:
         """Return the estimate as a plan."""

@@ -234,6 +234,10 @@ class Procedure(Protocol):
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
     """Parameters that a plan compares where none are given; {} leaves all to the procedure."""
 
+    def test_of_ranks(self, study: Study) -> str | None:  # noqa: ARG002
+        """Name the test of ``aggregated_test`` that asks the same of ranks; None where there is none."""
+        return None
+
     def new_defaults(self, study: Study) -> Mapping[str, Any]:  # noqa: ARG002
         """Return parameters that clients state in a new study which says nothing of them.
 

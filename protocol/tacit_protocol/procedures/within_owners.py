@@ -23,9 +23,9 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
-from tacit_protocol.domain import EncodedChunk, Table, reduce_table
+from tacit_protocol.domain import EncodedChunk, NumericColumn, Table, reduce_table
 from tacit_protocol.features.moments import UnitCountError
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.exact_sums import FEATURE_ERROR_STEPS
@@ -70,6 +70,48 @@ BY_OWNER_MAX = 240
 
 TOLD = 4
 """Most effects that a sentence tells."""
+
+WIDE = 16.0
+"""Bounds are much wider than values of which they are more standard deviations wide than this: twice as wide
+as four to either side of the mean, within which procedures are measured."""
+
+POWER = 0.8
+"""With which probability an effect is found that is said to be large enough to be seen."""
+
+
+def visible(half: float, level: float) -> float:
+    """Return the effect that is found with probability POWER where intervals reach so far to either side."""
+    z = -float(ndtri(level / 2))
+    return half * (z + float(ndtri(POWER))) / z
+
+
+def bounds_warning(
+    column: NumericColumn, spread: tuple[float, bool], unseen: str, test: str, *, large: bool = True
+) -> str | None:
+    """Say what could not be seen within a column's bounds, and what to do; None where nothing is amiss.
+
+    ``spread`` is the standard deviation of the values, scaled to [-1, 1]; or, and False, the most that it may
+    be, where noise hides it. ``large`` says that what is unseen is no less than that. ``test`` is that of
+    blocks to ask for instead.
+    """
+    most, told = spread
+    if told and not large:
+        return None
+    bounds = f"{column.name} ({column.lower:g} to {column.upper:g})"
+    size = (
+        f"standard deviation {'about' if told else 'at most'} {most * (column.upper - column.lower) / 2:.2g}"
+    )
+    if most * WIDE < 2:
+        found = f"the bounds of {bounds} are much wider than its values are spread ({size})"
+    elif told:
+        found = f"noise is larger than what values of {bounds} differ by ({size})"
+    else:
+        found = f"noise hides how far values are spread within the bounds of {bounds}"
+    return (
+        f"{found}: {unseen} could not be seen; ask again, at new cost, with narrower public bounds, or with "
+        f'ranks in blocks, which need no narrow ones (aggregated_test, test "{test}")'
+    )
+
 
 FIELLER = Work(
     "fieller1954",

@@ -386,3 +386,23 @@ def test_a_curve_with_a_target_says_where_it_is_reached_and_how_often_it_was_sim
     assert "or below" in usual.words(0.8)
     assert "or below" not in adapted.words(0.8)
     assert "12 simulated studies" in adapted.words(0.8)
+
+
+@pytest.mark.parametrize(
+    ("made", "bounds", "said"),
+    [
+        (np.exp, (0, 50), "the bounds of x are much wider than its values are spread: with ranks in blocks"),
+        (lambda z: np.exp(z / 1.2), (0, 20), "x is skewed: with ranks in blocks"),
+        (lambda z: 60 + 10 * z, (20, 100), ""),
+    ],
+)
+def test_ranks_are_proposed_for_a_public_sample_that_is_skewed_or_has_wide_bounds(
+    made: Callable[[Any], Any], bounds: tuple[float, float], said: str
+) -> None:
+    rng = np.random.default_rng(5)
+    public = pd.DataFrame({"x": made(rng.standard_normal(2000)), "g": rng.choice(["a", "b"], 2000)})
+    asked = {"bounds": {"x": bounds, "g": ["a", "b"]}, "effect": 0.5, "epsilon": 1.0, "runs": 2, "seed": 1}
+    plan = plan_power([3000], procedure="group_comparison", public=public, group="g", **asked)
+    proposed = [warning for warning in plan.warnings if "with ranks in blocks" in warning]
+    assert bool(proposed) == bool(said)
+    assert all(own.startswith(said) and 'test "mann_whitney"' in own for own in proposed)

@@ -9,7 +9,7 @@ import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from types import CodeType, FrameType
@@ -77,6 +77,27 @@ def held(case: Case, study: Study, again: int = 1, shift: int = 0) -> dict[str, 
     if study.curator is None:
         return dict(tables)
     return {study.curator.name: PooledTable(study.domain, tables)}
+
+
+class Replaying(Drawing):
+    """Answers the first draw of numbers with what was released: what follows depends on it."""
+
+    def __init__(self, first: Sequence[int]) -> None:
+        self._first = [np.array(first)]
+
+    def gaussian(self, values: Any, scale: float) -> Any:
+        return self._first.pop() if self._first else values
+
+    laplace = gaussian
+
+
+def scores_of(form: str, sender: str, shift: int) -> NoisyVector:
+    """Return the exact sums of scores that are made of a released noisy histogram."""
+    study, releases = played(form)
+    table = held(CASES[form], study, shift=shift)[sender]
+    noise = Replaying(releases[sender].vectors["histograms"].values)
+    summary = summary_of(form, sender, table)
+    return procedure_named(study.procedure).privatise(study, summary, noise).vectors["scores"]
 
 
 def exact(form: str, again: int = 1, shift: int = 0) -> dict[str, Release]:
@@ -162,7 +183,10 @@ def misfits(form: str, shift: int = 0) -> set[str]:
             drawn = name == "mean" and "histograms" in release.vectors
             if drawn or release.cuts or name in {REJECTIONS.name, Vote().name}:
                 continue
-            away = np.subtract(vector.values, rows[sender].vectors[name].values) * 2.0**vector.exponent
+            ideal = rows[sender].vectors[name]
+            if name == "scores" and "histograms" in release.vectors:
+                ideal = scores_of(form, sender, shift)
+            away = np.subtract(vector.values, ideal.values) * 2.0**vector.exponent
             if vector.noise == "k-norm":
                 # Its radius, common to all, has a gamma law with one degree more than there are coordinates.
                 standard = away / vector.scale / (len(away) + 1)

@@ -8,17 +8,19 @@ Derivations: docs/mathematics/association.md.
 """
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import BaseModel
 from scipy.special import ndtri
 
-from tacit_protocol.domain import Table
+from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn, Table
 from tacit_protocol.messages.study import Owner, Release, Study
-from tacit_protocol.numerics.inference import Effects, holm, laplace_widening
+from tacit_protocol.numerics.inference import Effects, Estimated, holm, laplace_widening
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError
 from tacit_protocol.privacy.guarantee import Guarantee
@@ -39,8 +41,9 @@ from tacit_protocol.procedures.association.statistic import (
     Block,
     block,
     correlation,
+    crowded,
+    deviation,
     estimated,
-    hidden,
     independent,
     independent_masked,
     masked_correlation,
@@ -58,7 +61,6 @@ from tacit_protocol.procedures.base import (
     StudyError,
     common_fields,
     decided,
-    parse_parameters,
     public_seed,
     require_noise,
     require_shared_columns,
@@ -74,11 +76,14 @@ from tacit_protocol.procedures.within_owners import (
     FIELLER,
     STATED_MAX,
     TOLD,
+    WIDE,
     WITHIN_ALONE,
     PairSums,
     TestedPart,
     WithinOwnersVerdict,
+    bounds_warning,
     smallest,
+    visible,
 )
 from tacit_protocol.verdicts.base import BaseVerdict, Effect, compared_shown, effects_of, forest, number
 from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
@@ -87,6 +92,8 @@ NULL_STREAM = 1
 """Spawn key under the study's seed of the null of pairs in Laplace noise."""
 
 PEARSON, RANKS = "Pearson correlation", "rank correlation"
+
+TEST_OF_RANKS = "spearman"
 
 GAUSSIAN = Work(
     "dong2022gaussian",
@@ -112,10 +119,13 @@ class AssociatedPair(TestedPart):
     Attributes:
         first: one column's name.
         second: the other's.
+        direction: in words, which level of a category goes with larger numbers, or with which level of the
+            other; empty of two numbers, and where no correlation was told from 0.
     """
 
     first: str
     second: str
+    direction: str
 
     @property
     def named(self) -> str:
@@ -135,6 +145,7 @@ class AssociationResult(WithinOwnersVerdict):
         pvalue: the smallest of the pairs' p-values, adjusted for all of them (Holm).
         pairs: every pair's p-value.
         effects: Pearson's and the rank correlation within owners, of every pair; in pure epsilon the latter.
+            Ranks are mid-ranks of values by public cells (``cells``): values of one cell are ties.
         effects_by_owner: the same of every owner.
         heterogeneity_pvalue: that owners have all these correlations in common: the smallest of the pairs',
             adjusted for their number; None of one owner.
@@ -158,19 +169,35 @@ class AssociationResult(WithinOwnersVerdict):
 def told(effects: Sequence[Effect], pairs: Sequence[AssociatedPair]) -> list[str]:
     """Say in words how columns go together: those that do, or all."""
     found = [pair for pair in pairs if pair.reject] or list(pairs)
-    named = {(pair.first, pair.second) for pair in found}
+    directions = {(pair.first, pair.second): pair.direction for pair in found}
     said = []
     for effect in effects:
-        if effect.kind != RANKS or effect.groups not in named:
+        if effect.kind != RANKS or effect.groups not in directions:
             continue
         if effect.estimate is None or effect.interval is None:
             said.append(f"{effect.named}: how they go together cannot be said")
             continue
         lower, upper = effect.interval
-        said.append(
-            f"{effect.named}: rank correlation {number(effect.estimate)} ({number(lower)} to {number(upper)})"
-        )
+        words = f"{effect.named}: {RANKS} {number(effect.estimate)} ({number(lower)} to {number(upper)})"
+        direction = directions[effect.groups]
+        said.append(f"{words}, {direction}" if direction else words)
     return said[:TOLD]
+
+
+def direction(columns: tuple[Column, Column], correlation: float) -> str:
+    """Say which level goes with larger numbers, or with which level of the other; nothing of two numbers."""
+    first, second = columns
+    if isinstance(second, NumericColumn):
+        first, second = second, first
+    if isinstance(second, NumericColumn) or not correlation:
+        return ""
+    whose = f"larger {first.name}" if isinstance(first, NumericColumn) else _at_level(first, -1)
+    return f"{whose} more often with {_at_level(second, -1 if correlation > 0 else 0)}"
+
+
+def _at_level(column: CategoricalColumn, place: int) -> str:
+    level = column.levels[place]
+    return f"{column.name} = {level}" if len(column.levels) == 2 else f"levels of {column.name} near {level}"
 
 
 NO_INTERVAL = "how far a correlation may be off cannot be said: that needs more than covariances"
@@ -202,11 +229,11 @@ class Association(SumsOfOwners, Procedure):
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({}, {"noise": "laplace"})
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Return the noise of a study that has no delta, Laplace's; and that intervals are of ranks."""
+        """Return the noise of a study that has no delta: Laplace's."""
         if is_masked(study):
             return {}
         chosen = bool(study.budget.delta_pico) or "noise" in study.parameters
-        return {"rank_intervals": "ranks"} | ({} if chosen else {"noise": "laplace"})
+        return {} if chosen else {"noise": "laplace"}
 
     def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:
         """Return the noise that suits these numbers of units, where the study leaves it."""
@@ -250,6 +277,10 @@ class Association(SumsOfOwners, Procedure):
         """Return how many noisy numbers one owner sends; of few units in pure epsilon there are fewer."""
         masked = masked_plan(study)
         return plan_of(study).numbers if masked is None else masked.pairs.numbers
+
+    def test_of_ranks(self, study: Study) -> str | None:  # noqa: ARG002
+        """Name Spearman's."""
+        return TEST_OF_RANKS
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where noise drowns the strongest rank correlation at these numbers of units."""
@@ -364,7 +395,11 @@ class Association(SumsOfOwners, Procedure):
             "No dependence of columns within owners was shown: they may be independent",
         )
         words = "; ".join(told(effects_of(verdict.get("effects", ())), pairs))
-        return Meaning(f"{said.sentence} Of {words}." if words else said.sentence, said.care)
+        if not words:
+            return said
+        bins = 0 if is_masked(study) else _bins(plan_of(study), verdict.get("units", {}))
+        ties = f" Ranks take values within 1/{bins} of a number's bounds as ties." if bins else ""
+        return Meaning(f"{said.sentence} Of {words}.{ties}", said.care)
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
         """Return forest plots: the owners' correlations, and those that they have in common."""
@@ -395,16 +430,18 @@ class Association(SumsOfOwners, Procedure):
             place: smallest([effects.heterogeneity() for effects in own[place].values()]) for place in order
         }
         units = {name: releases[name].units for name in names}
-        allows = parse_parameters(AssociationParameters, study).rank_intervals == "ranks"
+        common = [_correlations(own, pooled=True) for own in blocks]
+        drowned = _drowned(study, blocks, common, adjusted)
         return AssociationResult(
-            method=_method(len(names), len(pairs), pure=plan.pure),
+            method=_method(len(names), len(pairs), _bins(plan, units), pure=plan.pure),
             **decided(study, tests[order[0]].statistic, float(adjusted[order[0]])),
             **common_fields(study, units),
-            warnings=(*self.warnings(study, units), *reuse_warnings(study)),
+            warnings=(*drowned, *self.warnings(study, units), *reuse_warnings(study)),
             pairs=tuple(
                 AssociatedPair(
                     first=first,
                     second=second,
+                    direction=_direction(study, place, estimated(common[place][RANKS], study.level)),
                     statistic=test.statistic,
                     pvalue=float(pvalue),
                     reject=bool(pvalue <= study.level),
@@ -415,19 +452,12 @@ class Association(SumsOfOwners, Procedure):
                 )
             ),
             effects=tuple(
-                _effect(pairs[place], kind, effects, study.level, blocks[place] if allows else ())
+                _effect(pairs[place], kind, effects, study.level)
                 for place in order[:STATED_MAX]
-                for kind, effects in _correlations(blocks[place], pooled=True).items()
+                for kind, effects in common[place].items()
             ),
             effects_by_owner=tuple(
-                _effect(
-                    pairs[place],
-                    kind,
-                    effects.owner(at),
-                    study.level,
-                    blocks[place][at : at + 1] if allows else (),
-                    name,
-                )
+                _effect(pairs[place], kind, effects.owner(at), study.level, name)
                 for place in order[: min(STATED_MAX, BY_OWNER_MAX // len(names))]
                 for kind, effects in own[place].items()
                 for at, name in enumerate(names)
@@ -447,6 +477,10 @@ class Association(SumsOfOwners, Procedure):
         adjusted = holm(np.array([test.pvalue for test in tests]))
         order = np.argsort([test.pvalue for test in tests], kind="stable")
         places = list(itertools.combinations(range(len(study.domain.columns)), 2))
+        correlations = [
+            masked_correlation(found, own[0], pair)
+            for own, pair in zip(masked.pairs.of_pairs, places, strict=True)
+        ]
         caveats = masked.shared.caveats(self.masked_numbers, WITHIN_ALONE)
         return AssociationResult(
             method=f"masked score tests of covariances within {len(units)} owners, noise counted, of "
@@ -458,19 +492,27 @@ class Association(SumsOfOwners, Procedure):
                 AssociatedPair(
                     first=first,
                     second=second,
+                    direction=direction(columns, correlation or 0.0) if pvalue <= study.level else "",
                     statistic=test.statistic,
                     pvalue=float(pvalue),
                     reject=bool(pvalue <= study.level),
                     heterogeneity_pvalue=None,
                 )
-                for (first, second), test, pvalue in zip(pairs, tests, adjusted, strict=True)
+                for (first, second), columns, test, pvalue, correlation in zip(
+                    pairs,
+                    itertools.combinations(study.domain.columns, 2),
+                    tests,
+                    adjusted,
+                    correlations,
+                    strict=True,
+                )
             ),
             effects=tuple(
                 Effect(
                     column=pairs[at][0],
                     kind=PEARSON,
                     groups=pairs[at],
-                    estimate=masked_correlation(found, masked.pairs.of_pairs[at][0], places[at]),
+                    estimate=correlations[at],
                     lower=None,
                     upper=None,
                     unit="",
@@ -509,16 +551,11 @@ def _correlations(blocks: Sequence[Block], *, pooled: bool) -> dict[str, Effects
     return {kind: correlation(blocks, ranks=kind == RANKS, pooled=pooled) for kind in kinds}
 
 
-def _effect(  # noqa: PLR0917
-    pair: tuple[str, str],
-    kind: str,
-    effects: Effects,
-    level: float,
-    blocks: Sequence[Block],
-    owner: str | None = None,
+def _effect(
+    pair: tuple[str, str], kind: str, effects: Effects, level: float, owner: str | None = None
 ) -> Effect:
-    """Return a correlation as a verdict states it, that of ranks with what ``blocks`` may hide, if any."""
-    found = estimated(effects, level, hidden(blocks) if blocks and kind == RANKS else 0.0)
+    """Return a correlation as a verdict states it."""
+    found = estimated(effects, level)
     return Effect(
         column=pair[0],
         kind=kind,
@@ -531,8 +568,75 @@ def _effect(  # noqa: PLR0917
     )
 
 
-def _method(owners: int, pairs: int, *, pure: bool) -> str:
+def _direction(study: Study, place: int, told: Estimated) -> str:
+    """Return the direction of a pair whose rank correlation is told from 0."""
+    if told.value is None or told.lower is None or told.upper is None or told.lower <= 0 <= told.upper:
+        return ""
+    columns = next(itertools.islice(itertools.combinations(study.domain.columns, 2), place, None))
+    return direction(columns, told.value)
+
+
+CROWDED = 0.5
+"""Share of an owner's units in one cell of a number's bounds from which ranks are said to be mostly ties."""
+
+SMALL = 0.3
+"""A correlation that must be seen; of no association as large nothing more is said."""
+
+
+def _drowned(
+    study: Study,
+    blocks: Sequence[Sequence[Block]],
+    common: Sequence[Mapping[str, Effects]],
+    pvalues: npt.NDArray[np.float64],
+) -> Iterator[str]:
+    """Say of which numbers the release shows that bounds are too wide, or noise too large, for what is asked.
+
+    Of those alone that go together with none: what was found was seen.
+    """
+    columns = study.domain.columns
+    pairs = list(itertools.combinations(range(len(columns)), 2))
+    for at, column in enumerate(columns):
+        own = [place for place, pair in enumerate(pairs) if at in pair]
+        if not isinstance(column, NumericColumn) or any(pvalues[place] <= study.level for place in own):
+            continue
+        read, side = blocks[own[0]], pairs[own[0]].index(at)
+        if not all(len(block.grades[side].shares) for block in read):
+            continue
+        seen = {}
+        for kind in common[own[0]]:
+            found = [estimated(common[place][kind], study.level) for place in own]
+            halves = [(e.upper - e.lower) / 2 for e in found if e.upper is not None and e.lower is not None]
+            seen[kind] = visible(min(halves, default=math.inf), study.level)
+        if max(seen.values()) < SMALL:
+            continue
+        spread, (share, low, high) = deviation(read, side), crowded(read, side)
+        width = column.upper - column.lower
+        wide = spread * WIDE < 2
+        if wide or seen[RANKS] >= 1:
+            unseen = " and ".join(
+                f"a {kind} {'of any size' if size >= 1 else f'below about {size:.2g}'}"
+                for kind, size in seen.items()
+            )
+            if (found_wide := bounds_warning(column, (spread, wide), unseen, TEST_OF_RANKS)) is not None:
+                yield found_wide
+        if share > CROWDED:
+            ends = [column.lower + end * width for end in (low, high)]
+            yield (
+                f"{100 * share:.2g} % of the values of {column.name} lie between {ends[0]:.3g} and "
+                f"{ends[1]:.3g}, one cell of its bounds, and count as ties"
+            )
+
+
+def _bins(plan: Plan, units: Mapping[str, int]) -> int:
+    """Return into how many cells ranks cut numbers' bounds, the fewest of any owner; 0 where none are cut."""
+    numeric = plan.domain.numeric and units and all(plan.adaptive(count) for count in units.values())
+    return min(plan.histograms(count).bins for count in units.values()) if numeric else 0
+
+
+def _method(owners: int, pairs: int, bins: int, *, pure: bool) -> str:
     of, noise = ("grades", "Laplace noise simulated") if pure else ("values and grades", "noise counted")
+    if bins:
+        noise += f", ranks of values by cells of 1/{bins} of the bounds"
     return (
         f"score tests of covariances of {of} within {owners} owner{'' if owners == 1 else 's'}, "
         f"{noise}, of {pairs} pair{'' if pairs == 1 else 's'} of columns, Holm's correction"

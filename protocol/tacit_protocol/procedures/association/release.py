@@ -1,8 +1,9 @@
 """What leaves an owner for an association: histograms of every column, then sums of scores made from them.
 
 First every column's histogram over public cells, with noise. From the noisy one alone come the column's
-*grades*: r = 2 F - 1 in [-1, 1], F its distribution function with half of what is equal, and q = (3 r^2 -
-1)/2. Then the sums over units, in one vector, of
+*grades*: r = 2 F - 1 in [-1, 1], F its distribution function with half of what is in the same cell, as in
+mid-ranks of values of which those of one cell are ties, and q = (3 r^2 - 1)/2. Then the sums over units, in
+one vector, of
 
     of every column    t, t^2, r, q
     of every pair      t t', r r', r q', q r', q q', y y'
@@ -92,11 +93,18 @@ Integers = npt.NDArray[np.int64]
 HISTOGRAMS, SCORES = "histograms", "scores"
 """Names of a release's vectors."""
 
-BINS = 16
-"""Equal intervals of a numeric column's histogram: grades run straight within each."""
+BINS, BINS_OF_FEW = 64, 32
+"""Equal intervals of a numeric column's histogram, at owners of many units and of few: values within one are
+ties. Many tell values apart within bounds that are too wide; few carry less noise."""
 
-UNITS_A_BIN = 4.0
-"""Fewest units of an average interval, in standard deviations of its noise; else two are taken for one."""
+UNITS_A_BIN = 0.5
+"""Fewest units of an average interval, in standard deviations of its noise, from which there are ``BINS``."""
+
+COARSE = 8
+"""Intervals whose noisy counts are taken as they are, but for what is negative."""
+
+EVENED = 1.5
+"""Within those, halves that differ by less than so many standard deviations of the noise are made alike."""
 
 HISTOGRAM_WEIGHT = 0.5
 """Squared weight of a histogram's cell."""
@@ -151,9 +159,7 @@ class AssociationParameters(MaskedParameters):
     Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
     """
 
-    added_fields: ClassVar[frozenset[str]] = (
-        frozenset({"noise", "rank_intervals"}) | MaskedParameters.added_fields
-    )
+    added_fields: ClassVar[frozenset[str]] = frozenset({"noise"}) | MaskedParameters.added_fields
 
     noise: Literal["gaussian", "laplace"] = Field(
         "gaussian",
@@ -162,26 +168,18 @@ class AssociationParameters(MaskedParameters):
             "epsilon alone, and states rank correlations."
         ),
     )
-    rank_intervals: Literal["grades", "ranks"] = Field(
-        "grades",
-        description=(
-            "What intervals of rank correlations are for: the correlation of grades by a histogram; or that "
-            "of ranks, wider by what the histogram's intervals may hide (ranks, which new studies ask for)."
-        ),
-    )
 
 
 @dataclass(frozen=True)
 class Grades:
-    """A column's grades, as its noisy histogram has them.
+    """A column's grades, as its noisy histogram has them: those of mid-ranks, values of one cell being ties.
 
-    ``ends`` are F at the ends of a numeric column's intervals, or r of every category; ``atoms`` is F at both
-    bounds. ``mean`` is that of t. ``shares``, ``t`` and ``r`` are a distribution on points, for moments.
+    ``cells`` are the public cells by which values are graded and ``graded`` is r of each; ``mean`` is that of
+    t. ``shares``, ``t`` and ``r`` are a distribution on points, for moments: empty of public grades.
     """
 
-    numeric: bool
-    ends: Floats
-    atoms: tuple[float, float]
+    cells: HistogramCells
+    graded: Floats
     mean: float
     shares: Floats
     t: Floats
@@ -193,47 +191,29 @@ class Grades:
 
         ``noise`` is the standard deviation of the noise on each of its numbers.
         """
-        if isinstance(cells.column, NumericColumn) and total < cells.bins * UNITS_A_BIN * noise:
-            pairs = [noisy[place] + noisy[place + 1] for place in range(0, cells.bins, 2)]
-            cells, noisy = replace(cells, bins=len(pairs)), [*pairs, *noisy[cells.bins :]]
-        counts = np.array(nearest_counts([int(v) for v in noisy], total), dtype=np.float64)
         if isinstance(cells.column, CategoricalColumn):
-            return cls._of_levels(len(cells.column.levels), counts / counts.sum())
-        bins, gathered = counts[: cells.bins].copy(), counts[cells.bins :]
-        for value, count in zip(cells.gathered[2:], gathered[2:], strict=True):
-            bins[min(int(value * cells.bins), cells.bins - 1)] += count
-        whole = bins.sum() + gathered[0] + gathered[1]
-        low, high, bins = gathered[0] / whole, gathered[1] / whole, bins / whole
-        ends = np.minimum(low + np.concatenate([[0.0], np.cumsum(bins)]), 1 - high)
+            counts = np.array(nearest_counts([int(v) for v in noisy], total), dtype=np.float64)
+            return cls._of_levels(cells, len(cells.column.levels), counts / counts.sum())
+        fine = np.array(noisy[: cells.bins], dtype=np.int64).reshape(COARSE, -1)
+        coarse = [*(int(v) for v in fine.sum(axis=1)), *noisy[cells.bins :]]
+        counts = np.array(nearest_counts(coarse, total), dtype=np.float64)
+        bins, gathered = _shared(counts[:COARSE], fine, EVENED * noise), counts[COARSE:]
+        at = [min(int(value * cells.bins), cells.bins - 1) for value in cells.gathered[2:]]
+        np.add.at(bins, at, gathered[2:])
+        low, high, bins = (part / counts.sum() for part in (gathered[0], gathered[1], bins))
+        inner = 2 * (low + np.cumsum(bins)) - bins - 1
         u = (np.arange(cells.bins * WITHIN) + 0.5) / (cells.bins * WITHIN)
-        inner = 2 * np.interp(u, np.linspace(0, 1, cells.bins + 1), ends) - 1
         shares = np.concatenate([[low], np.repeat(bins / WITHIN, WITHIN), [high]])
         t = np.concatenate([[-1.0], 2 * u - 1, [1.0]])
-        r = np.concatenate([[low - 1], inner, [1 - high]])
-        return cls(True, ends, (low / 2, 1 - high / 2), float(shares @ t), shares, t, r)
+        r = np.concatenate([[low - 1], np.repeat(inner, WITHIN), [1 - high]])
+        graded = np.concatenate([inner, [low - 1, 1 - high], inner[at]])
+        return cls(cells, graded, float(shares @ t), shares, t, r)
 
     @property
     def signs(self) -> bool:
         """Whether they are -1 and 1, of two levels."""
-        return not self.numeric and len(self.r) == 4 and bool(self.r[1] - self.r[0] == 2)
-
-    @property
-    def hidden(self) -> float:
-        """Return which part of the grades' variance straight lines within intervals may be off by.
-
-        A mass p between its neighbours' l and r may have an edge inside, with their densities on either side:
-        grades are up to h = 2 (p - l)(r - p)/(r - l) off, and their squares h^2/3 on average. What stands out
-        above both neighbours, d, may lie in the middle half: d^2/12. docs/mathematics/association.md.
-        """
-        if not self.numeric or not len(self.shares):
-            return 0.0
-        mass = np.diff(self.ends)
-        beside = np.stack([np.concatenate([[0.0], mass[:-1]]), np.concatenate([mass[1:], [0.0]])])
-        low, high = beside.min(axis=0), beside.max(axis=0)
-        edge = 2 * np.maximum(mass - low, 0) * np.maximum(high - mass, 0) / np.maximum(high - low, 1e-12)
-        off = edge**2 / 3 + np.maximum(mass - high, 0) ** 2 / 12
-        variance = float(self.shares @ self.r**2) - float(self.shares @ self.r) ** 2
-        return min(1.0, float(mass @ off) / variance) if variance > 1e-12 else 1.0
+        levels = isinstance(self.cells.column, CategoricalColumn) and len(self.graded) == 4
+        return levels and bool(self.graded[1] - self.graded[0] == 2)
 
     @classmethod
     def public(cls, cells: HistogramCells) -> "Grades":
@@ -243,13 +223,16 @@ class Grades:
         """
         if isinstance(cells.column, CategoricalColumn):
             levels = len(cells.column.levels)
-            found = cls._of_levels(levels, np.concatenate([np.ones(levels), [0.0, 0.0]]) / levels)
-            return replace(found, r=found.t) if levels == 2 else found
-        ends, none = np.repeat([0.0, 0.5, 1.0], [BINS // 2, 1, BINS // 2]), np.zeros(0)
-        return cls(True, ends, (0.0, 1.0), 0.0, none, none, none)
+            found = cls._of_levels(cells, levels, np.concatenate([np.ones(levels), [0.0, 0.0]]) / levels)
+            return replace(found, r=found.t, graded=found.t) if levels == 2 else found
+        none = np.zeros(0)
+        # Of both intervals beside the middle it is neither: a missing value counts as the middle.
+        sides = np.sign(np.trunc(np.arange(cells.bins) - (cells.bins - 1) / 2))
+        at = [min(int(value * cells.bins), cells.bins - 1) for value in cells.gathered[2:]]
+        return cls(cells, np.concatenate([sides, [-1.0, 1.0], sides[at]]), 0.0, none, none, none)
 
     @classmethod
-    def _of_levels(cls, levels: int, shares: Floats) -> "Grades":
+    def _of_levels(cls, cells: HistogramCells, levels: int, shares: Floats) -> "Grades":
         listed = (
             shares[:levels] / shares[:levels].sum() if shares[:levels].any() else np.full(levels, 1 / levels)
         )
@@ -257,17 +240,31 @@ class Grades:
         r[:levels] = 2 * np.cumsum(listed) - listed - 1
         t = np.zeros(levels + 2)
         t[:levels] = np.linspace(-1, 1, levels)
-        return cls(False, r, (0.0, 0.0), float(shares @ t), shares, t, r)
+        return cls(cells, r, float(shares @ t), shares, t, r)
 
-    def at(self, rows: Rows, place: int) -> tuple[Floats, Floats]:
-        """Return rows' t and r, (rows,) each, of the column at a place among those of its kind."""
-        if not self.numeric:
-            codes = rows.categorical[:, place]
-            return self.t[codes], self.r[codes]
-        u = rows.numeric[:, place]
-        grade = np.interp(u, np.linspace(0, 1, len(self.ends)), self.ends)
-        grade = np.where(u <= 0, self.atoms[0], np.where(u >= 1, self.atoms[1], grade))
-        return np.clip(2 * u - 1, -1.0, 1.0), np.clip(2 * grade - 1, -1.0, 1.0)
+    def at(self, rows: Rows) -> tuple[Floats, Floats]:
+        """Return rows' t and r, (rows,) each."""
+        codes = self.cells.codes(rows)
+        r = np.clip(self.graded[codes], -1.0, 1.0)
+        if isinstance(self.cells.column, CategoricalColumn):
+            return self.t[codes], r
+        return np.clip(2 * rows.numeric[:, self.cells.place] - 1, -1.0, 1.0), r
+
+
+def _shared(counts: Floats, noisy: Integers, least: float) -> Floats:
+    """Share the counts of intervals, (k,), out to their cells, (k m,), by the cells' noisy counts, (k, m).
+
+    An interval of m cells is halved again and again, by what its halves' noisy counts differ in, or evenly
+    where that is less than ``least`` times the root of m, which noise alone may make (Haar wavelets).
+    """
+    while noisy.shape[1] > 1:
+        halves = noisy.reshape(len(noisy), 2, -1)
+        apart = (halves[:, 0].sum(axis=1) - halves[:, 1].sum(axis=1)).astype(np.float64)
+        apart[np.abs(apart) < least * math.sqrt(noisy.shape[1])] = 0.0
+        apart = np.clip(apart, -counts, counts)
+        counts = np.stack([counts + apart, counts - apart], axis=1).ravel() / 2
+        noisy = halves.reshape(len(counts), -1)
+    return counts
 
 
 def convex(r: Floats) -> Floats:
@@ -303,27 +300,25 @@ def squared_movement_of_signs(columns: int) -> float:
 class RankScores:
     """The scores of ranks alone, given every column's grades: weighted r and q, r r' and q q'."""
 
-    def __init__(
-        self, columns: Sequence[HistogramCells], grades: Sequence[Grades], weights: RankWeights
-    ) -> None:
-        self._columns, self._grades, self._weights = tuple(columns), tuple(grades), weights
+    def __init__(self, grades: Sequence[Grades], weights: RankWeights) -> None:
+        self._grades, self._weights = tuple(grades), weights
 
     @property
     def dimension(self) -> int:
         """Two coordinates a column, one or two a pair."""
-        return self._weights.dimension(len(self._columns))
+        return self._weights.dimension(len(self._grades))
 
     @property
     def norm(self) -> float:
         """The root of all squared weights: every score lies in [-1, 1]."""
-        count = len(self._columns)
+        count = len(self._grades)
         own = count * (self._weights.rank**2 + CONVEX_WEIGHT**2)
         return float(np.sqrt(own + count * (count - 1) / 2 * (1 + self._weights.curve**2)))
 
     @property
     def diameter(self) -> float:
         """In L2; noise is made for ``absolute_movement``, which is larger."""
-        return absolute_movement(len(self._columns), self._weights)
+        return absolute_movement(len(self._grades), self._weights)
 
     @property
     def second_moment_diameter(self) -> float:
@@ -332,8 +327,7 @@ class RankScores:
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the scores, (rows, dimension): columns, then pairs."""
-        pairs = zip(self._columns, self._grades, strict=True)
-        ranks = [grades.at(rows, cells.place)[1] for cells, grades in pairs]
+        ranks = [grades.at(rows)[1] for grades in self._grades]
         curves = [convex(r) for r in ranks]
         own = []
         for r, q in zip(ranks, curves, strict=True):
@@ -348,25 +342,25 @@ class RankScores:
 class Scores:
     """The scores of units, given every column's grades."""
 
-    def __init__(self, columns: Sequence[HistogramCells], grades: Sequence[Grades]) -> None:
-        self._columns, self._grades = tuple(columns), tuple(grades)
-        self._pairs = tuple(itertools.combinations(range(len(self._columns)), 2))
+    def __init__(self, grades: Sequence[Grades]) -> None:
+        self._grades = tuple(grades)
+        self._pairs = tuple(itertools.combinations(range(len(self._grades)), 2))
 
     @property
     def dimension(self) -> int:
         """Four coordinates a column, six a pair."""
-        return dimension(len(self._columns))
+        return dimension(len(self._grades))
 
     @property
     def norm(self) -> float:
         """The root of all weights: every score lies in [-1, 1]."""
-        count, pairs = len(self._columns), len(self._pairs)
+        count, pairs = len(self._grades), len(self._pairs)
         return float(np.sqrt(count * COLUMN_WEIGHTS.sum() + pairs * PAIR_WEIGHTS.sum()))
 
     @property
     def diameter(self) -> float:
         """The root of the squared movement, whatever the grades."""
-        return float(np.sqrt(squared_movement(len(self._columns))))
+        return float(np.sqrt(squared_movement(len(self._grades))))
 
     @property
     def second_moment_diameter(self) -> float:
@@ -376,8 +370,8 @@ class Scores:
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return the scores, (rows, dimension): columns, then pairs."""
         parts, squares = [], []
-        for cells, grades in zip(self._columns, self._grades, strict=True):
-            t, r = grades.at(rows, cells.place)
+        for grades in self._grades:
+            t, r = grades.at(rows)
             parts.append((t, t * t, r, convex(r)))
             squares.append(((t - grades.mean) / (1 + abs(grades.mean))) ** 2)
         own = [
@@ -422,6 +416,19 @@ class Plan:
     pure: bool = False
     """Whether sums of ranks leave in Laplace noise."""
 
+    def histograms(self, units: int) -> ColumnHistograms:
+        """Return the public cells of an owner of so many units."""
+        many = units >= BINS * UNITS_A_BIN * self.cell_noise
+        return ColumnHistograms(self.domain, BINS if many else BINS_OF_FEW)
+
+    @property
+    def cell_noise(self) -> float:
+        """The noise's standard deviation on a histogram's count."""
+        if self.pure:
+            return math.sqrt(2) * 2 * self.columns / (HISTOGRAM_PART * self.guarantee.budget.epsilon)
+        moved = 2 * self.columns * HISTOGRAM_WEIGHT + squared_movement(self.columns)
+        return math.sqrt(moved / HISTOGRAM_WEIGHT) / mu_of(self.guarantee)
+
     @property
     def signs(self) -> bool:
         """Whether every column has two levels: then sums of signs and their products are all there is."""
@@ -432,11 +439,6 @@ class Plan:
     def ranks_alone(self) -> bool:
         """Whether sums of ranks leave alone, and none of numbers' own values."""
         return self.pure or self.signs
-
-    @property
-    def histograms(self) -> ColumnHistograms:
-        """The public cells."""
-        return ColumnHistograms(self.domain, BINS)
 
     @property
     def columns(self) -> int:
@@ -452,8 +454,8 @@ class Plan:
 
     @property
     def numbers(self) -> int:
-        """How many noisy numbers an owner sends."""
-        return (0 if self.signs else self.histograms.size) + self.dimension
+        """How many noisy numbers an owner sends, at most."""
+        return (0 if self.signs else ColumnHistograms(self.domain, BINS).size) + self.dimension
 
     def rank_noise(self, units: int) -> float:
         """Return the noise's standard deviation on a sum of r r' of so many units."""
@@ -487,7 +489,7 @@ class Plan:
         self, units: int, steps: Integers | None = None, scores: Integers | None = None
     ) -> tuple[SumPart, ...]:
         """Lay the release out: histograms, where any leave, then scores; zeros where nothing is given."""
-        bits, cells, count = grid_bits(units, products=False), self.histograms, self.dimension
+        bits, cells, count = grid_bits(units, products=False), self.histograms(units), self.dimension
         if self.ranks_alone:
             count = self.weights(units).dimension(self.columns)
         steps = np.zeros(cells.size, dtype=np.int64) if steps is None else steps
@@ -518,25 +520,23 @@ class Plan:
     def sum(self, table: Table) -> Sums:
         """Count the units by cell, exactly."""
         bits = grid_bits(table.units, products=False)
-        return Sums(table.units, bits, self.histograms.sum(table, bits), table)
+        return Sums(table.units, bits, self.histograms(table.units).sum(table, bits), table)
 
     def grades(self, noisy: NoisyVector | None, units: int) -> tuple[Grades, ...]:
         """Return every column's grades from noisy histograms, or public ones: the same for everyone."""
+        histograms = self.histograms(units)
         if noisy is None:
-            return tuple(Grades.public(cells) for cells in self.histograms.columns)
+            return tuple(Grades.public(cells) for cells in histograms.columns)
         total, noise = units << -noisy.exponent, float(np.ldexp(noisy.scale, -noisy.exponent))
         noise *= math.sqrt(2) if self.pure else 1.0
         return tuple(
             Grades.of(cells, own, total, noise)
-            for cells, own in zip(self.histograms.columns, self.histograms.split(noisy.values), strict=True)
+            for cells, own in zip(histograms.columns, histograms.split(noisy.values), strict=True)
         )
 
     def scores(self, grades: Sequence[Grades], units: int) -> Scores | RankScores:
         """Return the scores of so many units by these grades."""
-        columns = self.histograms.columns
-        return (
-            RankScores(columns, grades, self.weights(units)) if self.ranks_alone else Scores(columns, grades)
-        )
+        return RankScores(grades, self.weights(units)) if self.ranks_alone else Scores(grades)
 
     def adapt(self, sums: Sums, noise: NoiseSource) -> Sums:
         """Draw the histograms' noise, and sum the scores that follow from it."""
@@ -740,6 +740,4 @@ def masked_plan(study: Study) -> MaskedScores | None:
     shared = shared_within(study, parameters, parameters.noise, lambda: plan_of(study).guarantee)
     if shared is None:
         return None
-    if parameters.rank_intervals != "grades":
-        raise StudyError("parameter rank_intervals: no rank correlation is stated where owners mask")
     return MaskedScores(ScorePairs(study.domain), shared)

@@ -61,6 +61,10 @@ PARTS = ((0.3, TT, T, T), (0.5, RR, R, R), (0.05, RQ, R, Q), (0.05, QR, Q, R), (
 KURTOSIS = (1.0, 30.0)
 """What a kurtosis is taken to lie within."""
 
+RARE_STATED = 10.0
+"""Least sum of squares of a column's scores from which a correlation is stated: that of ten units at one end
+and all others at the other."""
+
 SIGNS_MEAN_MAX = 0.9375
 """Largest mean of -1 and 1 that is told from 1: its kurtosis is the largest."""
 
@@ -324,6 +328,8 @@ def correlation(blocks: Sequence[Block], *, ranks: bool, pooled: bool = True) ->
         sure = np.all(around > SURE * np.sqrt(noise_of_squares), axis=0)
         ratio = np.where(sure, [_ratio(*each) for each in around.T], ratio)
     bottom = (ratio * around[0] + around[1] / ratio) / 2
+    if around.sum(axis=1).min() < RARE_STATED:
+        weights = 0 * weights
     rho = float(np.clip((weights @ top) / max(float(weights @ bottom), 1e-9), -1.0, 1.0))
     numbers = [
         Number(1.0, 0.0, noise_of_products + noise**2 / units**2),
@@ -377,7 +383,9 @@ def _sampling(blocks: Sequence[Block], rho: float, both: float, ranks: bool) -> 
     shared = float(np.clip(moments / both, 0.5, most)) if both > 0 else most
     square = rho**2
     found = np.array([shared - square, -2 * rho * ((a + b) / 2 - 1), (a + b - 4 + 2 * shared) / 4])
-    least = (1 - square) ** 2 / 4 - found @ np.array([1.0, rho, square])
+    # Of normal columns' ranks it is this (Bonett and Wright, 2000); levels that nearly agree have no less.
+    floor = (1 + square / 2) * (1 - square) ** 2 if ranks else (1 - square) ** 2 / 4
+    least = floor - found @ np.array([1.0, rho, square])
     return np.asarray(found + np.array([max(float(least), 0.0), 0.0, 0.0]))
 
 
@@ -406,17 +414,26 @@ def _kurtosis(own: Block, place: int, ranks: bool) -> float:
     return float(grades.shares @ away**4) / square**2 if square > 1e-12 else KURTOSIS[0]
 
 
-def hidden(blocks: Sequence[Block]) -> float:
-    """Return by which part exact ranks' correlation may differ from that of grades: both columns' average."""
-    parts = [sum(grades.hidden for grades in own.grades) / 2 for own in blocks]
-    return float(np.average(parts, weights=[own.units for own in blocks]))
+def deviation(blocks: Sequence[Block], place: int) -> float:
+    """Return the standard deviation of a column's t within owners, as noisy histograms have it."""
+    found = [own.grades[place] for own in blocks]
+    squares = [float(own.shares @ (own.t - own.mean) ** 2) for own in found]
+    return math.sqrt(np.average(squares, weights=[own.units for own in blocks]))
 
 
-def estimated(effects: Effects, level: float, beyond: float = 0.0) -> Estimated:
-    """Return a correlation with its interval, within [-1, 1], whose ends lie that part further out."""
+def crowded(blocks: Sequence[Block], place: int) -> tuple[float, float, float]:
+    """Return the largest share of an owner's units in one interval of a number, and its scaled ends."""
+    found = []
+    for grades in (own.grades[place] for own in blocks):
+        shares = grades.shares[1:-1].reshape(grades.cells.bins, -1).sum(axis=1)
+        cell = int(np.argmax(shares))
+        found.append((float(shares[cell]), cell / grades.cells.bins, (cell + 1) / grades.cells.bins))
+    return max(found)
+
+
+def estimated(effects: Effects, level: float) -> Estimated:
+    """Return a correlation with its interval, within [-1, 1]."""
     found = effects.common(level)
     if found is None:
         return Estimated(None, None, None)
-    value, lower, upper = found
-    lower, upper = lower - beyond * abs(lower), upper + beyond * abs(upper)
-    return Estimated(*(min(1.0, max(-1.0, end)) for end in (value, lower, upper)))
+    return Estimated(*(min(1.0, max(-1.0, end)) for end in found))

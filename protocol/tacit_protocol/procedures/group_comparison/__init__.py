@@ -10,6 +10,7 @@ answer a unit, the other noisy sums by answer: effects are of groups, with the a
 Derivations: docs/mathematics/group-comparison.md.
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -78,6 +79,7 @@ from tacit_protocol.procedures.group_comparison.statistic import (
     compare_answered,
     compare_cells,
     compare_masked,
+    deviation,
     mean_difference,
     risk_effects,
     variance_ratio,
@@ -103,7 +105,9 @@ from tacit_protocol.procedures.within_owners import (
     ReadPairs,
     TestedPart,
     WithinOwnersVerdict,
+    bounds_warning,
     smallest,
+    visible,
 )
 from tacit_protocol.verdicts.base import BaseVerdict, Effect, ShownTable, compared_shown, effects_of, forest
 from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
@@ -360,6 +364,12 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
             return masked.pairs.numbers
         return plan_of(study).release.numbers
 
+    def test_of_ranks(self, study: Study) -> str | None:
+        """Name that of two groups, or of more."""
+        if self.beside(study) is not None:
+            return None
+        return _test_of_ranks(plan_of(study))
+
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where noise drowns groups at these numbers of units."""
         if (beside := self.beside(study)) is not None:
@@ -533,6 +543,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
                 releases,
                 (plan.outcomes, tests),
                 lambda place: _comparisons(plan, plan.outcomes[place], blocks[place]),
+                lambda place: deviation(blocks[place]),
                 left_out=list(_left_out(plan, names, sizes)),
             ),
         )
@@ -592,10 +603,14 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         releases: Mapping[str, Release],
         tested: tuple[Sequence[Column], Sequence[Compared]],
         comparisons_of: Callable[[int], Iterable[Comparison]],
+        deviation_of: Callable[[int], tuple[float, bool]] | None = None,
         *,
         left_out: Sequence[LeftOut] = (),
     ) -> dict[str, Any]:
-        """Return a verdict's fields: of the columns and their tests, and of each one's comparisons."""
+        """Return a verdict's fields: of the columns and their tests, and of each one's comparisons.
+
+        Where the release tells how far a column is spread, what its bounds are too wide for is warned of.
+        """
         (outcomes, tests), units = tested, {o.name: releases[o.name].units for o in study.owners}
         beside, shared = self.beside(study), self.shared_noise(study)
         caveats = () if beside is None else beside.caveats
@@ -606,10 +621,13 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         order = np.argsort(pvalues, kind="stable")
         comparisons: list[Comparison] = []
         common: dict[int, float | None] = {}
+        drowned: list[str] = []
         for place in order:
             own = list(comparisons_of(int(place)))
             common[int(place)] = smallest([c.effects[c.difference].heterogeneity() for c in own])
             comparisons += own[: STATED_MAX - len(comparisons)]
+            if deviation_of is not None and adjusted[place] > study.level:
+                drowned += _drowned(study, outcomes[place], own, deviation_of(int(place)))
         best = int(order[0])
         # Of one effect at two owners none is an owner's.
         alone = [] if beside or shared else comparisons[: BY_OWNER_MAX // len(units)]
@@ -618,6 +636,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
             **common_fields(study, units, None if shared is None else shared.own),
             "warnings": (
                 *left_out_warnings(left_out, study.level),
+                *drowned,
                 *self.warnings(study, units),
                 *caveats,
                 *reuse_warnings(study),
@@ -640,6 +659,29 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
             ),
             "heterogeneity_pvalue": smallest(list(common.values())),
         }
+
+
+def _test_of_ranks(plan: Plan) -> str:
+    return "mann_whitney" if len(plan.group.levels) == 2 else "kruskal_wallis"
+
+
+def _drowned(
+    study: Study, column: Column, comparisons: Sequence[Comparison], spread: tuple[float, bool]
+) -> list[str]:
+    """Say which differences of a column's means could not be seen, of a standard deviation or more.
+
+    ``spread`` is the standard deviation of T1 within groups, or the most it may be, and whether it is known.
+    """
+    if not isinstance(column, NumericColumn):
+        return []
+    width = column.upper - column.lower
+    stated = [own.stated(own.difference, study.level) for own in comparisons]
+    halves = [(e.upper - e.lower) / 2 for e in stated if e.upper is not None and e.lower is not None]
+    size = visible(min(halves, default=math.inf), study.level)
+    unseen = "a difference of its mean " + ("of any size" if size >= width else f"below about {size:.2g}")
+    test = _test_of_ranks(plan_of(study))
+    found = bounds_warning(column, spread, unseen, test, large=size >= spread[0] * width / 2)
+    return [] if found is None else [found]
 
 
 OR_MISSING = ", or none"

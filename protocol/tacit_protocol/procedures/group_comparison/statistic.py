@@ -220,6 +220,26 @@ class _Group:
         return np.asarray(np.clip(found, 0.0, 4 * np.maximum(self.sizes, 0.0)))
 
 
+def deviation(blocks: Sequence[Block]) -> tuple[float, bool]:
+    """Return the standard deviation of T1 within groups and owners; or, and False, the most that it may be.
+
+    The latter where noise hides it.
+    """
+    groups = [_Group.of(blocks, place) for place in range(len(blocks[0].sizes))]
+    squares = sum(float(own.squares.sum()) for own in groups)
+    noise = sum(
+        float(np.sum(own.sum_variances[:, 1] / 4 + 4 * own.mean**2 * own.sum_variances[:, 0]))
+        for own in groups
+    )
+    told = squares > HIDDEN * math.sqrt(noise)
+    most = squares if told else max(squares, 0.0) + HIDDEN * math.sqrt(noise)
+    return math.sqrt(most / max(sum(float(block.sizes.sum()) for block in blocks), RARE_UNITS)), told
+
+
+HIDDEN = 2.0
+"""Up to how many standard deviations of its noise a sum of squares may be none."""
+
+
 def mean_difference(blocks: Sequence[Block], first: int, second: int) -> Effects:
     """Return the difference of two groups' means of T1."""
     a, b = (_Group.of(blocks, place) for place in (first, second))

@@ -1,5 +1,6 @@
 """Association within owners: level, intervals, odd columns, bad studies, releases read again."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -7,6 +8,8 @@ import polars as pl
 import pytest
 from local_noise import seeded_noise
 from made_studies import made_study
+from scipy.special import ndtr
+from scipy.stats import spearmanr
 from two_sample_cases import MemoryTable
 
 import tacit.local
@@ -65,40 +68,98 @@ def test_intervals_hold_the_correlation_within_owners() -> None:
     assert min(held.values()) >= 46
 
 
-def graded(mass: Any) -> Grades:
+def graded(mass: Any) -> Any:
     """Grades of a column of so many units in each of its intervals, without noise."""
-    (cells, _) = Plan(Domain(columns=(X, Y)), gaussian_guarantee(Budget.of(1.0, 1e-5))).histograms.columns
+    plan = Plan(Domain(columns=(X, Y)), gaussian_guarantee(Budget.of(1.0, 1e-5)))
+    (cells, _) = plan.histograms(100_000).columns
     counts = np.zeros(cells.size, dtype=np.int64)
     counts[: len(mass)] = mass
     return Grades.of(cells, counts.tolist(), int(counts.sum()), 0.0)
 
 
-def test_what_a_histogram_hides_is_an_edge_within_an_interval_and_nothing_of_an_even_column() -> None:
-    """Half the units from 5.4 intervals on, evenly, and none below: the grades' own error is met."""
-    even = graded(np.full(16, 100))
-    assert even.hidden == pytest.approx(0, abs=1e-12)
-    mass = np.full(16, 1000)
-    mass[:6] = 0, 0, 0, 0, 0, 600
-    edged = graded(mass)
-    u = np.linspace(5.4, 16, 1_000_001)
-    straight, exact = np.interp(u, np.arange(17), edged.ends), (u - 5.4) / 10.6
-    assert edged.hidden == pytest.approx(float(np.mean((2 * (straight - exact)) ** 2)) * 3, rel=0.25)
-    assert graded(np.eye(16)[5] * 1000).hidden == pytest.approx(0.25, rel=0.1), "an interval that has all"
+def test_grades_are_mid_ranks_wherever_in_its_cell_a_value_lies() -> None:
+    """A third of the units each in the cells 10 and 20, at their left ends and right ones, and in cell 50."""
+    grades = graded(np.eye(64, dtype=int)[[10, 20, 50]].sum(axis=0) * 1000)
+    u = np.array([[10 / 64, 0.5], [10.99 / 64, 0.5], [20 / 64, 0.5], [20.99 / 64, 0.5], [50.5 / 64, 0.5]])
+    _, r = grades.at(SimpleNamespace(numeric=u))
+    assert r == pytest.approx([-2 / 3, -2 / 3, 0, 0, 2 / 3])
 
 
-def test_intervals_of_ranks_reach_further_than_those_of_grades_to_both_sides() -> None:
-    rng = np.random.default_rng(12)
-    latent = np.stack(list(owner(rng, 4000, 0.5).values()))
-    heaps = dict(zip("xy", latent / 3 + 1.5 * np.sign(latent), strict=True))
-    result = associated(heaps)
-    study, releases = result.source.study, result.source.releases
-    older = {name: value for name, value in study.parameters.items() if name != "rank_intervals"}
-    before = PROCEDURE.assemble(study.model_copy(update={"parameters": older}), releases)
-    (values, grades), (same, ranks) = before.effects, PROCEDURE.assemble(study, releases).effects
-    assert values == same
-    assert ranks.estimate == grades.estimate
-    assert 1.01 < ranks.upper / grades.upper < 1.1
-    assert ranks.upper / grades.upper - 1 == pytest.approx(1 - ranks.lower / grades.lower)
+FEW_LEVELS = [
+    (3, 4, 0.9, 0),
+    *(
+        pytest.param(*own, marks=pytest.mark.long)
+        for own in ((5, 4, 0.8, 0), (3, 4, 0.9, 1), (8, 2, 0.5, 40))
+    ),
+]
+"""Numbers of values, the correlation of the normal numbers that they are cut from, by how much bounds reach
+beyond the values."""
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize(("first", "second", "rho", "beyond"), FEW_LEVELS)
+def test_intervals_hold_the_rank_correlation_of_few_levels(
+    first: int, second: int, rho: float, beyond: int, noise: str
+) -> None:
+    """60 owners of 5000 at epsilon 10: under 46 intervals of .95 that hold it have probability below 1e-6.
+
+    Where bounds are so wide that levels share a cell, it is the correlation of mid-ranks by cells.
+    """
+    rng, held, pure = np.random.default_rng(21), 0, noise == "laplace"
+    levels = (first, second)
+    bounds = {
+        name: (0 if name == "x" and not beyond else -beyond, count - 1 + beyond)
+        for name, count in zip("xy", levels, strict=True)
+    }
+
+    def drawn(units: int) -> dict[str, Any]:
+        latent = np.stack(list(owner(rng, units, rho).values()))
+        return {
+            name: np.floor(ndtr(own) * count) for name, own, count in zip("xy", latent, levels, strict=True)
+        }
+
+    many = drawn(1_000_000)
+    cells = [np.floor((many[name] - low) / (high - low) * 64 + 1e-9) for name, (low, high) in bounds.items()]
+    truth = spearmanr(*cells).statistic
+    for seed in range(60):
+        chosen = {"noise": noise, "delta": 0.0 if pure else 1e-5, "epsilon": 10.0, "bounds": bounds}
+        effect = associated(drawn(5000), seed=seed, **chosen).effects[-1]
+        assert effect.kind == "rank correlation"
+        held += effect.lower <= truth <= effect.upper
+    assert held >= 46
+
+
+def test_a_correlation_with_a_category_names_the_level_that_goes_with_larger_numbers() -> None:
+    """Intervals of .999 miss the sign of a correlation of .8 with probability far below 1e-6."""
+    rng = np.random.default_rng(22)
+    age = rng.uniform(0, 100, 4000)
+    smoker = np.where(age + rng.normal(0, 10, 4000) > 50, "yes", "no")
+    stage = np.array(["I", "II", "III"])[np.minimum(age // 34, 2).astype(int)]
+    sample = {"age": age, "smoker": smoker, "stage": stage}
+    for levels, words in ((["yes", "no"], "age and smoker: rank correlation -"), (["no", "yes"], "age and")):
+        bounds = {"age": (0, 100), "smoker": levels, "stage": ["III", "II", "I"]}
+        result = associated(sample, bounds=bounds, epsilon=8.0, alpha=1e-3)
+        assert words in str(result)
+        assert "larger age more often with smoker = yes" in str(result)
+        assert "larger age more often with levels of stage near III" in result.report_html()
+        assert result.pairs[2].direction == f"smoker = {levels[1]} more often with levels of stage near " + (
+            "III" if levels[1] == "yes" else "I"
+        )
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+def test_bounds_that_are_much_wider_than_the_data_are_warned_of_first(noise: str) -> None:
+    """Values within a hundredth of the bounds; not where bounds fit, nor where an association was found."""
+    rng, delta = np.random.default_rng(23), 1e-5 if noise == "gaussian" else 0.0
+    chosen = {"noise": noise, "delta": delta, "epsilon": 1.0}
+    wide = {"x": (-400, 400), "y": (-400, 400)}
+    warned = associated(owner(rng, 4000, 0.1, 56.0), bounds=wide, **chosen).warnings
+    assert warned[0].startswith("the bounds of x (-400 to 400) are much wider than its values are spread")
+    assert "rank correlation of any size" in warned[0]
+    assert "narrower public bounds" in warned[0]
+    assert 'aggregated_test, test "spearman"' in warned[0]
+    assert " lie between 50 and 62.5, one cell of its bounds, and count as ties" in warned[1]
+    assert associated(owner(rng, 4000, 0.1), **chosen).warnings == ()
 
 
 def test_a_result_says_pair_owner_and_size() -> None:
@@ -118,10 +179,10 @@ def test_a_curve_without_any_correlation_is_found() -> None:
 
 
 @pytest.mark.parametrize("values", [0.0, np.nan, -9.0, 9.0])
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::tacit.errors.DataWarning")
 def test_a_constant_or_missing_column_ends_in_a_verdict_of_the_same_form(values: float) -> None:
     rng = np.random.default_rng(5)
-    odd = associated(owner(rng, 300, 0.5) | {"x": np.full(300, values)})
+    odd = associated(owner(rng, 300, 0.5) | {"x": np.full(300, values)}, missing="encode")
     assert not odd.reject
     assert [effect.kind for effect in odd.effects] == ["Pearson correlation", "rank correlation"]
 
@@ -218,10 +279,11 @@ def test_in_pure_epsilon_ranks_are_told_and_of_few_units_only_that_they_go_toget
     assert any("middle of their bounds" in warning for warning in few.warnings)
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error", "ignore::tacit.errors.DataWarning")
 def test_in_pure_epsilon_a_constant_column_ends_in_a_verdict_and_a_curve_is_found() -> None:
     rng = np.random.default_rng(8)
-    odd = associated(owner(rng, 300, 0.5) | {"x": np.full(300, np.nan)}, epsilon=4.0, **PURE)
+    constant = owner(rng, 300, 0.5) | {"x": np.full(300, np.nan)}
+    odd = associated(constant, epsilon=4.0, missing="encode", **PURE)
     assert not odd.reject
     x = rng.standard_normal(5000)
     assert associated({"x": x, "y": x**2 - 1}, epsilon=4.0, **PURE).reject
@@ -244,7 +306,7 @@ def test_the_noise_is_chosen_by_public_numbers(
     study = made_study("association", domain, owners=1, delta=delta, epsilon=epsilon)
     assert fitting_noise(study, units) == chosen
     noise = {} if delta else {"noise": "laplace"}
-    assert PROCEDURE.new_defaults(study) == noise | {"rank_intervals": "ranks"}
+    assert PROCEDURE.new_defaults(study) == noise
 
 
 def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:
@@ -347,6 +409,7 @@ def test_a_masked_association_is_found_and_told_without_an_interval_and_of_no_ow
     assert set(result.source.releases["sample-1"].masked) == set(PAIR_SHARES)
 
 
+@pytest.mark.filterwarnings("ignore::tacit.errors.DataWarning")
 def test_a_masked_constant_column_ends_in_a_verdict_without_an_estimate() -> None:
     rng = np.random.default_rng(13)
     samples = [owner(rng, 300, 0.5) | {"x": np.full(300, 9.0)} for _ in range(2)]

@@ -284,12 +284,20 @@ ODD: dict[str, Any] = {
 @pytest.mark.parametrize("epsilon", [1.0, 20.0])
 @pytest.mark.filterwarnings("error", "ignore::tacit.errors.DataWarning")
 def test_odd_groups_and_outcomes_end_in_a_verdict_of_the_same_form(name: str, epsilon: float) -> None:
-    """Nothing breaks; no field but numbers tells which of them it was, and they carry the noise."""
+    """Nothing breaks; only what is read of noisy numbers tells which of them it was."""
     rng = np.random.default_rng(9)
     odd = compared(sample(rng, 300) | ODD[name], epsilon=epsilon, missing="encode")
     even = compared(sample(rng, 300), epsilon=epsilon)
-    # How many units took no part is told from the noisy sizes alone.
-    assert [words for words in odd.warnings if not words.endswith(NO_PART)] == list(even.warnings)
+    # How many units took no part, and what could not be seen, is told from noisy numbers alone.
+    own, others = (
+        [
+            words
+            for words in result.warnings
+            if not words.endswith(NO_PART) and "could not be seen" not in words
+        ]
+        for result in (odd, even)
+    )
+    assert own == others
     assert odd.method == even.method
     # In which order tells which column's noisy p-value is the smallest.
     assert sorted((e.column, e.kind, e.groups, e.unit) for e in odd.effects) == sorted(
@@ -543,3 +551,47 @@ def test_masked_units_of_several_rows_are_refused() -> None:
     averaged = asked_masked().model_copy(update={"unit_column": "person"})
     with pytest.raises(StudyError, match='unit_rows "one"'):
         PROCEDURE.check(averaged)
+
+
+WIDE_LAWS = {
+    "spread of 5 in 0 to 500": (lambda z: 50 + 5 * z, (0, 500)),
+    "log-normal in 0 to 50": (np.exp, (0, 50)),
+    "bounds of four standard deviations": (lambda z: 60 + 10 * z, (20, 100)),
+}
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "laplace"])
+@pytest.mark.parametrize("law", WIDE_LAWS)
+def test_bounds_that_noise_makes_useless_are_warned_of_first(law: str, noise: str) -> None:
+    """600 units: three of four studies or more warn, 8 of 8 as a rule; where bounds fit, none does.
+
+    Of 8 studies that would warn with probability .98 fewer than five do with probability below 1e-5.
+    """
+    rng, (made, (lower, upper)), warned = np.random.default_rng(31), WIDE_LAWS[law], 0
+    fits = law.startswith("bounds")
+    asked = {"epsilon": 4.0 if fits else 1.0, "delta": 1e-5 if noise == "gaussian" else 0.0, "noise": noise}
+    for seed in range(8):
+        group = rng.choice(["f", "m"], 600)
+        frame = pd.DataFrame({"x": made(rng.standard_normal(600)), "sex": group})
+        bounds: Any = {"x": (lower, upper), "sex": ["f", "m"]}
+        with seeded_noise(seed):
+            result = tacit.local.group_comparison(frame, group="sex", bounds=bounds, seed=1, **asked)
+        if not result.warnings or result.reject:
+            continue
+        first = result.warnings[0]
+        warned += " could not be seen; ask again, at new cost, with narrower public bounds" in first
+        assert f"x ({lower} to {upper})" in first
+        assert "a difference of its mean below about" in first
+        assert 'aggregated_test, test "mann_whitney"' in first
+    assert warned == 0 if fits else warned >= 5
+
+
+def test_a_spread_that_the_release_tells_to_be_small_is_said_of_the_bounds() -> None:
+    """Standard deviation 5 in 0 to 2000, 30 000 units at epsilon 1: at most 60 can be told, or 5."""
+    rng = np.random.default_rng(32)
+    frame = pd.DataFrame({"x": 50 + 5 * rng.standard_normal(30_000), "sex": rng.choice(["f", "m"], 30_000)})
+    with seeded_noise(1):
+        result = tacit.local.group_comparison(
+            frame, group="sex", bounds={"x": (0, 2000), "sex": ["f", "m"]}, epsilon=1, delta=1e-5, seed=1
+        )
+    assert result.warnings[0].startswith("the bounds of x (0 to 2000) are much wider than its values are")
