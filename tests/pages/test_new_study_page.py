@@ -328,13 +328,14 @@ def test_a_curator_answers_for_owners_with_the_keys_that_they_have_there(asking:
     assert "no owner named clinic is enrolled here: write the key that it has at the curator" in page
 
 
-def test_columns_without_declared_bounds_are_proposed_what_is_commonly_known(asking: Asking) -> None:
-    other = (PublishedDataSet(name="patients", units=1500, other_columns=("heart_rate", "code", "*")),)
+def test_columns_that_no_owner_declares_are_left_blank(asking: Asking) -> None:
+    """A name does not tell whether a sex is coded F and M, or 0 and 1."""
+    other = (PublishedDataSet(name="patients", units=1500, other_columns=("heart_rate", "sex", "*")),)
     asking.publish("north", version=asking.federation.parties.now + 1, data_sets=other)
     answer = asking.window.post("/new", asking.question(owners=("north",)) | {"step": "columns"})
     fields = form_of(answer.text)
-    assert (fields["column-0"], fields["bounds-0"], fields["use-0"]) == ("heart_rate", "20 to 250", "yes")
-    assert (fields["column-1"], fields["bounds-1"], "use-1" in fields) == ("code", "", False)
+    assert (fields["column-0"], fields["bounds-0"], "use-0" in fields) == ("heart_rate", "", False)
+    assert (fields["column-1"], fields["bounds-1"], "use-1" in fields) == ("sex", "", False)
     assert "commonly heart rate per minute" in answer.text
 
 

@@ -624,13 +624,29 @@ data_app.add_typer(align_app)
 
 
 @data_app.command("check")
-def check(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
-    """Read configuration, policy and data as the agent would; nothing leaves this machine."""
+def check(
+    study: Annotated[
+        str | None,
+        typer.Option(
+            help="Hold the data against a study: the signed file, or a study's digest.",
+            autocompletion=connect.digests,
+        ),
+    ] = None,
+    config: AgentFile = AGENT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Read configuration, policy and data as the agent would; nothing leaves this machine.
+
+    Of every declared column it says which share can be read, lies within its bounds or is listed, and is
+    missing: exact, and for the owner's eyes alone. Exit status 1 where studies would go wrong.
+    """
     from tacit.setup.doctor import run_check
 
-    found = run_check("agent", config)
+    found = run_check("agent", config, [] if study is None else ["--study", study])
     if as_json:
         print_json(found.report)
+    elif "text" in found.report:
+        lines(*str(found.report["text"]).splitlines())
     else:
         lines(found.text)
     if not found.passed:

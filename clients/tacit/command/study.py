@@ -4,6 +4,7 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from tacit.results import Result, StudyVerdict
     from tacit.studies.draft import StudyDraft
     from tacit.studies.preflight import Preflight
+    from tacit_protocol.domain import Column
     from tacit_protocol.preparation import PreparedStudy
     from tacit_protocol.procedures.base import Progress
 
@@ -81,7 +83,10 @@ def create(
         str | None, typer.Option(help="An ethics or access committee's number for it.")
     ] = None,
     data_use: Annotated[str | None, typer.Option(help="DUO code of the use, such as DUO:0000042.")] = None,
-    column: Annotated[list[str] | None, typer.Option(help="name:lower:upper or name=level,level.")] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="name:lower:upper, name=level,level, or the name alone, as its owners publish it."),
+    ] = None,
     owner: Annotated[
         list[str] | None,
         typer.Option(help="owner/data-set[:units][@key][=column,column].", autocompletion=connect.published),
@@ -116,7 +121,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Create a study. What it costs, what leaves and what it could find is shown before anything is sent."""
-    from tacit.studies.draft import draft_from, draft_text, procedure_or_file, title_of
+    from tacit.studies.draft import draft_from, draft_text, is_name_alone, procedure_or_file, title_of
 
     named, file = procedure_or_file(source)
     if named is not None:
@@ -144,14 +149,18 @@ def create(
     frozen = _frozen(file) if file is not None and file.suffix == ".json" else b""
     if asks:
         _require_terminal(as_json)
-    elif frozen:
-        if any([*flags.values(), column, owner, reuse, parameter, save]):
-            raise InputError("the page's study is signed as it is: leave all flags but --force out")
-    else:
-        draft = draft_from(file, flags, column or [], owner or [], parameter or [], reuses=reuse or [])
+    elif frozen and any([*flags.values(), column, owner, reuse, parameter, save]):
+        raise InputError("the page's study is signed as it is: leave all flags but --force out")
+    given = column or [], owner or [], parameter or []
+    by_name = any(is_name_alone(one) for one in column or [])
+    if not (asks or frozen or by_name):
+        draft = draft_from(file, flags, *given, reuses=reuse or [])
     with connect.party_client(party) as client:
         if asks:
             draft = _ask(client)
+        elif by_name and not frozen:
+            declared = _declared(client, owner or [])
+            draft = draft_from(file, flags, *given, reuses=reuse or [], declared=declared)
         if save is not None and draft is not None:
             _save(draft, save, party)
         confirm = asks or (bool(frozen) and sys.stdin.isatty() and not as_json)
@@ -166,6 +175,22 @@ def create(
             raise
     if created is not None and not as_json:
         lines(f"Next: tacit study watch {created[:12]}{same('party', party, PARTY_FILE)}")
+
+
+def _declared(client: "Client", owners: Sequence[str]) -> dict[str, "Column"]:
+    """Return the columns that owners of a study publish, as all of them declare them."""
+    from tacit.studies.draft import parse_owner
+    from tacit_protocol.messages.catalogue import common_column
+
+    asked = {(owner["name"], owner["data_set"]) for owner in map(parse_owner, owners)}
+    stated: dict[str, list[Column]] = {}
+    for entry in client.catalogues():
+        for data_set in entry.data_sets:
+            if (entry.owner, data_set.name) in asked:
+                for column in data_set.columns:
+                    stated.setdefault(column.name, []).append(column)
+    found = {name: common_column(columns) for name, columns in stated.items()}
+    return {name: column for name, column in found.items() if column is not None}
 
 
 def _frozen(file: Path) -> bytes:

@@ -86,10 +86,19 @@ class Aligned:
     digest: str
 
 
-def declaring(study: Study, tables: Sequence[Table]) -> Study:
-    """Return a local study that declares its owners' numbers of units, by which ``auto`` chooses."""
-    owners = (o.model_copy(update={"units": t.units}) for o, t in zip(study.owners, tables, strict=True))
+def declaring(study: Study, units: Sequence[int]) -> Study:
+    """Return a local study that declares its owners' numbers of units."""
+    owners = (o.model_copy(update={"units": n}) for o, n in zip(study.owners, units, strict=True))
     return study.model_copy(update={"owners": tuple(owners)})
+
+
+def as_run(procedure: Procedure, study: Study, units: Sequence[int]) -> Study:
+    """Return a local study as it is run with so many units of each owner: all that it leaves is chosen.
+
+    What a call runs and what a plan simulates is chosen here, for both.
+    """
+    counted = {owner.name: n for owner, n in zip(study.owners, units, strict=True)}
+    return procedure.with_new_defaults(declaring(study, units), counted)
 
 
 def run(

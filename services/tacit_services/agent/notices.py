@@ -1,15 +1,15 @@
-"""Notices to stewards: a study waits or expires, a budget runs low, a data set is locked.
+"""Notices to stewards, by e-mail or webhook: studies that wait or expire, low budgets, locked data sets.
 
-They go by e-mail or webhook, name the owner and what it is about, and have a link. That a study waits or
-expires follows from what the tester sent and from the clock. That a budget runs low is read off the debits of
-those studies alone whose release the tester already has (:func:`seen_left`): when a release was computed, or
-that one was, is told by no notice before its moment. That a data set is locked is the one bit that a failure
-tells, and all of data that a notice says: at the moment at which the study's answer would have left, so that
-it says no more. docs/how-to/get-notices.md.
+A notice names the owner and what it is about, and has a link. That a study waits or expires follows from
+what the tester sent and from the clock. That a budget runs low is read off the debits of those studies
+alone whose release the tester already has (:func:`seen_left`): when a release was computed, or that it was,
+is told by no notice before its moment. That a data set is locked is the one bit that a failure tells, and
+the only thing of data that a notice says: at the moment at which the study's answer would have left, so
+that it says no more. docs/how-to/get-notices.md.
 
 What was said is kept in the database, so that a restart says nothing twice; what could not be sent is sent
-later, unless it has become moot. Several notices of one channel go in one message, and no two messages of it
-within ``QUIET_S``: a flood of studies is no flood of mails.
+later, unless it has become moot. Several notices of one channel go in one message, and no two messages of
+it within ``QUIET_S``: a flood of studies is no flood of mails.
 """
 
 import base64

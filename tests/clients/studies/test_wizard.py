@@ -62,6 +62,8 @@ def test_two_owners_are_compared_by_pressing_enter() -> None:
         ("data set of south", "patients"),
         ("does south have", ""),
         ("Which columns", "age, sex"),
+        ("age: bounds", "0:120"),
+        ("sex: bounds", "F, M"),
     )
     draft = asked(script, known("north", "south"))
     assert (draft.procedure, draft.title) == ("kernel_two_sample", "Are our patients alike?")
@@ -69,7 +71,7 @@ def test_two_owners_are_compared_by_pressing_enter() -> None:
         ("north", "patients", 3000),
         ("south", "patients", None),
     ]
-    # Common knowledge proposes bounds and levels, by names alone.
+    # A name proposes neither: it does not tell how an owner codes the values.
     assert draft.columns == (AGE, SEX)
     assert (draft.epsilon, draft.delta, draft.level, draft.open_for_hours) == (1.0, 1e-5, 0.05, 168.0)
     assert "commonly age in years" in " ".join(script.heard)
@@ -143,6 +145,8 @@ def test_owners_of_different_columns_are_asked_for_their_own() -> None:
         ("data set of north", "clinic"),
         ("data set of south", "registry"),
         ("Which columns of north", "age, sex"),
+        ("age: bounds", "0:120"),
+        ("sex: bounds", "F, M"),
         ("Which columns of south", "sex"),
         ("Which columns of south", "score"),
         ("score: bounds", "0 to 10"),
@@ -166,6 +170,7 @@ def test_three_owners_of_one_column_each_are_asked_for_them_and_two_are_too_few(
         ("data set of south", "registry"),
         ("data set of west", "school"),
         ("Which columns of north", "age"),
+        ("age: bounds", "0:120"),
         ("Which columns of south", "age"),
         ("Which columns of south", "score"),
         ("score: bounds", "0 to 10"),

@@ -12,6 +12,7 @@ from two_sample_cases import MemoryTable, SeededNoise, domain_of, study_of, verd
 from tacit_protocol.features.additive import OFFSETS_OF_PARTS, FewFeatures
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.privacy.k_norm_mechanism import NODES
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, TwoSampleResult
@@ -48,7 +49,12 @@ def verdicts(study: Study, n: int, runs: int, shift: float = 0.0, owners: int = 
 @pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("columns", "n", "epsilon", "given"),
-    [(1, 60, 0.3, {"doubled": True}), (1, 60, 0.3, {}), (2, 400, 3.0, {"resolution": 2})],
+    [
+        (1, 60, 0.3, {"doubled": True}),
+        (1, 60, 0.3, {}),
+        (2, 400, 3.0, {"resolution": 2}),
+        (50, 1000, 1.0, {}),
+    ],
 )
 def test_the_level_is_kept(columns: int, n: int, epsilon: float, given: dict[str, Any]) -> None:
     runs = 300
@@ -56,6 +62,25 @@ def test_the_level_is_kept(columns: int, n: int, epsilon: float, given: dict[str
     for level in (0.05, 0.01):
         rejected = sum(verdict.pvalue <= level for verdict in found)
         assert rejected <= stats.binom.isf(FALSE_ALARM, runs, level)
+
+
+TAILS = {"1": (1, ()), "10": (10, ()), "50": (50, ()), "100": (100, ()), "levels": (0, (5,) * 40)}
+"""Numeric columns and levels, of 3 to 300 coordinates."""
+
+
+@pytest.mark.parametrize("name", TAILS)
+def test_tails_of_two_owners_noise_are_those_of_draws(name: str) -> None:
+    """The difference of two owners' noise, at five places, beside half a million draws: binomial."""
+    law, rng, draws = FewFeatures(*TAILS[name], 0).few.body.law, np.random.default_rng(29), 500_000
+    for kind, weights in enumerate(law.weights):
+        u = (rng.choice(NODES, (2, draws), p=weights) + rng.random((2, draws))) / NODES
+        signs = rng.choice([-1, 1], (2, draws))
+        noise = rng.gamma(law.dimension + 1, size=(2, draws)) * u * signs
+        apart = np.abs(noise[0] - noise[1]) / law.deviations[law.kinds.index(kind)]
+        for place in (0.5, 1.5, 2.5, 3.0, 3.5):
+            tail = max_form.k_norm_tail(place, 1e-6, law, kind, np.array([1.0, -1.0]))
+            beyond = np.count_nonzero(apart > place)
+            assert stats.binomtest(int(beyond), draws, tail).pvalue > FALSE_ALARM
 
 
 @pytest.mark.parametrize("doubled", [True, False])
