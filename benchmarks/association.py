@@ -52,7 +52,7 @@ from tacit_protocol.procedures.association.statistic import (
     estimated,
     hidden,
     independent,
-    laplace_block,
+    rank_block,
 )
 
 RUNS, PURE_RUNS, POWER_RUNS, LEVEL, DELTA, BOUND, STRONG = 1000, 400, 300, 0.05, 1e-5, 4.0, 0.5
@@ -93,6 +93,9 @@ PURE_POWERS = (
     (4, 1000, 0.5, 0.2, "skewed"),
     (4, 1000, 0.5, 0.2, "heavy"),
     (4, 1000, 0.5, 0.3, "category"),
+    (1, 1000, 1.0, 0.17, "category"),
+    (1, 300, 1.0, 0.33, "category"),
+    (1, 1000, 0.3, 0.17, "category"),
 )
 """The same in pure epsilon, and the law."""
 
@@ -175,9 +178,9 @@ def blocks_of(
         grades = plan.grades(vector, n)
         sums = plan.scores(grades, n)(rows).sum(axis=0)
         sums += draw(0, scales[SCORES], len(sums))
-        own, both = (grades[0], grades[1]), 4 if pure else 8
-        made = laplace_block if pure else block
-        found.append(made(n, sums[:both].reshape(2, -1), sums[both:], scales[SCORES], own))
+        own, both = (grades[0], grades[1]), 4 if plan.ranks_alone else 8
+        read = (n, sums[:both].reshape(2, -1), sums[both:], scales[SCORES], own)
+        found.append(rank_block(*read, pure) if plan.ranks_alone else block(*read))
     return found
 
 
@@ -215,7 +218,7 @@ def checked(name: str, owners: int, design: str, run: int) -> Answers:
         if not rho:
             answers[question("test", design, LEVEL)] = independent(blocks).pvalue <= LEVEL
         truth = truths(law, shift, rho, owners)
-        for kind in KINDS:
+        for kind in KINDS[law == "category" :]:  # of two levels both are one, and one is told
             effects = correlation(blocks, ranks=kind == KINDS[1])
             answers |= held(effects, kind, f"{kind} {rho:g}", truth[kind], blocks)
             if owners > 1 and rho and law != "category":

@@ -12,6 +12,7 @@ longer nulls, ``--cells cost`` the power that the other nulls cost.
 one that subtracts what is explained: a baseline, here and in a test alone.
 """
 
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -32,15 +33,21 @@ from benchmarks.harness import (
     seeds,
     table,
 )
+from tacit_protocol.features.cell_counts import compared_places
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, onto_simplex
-from tacit_protocol.procedures.counts.homogeneity import Weights, plausible_pools
-from tacit_protocol.procedures.counts.independence_table import plausible_margins, residuals, simulate
+from tacit_protocol.procedures.counts.homogeneity import Weights, homogeneity_test, plausible_pools
+from tacit_protocol.procedures.counts.independence_table import (
+    independence_test,
+    plausible_margins,
+    residuals,
+)
 
 RUNS, POWER_RUNS, REPLICATES = 1000, 300, 199
 LEVELS = (0.05, 0.01)
 EPSILONS = (0.3, 1.0, 3.0, 20.0)
 OURS, PLAIN, FITTED = "ours", "plain", "fitted"
 
+LISTED_POWER_RUNS = 400
 SEARCH_RUNS, CONFIRM_RUNS, COST_RUNS, CONFIRM_REPLICATES = 400, 3000, 300, 1999
 SEARCH_EPSILONS = (0.03, 0.1, 0.3, 1.0, 5.0, 20.0)
 CONFIRM_LEVELS = (0.05, 0.01, 0.001)
@@ -63,6 +70,11 @@ def law(name: str, cells: int) -> Floats:
     return np.where(np.arange(cells) < used, 1 / used, 0.0)
 
 
+def simulate(table: NoisyTable, probabilities: Floats, rng: np.random.Generator, draws: int) -> Floats:
+    """Draw noisy shares (draws, k) of as many units, with the table's noise."""
+    return table.draw(probabilities, rng, draws).shares
+
+
 def draw(probabilities: Floats, units: int, noise: CellNoise, rng: np.random.Generator) -> NoisyTable:
     """Draw a noisy table."""
     counts = rng.multinomial(units, probabilities) + noise.draw(rng, probabilities.shape)
@@ -75,7 +87,7 @@ def pvalues_of(tables: list[NoisyTable], rng: np.random.Generator) -> tuple[floa
     probabilities = onto_simplex(weights.pooled(shares))
     drawn = np.stack([simulate(table, probabilities, rng, REPLICATES) for table in tables], axis=1)
     (plain, own), (plains, owns) = weights.cells(shares), weights.cells(drawn)
-    others = plausible_pools(tables, weights)[1:]
+    others = plausible_pools(tables)[1:]
     found = [tail(own, owns), *(pool_tail(tables, pool, rng, REPLICATES) for pool in others)]
     return max(found), found[0], tail(plain, plains)
 
@@ -98,7 +110,7 @@ def homogeneity_pvalues(
     tables: list[NoisyTable], rng: np.random.Generator, replicates: int = REPLICATES
 ) -> tuple[float, float]:
     """Return the p-value of homogeneity, and the one of the null at the pooled shares alone."""
-    pools = plausible_pools(tables, weights_of(tables)[0])
+    pools = plausible_pools(tables)
     found = [pool_tail(tables, pool, rng, replicates) for pool in pools]
     return max(found), found[0]
 
@@ -225,6 +237,72 @@ def homogeneity_cost_run(name: str, cells: int, part: float, units: int, epsilon
     return judged(pvalues, (OURS, FITTED), epsilon, LEVELS)
 
 
+def given_listed_run(
+    name: str, phi: float, unlisted: float, together: bool, units: int, epsilon: float, run: int
+) -> Answers:
+    """Test two columns of yes and no: given the listed values, by all cells, and by four cells alone.
+
+    Of others half are unlisted and half missing, each in one column, or all are missing in both.
+    """
+    rng, seed = seeds(name, run)
+    joint = np.zeros((4, 4))
+    joint[:2, :2] = (1 - unlisted) * (0.25 + phi / 4 * np.array([[1, -1], [-1, 1]]))
+    if together:
+        joint[3, 3] = unlisted
+    else:
+        joint[2, :2] = joint[:2, 3] = unlisted / 4
+    drawn = draw(joint.ravel(), units, CellNoise("laplace", 2 / epsilon), rng)
+    listed = compared_places((4, 4), (2, 2))
+    found = {
+        OURS: independence_test(replace(drawn, compared=listed), (2, 2), REPLICATES, seed).pvalue,
+        "all cells": independence_test(drawn, (4, 4), REPLICATES, seed).pvalue,
+    }
+    if not unlisted:
+        four = replace(drawn, counts=drawn.counts[listed])
+        found["four cells"] = independence_test(four, (2, 2), REPLICATES, seed).pvalue
+    return {question(method, epsilon, 0.05): pvalue <= 0.05 for method, pvalue in found.items()}
+
+
+def given_listed_owners_run(
+    name: str,
+    shares: tuple[float, float],
+    unlisted: tuple[float, float],
+    units: int,
+    epsilon: float,
+    run: int,
+) -> Answers:
+    """Test two owners who have so many yes among the listed, and so many other values."""
+    rng, seed = seeds(name, run)
+    tables = []
+    for share, other in zip(shares, unlisted, strict=True):
+        law_of_one = np.array([(1 - other) * share, (1 - other) * (1 - share), other / 3, 2 * other / 3])
+        tables.append(draw(law_of_one, units, CellNoise("laplace", 2 / epsilon), rng))
+    found = {
+        OURS: homogeneity_test(
+            [replace(own, compared=np.arange(2)) for own in tables], REPLICATES, seed
+        ).pvalue,
+        "all cells": homogeneity_test(tables, REPLICATES, seed).pvalue,
+    }
+    return {question(method, epsilon, 0.05): pvalue <= 0.05 for method, pvalue in found.items()}
+
+
+GIVEN_LISTED = tuple(
+    (0.0, unlisted, together, units, epsilon)
+    for unlisted, together in product((0.1, 0.5, 0.9, 0.97), (False, True))
+    for units, epsilon in ((300, 0.3), (1000, 1.0), (5000, 3.0))
+)
+"""Phi, share of values that are not listed, whether all are missing in both columns, units and epsilon."""
+
+GIVEN_LISTED_OWNERS = tuple(
+    ((share, share), unlisted, units, epsilon)
+    for share, unlisted in product((0.5, 0.95), ((0.0, 0.5), (0.1, 0.5), (0.9, 0.1), (0.9, 0.9), (0.97, 0.5)))
+    for units, epsilon in ((300, 0.3), (1000, 1.0), (5000, 3.0))
+)
+"""Shares of yes, shares of values that are not listed, units and epsilon."""
+
+LISTED_CELL = "listed {} independence phi={:g} unlisted={:g} together={} n={} epsilon={:g}"
+LISTED_OWNERS_CELL = "listed {} homogeneity yes={} unlisted={} n={} epsilon={:g}"
+
 COSTS = (
     ((2, 3), 0.12, 500, 1.0),
     ((2, 3), 0.12, 500, 20.0),
@@ -289,6 +367,24 @@ def cells() -> list[Cell]:
         name = f"confirm {label} n={', '.join(map(str, of_owners))} epsilon={epsilon:g}"
         run = partial(searched_run, name, margin, of_owners, (epsilon,), CONFIRM_REPLICATES)
         found.append(Cell(name, CONFIRM_RUNS, run))
+    for kind, runs, given in (
+        ("level", RUNS, GIVEN_LISTED),
+        ("power", LISTED_POWER_RUNS, ((0.1, 0.0, False, 1000, 1.0), (0.1, 0.2, False, 1000, 1.0))),
+    ):
+        for one in given:
+            name = LISTED_CELL.format(kind, *one)
+            found.append(Cell(name, runs, partial(given_listed_run, name, *one)))
+    for kind, runs, of_two in (
+        ("level", RUNS, GIVEN_LISTED_OWNERS),
+        (
+            "power",
+            LISTED_POWER_RUNS,
+            (((0.5, 0.57), (0.0, 0.0), 1000, 1.0), ((0.5, 0.57), (0.2, 0.2), 1000, 1.0)),
+        ),
+    ):
+        for two in of_two:
+            name = LISTED_OWNERS_CELL.format(kind, *two)
+            found.append(Cell(name, runs, partial(given_listed_owners_run, name, *two)))
     for shape, strength, n, epsilon in COSTS:
         name = f"cost independence Zipf {shape[0]}x{shape[1]} strength={strength:g} n={n} epsilon={epsilon:g}"
         found.append(Cell(name, COST_RUNS, partial(cost_run, name, shape, strength, n, epsilon)))
@@ -313,6 +409,9 @@ def parts(counts: Counts) -> dict[str, str]:
         "search": _both(counts, "search", LEVELS),
         "confirm": _both(counts, "confirm", CONFIRM_LEVELS),
         "cost": _both(counts, "cost", LEVELS),
+        "listed": _listed(counts, "listed level"),
+        "listed power": _listed(counts, "listed power"),
+        "statement of listed": level_statement(counts, "listed level", OURS),
         "statements of ours": "".join(level_statement(counts, kind, OURS) for kind in ("search", "confirm")),
         "statement of fitted": level_statement(counts, "level", FITTED),
         "levels": "".join(levels),
@@ -337,6 +436,17 @@ def _both(counts: Counts, kind: str, levels: tuple[float, ...]) -> str:
                 if pair := _shown(counts, cell, (FITTED, OURS), epsilon, level, form):
                     column = f"{level:g}, ε={epsilon:g}" if kind == "search" else f"{level:g}"
                     rows.setdefault(cell.removeprefix(kind).strip(), {})[column] = pair
+    return table(rows, "law") if rows else ""
+
+
+def _listed(counts: Counts, kind: str) -> str:
+    """Write the rates of one of the tables of listed values."""
+    rows: dict[str, dict[str, str]] = {}
+    for cell in (cell for cell in counts.runs if cell.startswith(kind)):
+        epsilon = float(cell.rpartition("=")[2])
+        for method in (OURS, "four cells", "all cells"):
+            if rate := counts.shown(cell, question(method, epsilon, 0.05), ".3f"):
+                rows.setdefault(cell.removeprefix(kind).strip(), {})[method] = rate
     return table(rows, "law") if rows else ""
 
 

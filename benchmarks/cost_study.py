@@ -255,7 +255,7 @@ QUESTIONS: Mapping[str, Question] = {
             *("joint_independence", "numbers", "one", "permutations B"),
             Point(1000, 3, 199, 1),
             {"rows": (500, 1000, 2000, 4000), "columns": (2, 3, 5), "size": REPLICATES, "epsilon": EPSILONS},
-            _permutations,
+            lambda point: {"method": "permutation"} | _permutations(point),
         ),
         Question(
             *("distance_correlation", "numbers", "split", "frequencies F"),

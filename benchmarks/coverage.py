@@ -42,6 +42,7 @@ from tacit.local.distance import CORRELATION_OWNERS
 from tacit.local.synthetic import release_database
 from tacit.results import TwoSampleResult
 from tacit_protocol.domain import Domain, NumericColumn
+from tacit_protocol.features.cell_counts import compared_places
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.moments import sum_features
 from tacit_protocol.messages.study import Study
@@ -416,9 +417,9 @@ def cramer_run(
     joint[size, :size] += unlisted / 2 * shares
     joint[:size, size + 1] += unlisted / 2 * shares
     drawn = rng.multinomial(units, joint.ravel()) + noise.draw(rng, (joint.size,))
-    drawn_table = NoisyTable(drawn, units, (noise,))
+    drawn_table = NoisyTable(drawn, units, (noise,), compared_places(joint.shape, (size, size)))
     seed = np.random.SeedSequence([number, size, units])
-    found = cramers_v(drawn_table, joint.shape, (size, size), LEVEL, seed)
+    found = cramers_v(drawn_table, (size, size), LEVEL, seed)
     return covered((found.lower, found.upper), strength, found.value)
 
 

@@ -103,6 +103,11 @@ def rows(law: str, n: int, rng: np.random.Generator) -> Floats:
         turn = 2 * np.pi * rng.random(n)
         found = 0.5 + 0.4 * np.column_stack([np.cos(turn), np.sin(turn)])
         found += 0.02 * (law == "noisy circle") * normal(n, 2, rng)
+    elif law.startswith("a ring in"):
+        turn = 2 * np.pi * rng.random(n)
+        found = 0.5 + 0.4 * np.column_stack([np.cos(turn), np.sin(turn)])
+        others = rng.random(n) >= float(law.split()[3])
+        found[others] = rng.uniform(0.1, 0.9, (int(others.sum()), 2))
     elif law == "four with a common cause":
         found = 0.5 + (math.sqrt(0.3) * normal(n, 1, rng) + math.sqrt(0.7) * normal(n, 4, rng)) / 8
     elif law == "a group and a number":
@@ -476,6 +481,9 @@ TABULATED = (
     ("a group and a number", 300, 1.0),
     ("two vectors of 2", 500, 1.0),
     ("two vectors of 10", 1000, 1.0),
+    ("a ring in .4 of the units", 500, 1.0),
+    ("a ring in .4 of the units", 1000, 1.0),
+    ("a ring in .5 of the units", 1000, 0.5),
 )
 """Laws, units and epsilon: METHODS' own twelve first."""
 
@@ -496,7 +504,7 @@ TABLE_LEVEL, SHIFT_CELL = "level {} d={} n={} ε={:g}", "shift d={} n={} ε={:g}
 
 BY_TABLE: dict[str, Any] = {"method": "table", "permutations": PERMUTATIONS}
 OTHER_WAYS: dict[str, dict[str, Any]] = {
-    "permutation": {"permutations": PERMUTATIONS},
+    "permutation": {"method": "permutation", "permutations": PERMUTATIONS},
     "votes": {"method": "aggregate"},
     "votes, distances": {"method": "aggregate", "kernel": "distance"},
 }

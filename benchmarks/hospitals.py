@@ -95,7 +95,7 @@ def variables(names: str) -> tuple[Domain, Tables]:
 def summarised(rows: str, method: str, epsilon: float, seed: int) -> tuple[Study, dict[str, Any]]:
     """Return a study and its senders' exact summaries."""
     domain, tables = pooled(rows) if rows in POOLINGS else variables(rows)
-    procedure, parameters = METHODS[method] if method else ("joint_independence", {})
+    procedure, parameters = METHODS[method] if method else ("joint_independence", {"method": "permutation"})
     study = local_study(
         procedure,
         domain,
@@ -150,7 +150,7 @@ def unit_test(procedure: str, x: Floats, y: Floats, ids: Floats, rows: str, seed
         return tacit.local.independence_table(*words, **chosen).reject
     chosen |= {"n_permutations": 199}
     if procedure == "joint_independence":
-        return tacit.local.joint_independence(x, y, **chosen).reject
+        return tacit.local.joint_independence(x, y, method="permutation", **chosen).reject
     if procedure == "curated_distance_correlation":
         chosen |= {"mode": "curator", "test_share": 0.9}
     else:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +53,9 @@ from tacit_protocol.procedures.identity.statistic import GoodnessOfFit, Weights
 EXPERIMENTS = {
     "uniform": "Uniform distribution",
     "2-histogram": "2-histogram",
+    "text-histogram": "2-histogram, masses of P3's text",
     "guarantees": "zCDP against approximate and pure differential privacy",
-    "deltas": "Approximate differential privacy, five values of delta",
+    "deltas": "P3's third experiment: five values of delta",
 }
 
 ALPHA = EPSILON = 0.1
@@ -62,6 +64,10 @@ LEVEL = 0.3
 """Level of the tests: at 1/3 itself half of all would miss the rule by chance; here one in twenty."""
 
 RUNS, DRAWS = 1000, 999
+
+ATTEMPTS = 4
+"""The first error misses by chance one time in twenty; a search, of ten places, goes past one that fails."""
+
 DELTA = 1e-6
 GRID = 0.05
 """Logarithm of the grid's steps; P3's code took 0.1."""
@@ -70,12 +76,13 @@ UNIFORM = (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_600)
 HISTOGRAM = (400, 800, 1600, 3200, 6800)
 LARGE = 20_000
 GUARANTEES = (10, 100, 1000, 10_600)
-FEW_CELLS = (10, 100, 1000)
-DELTAS = (1e-2, 1e-4, 1e-6, 1e-8, 1e-10)
+THIRD = (10, 20, 50, 100, 200, 500, 1000, 2000, 6000)
+EXPONENTS = (1, 2, 4, 8, 16)
+"""Of P3's third experiment: delta is e to minus these."""
 
-LARGE_PART, SMALL_MASS = 1 / 200, 1 / 3
-"""Of the 2-histogram, as in P3's published code: the part of the cells that is heavy, and the probability of
-all others together, in units of alpha."""
+LARGE_PART, SMALL_MASS, SMALL_CELLS = 1 / 200, 1 / 3, 10
+"""Of the 2-histogram: the part of the cells that is heavy, and the probability of all others together: in
+units of alpha in P3's published code, so many cells' equal share in its text."""
 
 
 @dataclass
@@ -91,7 +98,7 @@ class Search:
 
         Where the second error is small enough and the first, which the level fixes, is not, others decide.
         """
-        for attempt in range(2):
+        for attempt in range(ATTEMPTS):
             entropy = [zlib.crc32(self.name.encode()), step, *([attempt] if attempt else [])]
             seed = np.random.SeedSequence(entropy)
             try:
@@ -130,10 +137,9 @@ def uniform(cells: int) -> tuple[Floats, Floats]:
     return q, paninski(q, ALPHA)
 
 
-def histogram(cells: int) -> tuple[Floats, Floats]:
-    """Return P3's 2-histogram, and its alternative on the heavy cells."""
+def histogram(cells: int, small: float = ALPHA * SMALL_MASS) -> tuple[Floats, Floats]:
+    """Return P3's 2-histogram with ``small`` on its light cells, and its alternative on the heavy ones."""
     heavy = max(2, int(LARGE_PART * cells))
-    small = ALPHA * SMALL_MASS
     q = np.concatenate([np.full(heavy, (1 - small) / heavy), np.full(cells - heavy, small / (cells - heavy))])
     moved = q.copy()
     pairs = heavy // 2
@@ -157,8 +163,26 @@ def methods(epsilon: float) -> dict[str, dict[str, object]]:
     }
 
 
+def text_methods() -> dict[str, dict[str, object]]:
+    """Return the methods that P3's text names for its 2-histogram, and ours.
+
+    *P3's noise* protects the addition or removal of a unit only: half as wide, by variance for zcdp-gof.
+    """
+    return {label: asked for label, asked in methods(EPSILON).items() if asked["method"] in NAMED} | {
+        "mcgof, published weights, P3's noise": {
+            "method": "mcgof",
+            "weights": "published",
+            "epsilon": 2 * EPSILON,
+        },
+        "zcdp-gof, P3's noise": {"method": "zcdp-gof", "rho": EPSILON**2},
+    }
+
+
+NAMED = ("chi-square", "privit-laplace", "mcgof", "zcdp-gof")
+
+
 def guarantees() -> dict[str, dict[str, object]]:
-    """Return what the third experiment compares: one test under several guarantees."""
+    """Return one test under several guarantees."""
     return {
         "zcdp-gof, zCDP that pure 0.1 implies": {"method": "zcdp-gof", "rho": EPSILON**2 / 2},
         "zcdp-gof, (0.1, 1e-6) by the exact curve": {"method": "zcdp-gof", "rho": exact_rho(DELTA)},
@@ -179,25 +203,30 @@ def textbook_rho(delta: float) -> float:
 
 
 def deltas() -> dict[str, dict[str, object]]:
-    """Return one test at five values of delta, by the exact curve and by the published bound."""
-    words = {"exact curve": exact_rho, "zCDP bound": textbook_rho}
-    return {
-        f"zcdp-gof, (0.1, {delta:.0e}) by the {by}": {"method": "zcdp-gof", "rho": rho(delta)}
-        for delta in DELTAS
-        for by, rho in words.items()
-    } | {"privit-laplace, pure 0.1": {"method": "privit-laplace"}}
+    """Return what the third experiment compares: zCDP, and the pure epsilon of P3's (epsilon, delta)."""
+    rho = EPSILON**2 / 2
+    made: dict[str, dict[str, object]] = {f"zcdp-gof, rho = {rho:g}": {"method": "zcdp-gof", "rho": rho}}
+    for form, clipping in (("tight", "tight"), ("filter (P3)", "filter")):
+        for t in EXPONENTS:
+            epsilon = rho + EPSILON * math.sqrt(2 * t)
+            label = f"privit-laplace, {form}, δ = e^−{t}: ε = {epsilon:.3f}"
+            made[label] = {"method": "privit-laplace", "clipping": clipping, "epsilon": epsilon}
+    return made
 
 
 def size_run(experiment: str, cells: int, label: str, _: int) -> Answers:
     """Find the size of a method."""
-    q, other = (histogram if experiment == "2-histogram" else uniform)(cells)
-    choices = {"guarantees": guarantees, "deltas": deltas}
+    histograms = {"2-histogram": ALPHA * SMALL_MASS, "text-histogram": SMALL_CELLS / cells}
+    small = histograms.get(experiment)
+    q, other = uniform(cells) if small is None else histogram(cells, small)
+    choices = {"text-histogram": text_methods, "guarantees": guarantees, "deltas": deltas}
     chosen = (choices[experiment]() if experiment in choices else methods(EPSILON))[label]
-    asked = {"probabilities": q, "epsilon": EPSILON, "level": LEVEL, "distance": ALPHA} | chosen
+    asked: dict[str, Any] = {"probabilities": q, "epsilon": EPSILON, "level": LEVEL, "distance": ALPHA}
+    asked |= chosen
     search = Search(f"{experiment} | {label} | {cells}", lambda n: PlannedIdentity(units=n, **asked), other)
     plan = search.make(1)
-    parts = cells if experiment != "2-histogram" else max(2, cells // 200)
-    guess = first_guess(plan.method, parts, ALPHA / 2, EPSILON, plan.rho or 0.005)
+    parts = cells if small is None else max(2, cells // 200)
+    guess = first_guess(plan.method, parts, ALPHA / 2, plan.epsilon, plan.rho or 0.005)
     return {"units": size_of(search.found(max(20, round(math.log(max(guess, 10.0)) / GRID))))}
 
 
@@ -208,7 +237,8 @@ def cells() -> list[Cell]:
     asked = [("uniform", k, label) for k in UNIFORM for label in plain]
     asked += [("2-histogram", k, label) for k in HISTOGRAM for label in methods(EPSILON)]
     asked += [("guarantees", k, label) for k in GUARANTEES for label in guarantees()]
-    asked += [("deltas", k, label) for k in FEW_CELLS for label in deltas()]
+    asked += [("text-histogram", k, label) for k in HISTOGRAM for label in text_methods()]
+    asked += [("deltas", k, label) for k in THIRD for label in deltas()]
     asked.append(("uniform", LARGE, f"zcdp-gof, rho = {EPSILON**2 / 2:g}"))
     asked.sort(key=lambda one: (one[1], list(EXPERIMENTS).index(one[0])))
     return [Cell(f"{e} | {label} | {k}", 1, partial(size_run, e, k, label)) for e, k, label in asked]

@@ -6,7 +6,7 @@
 Errors against epsilon: one owner holds the first half of the columns, the other the second. Data are fixed;
 what varies is the noise and the public choices. The sketch runs as ``tacit.local.distance_correlation``; P4's
 projections go through the procedure's parts, without its test, with simulated noise. The page p4-projections
-has them for K = 3 and 7, and the boundaries of their test.
+has them for K = 3 and 7, the boundaries of their test, and P4's error term beside the values that P4 prints.
 
 Frequencies: how many, on which interval. Laws are real data sets or drawn rows, of which every covariance of
 features is known; the error is that of the law of the estimate's variance, and of what is left out; power is
@@ -274,14 +274,18 @@ def projected_estimates(
         dealt.append(_noisy(np.take_along_axis(values, blocks[:, None], axis=1), scale, columns, rng))
     # P4: one attribute of a row in the ball moves by 2/sqrt p; the other owner's projections are raw.
     columns = halves.x.shape[1]
-    moved = 2 / math.sqrt(columns) * float(np.linalg.norm(features[0].directions, axis=0).max())
-    published = _noisy(projected[0], multiplier * moved, columns, rng)
+    published = _noisy(projected[0], multiplier * _attribute_move(features[0], columns), columns, rng)
     raw = NoisyProjections(projected[1] / 2, 0.0, halves.y.shape[1])
     return {
         PNC: _both(raw_correlation(repeated[0], repeated[1], None)),
         DISJOINT: _both(raw_correlation(dealt[0], dealt[1], blocks)),
         ATTRIBUTE: _both(raw_correlation(published, raw, None)),
     }
+
+
+def _attribute_move(features: RowProjections, columns: int) -> float:
+    """Return P4's w_2: how far one attribute of a row moves its projections."""
+    return 2 / math.sqrt(columns) * float(np.linalg.norm(features.directions, axis=0).max())
 
 
 def _noisy(values: Floats, scale: float, columns: int, rng: np.random.Generator) -> NoisyProjections:
@@ -456,12 +460,63 @@ def _omega(first: NoisyProjections, second: Floats, columns: int) -> float:
     return constants * float(np.mean([distance_covariance_sqr(x, y) for x, y in pairs]))
 
 
+PRINTED = {
+    "parkinsons": (0.0689, 0.0827),
+    "wine": (0.03687, 0.0475),
+    "boston": (0.0106, 0.0263),
+    "bike": (0.1740, 0.1844),
+    "skillcraft": (0.1368, 0.1662),
+    "naval": (0.0583, 0.0641),
+    "music": (0.1784, 0.2547),
+    "madelon": (0.0919, 0.1046),
+}
+"""The least and largest t_bd of P4's appendix A."""
+
+TERM_EPSILONS, TERM_DRAWS = (1.0, 10.0, 100.0), 20
+
+
+def term_run(name: str, directions: int, _: int) -> Answers:
+    """Return the least and largest error term of P4's theorem 1, over draws of directions and P4's noise.
+
+    With C = C_p C_q, 4 C / (K n (n - 2)(n - 3)) times the sum, over projections k and rows i, of
+    sum_l |N_i - N_l| sum_l |v_k'(Y_i - Y_l)|.
+    """
+    halves, rng = read(name), np.random.default_rng([read(name).units, directions])
+    n, (p, q) = halves.units, (halves.x.shape[1], halves.y.shape[1])
+    factor = 4 * projection_constant(p) * projection_constant(q) / (directions * n * (n - 2) * (n - 3))
+    found: dict[float, list[float]] = {epsilon: [] for epsilon in TERM_EPSILONS}
+    for _ in range(TERM_DRAWS):
+        first, second = (RowProjections(random_directions(c, directions, rng)) for c in (p, q))
+        noise = _row_sums(rng.standard_normal((n, directions)))
+        # In distances over the public diameter, as all values of the page.
+        crossed = float(np.sum(noise * _row_sums(second(chunk_of(halves.y)) / 2)))
+        for epsilon, drawn in found.items():
+            scale = noise_multiplier(epsilon) * _attribute_move(first, p) / 2
+            drawn.append(factor * scale * crossed)
+    return {
+        f"{epsilon:g} | {end}": pick(drawn)
+        for epsilon, drawn in found.items()
+        for end, pick in (("least", min), ("most", max))
+    }
+
+
+def _row_sums(values: Floats) -> Floats:
+    """Return the sum of distances to all rows, (n, K), in every column of (n, K), by sorting."""
+    order, n = np.argsort(values, axis=0), len(values)
+    ranked = np.take_along_axis(values, order, axis=0)
+    before = np.cumsum(ranked, axis=0) - ranked
+    sums = ranked * (2 * np.arange(n)[:, None] - n) + ranked.sum(axis=0) - 2 * before
+    np.put_along_axis(ranked, order, sums, axis=0)
+    return ranked
+
+
 def projection_cells() -> list[Cell]:
-    """List the cells of every data set that is there: errors, and boundaries."""
+    """List the cells of every data set that is there: errors, boundaries, and error terms."""
     there = [name for name, (file, _) in DATA_SETS.items() if (FOLDER / file).exists()]
     return [
         *cells_of("{}, K={}", PROJECTION_RUNS, projections_run, there, FEW_DIRECTIONS),
         *cells_of("{}, K={}, boundary", BOUNDARY_RUNS, boundaries_run, there, FEW_DIRECTIONS),
+        *cells_of("{}, K={}, error term", 1, term_run, there, FEW_DIRECTIONS),
     ]
 
 
@@ -469,6 +524,7 @@ def projection_parts(counts: Counts) -> dict[str, str]:
     """Write the tables of the page."""
     errors: dict[str, dict[str, str]] = {}
     boundaries: dict[str, dict[str, str]] = {}
+    terms: dict[str, dict[str, str]] = {}
     for name in DATA_SETS:
         for directions in FEW_DIRECTIONS:
             cell = f"{name}, K={directions}"
@@ -487,11 +543,19 @@ def projection_parts(counts: Counts) -> dict[str, str]:
                 for what, words in (("boundary", "boundary"), ("observed", "n Ω")):
                     value = counts.rate(f"{cell}, boundary", f"{epsilon:g} | {what}")
                     boundaries[cell][f"{head}, {words}"] = "" if value is None else f"{value:.3g}"
+            terms[cell] = {"t_bd of P4": "{:g} to {:g}".format(*PRINTED[name])}
+            for epsilon in TERM_EPSILONS:
+                ends = (f"{epsilon:g} | least", f"{epsilon:g} | most")
+                shown = [counts.shown(f"{cell}, error term", end, ".3g") for end in ends]
+                terms[cell][f"term, ε={epsilon:g}"] = " to ".join(shown)
+            terms[cell]["boundary, no noise"] = boundaries[cell]["no noise, boundary"]
     return {
-        "runs": extent(runs for cell, runs in counts.runs.items() if not cell.endswith("boundary")),
+        "runs": extent(counts.runs.get(cell, 0) for cell in boundaries),
         "permutations": f"{BOUNDARY_PERMUTATIONS} permutations, mean of {BOUNDARY_RUNS} runs",
         "error": table(errors, "data set, K, method"),
         "boundaries": table(boundaries, "data set, K"),
+        "draws": str(TERM_DRAWS),
+        "terms": table(terms, "data set, K"),
     }
 
 

@@ -145,10 +145,9 @@ class Rendering:
         return target
 
     def notebook_html(self, verdict: BaseVerdict) -> str:
-        """Show a notebook the result in a line, and its picture."""
-        line = "".join(
-            f"<p>{escape(printable(words))}</p>" for words in (str(verdict), verdict.heading) if words
-        )
+        """Show a notebook the result in a line, warnings before it, and its picture."""
+        lines = [*str(verdict).splitlines(), verdict.heading]
+        line = "".join(f"<p>{escape(printable(words))}</p>" for words in lines if words)
         try:
             return line + verdict.to_svg()
         except InputError:

@@ -48,6 +48,7 @@ def prepared(study: Study) -> PreparedStudy:
         check_study,
         require_units,
         units_declared,
+        warnings_of,
     )
     from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415
 
@@ -64,7 +65,7 @@ def prepared(study: Study) -> PreparedStudy:
         digest=digest(payload),
         guarantee=procedure.cost(study),
         numbers_released=procedure.numbers_released(study),
-        warnings=procedure.warnings(study, units),
+        warnings=warnings_of(procedure, study, units),
         units_declared=len(units) == len(study.owners),
     )
 

@@ -143,6 +143,29 @@ def header_fault(names: Sequence[str]) -> str | None:
     )
 
 
+def line_fault(line: bytes) -> str | None:
+    """Say why a file's first line can be no header of CSV in UTF-8, or None; nothing of it is repeated."""
+    if b"\0" in line or line.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "it is UTF-16, or no text: save the file as CSV in UTF-8"
+    try:
+        line.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return "it is not UTF-8, but perhaps Latin-1 or Windows-1252: save the file as CSV in UTF-8"
+    if b"\r" in line.rstrip(b"\r\n"):
+        return "its lines end in carriage returns alone: save the file with line feeds (LF or CRLF)"
+    return None
+
+
+def name_fault(wanted: str, names: Sequence[str]) -> str | None:
+    """Say which of the columns' names is meant by one that is not among them; None where none is like it."""
+    alike = next((name for name in names if name.strip().casefold() == wanted.strip().casefold()), None)
+    if alike is None:
+        return None
+    if alike.strip() == wanted.strip():
+        return f"it has {alike!r}, with blanks: take them out of the header"
+    return f"it has {alike!r}: capitals count"
+
+
 def _is_number(text: str) -> bool:
     try:
         float(text)

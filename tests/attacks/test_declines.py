@@ -278,7 +278,7 @@ def test_a_real_study_of_too_few_units_is_declined_by_its_public_rule(
 
 def test_the_owner_is_told_of_rows_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text('u,x,c\n1,5,f\n2,7\n3,"a""b",m\n')
-    assert CsvSource(tmp_path / "t.csv").unreadable_rows() == 1
+    assert CsvSource(tmp_path / "t.csv").row_faults().unreadable == 1
 
 
 PATIENCE_S = 300.0

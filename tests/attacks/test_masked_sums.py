@@ -38,7 +38,7 @@ from tacit_protocol.signing import (
 )
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent import views
-from tacit_services.agent.schema import MASK_SECRETS, OUTBOX, RECEIVED
+from tacit_services.agent.schema import MASK_SECRETS, OUTBOX, RECEIVED, SIGN_IN
 from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.studies import study_of_row
 from tacit_services.ledger.entries import RESERVATIONS
@@ -493,7 +493,7 @@ def test_a_steward_reads_towards_whom_the_sum_protects_and_no_key_is_drawn_befor
     study = world.ask(masked_study(colluders=2))
     world.show_keys()
     row = world.state(study)
-    shown = views.detail(world.agents["north"], study_of_row(row), "north")
+    shown = views.detail(world.agents["north"], study_of_row(row), SIGN_IN.people, "north")
     assert (row.state, world.rows("north", MASK_SECRETS)) == ("waiting-for-approval", [])
     words = shown["plain_words"]
     for told in (

@@ -143,7 +143,7 @@ def logs() -> Iterator[io.StringIO]:
 Case = tuple[Any, dict[str, Any]]
 
 CASES: dict[str, Case] = {
-    "joint_independence": (joint_independence, {"permutations": PERMUTATIONS}),
+    "joint_independence": (joint_independence, {"method": "permutation", "permutations": PERMUTATIONS}),
     "curated_two_sample": (
         curated_two_sample,
         {

@@ -45,7 +45,7 @@ from tacit_protocol.signing import (
 from tacit_services.agent import releases as sealed_module
 from tacit_services.agent import views
 from tacit_services.agent.intake import StudyRefusedError
-from tacit_services.agent.schema import OUTBOX, RECEIVED, STUDIES
+from tacit_services.agent.schema import OUTBOX, RECEIVED, SIGN_IN, STUDIES
 from tacit_services.agent.settings import DataSetSettings
 from tacit_services.agent.studies import study_row
 from tacit_services.shared.database import run_transaction
@@ -410,5 +410,5 @@ def test_a_receiver_that_spends_nothing_is_not_held_to_its_budget(world: World) 
     receiver = world.agents[RECEIVER]
     row = run_transaction(receiver.engine, lambda c: study_row(c, study), read_only=True)
     assert row is not None
-    shown = views.detail(receiver, row)
+    shown = views.detail(receiver, row, SIGN_IN.people)
     assert (shown["epsilon_micro"], shown["numbers_released"]) == (0, 0)

@@ -8,7 +8,7 @@ from agent_fakes import FakeSum, MakeAgent
 
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_services.agent import views
-from tacit_services.agent.schema import State
+from tacit_services.agent.schema import SIGN_IN, State
 from tacit_services.agent.tester_client import TesterUnavailableError
 
 
@@ -49,7 +49,7 @@ def test_an_agent_beside_one_whose_release_is_reused_is_told_so_and_pays_once(ma
     plain = attacked.world.study()
     asked = attacked.world.ask(attacked.tester, plain.model_copy(update={"owners": owners(plain, "south")}))
     attacked.turn()
-    shown = views.detail(attacked.agent, attacked.row(asked))
+    shown = views.detail(attacked.agent, attacked.row(asked), SIGN_IN.people)
     assert "Of south an earlier release is read again: nothing is asked of them" in shown["plain_words"]
     assert "spends epsilon 0.5" in shown["plain_words"]
     attacked.agent.approve(asked)

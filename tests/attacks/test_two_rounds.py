@@ -41,8 +41,8 @@ from tacit_protocol.signing import ACCEPTANCE_TYPE, DECLINE_TYPE, RELEASE_TYPE, 
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent import releases as releases_module
 from tacit_services.agent import views
-from tacit_services.agent.agent import decide
-from tacit_services.agent.schema import OUTBOX, RECEIVED, STUDIES, State
+from tacit_services.agent.agent import AlreadyDecidedError, decide
+from tacit_services.agent.schema import OUTBOX, RECEIVED, SIGN_IN, STUDIES
 from tacit_services.agent.studies import expire, study_row
 from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
 from tacit_services.ledger.accounts import debits_of, set_caps
@@ -275,7 +275,7 @@ def test_stewards_read_both_rounds_their_costs_and_who_sees_what(world: World) -
         agent.poll(0)
         row = world.read(name, lambda c: study_row(c, study))
         assert row is not None
-        words[name] = str(views.detail(agent, row)["plain_words"])
+        words[name] = str(views.detail(agent, row, SIGN_IN.people)["plain_words"])
     for told in words.values():
         assert "round one spends epsilon 1 and delta 0 of north's people" in told
         assert "round two spends epsilon 2 and delta 0 of south's people" in told
@@ -356,30 +356,33 @@ def test_what_was_reserved_is_given_back_when_a_study_ends(world: World, end: st
 @pytest.mark.parametrize(
     ("owner", "step"), [(SENDER, AgentStep.DATA_SUMMARISED), (RECEIVER, AgentRelayStep.COMBINED)]
 )
-def test_a_study_that_ends_while_its_release_is_computed_spends_nothing_also_where_a_clock_goes_back(
+def test_nobody_ends_a_study_for_nothing_once_its_rows_are_read_also_where_a_clock_goes_back(
     world: World, monkeypatch: pytest.MonkeyPatch, owner: str, step: AgentStep, end: str
 ) -> None:
-    """Another process of the owner, whose clock is ahead, ends it; its own clock goes back afterwards."""
-    study = world.ask()
+    """Another process of the owner tries, whose clock is ahead; its own goes back afterwards."""
+    study, tried = world.ask(), []
 
     def end_now(now: object) -> None:
         if now is not step:
             return
+        tried.append(end)
         if end == "decline":
-            world.agents[owner].decline(study, None)
+            with pytest.raises(AlreadyDecidedError):
+                world.agents[owner].decline(study, None)
         else:
             late = two_round_study().deadline + 1
-            assert run_transaction(world.engines[owner], lambda c: expire(c, late)) == 1
+            assert run_transaction(world.engines[owner], lambda c: expire(c, late)) == 0
+        assert world.reserved(owner) == [study]
 
     monkeypatch.setattr(releases_module, "reached", end_now)
-    ended = {"expiry": State.EXPIRED, "decline": State.DECLINED}[end]
     for turned_back_s in (0, 10**6):
         world.now -= turned_back_s
         with suppress(TesterRefusedError, TesterUnavailableError):
             world.finish()
-        assert (world.spent(owner), world.reserved(owner)) == ([], [])
-        assert "release" not in [kind for kind, _ in world.outbox(owner)]
-        assert [row.state for row in world.rows(owner, STUDIES)] == [ended]
+        assert tried == [end]
+        cost = {SENDER: 1_000_000, RECEIVER: 2_000_000}[owner]
+        assert (world.spent(owner), world.reserved(owner)) == ([cost], [])
+        assert [kind for kind, _ in world.outbox(owner)] == ["release"]
 
 
 def accepted_by(name: str, **changes: str) -> Callable[[str], bytes]:
@@ -694,7 +697,7 @@ def test_stewards_of_answers_read_that_they_are_about_people(answering: World) -
         agent.poll(0)
         row = answering.read(name, lambda c: study_row(c, study))
         assert row is not None
-        told = str(views.detail(agent, row)["plain_words"])
+        told = str(views.detail(agent, row, SIGN_IN.people)["plain_words"])
         assert "a record of a person" in " ".join(told.split()), name
         assert "more than a factor of 7.39" in " ".join(told.split()), name
 

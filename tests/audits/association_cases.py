@@ -110,8 +110,30 @@ MASKED = {
     "masked, numbers and categories": masked(AGE, SCORE, SICK, epsilon=4.0, reached=0.89),
 }
 
+ILL = CategoricalColumn(name="i", levels=("no", "yes"))
+
+
+def of_two_levels(*columns: Column, delta: float = 1e-6, **parts: Any) -> ReleaseCase:
+    """All columns have two levels; the first changes its own, which changes all of its products."""
+    noise = {"noise": "gaussian" if delta else "laplace"}
+    asked = study("association", columns, noise, 1.0, delta, owners=TWO_OWNERS)
+    return ReleaseCase(asked, partial(of_another_level, asked), tables=4, adaptive=True, **parts)
+
+
+def of_another_level(asked: Study, index: int) -> Neighbours:
+    one, other = rows_at(asked.domain, 1, 1), rows_at(asked.domain, 1, 1)
+    other.categorical[:, 0] = 0
+    return neighbours(asked.domain, random_rows(asked.domain, index, OTHERS), one, other)
+
+
+TWO_LEVELS = {
+    "two levels": of_two_levels(SICK, ILL, reached=0.95, black_box=True),
+    "pure, two levels": of_two_levels(SICK, ILL, delta=0.0, reached=0.93, black_box=True),
+}
+
 CASES = {
     **PURE,
+    **TWO_LEVELS,
     **MASKED,
     "two numbers": case("two numbers"),
     "numbers and categories": case("numbers and categories", reached=0.75),

@@ -57,7 +57,8 @@ def joint(
     rows: int = 1,
     **parts: Any,
 ) -> ReleaseCase:
-    asked = study("joint_independence", columns, parameters, epsilon, delta, level=level)
+    chosen = {"method": "permutation"} | parameters
+    asked = study("joint_independence", columns, chosen, epsilon, delta, level=level)
     return ReleaseCase(asked, partial(joint_neighbours, asked, apart, units, rows), tables=3, **parts)
 
 

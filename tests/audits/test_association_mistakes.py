@@ -23,6 +23,7 @@ from tacit_protocol.procedures.association.release import (
     absolute_movement,
     masked_plan,
     squared_movement,
+    squared_movement_of_signs,
 )
 from tacit_protocol.procedures.within_owners import PAIR_SHARES
 
@@ -64,10 +65,16 @@ def test_histograms_and_scores_that_both_take_the_whole_budget_are_caught(
     assert is_caught("two numbers")
 
 
+def test_a_movement_of_two_levels_a_tenth_too_small_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = squared_movement_of_signs
+    monkeypatch.setattr(release, "squared_movement_of_signs", lambda columns: 0.9**2 * moved(columns))
+    assert is_caught("two levels")
+
+
 PURE = ("pure, two numbers", "pure, two numbers, few units")
 
 
-@pytest.mark.parametrize("name", PURE)
+@pytest.mark.parametrize("name", [*PURE, "pure, two levels"])
 def test_a_movement_in_l1_a_tenth_too_small_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release, "absolute_movement", lambda *given: 0.9 * absolute_movement(*given))
     assert is_caught(name)

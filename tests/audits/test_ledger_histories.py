@@ -220,6 +220,16 @@ class LedgerHistories(RuleBasedStateMachine):
     def reserve(self, cost: str, at: int) -> None:
         self.commit(*self.reserving(self.new_study(), self.cost(cost), at))
 
+    @rule(index=st.integers(0, 20), cost=COST, at=AT)
+    @precondition(lambda self: self.known.reserved)
+    def reserve_again(self, index: int, cost: str, at: int) -> None:
+        """Once only: what was reserved first stands, whatever is asked then."""
+        study = self.reserved_study(index)
+        before = self.account().reserved
+        again = self.cost(cost)
+        self.commit(lambda c: accounts.reserve(c, self.data_set, study, again, at=at), lambda: None)
+        assert self.account().reserved == before, "something else is reserved"
+
     @rule(cost=COST, at=AT)
     def debit(self, cost: str, at: int) -> None:
         self.commit(*self.debiting(self.new_study(), self.cost(cost), at))
@@ -418,7 +428,7 @@ PLANTED: dict[Callable[[pytest.MonkeyPatch], None], str] = {
     place_by_stale_shares: "passes a share|share has grown",
     make_room_for_every_study: "passes a share|share has grown|more is taken",
     overlook_reservations: "what was reserved was taken|more is taken",
-    keep_the_reservation_of_what_is_debited: "the reservations are not those that stand",
+    keep_the_reservation_of_what_is_debited: "the reservations are not those that stand|what was reserved",
     pay_less_for_pure_events: "passes a share that was fixed before",
 }
 """What the search says of each."""

@@ -74,7 +74,7 @@ def tables(domain: Domain, units: int, listed: bool = False) -> dict[str, Memory
 
 def joint(kernel: str, shape: str, **parameters: Any) -> Study:
     domain, groups = SHAPES[shape]
-    asked = KERNELS[kernel] | {"groups": groups, "permutations": FEW} | parameters
+    asked = KERNELS[kernel] | {"method": "permutation", "groups": groups, "permutations": FEW} | parameters
     return made_study("joint_independence", domain, {k: v for k, v in asked.items() if v is not None})
 
 

@@ -19,6 +19,7 @@ HELD: dict[str, Any] = {
         {"kind": "categorical", "name": "sex", "levels": ["F", "M"]},
     ],
     "unit_column": None,
+    "left_percent": 66.6,
     "epsilon_cap_micro": 3_000_000,
     "delta_cap_pico": 30_000_000,
     "pure_share_micro": 1_500_000,
@@ -46,7 +47,7 @@ STUDY: dict[str, Any] = {
     "deadline": 5,
     "plain_words": "They ask whether patients are alike.",
     "warnings": ["few units"],
-    "accounts": [{**HELD, "payment": "takes epsilon 0.4 of the 0.5 left of the pure share"}],
+    "accounts": [{**HELD, "payment": "takes 13.4 % of the cap, of which 66.6 % is left"}],
     "owners": [
         {"owner": "north", "decision": "waiting", "decided_by": None},
         {"owner": "south", "decision": "approved", "decided_by": "policy"},

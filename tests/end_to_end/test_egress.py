@@ -104,7 +104,12 @@ def run_studies(federation: LocalFederation) -> None:
         "Laplace counts": ("noisy_counts", {"columns": [GROUP], "owners": owners, "delta": 0.0}),
         "a decision": (
             "joint_independence",
-            {"columns": [COLUMN, GROUP], "owners": owners[:1], "delta": 0.0},
+            {
+                "columns": [COLUMN, GROUP],
+                "owners": owners[:1],
+                "delta": 0.0,
+                "parameters": {"method": "permutation"},
+            },
         ),
         "a choice": ("embedding_release", {"columns": [COLUMN], "owners": owners[:1], "parameters": choices}),
         "a curator's decision": (

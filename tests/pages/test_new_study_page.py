@@ -166,6 +166,24 @@ def test_what_a_policy_would_refuse_is_said_before_anything_is_signed(asking: As
     assert "would refuse it" not in page
 
 
+def test_words_that_point_to_no_question_choose_no_procedure(asking: Asking) -> None:
+    """At each step: what was written is kept, and the kind of question is asked for."""
+    title = "Is blood pressure higher in smokers?"
+    for fields in (
+        asking.question(title, ("north",)) | {"step": "columns"},
+        asking.columns() | {"title": title, "procedure": "", "step": "review"},
+    ):
+        answer = asking.window.post("/new", fields)
+        assert answer.status_code == 422
+        assert "your words do not say what kind of question it is: choose one below" in answer.text
+        shown = form_of(answer.text)
+        assert (shown["title"], shown["ask-0"]) == (title, "yes")
+        chosen = asking.window.post("/new", shown | {"procedure": "group_comparison", "step": "columns"})
+        assert "Do groups (men and women, cases and controls) differ in numbers" in chosen.text
+    lost = asking.columns() | {"title": title, "procedure": "", "epsilon": "much", "step": "review"}
+    assert form_of(asking.window.post("/new", lost).text)["epsilon"] == "much"
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -310,13 +328,14 @@ def test_a_curator_answers_for_owners_with_the_keys_that_they_have_there(asking:
     assert "no owner named clinic is enrolled here: write the key that it has at the curator" in page
 
 
-def test_columns_without_declared_bounds_are_proposed_what_is_commonly_known(asking: Asking) -> None:
-    other = (PublishedDataSet(name="patients", units=1500, other_columns=("heart_rate", "code", "*")),)
+def test_columns_that_no_owner_declares_are_left_blank(asking: Asking) -> None:
+    """A name does not tell whether a sex is coded F and M, or 0 and 1."""
+    other = (PublishedDataSet(name="patients", units=1500, other_columns=("heart_rate", "sex", "*")),)
     asking.publish("north", version=asking.federation.parties.now + 1, data_sets=other)
     answer = asking.window.post("/new", asking.question(owners=("north",)) | {"step": "columns"})
     fields = form_of(answer.text)
-    assert (fields["column-0"], fields["bounds-0"], fields["use-0"]) == ("heart_rate", "20 to 250", "yes")
-    assert (fields["column-1"], fields["bounds-1"], "use-1" in fields) == ("code", "", False)
+    assert (fields["column-0"], fields["bounds-0"], "use-0" in fields) == ("heart_rate", "", False)
+    assert (fields["column-1"], fields["bounds-1"], "use-1" in fields) == ("sex", "", False)
     assert "commonly heart rate per minute" in answer.text
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+import sqlalchemy as sa
 from agent_fakes import AttackedAgent
 from curator_federation import NOW as CURATOR_NOW
 from curator_federation import OPERATOR, CuratorFederation, curator_federation, key_of
@@ -19,9 +20,14 @@ from tester_federation import URL as TESTER_URL
 from tester_federation import Federation
 from window import FORM, Window
 
+from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.problems import PROBLEMS
-from tacit_protocol.signing import PrivateKey, issue_token
+from tacit_protocol.messages.study import VerdictMessage
+from tacit_protocol.signing import VERDICT_TYPE, PrivateKey, issue_token, sign_envelope
+from tacit_protocol.verdicts.base import DecisionResult
 from tacit_services.agent.service import Runtime, create_agent_app
+from tacit_services.agent.studies import put_finding, record_verdict
+from tacit_services.shared.database import run_transaction
 from tacit_services.shared.pages.sessions import LINK_LIFE_S, SESSION_LIFE_S
 
 CANARY = "Xc4nary7"
@@ -173,6 +179,39 @@ def test_a_steward_reads_what_a_study_is_for_before_deciding(asked: Asked) -> No
     for words in ("To plan &lt;b&gt;beds&lt;/b&gt;", "EC 2026/17", "health, medical or biomedical research"):
         assert words in page
     assert "What it is for" not in asked.window.get(f"/studies/{asked.digest}").text
+
+
+def decided(reject: bool, *warnings: str) -> DecisionResult:
+    spent = {"epsilon": 0.5, "delta": 0.0, "units": {"north": 60}}
+    return DecisionResult(method="m", reject=reject, level=0.05, warnings=warnings, **spent)
+
+
+def test_warnings_come_before_what_they_limit(asked: Asked) -> None:
+    """Of a study before it is decided, of its verdict, and of what the agent found."""
+    agent, window = asked.agent, asked.window.sign_in()
+    path, engine = f"/studies/{asked.digest}", agent.agent.engine
+    page = window.get(path).text
+    assert page.index("A sum says little.") < page.index("Sends ") < page.index("Approve and spend")
+    result = decided(False, "Hopeless: few units")
+    message = VerdictMessage(
+        study=asked.digest,
+        outcome="completed",
+        releases={},
+        software="tacit 1",
+        result=result.model_dump(mode="json"),
+    )
+    signed = sign_envelope(encode(message), VERDICT_TYPE, agent.world.tester)
+    found = decided(True, "Hopeless: few rows")
+
+    def record(connection: sa.Connection) -> None:
+        record_verdict(connection, asked.digest, signed)
+        put_finding(connection, asked.digest, found, 1)
+
+    run_transaction(engine, record)
+    page = window.get(path).text
+    assert page.index("Hopeless: few units.") < page.index("is not rejected")
+    assert page.index("Hopeless: few rows.") < page.index("<dt>reject</dt>")
+    assert page.count("few rows") == 1
 
 
 def test_static_files_are_served_under_the_name_of_their_bytes_alone(asked: Asked) -> None:

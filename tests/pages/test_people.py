@@ -186,6 +186,9 @@ def test_a_viewer_reads_and_does_nothing_else(
     for path in ("/", "/ledger", "/data-sets", "/policy", f"/studies/{digest}"):
         assert vic.get(path).status_code == 200
     assert "<button>Approve" not in vic.get(f"/studies/{digest}").text
+    assert "Check the data" not in vic.get(f"/studies/{digest}").text
+    assert press(vic, digest, "data-check") == 403
+    assert press(ann, digest, "data-check") == 200
     for what in ("approval", "decline"):
         assert press(vic, digest, what) == 403
         # With another's form token, with none, from another site, by the interface with the cookie alone.

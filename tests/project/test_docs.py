@@ -1,5 +1,6 @@
 """The documentation holds: links lead somewhere, snippets run, commands exist, and nothing is left out."""
 
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -205,3 +206,26 @@ def linked_from(page: Path) -> set[Path]:
         return set()
     links = (link.partition("#")[0] for link in LINK.findall(FENCE.sub("", page.read_text())))
     return {(page.parent / link).resolve() for link in links if link and ":" not in link}
+
+
+PAPERS = (ROOT / "docs" / "papers.md").read_text()
+PAPERS_ROWS = [line for line in PAPERS.splitlines() if line.startswith("|") and not line.startswith("|-")]
+
+
+def test_every_row_of_the_papers_is_whole_and_none_is_left_open() -> None:
+    cells = [re.split(r"(?<!\\)\|", row)[1:-1] for row in PAPERS_ROWS]
+    assert [row for row in cells if len(row) != 5 or not row[0].strip() or not row[1].strip()] == []
+    assert re.findall(r"\*\*open\*\*|not in the material", PAPERS) == []
+
+
+@pytest.mark.parametrize("command", sorted(set(re.findall("`python ([^`]+)`", PAPERS))))
+def test_every_command_of_the_papers_names_what_exists(command: str) -> None:
+    words = command.split()
+    assert [word for word in words if word.startswith("tests/") and not (ROOT / word).exists()] == []
+    if not command.startswith("-m benchmarks."):
+        return
+    asked = dict(zip(words[2::2], words[3::2], strict=True))
+    benchmarks = importlib.import_module(words[1]).BENCHMARKS
+    chosen = [one for one in benchmarks if asked.get("--page", one.page) == one.page]
+    assert chosen
+    assert "--cells" not in asked or any(asked["--cells"] in c.name for one in chosen for c in one.cells())

@@ -86,7 +86,7 @@ def table_of(workers: Workers) -> PooledTable:
 @pytest.mark.parametrize(
     ("name", "parameters", "functions"),
     [
-        ("joint_independence", {}, {"_block"}),
+        ("joint_independence", {"method": "permutation"}, {"_block"}),
         ("joint_independence", {"kernel": "laplacian"}, {"_row_means", "_block"}),
         ("curated_distance_correlation", {}, {"_strip_sums", "_block"}),
         ("curated_two_sample", {"release": "permutation"}, {"_chunk_sums"}),

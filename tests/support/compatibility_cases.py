@@ -68,6 +68,7 @@ APART = {"north": ("age", "score"), "south": ("outcome",)}
 APART_THREE = {"north": ("age",), "south": ("score",), "west": ("ward",)}
 REPLICATES = {"replicates": 999}
 PERMUTATIONS = {"permutations": 199}
+PERMUTED = {"method": "permutation"} | PERMUTATIONS
 COUNTED = ("ward", "sex")
 MASKED = {"noise": "gaussian", "aggregation": "masked", "colluders": 1}
 EQUAL = {"probabilities": [1 / 3, 1 / 3, 1 / 3], "unlisted": "last"}
@@ -108,7 +109,9 @@ CASES: dict[str, Case] = {
         {"features": "scf", "n_features": 5, "calibration": "paper", "null": "asymptotic"},
         columns=NUMBERS,
     ),
-    "curated_two_sample-mean-covariance": Case("curated_two_sample", curated=True),
+    "curated_two_sample-mean-covariance": Case(
+        "curated_two_sample", {"release": "mean-covariance"}, curated=True
+    ),
     "curated_two_sample-effects": Case("curated_two_sample", {"effects": "units"}, curated=True),
     "curated_two_sample-me-mmd": Case(
         "curated_two_sample",
@@ -121,7 +124,10 @@ CASES: dict[str, Case] = {
         curated=True,
     ),
     "curated_two_sample-three-owners": Case(
-        "curated_two_sample", {"samples": [["north", "west"], ["south"]]}, THREE, curated=True
+        "curated_two_sample",
+        {"release": "mean-covariance", "samples": [["north", "west"], ["south"]]},
+        THREE,
+        curated=True,
     ),
     "curated_two_sample-statistic": Case(
         "curated_two_sample", {"release": "statistic", "features": "me", "n_features": 5}, curated=True
@@ -145,17 +151,17 @@ CASES: dict[str, Case] = {
         curated=True,
         delta=0.0,
     ),
-    "joint_independence-gaussian": Case("joint_independence", PERMUTATIONS, ONE, delta=0.0),
-    "joint_independence-delta": Case("joint_independence", PERMUTATIONS, ONE),
+    "joint_independence-gaussian": Case("joint_independence", PERMUTED, ONE, delta=0.0),
+    "joint_independence-delta": Case("joint_independence", PERMUTED, ONE),
     "joint_independence-laplacian": Case(
-        "joint_independence", {"kernel": "laplacian", "bandwidth": [0.3, 0.6]} | PERMUTATIONS, ONE, NUMBERS
+        "joint_independence", {"kernel": "laplacian", "bandwidth": [0.3, 0.6]} | PERMUTED, ONE, NUMBERS
     ),
     "joint_independence-distance": Case(
         "joint_independence",
-        {"kernel": "distance", "groups": [["age", "score"], ["ward"]]} | PERMUTATIONS,
+        {"kernel": "distance", "groups": [["age", "score"], ["ward"]]} | PERMUTED,
         ONE,
     ),
-    "joint_independence-curated": Case("joint_independence", PERMUTATIONS, curated=True, delta=0.0),
+    "joint_independence-curated": Case("joint_independence", PERMUTED, curated=True, delta=0.0),
     "joint_independence-table": Case(
         "joint_independence", {"method": "table", "categories": 3} | PERMUTATIONS, ONE, delta=0.0
     ),

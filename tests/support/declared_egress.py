@@ -361,6 +361,11 @@ AGENT: Mapping[str, Exchange] = _HEALTH | {
         ("POST", "/data-sets/{data_set}/unlocking", "the page again"),
         ("POST", "/studies/{digest}/approval", "the page again"),
         ("POST", "/studies/{digest}/decline", "the page again"),
+        (
+            "POST",
+            "/studies/{digest}/data-check",
+            "exact shares of the rows, once: to a steward, an officer or an admin",
+        ),
     )
 }
 """At an agent, which listens on its own machine unless told otherwise."""

@@ -72,13 +72,18 @@ class TwoRoundSimulation(RelaySimulation):
         verify(connection)
         rows = connection.execute(OUTBOX.select()).all()
         releases = {row.study: bytes(row.envelope) for row in rows if row.kind == "release"}
-        assert sorted(str(entry.study) for entry in debits) == sorted(releases), "debits and releases differ"
+        states = {row.digest: row.state for row in connection.execute(STUDIES.select())}
+        closed = {study for study, state in states.items() if state == State.CLOSED}
+        spent_on = [str(entry.study) for entry in debits]
+        assert sorted(spent_on) == sorted({*releases, *closed}), (
+            "debits differ from releases and closed studies"
+        )
         for study in self.studies:
             sent = self.network.bodies[f"/v1/studies/{study}/releases/{owner}", "PUT"]
             assert sent <= {releases.get(study, b"")}, "another release than the stored one was sent"
             is_asked = owner == RECEIVER or self.studies[study].owners[0].reuses is None
             assert is_asked or study not in releases, "a release was made again of who reads one again"
-        approved = {row.digest for row in connection.execute(STUDIES.select()) if row.state == State.APPROVED}
+        approved = {study for study, state in states.items() if state == State.APPROVED}
         reserved = {row.study for row in connection.execute(RESERVATIONS.select())}
         assert reserved == approved, "what is reserved is not what is approved"
         spent = sum((self._cost_of(owner, envelope) for envelope in releases.values()), Fraction(0))

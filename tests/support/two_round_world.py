@@ -115,7 +115,11 @@ class TwoRoundTable(Procedure):
         return Combined(summary=(TABLE, np.bincount(cells, minlength=4)))
 
     def conclude(
-        self, study: Study, units: Mapping[str, int], releases: Mapping[str, Release]
+        self,
+        study: Study,
+        units: Mapping[str, int],
+        releases: Mapping[str, Release],
+        progress: Progress | None = None,
     ) -> TableVerdict:
         sent, table = (releases[owner.name].vectors for owner in study.owners)
         return TableVerdict(

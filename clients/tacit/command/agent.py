@@ -170,17 +170,14 @@ def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
         return
     lines(f"{found['party']['name']}, tester {found['tester']['url']}")
     table(
-        ("Data set", "Units", "Epsilon cap", "Epsilon spent", "Epsilon left"),
+        ("Data set", "Units", "Left"),
         [
             (
                 data_set["name"],
                 data_set["units"] or "not read yet",
-                epsilon_text(data_set["epsilon_cap_micro"]),
-                standing.spent_words,
-                standing.left_words,
+                parse_item(Standing, data_set).left_words,
             )
             for data_set in found["data_sets"]
-            for standing in [parse_item(Standing, data_set)]
         ],
     )
     for data_set in found["data_sets"]:
@@ -350,7 +347,8 @@ def decline(
     with connect.agent_client(config) as client:
         whole = connect.whole_digest(digest, client)
         decided = client.decline(whole, reason)
-    answer(as_json, decided, f"Declined {whole[:12]}. Nothing was spent.")
+        paid = None if as_json else client.study(whole)["payment"]
+    answer(as_json, decided, f"Declined {whole[:12]}. It {paid or 'spent nothing'}.")
 
 
 @app.command("unlock")
@@ -392,7 +390,7 @@ FIELDS = (
 
 @ledger_app.command("show")
 def show(data_set: OneDataSet = None, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
-    """Show what was spent, when, on which study, and what is left of each share."""
+    """Show what was spent, when, on which study, and what is left of each cap."""
     from tacit.client.http import parse_item
     from tacit_protocol.messages.answers import Standing
 
@@ -405,7 +403,7 @@ def show(data_set: OneDataSet = None, config: AgentFile = AGENT_FILE, as_json: J
     print_entries(entries)
     for account in accounts:
         if data_set in {None, account["name"]}:
-            lines(f"{account['name']}: epsilon {parse_item(Standing, account).left_words} left")
+            lines(f"{account['name']}: {parse_item(Standing, account).left_words} left")
 
 
 def print_entries(entries: Iterable[Mapping[str, Any]]) -> None:
@@ -493,7 +491,7 @@ def print_verification(report: Mapping[str, Any]) -> None:
     from tacit_protocol.messages.answers import Standing
 
     table(
-        ("Head hash", "Data set", "Entries", "Epsilon left"),
+        ("Head hash", "Data set", "Entries", "Left"),
         [
             (
                 account["head_hash"],
@@ -626,13 +624,29 @@ data_app.add_typer(align_app)
 
 
 @data_app.command("check")
-def check(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
-    """Read configuration, policy and data as the agent would; nothing leaves this machine."""
+def check(
+    study: Annotated[
+        str | None,
+        typer.Option(
+            help="Hold the data against a study: the signed file, or a study's digest.",
+            autocompletion=connect.digests,
+        ),
+    ] = None,
+    config: AgentFile = AGENT_FILE,
+    as_json: Json = False,
+) -> None:
+    """Read configuration, policy and data as the agent would; nothing leaves this machine.
+
+    Of every declared column it says which share can be read, lies within its bounds or is listed, and is
+    missing: exact, and for the owner's eyes alone. Exit status 1 where studies would go wrong.
+    """
     from tacit.setup.doctor import run_check
 
-    found = run_check("agent", config)
+    found = run_check("agent", config, [] if study is None else ["--study", study])
     if as_json:
         print_json(found.report)
+    elif "text" in found.report:
+        lines(*str(found.report["text"]).splitlines())
     else:
         lines(found.text)
     if not found.passed:

@@ -25,6 +25,7 @@ from tacit.command.output import (
     keys,
     lines,
     print_json,
+    same,
     table,
     time_text,
     upload_progress,
@@ -100,7 +101,11 @@ def register(
     spend = f"epsilon {epsilon_text(held.epsilon_cap_micro)}, delta {delta_text(held.delta_cap_pico)}"
     lines(
         f"Registered {held.account}: {len(held.columns)} columns; studies may spend {spend} in all.",
-        *(() if held.ready else (f"Next: tacit owner upload FILE --data-set {held.name}",)),
+        *(
+            ()
+            if held.ready
+            else (f"Next: tacit owner upload FILE --data-set {held.name}{same('owner', owner, OWNER_FILE)}",)
+        ),
     )
 
 
@@ -157,7 +162,9 @@ def decline(
     with connect.owner_client(owner) as client:
         whole = connect.whole_digest(digest, client)
         decided = client.decline(whole, reason)
-    answer(as_json, decided, f"Declined {whole[:12]}. Nothing was spent.")
+        accounts = [] if as_json else client.study(whole)["accounts"]
+    paid = [f"{one['account']} {one['payment'] or 'spent nothing'}" for one in accounts]
+    answer(as_json, decided, f"Declined {whole[:12]}: {'; '.join(paid)}.")
 
 
 def add_unlock(app: typer.Typer, file: Any, default: Path, asking: str) -> None:
@@ -477,14 +484,12 @@ def print_data_sets(data_sets: "Iterable[HeldDataSet]") -> None:
     """Print data sets, what is left of their budgets, and which are locked."""
     listed = list(data_sets)
     table(
-        ("Data set", "Rows", "Units", "Epsilon cap", "Epsilon spent", "Epsilon left", "Approval"),
+        ("Data set", "Rows", "Units", "Left", "Approval"),
         [
             (
                 data_set.account,
                 "are there" if data_set.ready else "not uploaded",
                 data_set.units or "",
-                epsilon_text(data_set.epsilon_cap_micro),
-                data_set.spent_words,
                 data_set.left_words,
                 data_set.policy.get("approval", ""),
             )
@@ -526,7 +531,7 @@ def print_study(study: Mapping[str, Any]) -> None:
     for account in study.get("accounts") or ():
         standing = parse_item(Standing, account)
         payment = f"; this study {account['payment']}" if account.get("payment") else ""
-        lines(f"{account['account']}: epsilon {standing.left_words} left{payment}")
+        lines(f"{account['account']}: {standing.left_words} left{payment}")
     for owner in study.get("owners") or ():
         lines(f"{owner['owner']}: {_decision_text(owner)}")
     lines(f"State: {study['state']}")

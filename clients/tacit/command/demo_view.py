@@ -48,22 +48,18 @@ class ScreenNarrator:
 
 def show_outcome(outcome: DemoOutcome, folder: Path, as_json: bool) -> None:
     """Print the hospitals' verdict, what they have left, and where the transcript is."""
-    remaining = [
-        (hospital.name, hospital.standing.spent_words, hospital.standing.left_words)
-        for hospital in outcome.remaining
-    ]
     if as_json:
         fields = verdict_fields(outcome.verdict) | {
             "verified": outcome.verified.study_digest == outcome.digest,
             "folder": str(folder),
             "transcript": str(outcome.transcript),
-            "epsilon_left": {name: left for name, _, left in remaining},
+            "left_percent": {one.name: one.standing.left_percent for one in outcome.remaining},
         }
         print_json(fields)
         return
     lines("")
     print_verdict(outcome.verdict)
-    table(("Hospital", "Epsilon spent", "Epsilon left"), remaining)
+    table(("Hospital", "Left"), [(one.name, one.standing.left_words) for one in outcome.remaining])
     lines(
         ATTRIBUTION,
         f"Transcript verified: recomputed here, study {outcome.digest[:12]} ends the same.",
@@ -182,8 +178,8 @@ def _print_warnings(answers: Sequence[Answer]) -> None:
 
 
 def _print_accounts(accounts: Sequence[Account]) -> None:
-    rows = [(one.owner, one.place, one.standing.spent_words, one.standing.left_words) for one in accounts]
-    table(("Owner", "Account kept by", "Epsilon spent", "Epsilon left"), rows)
+    rows = [(one.owner, one.place, one.standing.left_words) for one in accounts]
+    table(("Owner", "Account kept by", "Left"), rows)
     lines(
         "Gaussian studies add up by their noise: together they take less than the sum of their epsilons. For",
         "a patient of whom agent and curator both hold a row, both accounts count together.",
@@ -196,13 +192,7 @@ def _fields(found: AllAnswers) -> dict[str, Any]:
         "tester_key": found.tester_key,
         "studies": [_answer_fields(answer) for answer in found.answers],
         "accounts": [
-            {
-                "owner": one.owner,
-                "kept_by": one.place,
-                "epsilon_spent": one.standing.spent_words,
-                "epsilon_left": one.standing.left_words,
-            }
-            for one in found.accounts
+            {"owner": one.owner, "kept_by": one.place, **one.standing.model_dump()} for one in found.accounts
         ],
     }
 

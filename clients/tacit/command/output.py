@@ -2,6 +2,7 @@
 # ruff: noqa: PLC0415 (imports wait until something is printed, so that --help is quick)
 
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -73,6 +74,11 @@ def answer(as_json: bool, fields: Any, *texts: str) -> None:
         print_json(fields)
     else:
         lines(*texts)
+
+
+def same(option: str, file: Path, default: Path) -> str:
+    """Return the option by which a later command reads the same file; nothing where it does so by itself."""
+    return "" if file == default else f" --{option} {shlex.quote(str(file))}"
 
 
 ONE_BIT = (

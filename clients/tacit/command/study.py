@@ -2,7 +2,9 @@
 
 # ruff: noqa: PLC0415 (imports wait until a command runs, so that --help is quick)
 
+import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +23,7 @@ from tacit.command.output import (
     lines_to_errors,
     print_json,
     progress,
+    same,
     table,
     time_text,
     write_file,
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from tacit.results import Result, StudyVerdict
     from tacit.studies.draft import StudyDraft
     from tacit.studies.preflight import Preflight
+    from tacit_protocol.domain import Column
     from tacit_protocol.preparation import PreparedStudy
     from tacit_protocol.procedures.base import Progress
 
@@ -79,7 +83,10 @@ def create(
         str | None, typer.Option(help="An ethics or access committee's number for it.")
     ] = None,
     data_use: Annotated[str | None, typer.Option(help="DUO code of the use, such as DUO:0000042.")] = None,
-    column: Annotated[list[str] | None, typer.Option(help="name:lower:upper or name=level,level.")] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(help="name:lower:upper, name=level,level, or the name alone, as its owners publish it."),
+    ] = None,
     owner: Annotated[
         list[str] | None,
         typer.Option(help="owner/data-set[:units][@key][=column,column].", autocompletion=connect.published),
@@ -114,7 +121,7 @@ def create(
     as_json: Json = False,
 ) -> None:
     """Create a study. What it costs, what leaves and what it could find is shown before anything is sent."""
-    from tacit.studies.draft import draft_from, draft_text, procedure_or_file, title_of
+    from tacit.studies.draft import draft_from, draft_text, is_name_alone, procedure_or_file, title_of
 
     named, file = procedure_or_file(source)
     if named is not None:
@@ -142,24 +149,48 @@ def create(
     frozen = _frozen(file) if file is not None and file.suffix == ".json" else b""
     if asks:
         _require_terminal(as_json)
-    elif frozen:
-        if any([*flags.values(), column, owner, reuse, parameter, save]):
-            raise InputError("the page's study is signed as it is: leave all flags but --force out")
-    else:
-        draft = draft_from(file, flags, column or [], owner or [], parameter or [], reuses=reuse or [])
+    elif frozen and any([*flags.values(), column, owner, reuse, parameter, save]):
+        raise InputError("the page's study is signed as it is: leave all flags but --force out")
+    given = column or [], owner or [], parameter or []
+    by_name = any(is_name_alone(one) for one in column or [])
+    if not (asks or frozen or by_name):
+        draft = draft_from(file, flags, *given, reuses=reuse or [])
     with connect.party_client(party) as client:
         if asks:
             draft = _ask(client)
+        elif by_name and not frozen:
+            declared = _declared(client, owner or [])
+            draft = draft_from(file, flags, *given, reuses=reuse or [], declared=declared)
         if save is not None and draft is not None:
-            _save(draft, save)
+            _save(draft, save, party)
         confirm = asks or (bool(frozen) and sys.stdin.isatty() and not as_json)
         try:
             asked = frozen if draft is None else draft
-            _create(client, asked, effect, force=force, dry_run=dry_run, as_json=as_json, confirm=confirm)
+            created = _create(
+                client, asked, effect, force=force, dry_run=dry_run, as_json=as_json, confirm=confirm
+            )
         except TacitError:
             if asks and save is None and draft is not None:
                 lines_to_errors("Your answers, as a draft to be mended:", *draft_text(draft).splitlines())
             raise
+    if created is not None and not as_json:
+        lines(f"Next: tacit study watch {created[:12]}{same('party', party, PARTY_FILE)}")
+
+
+def _declared(client: "Client", owners: Sequence[str]) -> dict[str, "Column"]:
+    """Return the columns that owners of a study publish, as all of them declare them."""
+    from tacit.studies.draft import parse_owner
+    from tacit_protocol.messages.catalogue import common_column
+
+    asked = {(owner["name"], owner["data_set"]) for owner in map(parse_owner, owners)}
+    stated: dict[str, list[Column]] = {}
+    for entry in client.catalogues():
+        for data_set in entry.data_sets:
+            if (entry.owner, data_set.name) in asked:
+                for column in data_set.columns:
+                    stated.setdefault(column.name, []).append(column)
+    found = {name: common_column(columns) for name, columns in stated.items()}
+    return {name: column for name, column in found.items() if column is not None}
 
 
 def _frozen(file: Path) -> bytes:
@@ -197,7 +228,8 @@ def _create(
     dry_run: bool,
     as_json: bool,
     confirm: bool,
-) -> None:
+) -> str | None:
+    """Show a study and send it; returns its digest, or None where nothing was sent."""
     from tacit.command.study_view import prepared_fields, print_prepared
     from tacit.studies.draft import draft_of
 
@@ -218,7 +250,8 @@ def _create(
     elif dry_run:
         lines("Nothing was sent." if confirm else "Nothing was sent (--dry-run).")
     else:
-        lines(f"Created {prepared.digest}", f"Next: tacit study watch {prepared.digest[:12]}")
+        lines(f"Created {prepared.digest}")
+    return None if dry_run else prepared.digest
 
 
 def _outlook(
@@ -274,11 +307,12 @@ def _confirmed(seen: "Preflight") -> bool:
     return Terminal().agreed("Send it to the tester?")
 
 
-def _save(draft: "StudyDraft", file: Path) -> None:
+def _save(draft: "StudyDraft", file: Path, party: Path) -> None:
     from tacit.studies.draft import save_draft
 
     save_draft(draft, file)
-    lines_to_errors(f"Wrote {file}; send it later with: tacit study create {file}")
+    later = f"tacit study create {shlex.quote(str(file))}{same('party', party, PARTY_FILE)}"
+    lines_to_errors(f"Wrote {file}; send it later with: {later}")
 
 
 HEX_DIGITS = frozenset("0123456789abcdef")

@@ -306,7 +306,8 @@ def _independent_columns() -> Question:
         "independence",
         "joint independence",
         "At Cleveland, are sex, chest pain and disease independent of each other?",
-        _draft("joint_independence", columns, _hospitals(DIGIT_HOSPITAL), 1.0, 0.0),
+        _draft("joint_independence", columns, _hospitals(DIGIT_HOSPITAL), 1.0, 0.0)
+        | {"parameters": {"method": "permutation"}},
         _decided("no: they depend on each other", "no dependence shown"),
     )
 

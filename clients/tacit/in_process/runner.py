@@ -23,9 +23,9 @@ from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import Owner, Party, Release, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release
+from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release, require_delta
 from tacit_protocol.procedures.masking import MasksSums, masked, roster_of
-from tacit_protocol.procedures.relay import Relay, RelayedProcedure, check_own_release, combined
+from tacit_protocol.procedures.relay import Relay, RelayedProcedure, check_own_release, combined, conclude
 from tacit_protocol.signing import draw_mask_secret, mask_public_hex
 
 CURATOR = "local.curator"
@@ -86,10 +86,19 @@ class Aligned:
     digest: str
 
 
-def declaring(study: Study, tables: Sequence[Table]) -> Study:
-    """Return a local study that declares its owners' numbers of units, by which ``auto`` chooses."""
-    owners = (o.model_copy(update={"units": t.units}) for o, t in zip(study.owners, tables, strict=True))
+def declaring(study: Study, units: Sequence[int]) -> Study:
+    """Return a local study that declares its owners' numbers of units."""
+    owners = (o.model_copy(update={"units": n}) for o, n in zip(study.owners, units, strict=True))
     return study.model_copy(update={"owners": tuple(owners)})
+
+
+def as_run(procedure: Procedure, study: Study, units: Sequence[int]) -> Study:
+    """Return a local study as it is run with so many units of each owner: all that it leaves is chosen.
+
+    What a call runs and what a plan simulates is chosen here, for both.
+    """
+    counted = {owner.name: n for owner, n in zip(study.owners, units, strict=True)}
+    return procedure.with_new_defaults(declaring(study, units), counted)
 
 
 def run(
@@ -119,11 +128,10 @@ def run(
             }
             if isinstance(procedure, MasksSums) and procedure.masking(study) is not None:
                 releases = in_masks(procedure, study, releases)
-            verdict = procedure.assemble(study, releases, progress)
         else:
             releases = in_two_rounds(relay, study, held, noise)
-            units = {name: release.units for name, release in releases.items()}
-            verdict = relay.procedure.conclude(study, units, releases)
+        units = {name: release.units for name, release in releases.items()}
+        verdict = conclude(procedure, study, releases, units, progress)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
     return result_from(verdict, study, releases=releases)
@@ -210,11 +218,15 @@ def terms(epsilon: float, delta: float, alpha: float, seed: int | None) -> Terms
 def budget_of(epsilon: float, delta: float) -> Budget:
     """Return what every owner spends; raises InputError where it is no budget."""
     try:
-        return Budget.of(epsilon, delta)
+        budget = Budget.of(epsilon, delta)
+        require_delta(budget)
     except ArithmeticError as error:
         raise InputError("epsilon and delta must be numbers") from error
+    except StudyError as error:
+        raise InputError(str(error)) from error
     except ValueError as error:
         raise InputError(f"epsilon and delta: {error}") from error
+    return budget
 
 
 def local_study(

@@ -12,6 +12,7 @@ from tacit.in_process.runner import (
     CountedTable,
     ResultT,
     Terms,
+    as_run,
     local_study,
     of_type,
     owner_names,
@@ -498,7 +499,8 @@ def _play(
     progress: Progress | None = None,
 ) -> ResultT:
     (domain, tables), procedure = held, PROCEDURES[name]
-    study = procedure.with_new_defaults(local_study(name, domain, owners, parameters, **at))
+    study = local_study(name, domain, owners, parameters, **at)
+    study = as_run(procedure, study, [table.units for table in tables])
     return of_type(kind, run(procedure, study, tables, OpenDPNoise(), progress))
 
 

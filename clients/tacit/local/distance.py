@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.runner import Aligned, Terms, local_study, of_type, run, terms
+from tacit.in_process.runner import Aligned, Terms, as_run, local_study, of_type, run, terms
 from tacit.in_process.samples import (
     FLOAT_EXACT_MAX,
     ArrayTable,
@@ -229,8 +229,8 @@ def curated_distance_correlation(
         {"groups": [list(group) for group in read.groups]} | parameters,
         **at,
     )
-    study = procedure.with_new_defaults(study)
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
+    study = as_run(procedure, study, [table.units])
     with by_argument_names():
         result = run(procedure, study, [table], OpenDPNoise(), progress)
     if not isinstance(result, CuratedResult):
@@ -510,13 +510,14 @@ def distance_correlation(
         aligned=held.aligned,
         unit_rows=unit_rows,
     )
-    study = procedure.with_new_defaults(study)
+    tables = held.tables(study)
+    study = as_run(procedure, study, [table.units for table in tables])
     if mode == "peer":
         study = with_receiver(study, str(parameters["receiver"]))
         with by_argument_names():
-            return run_peer(procedure, study, held.tables(study), OpenDPNoise(), progress)
+            return run_peer(procedure, study, tables, OpenDPNoise(), progress)
     with by_argument_names():
-        result = run(procedure, study, held.tables(study), OpenDPNoise(), progress)
+        result = run(procedure, study, tables, OpenDPNoise(), progress)
     if not isinstance(result, AnsweredCorrelationResult | DistanceCorrelationResult):
         raise TypeError("distance_correlation has a result of another type")
     return result
@@ -700,9 +701,10 @@ def screening(
         aligned=held.aligned,
         unit_rows=unit_rows,
     )
-    study = procedure.with_new_defaults(study)
+    tables = held.tables(study)
+    study = as_run(procedure, study, [table.units for table in tables])
     with by_argument_names():
-        found = run(procedure, study, held.tables(study), OpenDPNoise(), progress)
+        found = run(procedure, study, tables, OpenDPNoise(), progress)
     if isinstance(found, AnsweredScreeningResult):
         return found
     return of_type(ScreeningResult, found)

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import ResultT, Terms, local_study, of_type, owner_names, run, terms
+from tacit.in_process.runner import ResultT, Terms, as_run, local_study, of_type, owner_names, run, terms
 from tacit.in_process.samples import ArrayTable, Missing, admitted, domain_of, drawing, read_with_units
 from tacit.local.randomised import RandomisedColumn, one_sample, run_beside
 from tacit.results import AggregatedTestResult, AssociationResult, GroupComparisonResult
@@ -354,8 +354,6 @@ def _asked(
         ArrayTable.of(sample, domain, unit, drawing(rows, unit) if unit is not None else None)
         for sample, unit in zip(read, unit_values, strict=True)
     ]
-    asked, counted = (
-        procedure_named(procedure),
-        {o.name: t.units for o, t in zip(study.owners, tables, strict=True)},
-    )
-    return of_type(kind, run(asked, asked.with_new_defaults(study, counted), tables, OpenDPNoise()))
+    asked = procedure_named(procedure)
+    study = as_run(asked, study, [table.units for table in tables])
+    return of_type(kind, run(asked, study, tables, OpenDPNoise()))

@@ -6,7 +6,7 @@ from typing import Any, Literal
 import numpy.typing as npt
 
 from tacit.errors import InputError
-from tacit.in_process.runner import declaring, local_study, of_type, run, terms
+from tacit.in_process.runner import as_run, local_study, of_type, run, terms
 from tacit.in_process.samples import (
     ArrayTable,
     Missing,
@@ -52,10 +52,10 @@ def joint_independence(
     seed: int | None = None,
     names: Sequence[str] | None = None,
     progress: Progress | None = None,
-    method: Literal["permutation", "aggregate", "table", "auto"] = "permutation",
+    method: Literal["auto", "permutation", "aggregate", "table"] = "auto",
     **parameters: Any,
 ) -> DecisionResult | JointIndependenceResult | CellsTableResult:
-    """Test privately whether two or more variables are jointly independent (dpdHSIC).
+    """Test privately whether two or more variables are jointly independent.
 
     The null hypothesis is that the joint distribution is the product of the variables' own. Variables that
     are independent in pairs may be jointly dependent, and the test sees it.
@@ -83,17 +83,17 @@ def joint_independence(
         seed: fixes the permutations. Never the noise: two calls may decide differently.
         names: the variables' names, by default x1, x2, ... or a table's columns.
         progress: called with the part done, in [0, 1], and the step.
-        method: "permutation" decides on all rows at once. "aggregate" tests blocks of them and releases the
-            noisy number of those that reject, for epsilon alone, with a p-value; of three variables or more
-            it finds more where epsilon is small. "table" releases a noisy table of the columns' cells between
-            private quantiles, for epsilon alone: a p-value, and correlations with intervals; ``categories``
-            says how many cells. "auto" chooses by the columns, epsilon and the number of rows.
+        method: "auto" chooses by the columns, epsilon and the number of rows. "table" releases a noisy table
+            of the columns' cells between private quantiles, for epsilon alone: a p-value, and correlations
+            with intervals; ``categories`` says how many cells. "aggregate" tests blocks of rows and releases
+            the noisy number of those that reject, for epsilon alone, with a p-value. "permutation" decides on
+            all rows at once (dpdHSIC).
         parameters: further parameters of the procedure, such as ``category_similarity``, or ``graph``, each
             child's parents by name: are the graph's noises independent?
 
     Returns:
-        A frozen decision: ``reject`` and nothing finer, because nothing finer is private. By "aggregate" and
-        by "table" a frozen test, which unpacks into ``statistic, pvalue``.
+        A frozen test, which unpacks into ``statistic, pvalue``. By "permutation" a frozen decision:
+        ``reject`` and nothing finer, because nothing finer is private.
 
     Raises:
         InputError: the variables or the bounds cannot be used; the message says what to change.
@@ -125,9 +125,7 @@ def joint_independence(
         **at,
     )
     table = ArrayTable.of(read.sample, read.domain, units, drawing(unit_rows, units))
-    study = procedure.with_new_defaults(study)
-    if method == "auto":
-        study = declaring(study, [table])
+    study = as_run(procedure, study, [table.units])
     with by_argument_names():
         result = run(procedure, study, [table], OpenDPNoise())
     if not isinstance(result, DecisionResult | JointIndependenceResult | CellsTableResult):
@@ -204,5 +202,6 @@ def mutual_independence(
     ]
     procedure = procedure_named(study.procedure)
     with by_argument_names():
-        found = run(procedure, procedure.with_new_defaults(study), tables, OpenDPNoise(), progress)
+        study = as_run(procedure, study, [table.units for table in tables])
+        found = run(procedure, study, tables, OpenDPNoise(), progress)
     return of_type(MutualIndependenceResult, found)

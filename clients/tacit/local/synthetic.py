@@ -17,7 +17,7 @@ from scipy.special import ndtr, ndtri
 from tacit.database.released import ReleasedDatabase, databases_of
 from tacit.database.weights import Weighting
 from tacit.errors import InputError, StudyRefusedError, pandas_module
-from tacit.in_process.runner import local_study, terms
+from tacit.in_process.runner import as_run, local_study, terms
 from tacit.in_process.samples import (
     ArrayTable,
     Missing,
@@ -146,11 +146,11 @@ def release_database(
         **at,
     )
     try:
-        study = procedure.with_new_defaults(study)
-        procedure.check(study)
         table = ArrayTable.of(sample, domain, unit)
         if table.units < 1:
             raise InputError("the sample has no rows")
+        study = as_run(procedure, study, [table.units])
+        procedure.check(study)
         release = procedure.privatise(study, procedure.summarise(study, table), OpenDPNoise())
         check_release(procedure, study, release)
         verdict = procedure.assemble(study, {OWNER: release})

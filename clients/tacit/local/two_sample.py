@@ -9,7 +9,7 @@ import numpy.typing as npt
 from tacit.errors import InputError
 from tacit.in_process.runner import (
     Setting,
-    declaring,
+    as_run,
     local_study,
     owner_names,
     run,
@@ -178,8 +178,9 @@ def kernel_two_sample(
         names: the owners' names, by default sample-1, sample-2, ...
         setting: "owners": each adds its own noise, and nobody is trusted; "curator": one trusted party holds
             all samples, two of them, and adds noise once, for more power.
-        release: what the curator releases: "mean-covariance" (the default), "statistic", or "permutation",
-            whose decision alone is private.
+        release: what the curator releases: "auto" (the default) is "permutation", whose decision alone is
+            private, or by public numbers "aggregate" or "table", with a p-value; "mean-covariance" also says
+            by how much columns differ, and is taken where a parameter of it is named; or "statistic".
         n_permutations: random permutations of ``release="permutation"``.
         parameters: further parameters of the procedure, such as ``bandwidth`` or ``replicates``; at a curator
             also ``samples``, which pools more than two owners' samples into two.
@@ -237,10 +238,7 @@ def kernel_two_sample(
         curated=setting == "curator",
     )
     tables = [ArrayTable.of(sample, domain, unit) for sample, unit in zip(read, unit_values, strict=True)]
-    units_by_owner = {owner.name: table.units for owner, table in zip(study.owners, tables, strict=True)}
-    study = procedure.with_new_defaults(study, units_by_owner)
-    if release == "auto":
-        study = declaring(study, tables)
+    study = as_run(procedure, study, [table.units for table in tables])
     result = run(procedure, study, tables, OpenDPNoise())
     if not isinstance(result, TwoSampleResult | DecisionResult | JointIndependenceResult | CellsTableResult):
         raise TypeError(f"{study.procedure} has no result of its own")

@@ -59,8 +59,8 @@ def plan_homogeneity(
     """Find the fewest units of each of two owners at which homogeneity misses a difference seldom enough.
 
     Args:
-        q: the first owner's distribution, (k,), or a number of equally likely cells. Count the cells of other
-            and missing values where the study has them.
+        q: the first owner's distribution, (k,), or a number of equally likely cells. Cells of other
+            and missing values are no part of it.
         epsilon: what every owner would spend.
         distance: total variation distance of the second owner's, which has more and less in cells in turn.
         other: the second owner's distribution, (k,), in the place of ``distance``.
@@ -91,7 +91,7 @@ def plan_homogeneity(
 
         def null(draws: int, rng: np.random.Generator) -> Floats:
             held = [_table(each, units, noise, rng) for each in (one, two)]
-            return pooled_null(held, weights, draws, seed_from(rng)).statistics
+            return pooled_null(held, draws, seed_from(rng)).statistics
 
         return goal.rejections(null, scores(one, two), count, nulls, np.random.default_rng(of_step))
 
@@ -115,8 +115,8 @@ def plan_independence(
     """Find the fewest units at which independence_table misses a given dependence seldom enough.
 
     Args:
-        table: the joint distribution that should be found, an axis for each column. Add cells of probability
-            0 for other and missing values where the study has them.
+        table: the joint distribution that should be found, an axis for each column.
+            Cells of other and missing values are no part of it.
         epsilon: what the owner would spend.
         delta: what the owner would spend.
         rho: zCDP of Gaussian noise.

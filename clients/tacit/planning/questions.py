@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.runner import CountedTable, local_study, two_sample_procedure
+from tacit.in_process.runner import CountedTable, as_run, declaring, local_study, two_sample_procedure
 from tacit.in_process.runner import Setting as Where
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
 from tacit.results import Result
@@ -42,26 +42,30 @@ def population_of(procedure: str) -> type[Population]:
 class Question:
     """A study and what it should find. ``study`` is a template: n, budget and seed change.
 
-    ``public`` is a public sample that rows are drawn from, or None for stand-ins.
+    It says what was asked for; what it leaves is chosen for each n and budget, as for a call of
+    ``tacit.local``, or ``in_services`` as for a study that is sent. ``public`` is a public sample that rows
+    are drawn from, or None for stand-ins.
     """
 
     study: Study
     effect: Effect
     public: Sample | None = None
+    in_services: bool = False
 
     def __post_init__(self) -> None:
         population_of(self.study.procedure)
         if self.public is not None and self.public.rows < 2:
             raise InputError("a public sample needs at least two rows")
         try:
-            relay = relay_of(self.procedure, self.study)
+            stated = self.procedure.with_new_defaults(self.study)
+            relay = relay_of(self.procedure, stated)
             if relay is not None and (relay.sealed or not self.procedure.plans_two_rounds):
                 raise InputError(
                     "in peer mode the receiver alone learns the result: plan mode tester instead"
                     if relay.sealed
                     else "studies of two rounds are not planned: try made-up rows with tacit.local"
                 )
-            self.procedure.check(self.study)
+            self.procedure.check(stated)
         except StudyError as error:
             raise StudyRefusedError(str(error)) from error
         self.population  # noqa: B018 (raises where the effect does not fit the columns)
@@ -71,12 +75,19 @@ class Question:
         """The procedure."""
         return PROCEDURES[self.study.procedure]
 
+    def of_units(self, study: Study, units: Sequence[int]) -> Study:
+        """Return a study of the template, its budget set, as it is run with so many units of each owner."""
+        if self.in_services:
+            return self.procedure.with_new_defaults(declaring(study, units))
+        return as_run(self.procedure, study, units)
+
     @cached_property
     def population(self) -> Population:
         """What simulated studies draw from."""
         public = None if self.public is None else self.public.within(self.study.domain)
+        study = self.procedure.with_new_defaults(self.study)
         try:
-            return population_of(self.study.procedure)(self.study, self.effect, public)
+            return population_of(study.procedure)(study, self.effect, public)
         except EffectError as error:
             raise InputError(str(error)) from None
 
@@ -201,7 +212,7 @@ class Asked:
             curated="agents" not in self._procedure.held_by,
             columns=held,
         )
-        return Question(self._procedure.with_new_defaults(study), self.effect, sample)
+        return Question(study, self.effect, sample)
 
     def _domain(self, sample: Sample | None, parameters: dict[str, Any]) -> Domain:
         if self.bounds is None and population_of(self.name).counted:
@@ -291,8 +302,7 @@ def question_of_draft(
         curated=draft.curator is not None,
         columns=[owner.columns for owner in draft.owners],
     )
-    study = PROCEDURES[draft.procedure].with_new_defaults(study)
-    return Question(study, Effect() if effect is None else effect, public)
+    return Question(study, Effect() if effect is None else effect, public, in_services=True)
 
 
 def units_of_draft(draft: StudyDraft) -> list[int]:

@@ -49,7 +49,7 @@ class SmallestPlan:
 
     Attributes:
         over: "epsilon" or "n".
-        smallest: the value; of n the units of each owner.
+        smallest: the value; of n the units of each owner, a whole number.
         or_below: whether this is the least that is tried, so that less might do as well.
         target: the power that had to be reached, or the error.
         plan: the plan there, from fresh simulated studies that the search did not use.
@@ -58,7 +58,7 @@ class SmallestPlan:
     """
 
     over: Over
-    smallest: float
+    smallest: float | int
     or_below: bool
     target: float
     plan: Plan
@@ -145,9 +145,9 @@ def _trial(found: Answers) -> Trial:
     return Trial(found.mean, len(found.values), float(found.values.var() / max(found.mean, 1e-12) ** 2))
 
 
-def _place(step: float, over: Over) -> float:
+def _place(step: float, over: Over) -> float | int:
     value = math.exp(STEP * step)
-    return float(math.ceil(value)) if over == "n" else float(f"{value:.4g}")
+    return math.ceil(value) if over == "n" else float(f"{value:.4g}")
 
 
 def _range(question: Question, over: Over) -> tuple[int, int]:
@@ -254,7 +254,6 @@ def choose(
 
 
 def _changed(question: Question, parameters: Parameters) -> Question:
-    study, stated = question.study, question.procedure.new_defaults(question.study)
-    given = {name: value for name, value in study.parameters.items() if stated.get(name) != value}
-    changed = study.model_copy(update={"parameters": {**given, **parameters}})
-    return replace(question, study=question.procedure.with_new_defaults(changed))
+    study = question.study
+    changed = study.model_copy(update={"parameters": {**study.parameters, **parameters}})
+    return replace(question, study=changed)

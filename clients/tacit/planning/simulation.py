@@ -152,8 +152,8 @@ class Setting:
     delta: float
     alpha: float
 
-    def study(self, template: Study, seed: str) -> Study:
-        """Return the template with this budget, level and seed.
+    def study(self, question: Question, seed: str) -> Study:
+        """Return the question's study with this budget, level and seed, as it is run with these units.
 
         Raises:
             InputError: there is no such study; the message says what to change.
@@ -169,7 +169,8 @@ class Setting:
             raise InputError(f"epsilon and delta: {message}") from error
         except ValueError as error:
             raise InputError(f"epsilon and delta: {error}") from error
-        return template.model_copy(update={"budget": budget, "level": self.alpha, "seed": seed})
+        found = question.study.model_copy(update={"budget": budget, "level": self.alpha, "seed": seed})
+        return question.of_units(found, self.n)
 
 
 @dataclass(frozen=True)
@@ -303,15 +304,20 @@ class Answers:
         return replace(self, values=np.concatenate([self.values, more.values]))
 
     @cached_property
+    def study(self) -> Study:
+        """The study as it is run, but for its public seed."""
+        return self.setting.study(self.question, self.seed_of_warnings)
+
+    @cached_property
     def warnings(self) -> tuple[str, ...]:
         """What the procedure says of a study of this size."""
-        study = self.setting.study(self.question.study, self.seed_of_warnings)
+        study = self.study
         names = [owner.name for owner in study.owners]
         return self.question.procedure.warnings(study, dict(zip(names, self.setting.n, strict=True)))
 
     def plan(self) -> Plan:
         """Return the estimate as a plan."""
-        setting, study = self.setting, self.question.study
+        setting, study = self.setting, self.study
         stated: dict[str, Any] = {
             "runs": len(self.values),
             "interval": self.interval,
@@ -378,7 +384,7 @@ def _studies(
         raise InputError("seed must be a whole number, not negative")
     for number, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
         text = seed_text(None if seed is None else seed * RUNS_MAX + number)
-        yield setting.study(question.study, text), np.random.default_rng(child)
+        yield setting.study(question, text), np.random.default_rng(child)
 
 
 def fresh_seed() -> int:

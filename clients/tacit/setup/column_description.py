@@ -20,6 +20,7 @@ from tacit_protocol.public_knowledge import (
     Proposal,
     arrow_type,
     header_fault,
+    line_fault,
     proposal,
 )
 
@@ -79,6 +80,8 @@ def _header(path: Path) -> list[str]:
             text = ""
             while len(text) < HEADER_BYTES_MAX:
                 line = file.readline(HEADER_BYTES_MAX)
+                if fault := line_fault(line):
+                    raise InputError(f"the header of {path} is not CSV in UTF-8: {fault}")
                 text += line.decode("utf-8-sig" if not text else "utf-8")
                 # An odd number of quotes: a name goes on in the next line.
                 if not line or text.count('"') % 2 == 0:

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -342,17 +342,9 @@ CLOCK_SKEW_MAX_S = 30.0
 CHECK_TIMEOUT_S = 600.0
 """How long reading a whole data set may take."""
 
-BOUNDS_HOLD = "all values lie within"
-"""What the agent's check says of a column where nothing is clipped."""
-
-UNREADABLE_ROWS = (
-    "some rows do not have the header's values, and count as rows without values: repair the file before the "
-    "first study; if values hold line breaks, set quoted_line_breaks = true"
-)
-
-BOUNDS_CAUTION = (
-    "This is for your eyes alone, on this machine. Look for a mistaken unit or coding; do not change bounds "
-    "or levels to fit what the data are, because that leaks them"
+COLUMNS_CAUTION = (
+    "This is exact, and for your eyes alone, on this machine. Look for a mistaken unit or coding; do not "
+    "change declared bounds or levels to fit what the data are, because that leaks them"
 )
 
 STORAGE_KEY = re.compile("[0-9a-fA-F]{64}")
@@ -427,15 +419,15 @@ def component_of(fields: Mapping[str, Any]) -> str:
     return "curator" if "storage_keys_file" in fields else "tester"
 
 
-def run_check(kind: ServiceKind, configuration: Path) -> ServiceCheck:
+def run_check(kind: ServiceKind, configuration: Path, arguments: Sequence[str] = ()) -> ServiceCheck:
     """Run a service's check of what its configuration names in a process of its own.
 
-    An agent's reads policy and data too.
+    An agent's reads policy and data too. What it says and whether it passes are the service's own.
 
     Raises:
         ServiceError: the check could not be run.
     """
-    command = [*service_command(kind, "check", configuration), "--json"]
+    command = [*service_command(kind, "check", configuration), *arguments, "--json"]
     try:
         done = subprocess.run(  # noqa: S603 (our own module, by an argument list)
             command, capture_output=True, text=True, timeout=CHECK_TIMEOUT_S, check=False
@@ -580,10 +572,11 @@ def _data(configuration: Path) -> Iterator[Diagnostic]:
         yield Diagnostic("accounts", "warning", str(note))
     for data_set in data_sets:
         yield _budget(str(data_set.get("name")), data_set.get("budget"))
-        if data_set.get("bounds"):
-            yield _bounds(str(data_set.get("name")), data_set["bounds"])
-        if data_set.get("unreadable_rows"):
-            yield Diagnostic("rows", "warning", f"{data_set.get('name')}: {UNREADABLE_ROWS}")
+        if data_set.get("locked"):
+            name = str(data_set.get("name"))
+            yield _lock(name, data_set["locked"], f"tacit agent unlock {name}")
+        if data_set.get("findings"):
+            yield _columns(str(data_set.get("name")), data_set["findings"])
 
 
 def _curator(configuration: Path) -> Iterator[Diagnostic]:
@@ -599,6 +592,18 @@ def _curator(configuration: Path) -> Iterator[Diagnostic]:
         return
     yield Diagnostic("settings", "ok", "the curator takes them")
     yield _compute(compute)
+    for account, lock in (found.report.get("locked") or {}).items():
+        yield _lock(account, lock, f"tacit curator unlock --data-set {account}")
+
+
+def _lock(name: str, lock: Mapping[str, Any], unlocking: str) -> Diagnostic:
+    where = f"{lock.get('fault')} in {lock.get('place') or 'no line of code'}"
+    return Diagnostic(
+        "lock",
+        "warning",
+        f"{name} is locked: study {str(lock.get('study'))[:12]} failed after its rows were read ({where}). "
+        f"It answers no study: find the reason, then `{unlocking}`",
+    )
 
 
 def _compute(compute: Mapping[str, Any]) -> Diagnostic:
@@ -618,15 +623,15 @@ def _budget(name: str, budget: Mapping[str, Any] | None) -> Diagnostic:
         return Diagnostic(
             "budget", "warning", f"{name}: nothing is left of epsilon {cap:g}; studies will be refused"
         )
-    return Diagnostic("budget", "ok", f"{name}: epsilon {standing.left_words} is left")
+    return Diagnostic("budget", "ok", f"{name}: {standing.left_words} is left")
 
 
-def _bounds(name: str, bounds: Mapping[str, str]) -> Diagnostic:
-    beyond = {column: words for column, words in bounds.items() if words != BOUNDS_HOLD}
-    if not beyond:
-        return Diagnostic("bounds", "ok", f"{name}: all values lie within the declared bounds and levels")
-    listed = ", ".join(f"{column} ({words})" for column, words in beyond.items())
-    return Diagnostic("bounds", "warning", f"{name}: {listed}. {BOUNDS_CAUTION}")
+def _columns(name: str, findings: Sequence[Mapping[str, Any]]) -> Diagnostic:
+    """Say of a data set's columns what the agent's check says."""
+    states: list[State] = [found["state"] for found in findings]
+    state: State = "failed" if "failed" in states else "warning" if "warning" in states else "ok"
+    listed = "; ".join(f"{found['name']}: {found['words']}" for found in findings)
+    return Diagnostic("columns", state, f"{name}: {listed}. {COLUMNS_CAUTION}")
 
 
 def _report_text(report: Any) -> str:

@@ -570,6 +570,7 @@ def draft_from(
     parameters: Sequence[str],
     *,
     reuses: Sequence[str] = (),
+    declared: Mapping[str, Column] | None = None,
 ) -> StudyDraft:
     """Build a draft from a file or from flags.
 
@@ -580,6 +581,7 @@ def draft_from(
         owners: each as :func:`parse_owner` reads it.
         parameters: each as :func:`parse_parameter` reads it.
         reuses: ``owner=digest`` for each owner whose earlier release is read again.
+        declared: what the owners publish, for columns that are given by their names alone.
 
     Raises:
         InputError: both or neither are given, or a flag cannot be read.
@@ -598,7 +600,7 @@ def draft_from(
     return StudyDraft.from_dict(
         {
             **given,
-            "columns": [parse_column(column) for column in columns],
+            "columns": [parse_column(column, declared) for column in columns],
             "owners": [owner | _reuse_of(owner["name"], earlier) for owner in named],
             "parameters": dict(parse_parameter(parameter) for parameter in parameters),
         }
@@ -629,8 +631,20 @@ def title_of(procedure: str) -> str:
     return procedure_named(procedure).title
 
 
-def parse_column(text: str) -> dict[str, Any]:
-    """Read ``age:0:120`` (numeric, with bounds) or ``sex=F,M`` (categorical, with levels)."""
+def is_name_alone(text: str) -> bool:
+    """Say whether a column is given without bounds or levels."""
+    return not {":", "="} & set(text)
+
+
+def parse_column(text: str, declared: Mapping[str, Column] | None = None) -> dict[str, Any]:
+    """Read ``age:0:120`` (numeric, with bounds), ``sex=F,M`` (categorical), or a name that owners declare."""
+    if declared is not None and is_name_alone(text):
+        if text in declared:
+            return declared[text].model_dump(mode="json", exclude_none=True)
+        raise InputError(
+            f"--column {text}: the study's owners publish no bounds or levels of it that they share: write "
+            "name:lower:upper for numbers, or name=level,level for categories"
+        )
     name, equals, levels = text.partition("=")
     if equals and name and levels:
         return {"kind": "categorical", "name": name, "levels": levels.split(",")}

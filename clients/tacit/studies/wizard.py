@@ -10,6 +10,7 @@ from tacit.errors import InputError, TacitError
 from tacit.studies.draft import DraftOwner, StudyDraft
 from tacit_protocol.decimals import read_number, read_whole
 from tacit_protocol.domain import Column, NumericColumn, bounds_words, parse_bounds
+from tacit_protocol.messages.catalogue import common_column
 from tacit_protocol.messages.study import UNITS_MAX, Study
 from tacit_protocol.procedures.base import Procedure, Question
 from tacit_protocol.procedures.discovery import AnsweredQuestion, answered_questions, proposed_question
@@ -152,14 +153,16 @@ def _field(model: type[BaseModel], name: str, words: str) -> Callable[[str], Any
 
 
 def _question(talk: Talk, title: str, known: Known) -> AnsweredQuestion:
-    """Propose what kind of question it is."""
+    """Propose what kind of question it is, where the words of the title say so."""
     asked = [one for one in answered_questions() if one.agents or known.curators]
     proposed = proposed_question(title)
-    at = asked.index(proposed) if proposed in asked else len(asked) - 1
+    default = str(asked.index(proposed) + 1) if proposed in asked else None
+    if default is None:
+        talk.say("Your words do not say what kind of question it is.")
     talk.say("Which of these is it?")
     for number, one in enumerate(asked, start=1):
         talk.say(f"  {number:2}  {one.question.words}  ({one.by('agents').name})")
-    return asked[_until(talk, "Number", _numbered(len(asked)), str(at + 1))]
+    return asked[_until(talk, "Number", _numbered(len(asked)), default)]
 
 
 def _numbered(count: int) -> Callable[[str], int]:
@@ -241,15 +244,19 @@ def _units(text: str) -> int | None:
 
 
 def _columns(talk: Talk, kind: Question, known: Known, owners: list[dict[str, Any]]) -> list[Column]:
-    """Ask for columns with public bounds or levels; earlier studies and common knowledge propose them."""
+    """Ask for columns with public bounds or levels; what owners publish and earlier studies propose them."""
     talk.say(
         "Columns have public bounds (age 0 to 120) or levels (F, M): what values can be, never what the data "
         "are. Looking at data for bounds leaks them.",
     )
     if not kind.apart:
-        known_columns: dict[str, Column] = {}
+        stated: dict[str, list[Column]] = {}
         for owner in owners:
-            known_columns |= known.of(owner["name"], owner["data_set"]).columns
+            for name, column in known.of(owner["name"], owner["data_set"]).columns.items():
+                stated.setdefault(name, []).append(column)
+        known_columns = {
+            name: common for name, columns in stated.items() if (common := common_column(columns)) is not None
+        }
         return _some_columns(talk, "Which columns? (names, with commas)", known_columns, kind)
     columns: list[Column] = []
     for owner in owners:
@@ -287,8 +294,7 @@ def _some_columns(
 
 
 def _column(talk: Talk, name: str, known: dict[str, Column], kind: Question) -> Column:
-    common = known_of(name)
-    proposed = known.get(name) or (None if common is None else common.column(name))
+    common, proposed = known_of(name), known.get(name)
     if common is not None and name not in known:
         talk.say(f"  {name}: commonly {common.quantity}")
     form = "levels such as F, M" if kind.categories else "bounds such as 0:120, or levels such as F, M"

@@ -74,6 +74,11 @@ class Axis:
         return len(self.column.levels) if isinstance(self.column, CategoricalColumn) else len(self.cuts) + 1
 
     @property
+    def compared(self) -> int:
+        """Number of cells that tests compare: the listed ones; of one level alone, it and other values."""
+        return min(self.size, max(self.listed, 2))
+
+    @property
     def labels(self) -> tuple[str, ...]:
         """One label a cell; an interval holds its lower end."""
         if isinstance(self.column, CategoricalColumn):
@@ -160,6 +165,16 @@ class CellGrid:
         """Each column's labels."""
         return tuple(axis.labels for axis in self.axes)
 
+    @property
+    def compared_shape(self) -> tuple[int, ...]:
+        """Number of cells of each column that tests compare."""
+        return tuple(axis.compared for axis in self.axes)
+
+    @property
+    def compared(self) -> Integers:
+        """Places of the cells that tests compare, in row-major order of ``compared_shape``."""
+        return compared_places(self.shape, self.compared_shape)
+
     def label(self, cell: int) -> tuple[str, ...]:
         """Return one cell's labels, column by column."""
         places = np.unravel_index(cell, self.shape)
@@ -193,6 +208,12 @@ class CellGrid:
             if kinds[0] == kinds[1]:
                 return place
         return None
+
+
+def compared_places(shape: tuple[int, ...], compared: tuple[int, ...]) -> Integers:
+    """Return the places in a table of that shape of each column's first so many cells."""
+    places = np.arange(math.prod(shape)).reshape(shape)
+    return np.asarray(places[tuple(slice(size) for size in compared)].ravel())
 
 
 def _axis(

@@ -102,9 +102,11 @@ class Standing(ServiceAnswer):
 
     The Gaussian share is an epsilon at ``gaussian_delta_pico``; what is left of it is the largest epsilon of
     one study, and small studies take less than their epsilons suggest. None where no finite epsilon describes
-    it.
+    it. ``left_percent`` is what is left of the cap: each share counts by its part of the cap's epsilon, and
+    within it what adds up there, so that what studies take adds up to 100. What is reserved is not left.
     """
 
+    left_percent: float
     epsilon_cap_micro: int
     delta_cap_pico: int
     pure_share_micro: int
@@ -121,31 +123,13 @@ class Standing(ServiceAnswer):
 
     @property
     def left_words(self) -> str:
-        """What is left of each share that there is, as text."""
-        found = []
-        if self.pure_share_micro:
-            found.append(f"{_epsilon(self.pure_left_micro)} of {_epsilon(self.pure_share_micro)} pure")
-        if self.gaussian_share_micro:
-            left, share = _epsilon(self.gaussian_left_micro), _epsilon(self.gaussian_share_micro)
-            found.append(f"{left} of {share} Gaussian")
-        return ", ".join(found) or "nothing"
-
-    @property
-    def spent_words(self) -> str:
-        """What was spent of each share, as text."""
-        found = [f"{_epsilon(self.pure_spent_micro)} pure"] if self.pure_spent_micro else []
-        if self.gaussian_spent_micro != 0:
-            found.append(f"{_epsilon(self.gaussian_spent_micro)} Gaussian")
-        return ", ".join(found) or "0"
+        """What is left of the cap, as text."""
+        return f"{self.left_percent:g} % of epsilon {self.epsilon_cap_micro / EPSILON_UNITS:.6g}"
 
     @property
     def exhausted(self) -> bool:
         """Whether nothing is left of any share."""
         return self.pure_left_micro == 0 == self.gaussian_left_micro
-
-
-def _epsilon(micro: int | None) -> str:
-    return "more than any epsilon" if micro is None else f"{micro / EPSILON_UNITS:.6g}"
 
 
 class Lock(ServiceAnswer):
@@ -321,7 +305,8 @@ class AskedStudy(ServiceAnswer):
 class AskedStudyInFull(AskedStudy):
     """Everything about one study, for whoever decides on it; ``accounts`` at a curator alone.
 
-    ``held`` is a release that an agent holds until its owner has looked at it.
+    ``held`` is a release that an agent holds until its owner has looked at it; ``payment`` says what the
+    study would take of an agent's account, or has taken; at a curator each of ``accounts`` says so.
     """
 
     plain_words: str | None
@@ -333,6 +318,7 @@ class AskedStudyInFull(AskedStudy):
     decisions: tuple[dict[str, Any], ...]
     accounts: tuple[dict[str, Any], ...] = ()
     held: dict[str, Any] | None = None
+    payment: str | None = None
 
 
 class LaterStudies(ServiceAnswer):

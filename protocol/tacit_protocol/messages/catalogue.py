@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from tacit_protocol.domain import (
     COLUMNS_MAX,
@@ -209,6 +209,26 @@ def differences(entries: Sequence[CatalogueMessage], columns: Collection[str] = 
         if stated:
             found += [f"{stated[0][1].name}: {words}" for words in _column_differences(stated)]
     return tuple(found)
+
+
+def common_column(declared: Sequence[Column]) -> Column | None:
+    """Return a column that lies within what every owner declares of it; None where there is none."""
+    if not declared:
+        return None
+    found = declared[0]
+    try:
+        for other in declared[1:]:
+            if isinstance(found, NumericColumn) and isinstance(other, NumericColumn):
+                ends = {"lower": max(found.lower, other.lower), "upper": min(found.upper, other.upper)}
+                found = NumericColumn.model_validate(dict(found) | ends)
+            elif isinstance(found, CategoricalColumn) and isinstance(other, CategoricalColumn):
+                levels = tuple(level for level in found.levels if level in other.levels)
+                found = CategoricalColumn.model_validate(dict(found) | {"levels": levels})
+            else:
+                return None
+    except ValidationError:
+        return None
+    return found
 
 
 def _column_differences(stated: Sequence[_Stated]) -> Iterator[str]:

@@ -92,16 +92,63 @@ def half_width(noises: tuple[CellNoise, ...], cells: int, level: float) -> float
 
 @dataclass(frozen=True)
 class NoisyTable:
-    """Noisy counts (k,) of ``units`` privacy units, and their noises, which are independent and add up."""
+    """Noisy counts (k,) of ``units`` privacy units, and their noises, which are independent and add up.
+
+    ``compared`` are the places of the cells that tests and estimates are of; None for all. The others hold
+    units whose values are not listed, or missing: what is tested is given the listed ones.
+    """
 
     counts: Floats
     units: int
     noises: tuple[CellNoise, ...]
+    compared: Integers | None = None
 
     @property
     def noise_variance(self) -> float:
         """Variance of the noise on one cell."""
         return math.fsum(noise.variance for noise in self.noises)
+
+    @property
+    def held(self) -> "ComparedShares":
+        """The shares of the cells that are compared, (k,)."""
+        return self.within(self.counts)
+
+    def within(self, counts: Floats) -> "ComparedShares":
+        """Return the shares of the cells that are compared in counts (..., all cells) of as many units.
+
+        They are among the units in those cells, whose number is their noisy sum less their part of the noise
+        on all cells together, which the known number of all units tells; and a unit and a deviation of its
+        noise at least.
+        """
+        if self.compared is None:
+            units = np.full((*counts.shape[:-1], 1), float(self.units))
+            return ComparedShares(counts / self.units, units, self.noise_variance / units**2)
+        own, cells = counts[..., self.compared], counts.shape[-1]
+        excess = counts.sum(axis=-1, keepdims=True) - self.units
+        found = own.sum(axis=-1, keepdims=True) - excess * (own.shape[-1] / cells)
+        deviation = math.sqrt(self.noise_variance * own.shape[-1] * (1 - own.shape[-1] / cells))
+        units = np.clip(found, min(1 + deviation, self.units), self.units)
+        return ComparedShares(own / units, units, self.noise_variance / units**2)
+
+    def draw(
+        self, probabilities: Floats, rng: np.random.Generator, count: int, noise: Floats | None = None
+    ) -> "ComparedShares":
+        """Draw shares of the cells that are compared, (count, k), where they have these probabilities (k,).
+
+        As many units as here, on average, are in them; ``noise`` (count, all cells) is drawn where not given.
+        """
+        noise = self.draw_noise(rng, count) if noise is None else noise
+        if self.compared is None:
+            return self.within(rng.multinomial(self.units, probabilities, size=count) + noise)
+        part = float(self.held.units[0]) / self.units
+        of_all = np.append(probabilities * part, max(0.0, 1 - part))
+        drawn = rng.multinomial(self.units, of_all / of_all.sum(), size=count)
+        # Which of the other cells holds their units is of no consequence: their sum alone is read.
+        outside = np.setdiff1d(np.arange(noise.shape[-1]), self.compared)[:1]
+        counts = noise.copy()
+        counts[:, self.compared] += drawn[:, :-1]
+        counts[:, outside] += drawn[:, -1:]
+        return self.within(counts)
 
     def draw_noise(self, rng: np.random.Generator, replicates: int) -> Floats:
         """Draw the noise of every cell, (replicates, k)."""
@@ -110,6 +157,15 @@ class NoisyTable:
         for noise in self.noises:
             drawn += noise.draw(rng, shape)
         return drawn
+
+
+@dataclass(frozen=True)
+class ComparedShares:
+    """Noisy ``shares`` (..., k) among so many ``units`` (..., 1), and the noise's ``variance`` on each."""
+
+    shares: Floats
+    units: Floats
+    variance: Floats
 
 
 @dataclass(frozen=True)
@@ -148,6 +204,7 @@ def add_tables(tables: Sequence[NoisyTable]) -> NoisyTable:
         np.asarray(np.sum([table.counts for table in tables], axis=0)),
         sum(table.units for table in tables),
         tuple(CellNoise(kind, scale, count) for (kind, scale), count in summed.items()),
+        tables[0].compared,
     )
 
 

@@ -2,7 +2,7 @@
 
 import json
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, wraps
 from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Protocol, TypeVar, runtime_checkable
@@ -14,7 +14,7 @@ from tacit_protocol.domain import Column, Table
 from tacit_protocol.messages.encoding import digest, encode, without_unused
 from tacit_protocol.messages.study import Owner, PublicRule, Release, Study, numbers_max
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, DELTA_UNITS, Budget, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.populations import Population
 from tacit_protocol.strict import ReleaseError, StudyError
@@ -368,6 +368,36 @@ def units_declared(study: Study) -> dict[str, int]:
     return {owner.name: owner.units for owner in study.owners if owner.units is not None}
 
 
+DELTA_REFUSED_PICO = DELTA_UNITS // 100
+"""From this delta on a study is refused: a mechanism may publish a person's row in one of a hundred tries and
+keep its promise. Above one in an owner's number of units it may publish somebody's every time: a warning."""
+
+
+def require_delta(budget: Budget) -> None:
+    """Raise StudyError where a budget's delta promises nothing."""
+    if budget.delta_pico >= DELTA_REFUSED_PICO:
+        raise StudyError(
+            f"delta is {budget.delta:g}, and must be below {DELTA_REFUSED_PICO / DELTA_UNITS:g}: it is the "
+            "chance that the promise fails. Ask for at most one in the number of units, such as 1e-5"
+        )
+
+
+def delta_warnings(study: Study, units: Iterable[int]) -> tuple[str, ...]:
+    """Warn where delta is above one in the number of units of an owner."""
+    largest = max(units, default=0)
+    if study.budget.delta_pico * largest <= DELTA_UNITS:
+        return ()
+    return (
+        f"delta is {study.budget.delta:g}, above one in {largest} units: a mechanism may publish a whole row "
+        "and keep such a promise; ask for less",
+    )
+
+
+def warnings_of(procedure: Procedure, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+    """Return all that limits a study at these numbers of units, by owner, before anything is spent."""
+    return delta_warnings(study, units.values()) + procedure.warnings(study, units)
+
+
 def check_study(procedure: Procedure, study: Study) -> None:
     """Check a study as its analyst, tester, owners and every verifier do.
 
@@ -376,6 +406,7 @@ def check_study(procedure: Procedure, study: Study) -> None:
             is another one here than the study names.
     """
     require_origin(procedure, study)
+    require_delta(study.budget)
     procedure.check(study)
     require_units(procedure, study, units_declared(study))
     if study.reusing and not isinstance(procedure, Rereads):

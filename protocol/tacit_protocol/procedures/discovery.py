@@ -135,8 +135,7 @@ def answered_questions() -> list[AnsweredQuestion]:
     ]
 
 
-def proposed_question(words: str) -> AnsweredQuestion:
-    """Return the question that somebody's words point to; the most general one where they point nowhere."""
-    asked = answered_questions()
-    signs = ((one, one.question.signs) for one in asked)
-    return next((one for one, sign in signs if sign and re.search(sign, words.lower())), asked[-1])
+def proposed_question(words: str) -> AnsweredQuestion | None:
+    """Return the question that somebody's words point to; None where they point nowhere."""
+    signs = ((one, one.question.signs) for one in answered_questions())
+    return next((one for one, sign in signs if sign and re.search(sign, words.lower())), None)

@@ -30,6 +30,7 @@ from tacit_protocol.procedures.base import (
     check_parts,
     check_release,
     check_study,
+    delta_warnings,
     reread,
 )
 from tacit_protocol.procedures.masking import as_layout, masking_of
@@ -371,5 +372,11 @@ def conclude(
     """Compute the verdict from the answers: releases and units by sender. The same for everyone."""
     relay = relay_of(procedure, study)
     if relay is None:
-        return procedure.assemble(study, releases, progress)
-    return relay.procedure.conclude(study, units, releases, progress)
+        verdict = procedure.assemble(study, releases, progress)
+    else:
+        verdict = relay.procedure.conclude(study, units, releases, progress)
+    by_owner = (count for release in releases.values() for count in release.units_by_owner.values())
+    own = units.values() if study.curator is None else by_owner
+    if not (warned := delta_warnings(study, own)):
+        return verdict
+    return verdict.model_copy(update={"warnings": (*warned, *verdict.warnings)})

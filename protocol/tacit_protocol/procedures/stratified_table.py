@@ -531,6 +531,11 @@ class StratifiedTable(CountTest):
         cells = len(study.owners) * (plan.grid.size + strata * contrasts * contrasts)
         require_work(CELL_WORK * cells, self.parameters(study).replicates)
 
+    def listed_alone(self, study: Study) -> tuple[str, ...]:
+        """Name group and outcome: units of other groups or outcomes are in no stratum."""
+        layout = Layout(study, self.plan(study).grid.shape)
+        return layout.group.name, layout.outcome.name
+
     def asks(self, study: Study) -> tuple[str, ...]:
         """Say who is compared in what, within which strata."""
         layout = Layout(study, self.plan(study).grid.shape)

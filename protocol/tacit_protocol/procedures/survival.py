@@ -730,6 +730,11 @@ class Survival(CountTest):
         cells = len(study.owners) * (self.plan(study).grid.size + strata * groups * groups * m)
         require_work(CELL_WORK * cells, self.parameters(study).replicates + DRAWS)
 
+    def listed_alone(self, study: Study) -> tuple[str, ...]:
+        """Name event and group: units with another value are at risk in no interval."""
+        layout = Layout(study)
+        return (layout.event,) if layout.group is None else (layout.event, layout.group)
+
     def asks(self, study: Study) -> tuple[str, ...]:
         """Say what is followed, and who is compared."""
         layout = Layout(study)

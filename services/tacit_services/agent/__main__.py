@@ -11,7 +11,7 @@ from tacit_protocol.decimals import read_number
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable
 from tacit_services.agent.alignment import add_arguments, align, text_of_alignment
-from tacit_services.agent.check import check, show_report, text_of_report, text_of_verification, verify_ledger
+from tacit_services.agent.check import check, check_study, show_report, text_of_verification, verify_ledger
 from tacit_services.agent.service import answer_carried, run
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.ledger.accounts import LedgerError
@@ -60,6 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
             command.add_argument("--json", action="store_true", help="print the report as JSON")
         if name == "copy":
             add_copy_arguments(command)
+        if name == "check":
+            command.add_argument("--study", help="hold the data against a study instead: its file, or digest")
         if name == "answer":
             command.add_argument("--study", type=Path, required=True, help="the signed study")
             command.add_argument("--output", type=Path, required=True, help="where its answer goes")
@@ -72,7 +74,9 @@ def main(arguments: list[str] | None = None) -> int:
             command.add_argument("--kept", action="append", default=[], help="a head hash kept elsewhere")
     chosen = parser.parse_args(arguments)
     if chosen.command == "check":
-        return show_report(check(chosen.config), text_of_report, chosen.json)
+        asked = chosen.study
+        report = check(chosen.config) if asked is None else check_study(chosen.config, asked)
+        return show_report(report, lambda found: str(found["text"]), chosen.json)
     try:
         if chosen.command in {"align", "answer"}:
             return _aligned(chosen) if chosen.command == "align" else _answered(chosen)

@@ -104,6 +104,15 @@ class Agent(Participant):
         at = self._now()
         set_caps(connection, data_set.account, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
 
+    def _units_stated(self, study: Study) -> dict[str, int]:
+        """Return what the study says, and of this owner what its settings say, where they do."""
+        stated = super()._units_stated(study)
+        for owner in study.owners:
+            data_set = self.settings.data_set(owner.data_set) if owner.name == self.name else None
+            if data_set is not None and data_set.units is not None:
+                stated[owner.name] = data_set.units
+        return stated
+
     def use_policy(self, policy: Policy) -> None:
         """Answer by another policy from now on; what is being looked at is looked at by the one before."""
         intake = self.intake.under(policy, self.settings)

@@ -1,33 +1,37 @@
 """Checks of configuration, policy, data and ledger as the agent would read them: nothing is spent or sent.
 
-Whether values lie within the declared bounds is a fact of the data. It is for the steward's eyes on this
-machine: bounds that are changed after a look at the data tell what was seen.
+What columns hold is a fact of the data. It is for the steward's eyes on this machine: bounds that are changed
+after a look at the data tell what was seen.
 """
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from tacit_protocol.arrow_columns import numbers, text
-from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn, encode_categorical
+from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.catalogue import ANY
+from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Cap, Family
-from tacit_protocol.privacy.guarantee import DELTA_UNITS, EPSILON_UNITS
+from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable_lines
-from tacit_services.agent.data.csv_source import CsvSource
+from tacit_services.agent.column_facts import CAUTION, columns_of, data_findings, faults_in, line_of
 from tacit_services.agent.data.encoders import EncoderFolders
-from tacit_services.agent.data.source import Columns, DataError, Source
+from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.readings import all_locks
+from tacit_services.agent.schema import STUDIES
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
+from tacit_services.agent.studies import newest_studies
+from tacit_services.agent.tester_client import CarriedStudy
 from tacit_services.agent.views import ledger_verification
 from tacit_services.ledger.accounts import (
     Account,
@@ -43,59 +47,6 @@ from tacit_services.ledger.verification import inspect
 from tacit_services.shared.compute import look_at_workers
 from tacit_services.shared.database import DatabaseError, create_engine, read_from
 from tacit_services.shared.settings import SettingsError, read_private_key
-
-BATCH_ROWS = 65_536
-"""Rows that are read at a time."""
-
-FEW = 0.01
-"""Share of values beyond the bounds up to which clipping does little."""
-
-CAUTION = (
-    "for your eyes alone, on this machine; do not change bounds or levels because of it: "
-    "those that follow the data leak it"
-)
-
-
-def bounds_report(source: Source, columns: tuple[Column, ...]) -> dict[str, str]:
-    """Say in words, for each declared column, whether its values lie within what is declared.
-
-    No count is told: a word for none, for few and for many is enough to find a unit that was mistaken.
-
-    Raises:
-        DataError: the rows cannot be read.
-    """
-    if not columns:
-        return {}
-    asked = Columns(
-        tuple(column.name for column in columns if isinstance(column, NumericColumn)),
-        tuple(column.name for column in columns if isinstance(column, CategoricalColumn)),
-    )
-    beyond, present = dict.fromkeys(asked.names, 0), dict.fromkeys(asked.names, 0)
-    for batch in source.batches(asked, BATCH_ROWS):
-        for column in columns:
-            outside, there = _outside(column, batch.column(column.name))
-            beyond[column.name] += outside
-            present[column.name] += there
-    return {name: _words(beyond[name], present[name]) for name in asked.names}
-
-
-def _outside(column: Column, values: Any) -> tuple[int, int]:
-    """Return how many values lie beyond what is declared, and how many there are."""
-    if isinstance(column, NumericColumn):
-        found = numbers(column.name, values)
-        there = np.isfinite(found)
-        return int(((found < column.lower) | (found > column.upper))[there].sum()), int(there.sum())
-    codes = encode_categorical(column, text(values))
-    other, missing = len(column.levels), len(column.levels) + 1
-    return int((codes == other).sum()), int((codes != missing).sum())
-
-
-def _words(beyond: int, present: int) -> str:
-    if not present:
-        return "no value can be read"
-    if not beyond:
-        return "all values lie within"
-    return "a few values lie beyond" if beyond <= FEW * present else "many values lie beyond"
 
 
 @dataclass(frozen=True)
@@ -115,8 +66,7 @@ def budget_report(settings: AgentSettings, families: frozenset[Family]) -> dict[
     ``families`` are the kinds of mechanism events that the policy's studies may cost.
     """
     accounts: dict[str, Account] = {}  # those that are missing are opened when the agent starts
-    url = make_url(settings.database_url)
-    if url.get_backend_name() != "sqlite" or (url.database and Path(url.database).exists()):
+    if _has_database(settings):
         engine = create_engine(settings.database_url)
         try:
             accounts = read_from(engine, all_accounts)
@@ -125,6 +75,11 @@ def budget_report(settings: AgentSettings, families: frozenset[Family]) -> dict[
         finally:
             engine.dispose()
     return {item.name: _report_of(accounts.get(item.account), item, families) for item in settings.data_sets}
+
+
+def _has_database(settings: AgentSettings) -> bool:
+    url = make_url(settings.database_url)
+    return url.get_backend_name() != "sqlite" or bool(url.database and Path(url.database).exists())
 
 
 def _report_of(account: Account | None, item: DataSetSettings, families: frozenset[Family]) -> BudgetReport:
@@ -138,10 +93,18 @@ def _report_of(account: Account | None, item: DataSetSettings, families: frozens
     return BudgetReport(standing(after))
 
 
-UNREADABLE = (
-    "some rows do not have the header's values: each counts as a row without values. Repair the file before "
-    "the first study; if values hold line breaks, set quoted_line_breaks = true"
-)
+def locks_at(database_url: str) -> dict[str, dict[str, Any]]:
+    """Return why accounts of a service's database are locked; nothing is opened that is not there."""
+    url = make_url(database_url)
+    if url.get_backend_name() == "sqlite" and not (url.database and Path(url.database).exists()):
+        return {}
+    engine = create_engine(database_url)
+    try:
+        return {lock.account: lock.view() for lock in read_from(engine, all_locks)}
+    except (DatabaseError, sa.exc.SQLAlchemyError):
+        return {}  # whoever asks is told by another check that the database cannot be read
+    finally:
+        engine.dispose()
 
 
 def check(config: Path | None) -> dict[str, Any]:
@@ -155,7 +118,7 @@ def check(config: Path | None) -> dict[str, Any]:
         key = read_private_key(settings.key_file)
         policy = Policy.load(settings.policy_file)
     except SettingsError as error:
-        return {"ok": False, "error": str(error), "data_sets": []}
+        return {"ok": False, "error": str(error), "data_sets": [], "text": f"not ready: {error}"}
     report: dict[str, Any] = {
         "party": settings.name,
         "key": key.public_hex,
@@ -167,7 +130,9 @@ def check(config: Path | None) -> dict[str, Any]:
         "encoders": {digest: _encoder_fault(settings, digest) for digest in policy.encoders},
     }
     budgets = budget_report(settings, policy.families(PROCEDURES))
+    locks = locks_at(settings.database_url)
     for item in report["data_sets"]:
+        item["locked"] = locks.get(item["account"])
         budget = budgets[item["name"]]
         item["budget"] = None if budget.standing is None else asdict(budget.standing)
         item["error"] = item["error"] or budget.error
@@ -181,7 +146,61 @@ def check(config: Path | None) -> dict[str, Any]:
     report["ok"] = not faults
     if faults:
         report["error"] = "; ".join(faults)
-    return report
+    return report | {"text": text_of_report(report)}
+
+
+NO_STUDY = "there is no such study: give a file of `tacit study envelope`, or the digest of one asked here"
+
+
+def check_study(config: Path | None, asked: str) -> dict[str, Any]:
+    """Return what this owner's rows hold of the columns of one study, as the study would read them.
+
+    ``asked`` is a file with the signed study, or the first digits of the digest of one that came in.
+    """
+    try:
+        settings = AgentSettings.load(config)
+        digest, study = _study_named(settings, asked)
+        report = {"study": digest, "title": study.title} | study_report(settings, study)
+    except (SettingsError, DatabaseError, sa.exc.SQLAlchemyError) as error:
+        words = str(error) if isinstance(error, SettingsError) else "the ledger's database cannot be read"
+        return {"ok": False, "error": words, "data_sets": [], "text": f"not ready: {words}"}
+    return report | {"text": text_of_report(report)}
+
+
+def _study_named(settings: AgentSettings, asked: str) -> tuple[str, Study]:
+    if Path(asked).is_file():
+        carried = CarriedStudy(Path(asked).read_bytes())
+        return carried.item.digest, carried.study
+    if not re.fullmatch("[0-9a-f]{4,64}", asked) or not _has_database(settings):
+        raise SettingsError(NO_STUDY)
+    engine = create_engine(settings.database_url)
+    try:
+        found = read_from(engine, newest_studies, 2, STUDIES.c.digest.startswith(asked))
+    finally:
+        engine.dispose()
+    if len(found) != 1 or found[0].envelope is None:
+        raise SettingsError(NO_STUDY)
+    return found[0].digest, CarriedStudy(found[0].envelope).study
+
+
+def study_report(settings: AgentSettings, study: Study) -> dict[str, Any]:
+    """Return what this owner's rows hold of a study's columns, as :func:`check` says it of declared ones.
+
+    Raises:
+        SettingsError: the study does not ask this agent for a data set that it has.
+    """
+    owner = next((owner for owner in study.owners if owner.name == settings.name), None)
+    data_set = None if owner is None else settings.data_set(owner.data_set)
+    if owner is None or data_set is None or study.curator is not None:
+        raise SettingsError("the study does not ask this agent for a data set that it has")
+    item: dict[str, Any] = {"name": data_set.name, "findings": [], "error": None}
+    try:
+        item["findings"] = data_findings(data_set.open(), columns_of(study, owner))
+        item["error"] = faults_in(item["findings"])
+    except DataError as error:
+        item["error"] = str(error)
+    report = {"ok": item["error"] is None, "data_sets": [item]}
+    return report if item["error"] is None else report | {"error": f"{data_set.name}: {item['error']}"}
 
 
 def _encoder_fault(settings: AgentSettings, digest: str) -> str | None:
@@ -196,19 +215,19 @@ def _encoder_fault(settings: AgentSettings, digest: str) -> str | None:
 def _check_data_set(data_set: DataSetSettings, policy: Policy) -> dict[str, Any]:
     names = {"name": data_set.name, "account": data_set.account}
     report: dict[str, Any] = {**names, "rows": None, "units": None, "columns": None}
-    report["bounds"] = {}
+    report["findings"] = []
     report["error"] = None
-    report["unreadable_rows"] = False
     try:
         source = data_set.open()
         report["columns"] = len(source.column_names())
         table = SourceTable(source, _used_columns(data_set, policy), data_set.unit_column)
         report["rows"], report["units"] = table.rows, table.units
-        report["bounds"] = bounds_report(source, data_set.columns)
-        if isinstance(source, CsvSource):
-            report["unreadable_rows"] = source.unreadable_rows() > 0
+        report["findings"] = data_findings(source, (*data_set.columns, *data_set.vectors))
     except DataError as error:
         report["error"] = str(error)
+        return report
+    report["error"] = faults_in(report["findings"])
+    if report["error"] is not None:
         return report
     if data_set.name not in policy.data_sets:
         report["error"] = "the policy does not name this data set, so every study of it is refused"
@@ -227,35 +246,30 @@ def _used_columns(data_set: DataSetSettings, policy: Policy) -> Domain:
 
 
 def words_of_budget(budget: dict[str, Any] | None) -> str:
-    """Say what is left of each share of a data set's cap."""
+    """Say what is left of a data set's cap."""
     if budget is None:
         return "the ledger cannot be read; the agent brings one of an older release up to date when it starts"
-    pure, gaussian = budget["pure_left_micro"], budget["gaussian_left_micro"]
-    found = []
-    if budget["pure_share_micro"]:
-        found.append(f"{pure / EPSILON_UNITS:g} of {budget['pure_share_micro'] / EPSILON_UNITS:g} pure")
-    if budget["gaussian_share_micro"]:
-        of, delta = budget["gaussian_share_micro"], budget["gaussian_delta_pico"]
-        words = f"{gaussian / EPSILON_UNITS:g} of {of / EPSILON_UNITS:g} Gaussian"
-        found.append(f"{words} at delta {delta / DELTA_UNITS:g}")
-    return ", ".join(found) or "nothing"
+    return f"{budget['left_percent']:g} % of epsilon {budget['epsilon_cap_micro'] / EPSILON_UNITS:g}"
 
 
 def text_of_report(report: dict[str, Any]) -> str:
     """Return the report as lines for a terminal."""
-    lines = [f"{name}: {report[name]}" for name in ("party", "tester", "approval") if name in report]
+    named = ("study", "title", "party", "tester", "approval")
+    lines = [f"{name}: {report[name]}" for name in named if name in report]
     if "compute" in report:
         lines.append(f"compute: {report['compute']['error'] or report['compute']['text']}")
     lines += [f"encoder {digest}: {fault or 'there'}" for digest, fault in report.get("encoders", {}).items()]
     for item in report["data_sets"]:
-        found = item["error"] or f"{item['rows']} rows, {item['units']} units, {item['columns']} columns"
-        lines.append(f"data set {item['name']}: {found}")
-        if item["unreadable_rows"]:
-            lines.append(f"  {UNREADABLE}")
-        paid = "" if item["account"] == item["name"] else f", paid by the account {item['account']}"
-        lines.append(f"  epsilon left: {words_of_budget(item['budget'])}{paid}")
-        lines += [f"  {column}: {words}" for column, words in item["bounds"].items()]
-    if any(item["bounds"] for item in report["data_sets"]):
+        sizes = [f"{item[what]} {what}" for what in ("rows", "units", "columns") if item.get(what)]
+        said = ", ".join(sizes) or ("read" if item["error"] is None else item["error"])
+        lines.append(f"data set {item['name']}: {said}")
+        if "budget" in item:
+            paid = "" if item["account"] == item["name"] else f", paid by the account {item['account']}"
+            lines.append(f"  left: {words_of_budget(item['budget'])}{paid}")
+        if item.get("locked") is not None:
+            lines.append(f"  locked: study {item['locked']['study'][:12]} failed after its rows were read")
+        lines += [f"  {line_of(found)}" for found in item["findings"]]
+    if any(item["findings"] for item in report["data_sets"]):
         lines.append(f"  ({CAUTION})")
     lines += [f"note: {note}" for note in report.get("notes", ())]
     lines.append("ready" if report["ok"] else f"not ready: {report['error']}")

@@ -6,7 +6,7 @@ log.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -16,6 +16,7 @@ from tacit_protocol.domain import PooledTable
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.encoding import MessageError, digest
 from tacit_protocol.messages.study import Owner, PublicRule, Study, read_study
+from tacit_protocol.preparation import HOPELESS
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.procedures.base import (
     Procedure,
@@ -76,6 +77,10 @@ class Part:
     version: int = 0
     unit_key: UnitKey | None = None
     folders: EncoderFolders = EncoderFolders()  # noqa: RUF009 (frozen)
+
+    def approved(self, hopeless: Sequence[str]) -> bool:
+        """Whether the owner's policy approves a study by itself that its procedure says this of."""
+        return self.rules.approval == "automatic" and (self.rules.approve_hopeless or not hopeless)
 
     def table(self, study: Study, computing: Computing) -> SourceTable:
         """Open the source as the study reads it; raises DataError where a column of the study is missing."""
@@ -143,10 +148,14 @@ class Job:
         """Whether a steward looks at the release before it is sent; what releases nothing is not held."""
         return self.spends and all(part.rules.holds_releases for part in self.parts)
 
-    @property
-    def automatic(self) -> bool:
+    def hopeless(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Return what the procedure calls hopeless at these numbers of units, by owner."""
+        found = self.procedure.warnings(self.study, units)
+        return tuple(warning for warning in found if warning.startswith(HOPELESS))
+
+    def approved(self, hopeless: Sequence[str]) -> bool:
         """Whether the study runs without a steward's word."""
-        return all(part.rules.approval == "automatic" for part in self.parts)
+        return all(part.approved(hopeless) for part in self.parts)
 
     @property
     def data_set(self) -> str | None:

@@ -1,13 +1,15 @@
-"""Notices to stewards, by e-mail or webhook: a study waits, is about to expire, or a budget runs low.
+"""Notices to stewards, by e-mail or webhook: studies that wait or expire, low budgets, locked data sets.
 
-A notice names the owner and what it is about, and has a link; nothing in it depends on data. That a study
-waits or expires follows from what the tester sent and from the clock. That a budget runs low is read off the
-debits of those studies alone whose release the tester already has (:func:`seen_left`): when a release was
-computed, or that one was, is told by no notice before its moment. docs/how-to/get-notices.md.
+A notice names the owner and what it is about, and has a link. That a study waits or expires follows from
+what the tester sent and from the clock. That a budget runs low is read off the debits of those studies
+alone whose release the tester already has (:func:`seen_left`): when a release was computed, or that it was,
+is told by no notice before its moment. That a data set is locked is the one bit that a failure tells, and
+the only thing of data that a notice says: at the moment at which the study's answer would have left, so
+that it says no more. docs/how-to/get-notices.md.
 
 What was said is kept in the database, so that a restart says nothing twice; what could not be sent is sent
-later, unless it has become moot. Several notices of one channel go in one message, and no two messages of it
-within ``QUIET_S``: a flood of studies is no flood of mails.
+later, unless it has become moot. Several notices of one channel go in one message, and no two messages of
+it within ``QUIET_S``: a flood of studies is no flood of mails.
 """
 
 import base64
@@ -34,6 +36,7 @@ from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.messages.study import PartyName
 from tacit_protocol.privacy.accounting import Amounts
 from tacit_protocol.terminal import printable
+from tacit_services.agent.readings import all_locks
 from tacit_services.agent.schema import STUDIES, State
 from tacit_services.agent.tester_client import DeadlineTransport, exchange_deadline, require_private
 from tacit_services.ledger.accounts import account_of
@@ -44,14 +47,15 @@ from tacit_services.shared.settings import SettingsError, read_secret
 if TYPE_CHECKING:
     from tacit_services.agent.participant import Participant
 
-Kind = Literal["waits", "expires", "budget"]
+Kind = Literal["waits", "expires", "budget", "locked"]
 
-KINDS: tuple[Kind, ...] = ("waits", "expires", "budget")
+KINDS: tuple[Kind, ...] = ("waits", "expires", "budget", "locked")
 
 WORDS: dict[Kind, str] = {
     "waits": "A study waits for a decision",
     "expires": "A study that waits for a decision is about to expire",
     "budget": "A data set's privacy budget runs low",
+    "locked": "A data set is locked, as a study of it failed",
 }
 
 LISTED_MAX = 10
@@ -98,7 +102,7 @@ class NoticeSettings(BaseModel):
     owner: PartyName | None = None
     """At a curator: whose notices; the operator gets everyone's where it is not set."""
     kinds: Annotated[tuple[Kind, ...], Field(min_length=1)] = KINDS
-    """Which notices go here: waits, expires, budget."""
+    """Which notices go here: waits, expires, budget, locked."""
     expires_within_hours: Annotated[float, Field(gt=0, le=2160)] = 24.0
     """How long before its deadline a study that waits is about to expire."""
     budget_left: Annotated[float, Field(ge=0, le=1)] = 0.2
@@ -388,6 +392,12 @@ class Notifier:
                 found.append(Notice("expires", subject, owner, named, path))
         if "budget" in own.kinds:
             found += read_from(self._participant.engine, self._low, own)
+        if "locked" in own.kinds:
+            found += [
+                Notice("locked", f"{lock.account}#{lock.at}", lock.owner, lock.account, "/data-sets")
+                for lock in read_from(self._participant.engine, all_locks)
+                if own.owner in (None, lock.owner) and lock.shown_from <= now
+            ]
         return found
 
     def _low(self, connection: sa.Connection, own: NoticeSettings) -> list[Notice]:

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,6 +18,8 @@ from tacit_protocol.names import folded
 from tacit_protocol.public_knowledge import CAUTION, Proposal
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
+from tacit_services.agent.check import study_report
+from tacit_services.agent.column_facts import CAUTION as FACTS_CAUTION
 from tacit_services.agent.editing import (
     COLUMNS_SHOWN,
     QUERY_LENGTH_MAX,
@@ -27,7 +30,8 @@ from tacit_services.agent.editing import (
     PolicyEditor,
     Preview,
 )
-from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES
+from tacit_services.agent.intake import StudyRefusedError
+from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES, State
 from tacit_services.agent.settings import SourceSettings
 from tacit_services.agent.studies import StudyRow, finding_of, newest_studies
 from tacit_services.ledger.accounts import account_of
@@ -40,6 +44,8 @@ from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.settings import SettingsError
+
+CHECKING = "another check is reading data here: wait until it has ended"
 
 NUMBERS_SHOWN = 40
 """Numbers of one vector of a held release that its page shows; the command has all."""
@@ -58,7 +64,7 @@ def inbox(agent: Agent) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
 
 
 def payment(agent: Agent, row: StudyRow) -> str | None:
-    """Return in words which share of its account would pay for a study, or None where none would."""
+    """Return in words what a study would take of its account, or has taken; None where it takes nothing."""
     data_set = agent.settings.data_set(row.data_set or "")
     return read_from(agent.engine, views.payment, agent, row, None if data_set is None else data_set.account)
 
@@ -128,8 +134,36 @@ def _add_reading(site: Site, agent: Agent) -> None:
         status = views.status(agent)
         return site.page(request, "inbox.html", steward, waiting=waiting, others=others, status=status)
 
+    checking = threading.Lock()
+
     @site.router.get("/studies/{digest}")
     def show_study(request: Request, digest: DigestPath, steward: Steward) -> Response:
+        return study_page(request, digest, steward, None)
+
+    @site.router.post("/studies/{digest}/data-check")
+    def check_data(
+        request: Request,
+        digest: DigestPath,
+        steward: Steward,
+        _: Annotated[Mapping[str, str], Depends(site.form())],
+    ) -> Response:
+        """Hold the rows against a study that waits: shown once, and kept and logged nowhere."""
+        row = require_row(agent, digest)
+        if row.state is not State.WAITING or row.envelope is None:
+            raise ProblemError("already-decided")
+        if not checking.acquire(blocking=False):
+            return study_page(request, digest, steward, {"error": CHECKING, "data_sets": []})
+        try:
+            study = agent.intake.read(digest, row.envelope)
+            return study_page(request, digest, steward, study_report(agent.settings, study))
+        except (SettingsError, StudyRefusedError) as error:
+            return study_page(request, digest, steward, {"error": str(error), "data_sets": []})
+        finally:
+            checking.release()
+
+    def study_page(
+        request: Request, digest: str, steward: SignedIn, checked: Mapping[str, Any] | None
+    ) -> Response:
         row = require_row(agent, digest)
         found = read_from(agent.engine, finding_of, digest)
         return site.page(
@@ -142,6 +176,8 @@ def _add_reading(site: Site, agent: Agent) -> None:
             numbers_shown=NUMBERS_SHOWN,
             look_first=agent.policy.look_before_sending,
             reason_length=REASON_LENGTH,
+            checked=checked,
+            caution=FACTS_CAUTION,
         )
 
     @site.router.get("/ledger")

@@ -24,6 +24,7 @@ from tacit_protocol.messages.study import (
     Study,
     VerdictMessage,
 )
+from tacit_protocol.procedures.base import units_declared
 from tacit_protocol.signing import (
     ACCEPTANCE_TYPE,
     DECLINE_TYPE,
@@ -40,7 +41,15 @@ from tacit_services.agent.data.source import DataError
 from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError
 from tacit_services.agent.notices import Notifier
 from tacit_services.agent.readings import Fault, Lock, forget_reading, is_begun, unlock
-from tacit_services.agent.releases import Dependencies, Mailbox, Masks, Releaser, send_time
+from tacit_services.agent.releases import (
+    Dependencies,
+    LeftToStewardError,
+    Mailbox,
+    Masks,
+    Releaser,
+    left_to_a_steward,
+    send_time,
+)
 from tacit_services.agent.schema import State
 from tacit_services.agent.studies import (
     FOLLOWED,
@@ -145,6 +154,13 @@ class Participant:
                 known[owner.name] = self.units[data_set]
         return known
 
+    def _units_stated(self, study: Study) -> dict[str, int]:
+        """Return the numbers of units that are public before any computation, by owner.
+
+        What was counted when a study was computed would tell when that was.
+        """
+        return units_declared(study)
+
     def use_intake(self, intake: StudyIntake) -> None:
         """Check studies by another intake from now on."""
         self.intake = self._releaser.intake = intake
@@ -205,6 +221,7 @@ class Participant:
         """Store what becomes of a study; returns whether it was new to every process that is here."""
         now, trusted = self._now(), None
         job: Job | None = None
+        hopeless: tuple[str, ...] = ()
         problem: str | None = None
         reason: str | None = None
         rule: PublicRule | None = None
@@ -213,7 +230,9 @@ class Participant:
             study = self.intake.authenticate(item.digest, envelope)
             trusted, deadline, respond_after_s = envelope, study.deadline, study.respond_after_s
             job = self.intake.accept(item.digest, study, now)
-            state = State.APPROVED if job.automatic else State.WAITING
+            hopeless = job.hopeless(self._units_stated(study)) if job.approved(()) else ()
+            state = State.APPROVED if job.approved(hopeless) else State.WAITING
+            reason = left_to_a_steward(hopeless) if hopeless and state is State.WAITING else None
         except StudyRefusedError as error:
             state, problem, reason, rule = State.REFUSED, error.problem, error.reason, error.rule
         data_set = None if job is None else job.data_set
@@ -236,7 +255,7 @@ class Participant:
                 return False
             insert_study(connection, row)
             if job is not None:
-                self._record_job(connection, job, now)
+                self._record_job(connection, job, now, hopeless)
             if job is not None and row.state is State.APPROVED:
                 self._keep_cost(connection, job)
             if row.state is State.REFUSED:
@@ -280,7 +299,7 @@ class Participant:
             # At once: when it is said tells when the owner decided, and no data have been looked at.
             put_in_outbox(connection, job.digest, "accept", envelope, at=now, send_at=0)
 
-    def _record_job(self, connection: sa.Connection, job: Job, now: int) -> None:
+    def _record_job(self, connection: sa.Connection, job: Job, now: int, hopeless: tuple[str, ...]) -> None:
         """Record what else is to be known of a study that may be run."""
 
     def _put_decline(
@@ -562,6 +581,8 @@ class Participant:
             units = self._releaser.release(job, received, waited_until=accepted_at or 0, masks=masks)
             if units is not None:
                 self.units.update(units)
+        except LeftToStewardError as error:
+            self.units.update(error.units)
         except StudyRefusedError as error:
             self._refuse(row, error.problem, error.reason, error.rule)
         except WorkersUnavailableError as error:

@@ -68,6 +68,8 @@ class Rules(StrictModel):
     approval: Literal["automatic", "by-hand"] = "by-hand"
     approvals: Annotated[int, Field(ge=1, le=APPROVALS_MAX)] = 1
     """How many people have to approve a study that waits; the second must be another than the first."""
+    approve_hopeless: bool = False
+    """Whether automatic approval also spends on a study whose procedure calls it hopeless."""
     epsilon_per_study_max: Annotated[float, Field(gt=0, le=EPSILON_MAX)]
     delta_per_study_max: Annotated[float, Field(ge=0, lt=1)]
     units_min: Annotated[int, Field(ge=1)] = UNITS_MIN

@@ -70,6 +70,7 @@ class Lock:
     """Why an account is locked. Its owner's alone: others are told nothing, or at ``shown_from``."""
 
     account: str
+    owner: str
     study: str
     at: int
     shown_from: int
@@ -169,9 +170,18 @@ def lock_of(connection: sa.Connection, account: str) -> Lock | None:
     """Return why an account is locked; None where it is not."""
     query = READINGS.select().where(READINGS.c.account == account, READINGS.c.closed_at.is_not(None))
     row = connection.execute(query).one_or_none()
-    if row is None:
-        return None
-    return Lock(account, row.study, row.closed_at, row.shown_from, Fault(row.fault, row.place))
+    return None if row is None else _lock_in(row)
+
+
+def all_locks(connection: sa.Connection) -> list[Lock]:
+    """Return every lock, in the order of the accounts' names."""
+    query = READINGS.select().where(READINGS.c.closed_at.is_not(None)).order_by(READINGS.c.account)
+    return [_lock_in(row) for row in connection.execute(query)]
+
+
+def _lock_in(row: sa.Row[Any]) -> Lock:
+    fault = Fault(row.fault, row.place)
+    return Lock(row.account, row.owner, row.study, row.closed_at, row.shown_from, fault)
 
 
 def unlock(connection: sa.Connection, account: str) -> Lock | None:

@@ -28,7 +28,7 @@ steward does, and when, follows from what is private and from the schedule.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -49,8 +49,9 @@ from tacit_protocol.messages.study import (
     padded,
     unpadded,
 )
+from tacit_protocol.preparation import HOPELESS
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import Adapts, ReleaseError, StudyError
+from tacit_protocol.procedures.base import Adapts, ReleaseError, StudyError, units_declared
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.masking import Roster, masked, masks_of, read_roster
 from tacit_protocol.procedures.relay import (
@@ -108,6 +109,7 @@ from tacit_services.ledger.accounts import (
     LedgerConflictError,
     debit,
     debits_of_study,
+    give_back,
     reserve,
 )
 from tacit_services.ledger.entries import Entry
@@ -516,6 +518,22 @@ class StoppingError(Exception):
     """The agent is stopping; the study stays approved, and is run after the next start."""
 
 
+LEFT = "left to a steward, as the policy approves no study that its procedure calls hopeless: "
+
+
+def left_to_a_steward(hopeless: Sequence[str]) -> str:
+    """Say why a study waits though the policy approves studies by itself."""
+    return LEFT + "; ".join(words.removeprefix(HOPELESS) for words in hopeless)
+
+
+class LeftToStewardError(Exception):
+    """The study waits for a steward: it is hopeless at the numbers of units that were counted, ``units``."""
+
+    def __init__(self, units: dict[str, int]) -> None:
+        super().__init__("the study is hopeless")
+        self.units = units
+
+
 class UnfinishedError(Exception):
     """No release that may be sent came of the rows. Constant text."""
 
@@ -578,6 +596,7 @@ class Releaser:
             DataError: rows cannot be read now; try again later.
             DatabaseError: nothing can be written now; try again later.
             WorkersUnavailableError: nothing can be computed now; try again later.
+            LeftToStewardError: it waits for a steward from now on.
         """
         waited_until = waited_until if received is None else received.at
         try:
@@ -592,7 +611,7 @@ class Releaser:
         reached(AgentStep.READING_BEGUN)
         try:
             return self._make(job, received, waited_until, masks)
-        except (*AGAIN, StudyRefusedError, StoppingError):
+        except (*AGAIN, StudyRefusedError, StoppingError, LeftToStewardError):
             raise  # a refusal for which the attempt is not taken back closes the study
         except Exception as error:
             if self.uses.stopping():
@@ -605,6 +624,7 @@ class Releaser:
         self, job: Job, received: Received | None, waited_until: int, masks: Masks | None
     ) -> dict[str, int] | None:
         table = self._open(job, received)
+        self._require_hope(job, table)
         units, summary = self._summarise(job, received, table)
         reached(AgentStep.DATA_SUMMARISED if received is None else AgentRelayStep.COMBINED)
         try:
@@ -685,6 +705,35 @@ class Releaser:
             self._take_back(job)
             raise
         return table
+
+    def _require_hope(self, job: Job, table: SourceTable | PooledTable) -> None:
+        """Leave a study to a steward that nobody but the policy has approved, and that is hopeless.
+
+        It looks at the study and at the numbers of units, before a row is read. Where other owners have been
+        told that this one takes part, it takes part.
+
+        Raises:
+            LeftToStewardError: it waits from now on, and nothing is spent.
+        """
+        if job.waits or not isinstance(table, SourceTable):  # a curator knew the numbers before it approved
+            return
+        hopeless = job.hopeless(units_declared(job.study) | {job.sender: table.units})
+        if not hopeless or job.approved(hopeless):
+            return
+
+        def leave(connection: sa.Connection) -> bool:
+            if approvers_of(connection, job.digest, job.sender):
+                return False
+            take_back(connection, job.digest)
+            give_back(connection, [job.digest])
+            now, why = int(self.uses.clock()), left_to_a_steward(hopeless)
+            return move(
+                connection, job.digest, before=[State.APPROVED], after=State.WAITING, at=now, reason=why
+            )
+
+        if run_transaction(self.uses.engine, leave):
+            log.info("left_to_a_steward", study=job.digest)
+            raise LeftToStewardError(job.units_by_data_set(table))
 
     def _take_back(self, job: Job) -> None:
         run_transaction(self.uses.engine, lambda connection: take_back(connection, job.digest))

@@ -36,7 +36,7 @@ from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.editing import DataSetEditor, PolicyEditor
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.notices import Notifier
-from tacit_services.agent.pages import DataSetPath, add_agent_pages
+from tacit_services.agent.pages import DataSetPath, add_agent_pages, payment
 from tacit_services.agent.participant import Loops, Participant
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies
@@ -144,7 +144,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
         """Show one study: what it asks, what would leave, what it costs, and its verdict if known."""
         row = require_row(agent, digest)
         shown = views.detail(agent, row, SIGN_IN.people, agent.name)
-        return json_response(shown | {"held": agent.held_view(row)})
+        return json_response(shown | {"held": agent.held_view(row), "payment": payment(agent, row)})
 
     @app.get("/v1/studies/{digest}/reuses", dependencies=owner, **answer_schema(LaterStudies))
     def show_reuses(digest: DigestPath) -> Response:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 
 from tacit_protocol.messages.encoding import MessageError, decode
 from tacit_protocol.messages.study import Study, VerdictMessage
-from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.base import Procedure, warnings_of
 from tacit_protocol.procedures.disclosure import Asked
 from tacit_protocol.signing import VERDICT_TYPE, EnvelopeError, certify, open_envelope
 from tacit_services.agent.agent import Agent
@@ -18,7 +18,7 @@ from tacit_services.agent.readings import lock_of
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import DataSetSettings
 from tacit_services.agent.studies import StudyRow, count_by_state, decisions_of
-from tacit_services.ledger.accounts import account_of, payment_words, standing_of
+from tacit_services.ledger.accounts import account_of, debits_of_study, paid_words, payment_words, standing_of
 from tacit_services.ledger.verification import Inspection
 from tacit_services.shared.database import read_from
 from tacit_services.shared.people import PeopleTables
@@ -62,10 +62,20 @@ def ledger_verification(inspection: Inspection) -> dict[str, Any]:
 
 
 def payment(connection: sa.Connection, agent: Participant, row: StudyRow, account: str | None) -> str | None:
-    """Say which share of an account a study would be paid of; None where nothing would be spent of it."""
+    """Say what a study would take of an account, or has taken; None where it takes nothing of it.
+
+    None too of one that is approved and not paid: what waits for another owner has its cost reserved.
+    """
+    if account is None:
+        return None
+    for entry in debits_of_study(connection, row.digest):
+        if entry.data_set == account:
+            return paid_words(account_of(connection, account), entry)
+    if row.state is not State.WAITING:
+        return None if row.state is State.APPROVED else "spent nothing"
     study = _study(agent, row)
-    priced = None if study is None or account is None else _asked(agent, study)
-    if priced is None or account is None or not priced[1].spends:
+    priced = None if study is None else _asked(agent, study)
+    if priced is None or not priced[1].spends:
         return None
     return payment_words(account_of(connection, account), priced[1].cost)
 
@@ -113,7 +123,7 @@ def detail(
         procedure, asked = priced
         own = next((owner for owner in study.owners if owner.key == agent.key.public_hex), None)
         words = asked.plain_words(study, own, data_set or row.data_set or "no data set")
-        warnings = procedure.warnings(study, agent.units_of(study))
+        warnings = warnings_of(procedure, study, agent.units_of(study))
     return {
         **summary(agent, row),
         "plain_words": words,

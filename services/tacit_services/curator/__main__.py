@@ -27,7 +27,7 @@ from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing import PrivateKey
 from tacit_protocol.terminal import printable
-from tacit_services.agent.check import show_report, text_of_verification, verify_ledger
+from tacit_services.agent.check import locks_at, show_report, text_of_verification, verify_ledger
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.participant import Identity, Loops
 from tacit_services.agent.service import dependencies_of, notifier_of
@@ -339,6 +339,7 @@ def check(config: Path | None) -> dict[str, Any]:
         return {"ok": False, "error": str(error)}
     compute = look_at_workers(settings.compute)
     report: dict[str, Any] = {"party": settings.name, "tester": settings.tester_url, "compute": compute}
+    report["locked"] = locks_at(settings.database_url)
     report["ok"] = compute["error"] is None
     if compute["error"] is not None:
         report["error"] = f"compute: {compute['error']}"

@@ -101,10 +101,10 @@ class OwnerDecision:
     decided_at: int | None
 
 
-def record_parts(connection: sa.Connection, job: Job, now: int) -> None:
+def record_parts(connection: sa.Connection, job: Job, now: int, hopeless: tuple[str, ...] = ()) -> None:
     """Write the rows of a study that may be run: waiting, or approved by the owner's policy."""
     for part in job.parts:
-        automatic = part.rules.approval == "automatic"
+        automatic = part.approved(hopeless)
         connection.execute(
             DECISIONS.insert().values(
                 study=job.digest,
@@ -312,8 +312,11 @@ class Curator(Participant):
             if part.decision is Decision.WAITING and owner in (None, part.owner)
         ]
 
-    def _record_job(self, connection: sa.Connection, job: Job, now: int) -> None:
-        record_parts(connection, job, now)
+    def _units_stated(self, study: Study) -> dict[str, int]:
+        return self.units_of(study)
+
+    def _record_job(self, connection: sa.Connection, job: Job, now: int, hopeless: tuple[str, ...]) -> None:
+        record_parts(connection, job, now, hopeless)
 
     def _keep_cost(self, connection: sa.Connection, job: Job) -> None:
         """Spend a study's whole cost with its approval; one that an account cannot pay for is refused."""

@@ -1,6 +1,7 @@
 """The curator's pages: to the operator everything and no decision, to an owner its own and its decisions."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
@@ -14,7 +15,7 @@ from tacit_services.curator import routes
 from tacit_services.curator.curator import Curator, Decision, asking, decisions_on
 from tacit_services.curator.data_sets import SIGN_IN, account_name, view
 from tacit_services.curator.routes import Caller, CuratorContext, NamePath, OwnerPath, decide, require_study
-from tacit_services.ledger.accounts import account_of
+from tacit_services.ledger.accounts import account_of, standing
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_app import DigestPath
 from tacit_services.shared.pages.formatting import burn_down
@@ -135,9 +136,9 @@ def _add_holdings(site: Site, curator: Curator, context: CuratorContext) -> None
             shown = []
             for name in routes.accounts_of(connection, someone.who.owner):
                 entries = routes.ledger(connection, [name])
-                head_hash = account_of(connection, name).head_hash
-                chart = burn_down(entries, now)
-                shown.append({"name": name, "entries": entries, "head_hash": head_hash, "chart": chart})
+                account = account_of(connection, name)
+                found = {"entries": entries, "head_hash": account.head_hash, "chart": burn_down(entries, now)}
+                shown.append({"name": name, **found, **asdict(standing(account))})
             return shown
 
         return site.page(request, "ledger.html", someone, accounts=read_from(curator.engine, read))

@@ -17,6 +17,7 @@ has promised. The theorem is in docs/mathematics/privacy.md.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from fractions import Fraction
 from typing import Literal
 
 import sqlalchemy as sa
@@ -81,8 +82,6 @@ PICO = APPROXIMATE_UNITS // DELTA_UNITS
 
 NOTHING = Amounts()
 
-WHOLE_GAUSSIAN = "all that is left of the Gaussian share"
-
 
 @dataclass(frozen=True)
 class Account:
@@ -135,9 +134,11 @@ class Standing:
     one Gaussian study at that delta: small studies take less than their epsilons suggest, as mu squared adds
     up and not epsilon. What is reserved is not left, and not spent. ``promised_micro`` is the epsilon that
     everything ever released is private at, with the cap's delta. None: no finite epsilon describes it, as a
-    cap's delta was lowered afterwards.
+    cap's delta was lowered afterwards. ``left_percent`` is the one figure that adds up over studies
+    (:func:`part_of_cap`).
     """
 
+    left_percent: float
     epsilon_cap_micro: int
     delta_cap_pico: int
     pure_share_micro: int
@@ -362,21 +363,48 @@ def payer(charged: Amounts) -> Payer:
     return "both" if charged.gaussian_femto else "pure"
 
 
+def part_of_cap(account: Account, amounts: Amounts) -> Fraction:
+    """Return what part of an account's cap amounts take: all of every share is 1.
+
+    A share counts by its part of the cap's epsilon, and within it what adds up there (epsilon, mu squared):
+    the parts of studies add up while the shares stand. Delta counts where there is no other share.
+    """
+    share, cap = account.share, account.cap
+    pure = Fraction(min(share.pure_pico, cap.pure_pico), cap.pure_pico) if cap.pure_pico else Fraction(0)
+    if not share.gaussian_femto:
+        pure = Fraction(bool(share.pure_pico))
+    is_of_delta = not share.pure_pico and not share.gaussian_femto
+    weights = (pure, Fraction(bool(share.gaussian_femto)) * (1 - pure), Fraction(is_of_delta))
+    return sum(
+        (
+            weight * min(Fraction(own, whole), Fraction(1))
+            for weight, own, whole in zip(weights, amounts.all, share.all, strict=True)
+            if whole
+        ),
+        Fraction(0),
+    )
+
+
 def payment_words(account: Account, guarantee: Guarantee) -> str:
-    """Say what a study would take of which share, and what is left of it."""
+    """Say what part of the cap a study would take, and what is left of it."""
     placed = _place(account, guarantee)
     if placed is None:
         return "costs more than is left of the share that would pay for it, and would be refused"
-    charged, takes = placed[1], []
-    if charged.pure_pico:
-        epsilon = -(-charged.pure_pico // MICRO) / EPSILON_UNITS
-        left = standing(account).pure_left_micro / EPSILON_UNITS
-        takes.append(f"epsilon {epsilon:g} of the {left:g} left of the pure share")
-    if charged.gaussian_femto:
-        rest = account.share.gaussian_femto - account.taken.gaussian_femto
-        part = 100 * charged.gaussian_femto / rest if rest > 0 else math.inf
-        takes.append(f"{part:.3g} % of what is left of the Gaussian share" if part < 100 else WHOLE_GAUSSIAN)
-    return "takes " + (" and ".join(takes) or "delta alone")
+    share, charged = placed
+    if not charged.pure_pico and not charged.gaussian_femto:
+        return "takes delta alone"
+    takes = _percent_up(part_of_cap(replace(account, share=share), charged))
+    return f"takes {takes} % of the cap, of which {standing(account).left_percent:g} % is left"
+
+
+def paid_words(account: Account, debit: Entry) -> str:
+    """Say what a study has taken of an account."""
+    part = part_of_cap(account, debit.amounts or charge(debit.events))
+    return f"spent epsilon {debit.epsilon_micro / EPSILON_UNITS:g}, {_percent_up(part)} % of the cap"
+
+
+def _percent_up(part: Fraction) -> str:
+    return f"{math.ceil(1000 * part) / 10:g}"
 
 
 def account_of(connection: sa.Connection, data_set: str) -> Account:
@@ -405,7 +433,10 @@ def standing(account: Account) -> Standing:
     """Return what an account has spent and what it has left, rounded toward more spent and less left."""
     cap, share, spent, taken = account.cap, account.share, account.spent, account.taken
     gaussian_delta = cap.delta_atto - share.approximate_atto
+    nothing_shared = not any(share.all)
+    left = Fraction(0) if nothing_shared else 1 - part_of_cap(account, taken)
     return Standing(
+        left_percent=math.floor(1000 * left) / 10,
         epsilon_cap_micro=cap.epsilon_micro,
         delta_cap_pico=cap.delta_pico,
         pure_share_micro=share.pure_pico // MICRO,

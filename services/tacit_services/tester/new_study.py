@@ -29,7 +29,7 @@ from tacit_protocol.domain import (
     bounds_words,
     parse_bounds,
 )
-from tacit_protocol.messages.catalogue import ANY, CatalogueMessage, PublishedDataSet
+from tacit_protocol.messages.catalogue import ANY, CatalogueMessage, PublishedDataSet, common_column
 from tacit_protocol.messages.faults import faults_of, written
 from tacit_protocol.messages.study import DATA_USES, RESPOND_AFTER_S, Digest, Owner, Party, Study
 from tacit_protocol.preparation import PreparedStudy, prepared, stewards_words
@@ -178,10 +178,17 @@ def allowed_fields() -> tuple[str, ...]:
 
 
 def procedure_of(fields: Mapping[str, str]) -> Procedure:
-    """Return the procedure that was chosen, or the one that the question's words point to."""
+    """Return the procedure that was chosen, or the one that the question's words point to.
+
+    Raises:
+        FormError: none was chosen, and the words point to none.
+    """
     if fields["procedure"] in PROCEDURES:
         return PROCEDURES[fields["procedure"]]
-    return proposed_question(fields["title"]).by("curator" if fields["curator"] else "agents")
+    proposed = proposed_question(fields["title"])
+    if proposed is None:
+        raise FormError("your words do not say what kind of question it is: choose one below")
+    return proposed.by("curator" if fields["curator"] else "agents")
 
 
 def choices() -> list[tuple[str, str]]:
@@ -289,7 +296,7 @@ def _offered_columns(
 ) -> Rows:
     """Return rows of what the asked owners publish; what all of them hold is ticked, or what was planned.
 
-    Of columns that are published without bounds, what is commonly known of their names is proposed.
+    What no owner declares is left blank: a name does not tell how its values are coded.
     """
     published = [(row["owner"], found) for row in asked if (found := offered.data_set(row)) is not None]
     held: dict[str, dict[str, Column | None]] = {}
@@ -303,10 +310,10 @@ def _offered_columns(
     rows: Rows = []
     for name, holders in held.items():
         declared = [column for column in holders.values() if column is not None]
-        common, known = _common(declared) if declared else None, known_of(name)
+        common, known = common_column(declared), known_of(name)
         if declared and common is None:
             continue
-        proposed = common or of_plan.get(name) or (None if known is None else known.column(name))
+        proposed = common or of_plan.get(name)
         bounds, exact = "" if proposed is None else _short_bounds(proposed), ""
         if common is not None:
             exact = common.model_dump_json()
@@ -327,24 +334,6 @@ def _offered_columns(
 
 def _of_categories(procedure: Procedure) -> bool:
     return procedure.question is not None and procedure.question.categories
-
-
-def _common(columns: Sequence[Column]) -> Column | None:
-    """Return a column that lies within what every owner declares of it; None where there is none."""
-    found = columns[0]
-    try:
-        for other in columns[1:]:
-            if isinstance(found, NumericColumn) and isinstance(other, NumericColumn):
-                ends = {"lower": max(found.lower, other.lower), "upper": min(found.upper, other.upper)}
-                found = NumericColumn.model_validate(dict(found) | ends)
-            elif isinstance(found, CategoricalColumn) and isinstance(other, CategoricalColumn):
-                levels = tuple(level for level in found.levels if level in other.levels)
-                found = CategoricalColumn.model_validate(dict(found) | {"levels": levels})
-            else:
-                return None
-    except ValidationError:
-        return None
-    return found
 
 
 def _short_bounds(column: Column) -> str:
@@ -719,8 +708,15 @@ class NewStudies:
     ) -> Response:
         """Ask for columns, the procedure's parameters, the budget and the purpose; each with a proposal.
 
-        ``again`` is the digest of the earlier study that is asked again.
+        ``again`` is the digest of the earlier study that is asked again. Where it is not known what kind of
+        question it is, that is asked for first.
         """
+        try:
+            procedure_of(fields)
+        except FormError as error:
+            response = self.question(request, reader, fields, [*faults, *error.faults])
+            response.status_code = 422
+            return response
         asked, procedure = asked_rows(fields), procedure_of(fields)
         offered = Offered.at(self.tester.engine, asked)
         fields = proposals(fields, procedure, offered)

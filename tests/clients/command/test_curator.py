@@ -65,7 +65,7 @@ def test_init_writes_secrets_that_only_their_owner_reads_and_never_overwrites(
         ("owner studies", "south"),
         ("owner show abab", "alike"),
         ("owner approve abab --yes", "Approved abab"),
-        ("owner decline abab --reason no", "Nothing was spent"),
+        ("owner decline abab --reason no", "Declined abababababab: north/patients takes 13.4 %"),
         ("owner ledger --data-set patients", "north/patients"),
         ("owner verify-ledger", "The ledger is whole"),
         ("owner delete --data-set patients --yes", "deleted the rows"),
@@ -75,7 +75,7 @@ def test_init_writes_secrets_that_only_their_owner_reads_and_never_overwrites(
         ("curator data-sets --owner=owner.toml", "north/patients"),
         ("curator study abab --owner owner.toml", "alike"),
         ("curator approve abab --yes", "Approved abab"),
-        ("curator decline abab --reason no", "Nothing was spent"),
+        ("curator decline abab --reason no", "Declined abababababab: north/patients takes 13.4 %"),
     ],
 )
 def test_every_verb_speaks_to_people_and_to_programs(
@@ -96,8 +96,8 @@ def test_before_it_approves_an_owner_sees_what_is_asked_and_what_remains(
     out = tacit("curator", "approve", "abab", "--yes")[1]
     assert "They ask whether patients are alike." in out
     assert "Warning: few units" in out
-    assert "north/patients: epsilon 0.5 of 1.5 pure, 1.5 of 1.5 Gaussian left" in out
-    assert "this study takes epsilon 0.4 of the 0.5 left of the pure share" in out
+    assert "north/patients: 66.6 % of epsilon 3 left" in out
+    assert "this study takes 13.4 % of the cap, of which 66.6 % is left" in out
     assert "south: approved by its policy" in out
 
 

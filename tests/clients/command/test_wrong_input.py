@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -266,7 +267,16 @@ IN_AGENT: dict[str, Change] = {
         '[[data_sets]]\ncolumns = [{ kind = "numeric", name = "age", lower = "", upper = 120 }]',
     ),
     "the key file is another file": ("agent.pem", "north.csv"),
+    "a blank behind the commas of the header": ("north.csv", "blank.csv"),
+    "a file in UTF-16": ("north.csv", "utf-16.csv"),
+    "a header in Latin-1": ("north.csv", "latin-1.csv"),
+    "line ends of an old Macintosh": ("north.csv", "returns.csv"),
+    "decimal commas": ('north.csv"', 'decimal.csv"\n{DECLARED}'),
+    "a comma more at each line's end": ('north.csv"', 'trailing.csv"\n{DECLARED}'),
+    "levels in other capitals": ('north.csv"', 'north.csv"\n{CODED}'),
 }
+DECLARED = 'columns = [{ kind = "numeric", name = "age", lower = 0, upper = 120 }]'
+CODED = 'columns = [{ kind = "categorical", name = "sex", levels = ["f", "m"] }]'
 IN_POLICY: dict[str, Change] = {
     "a procedure mistyped in the policy": ("kernel_two_sample", "kernel_two_sampel"),
     "a word for the approval that there is not": ("by-hand", "manual"),
@@ -294,8 +304,14 @@ def agents_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("semicolons.csv", ROWS.replace(",", ";")),
         ("bare.csv", ROWS.partition("\n")[2]),
         ("not.parquet", ROWS),
+        ("blank.csv", ROWS.replace(",", ", ")),
+        ("decimal.csv", re.sub(r",(\d+),", r',"\1,5",', ROWS)),
+        ("trailing.csv", ROWS.replace("\n", ",\n").replace(",\n", "\n", 1)),
     ):
         (folder / "north" / name).write_text(text)
+    (folder / "north" / "utf-16.csv").write_bytes(ROWS.encode("utf-16"))
+    (folder / "north" / "latin-1.csv").write_bytes(ROWS.replace("sex", "geschlecht,größe").encode("latin-1"))
+    (folder / "north" / "returns.csv").write_bytes(ROWS.replace("\n", "\r").encode())
     return folder / "north"
 
 
@@ -320,7 +336,9 @@ def changed(text: str, change: Change) -> str:
     before, after = change
     assert before in text
     again = text.partition("[[data_sets]]")[2]
-    return text.replace(before, after.replace("{AGAIN}", again), 1)
+    return text.replace(
+        before, after.replace("{AGAIN}", again).replace("{DECLARED}", DECLARED).replace("{CODED}", CODED), 1
+    )
 
 
 def told(mistake: str, agent: Path, tmp_path: Path, tacit: Run) -> str:

@@ -73,6 +73,22 @@ def test_independence_of_columns_and_of_a_table() -> None:
     assert np.abs(counted.tables.table - table).max() < 40
 
 
+def test_unlisted_and_missing_values_are_in_the_release_and_in_no_finding() -> None:
+    rng = np.random.default_rng(5)
+    x, y = (np.where(rng.random(900) < 0.4, "no", rng.choice(["yes", "Yes"], 900)) for _ in range(2))
+    levels = [["yes", "no"], ["yes", "no"]]
+    table = tacit.local.independence_table(x, y, epsilon=3, bounds=levels, seed=1)
+    assert table.tables is not None
+    assert table.tables.table.shape == (4, 4)
+    assert {label for cell in table.cells for label in cell.labels.values()} == {"yes", "no"}
+    assert "2 x 2 cells" in table.method
+    owners = tacit.local.homogeneity(x, y, epsilon=3, bounds=["yes", "no"], seed=1)
+    assert {effect.level for effect in owners.effects} == {"yes", "no"}
+    assert sum(effect.estimate or 0.0 for effect in owners.effects) == pytest.approx(0.0, abs=0.1)
+    one = tacit.local.homogeneity(x, y, epsilon=3, bounds=["yes"], seed=1)
+    assert {label for cell in one.cells for label in cell.labels.values()} == {"yes", "(other)"}
+
+
 def test_what_cannot_be_asked_is_refused() -> None:
     with pytest.raises(InputError, match="one table of counts"):
         tacit.local.independence_table(draw(1, 9), draw(2, 9), epsilon=1)

@@ -21,7 +21,13 @@ from tacit.local import (
 ROWS = 400
 # At epsilon 50 and 400 rows a copy of a variable is missed with a chance far below 1e-6: the observed
 # statistic lies thousands of noise scales above every permuted one.
-SURE: dict[str, Any] = {"epsilon": 50.0, "n_permutations": 99, "alpha": 0.02, "seed": 3}
+SURE: dict[str, Any] = {
+    "epsilon": 50.0,
+    "n_permutations": 99,
+    "alpha": 0.02,
+    "seed": 3,
+    "method": "permutation",
+}
 
 
 def numbers(seed: int = 1) -> Any:

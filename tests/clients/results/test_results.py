@@ -37,7 +37,7 @@ from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict
+from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, ShownTable
 
 DECISION: dict[str, Any] = {
     "method": "a method",
@@ -397,6 +397,33 @@ def test_without_pandas_frames_say_what_to_install(monkeypatch: pytest.MonkeyPat
     for shown in (found, tacit.adjust([found])):
         with pytest.raises(InputError, match="pip install pandas"):
             shown.to_pandas()
+
+
+def test_a_pair_of_columns_is_said_to_differ_jointly_and_which_margin_may_explain_it() -> None:
+    """One margin is 2 standard deviations off, two others are correlated: false alarms below 1e-5."""
+    rng = np.random.default_rng(5)
+    north = pd.DataFrame(rng.normal(0.5, 0.1, (4000, 3)), columns=["x1", "x2", "x3"])
+    south = pd.DataFrame(rng.normal(0.5, 0.1, (4000, 3)), columns=["x1", "x2", "x3"])
+    south["x3"] = 0.5 + 0.9 * (south["x2"] - 0.5) + 0.19**0.5 * (south["x3"] - 0.5)
+    south["x1"] += 0.2
+    found = kernel_two_sample(
+        north, south, epsilon=8, delta=1e-5, bounds=(0, 1), alpha=1e-6, seed=1, features="auto"
+    )
+    columns, joint = found.heading.split("; joint distributions that differ: ")
+    assert columns == "columns that differ: x1"
+    assert set(joint.split(", ")) == {
+        "x2 and x3",
+        "x1 and x2 (x1 alone may explain it)",
+        "x1 and x3 (x1 alone may explain it)",
+    }
+    (table,) = (
+        part for part in found.details() if isinstance(part, ShownTable) and part.headings[0] == "Columns"
+    )
+    said = {row[0]: row[2] for row in table.rows}
+    assert said["x1"] == "differ"
+    assert said["x2"] == "no difference shown"
+    assert said["x2 and x3"] == "joint distribution differs"
+    assert said["x1 and x3"] == "joint distribution differs (x1 alone may explain it)"
 
 
 def test_a_two_sample_result_names_the_columns_that_differ() -> None:

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from agent_fakes import FAKES, AttackedAgent
 from forked_python import commands_forked
 
 from tacit.client.http import HttpRequest, HttpResponse
+from tacit.command.app import run
 from tacit.errors import TransportError
 from tacit.setup import doctor
 from tacit.setup.configuration import (
@@ -26,7 +28,7 @@ from tacit.setup.configuration import (
     init_tester,
     read_toml,
 )
-from tacit.setup.doctor import Diagnostic, database_findings, examine, file_system_of, revisions
+from tacit.setup.doctor import Diagnostic, database_findings, examine, file_system_of, revisions, run_check
 from tacit.setup.keys import load_key
 from tacit_protocol.messages.problems import MEDIA_TYPE, problem_document
 
@@ -251,15 +253,44 @@ def test_an_agents_budget_bounds_and_policy_are_looked_at_here_alone(
     assert states(found) == {
         **dict.fromkeys(("configuration", "key", "files", "database", "durable", "tester", "clock"), "ok"),
         **dict.fromkeys(("enrolment", "data", "policy", "compute", "budget"), "ok"),
-        "bounds": "warning",
+        "columns": "ok",
     }
     assert found["budget"].text == "patients: epsilon 3 of 3 Gaussian is left"
-    bounds = found["bounds"].text
-    assert "age (a few values lie beyond), sex (a few values lie beyond)" in bounds
-    assert "for your eyes alone" in bounds
-    assert "because that leaks them" in bounds
-    # In words, and never by how much or how often.
-    assert not {"300", "X", "121"} & set(bounds.replace(",", " ").split())
+    columns = found["columns"].text
+    assert "age: 100 % can be read as numbers; 99.2 % lies within 0 to 120; 0 % is missing" in columns
+    assert "sex: 99.2 % is listed" in columns
+    assert "for your eyes alone" in columns
+    assert "because that leaks them" in columns
+    assert not {"300", "X", "121"} & set(columns.replace(",", " ").split())  # shares, and no value
+
+
+def test_doctor_data_check_and_the_agents_own_check_say_the_same(
+    agent_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A column of which most are decimal commas: all three fail, and name the cause."""
+    rows = "".join(f'"{60 + place % 30},2",F\n' if place % 5 < 3 else "70,M\n" for place in range(200))
+    (agent_file.parent.parent / "north.csv").write_text("age,sex\n" + rows)
+    found = look(agent_file, enrolled(agent_file, "north", "owner"))
+    assert (found["data"].state, found["columns"].state) == ("failed", "failed")
+    checked = run_check("agent", agent_file)
+    assert not checked.passed
+    assert run(["data", "check", "--config", str(agent_file)]) == 1
+    command = capsys.readouterr().out
+    own = subprocess.run(
+        [sys.executable, "-m", "tacit_services.agent", "check", "--config", str(agent_file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert own.returncode == 1
+    assert " ".join(own.stdout.split()) == " ".join(command.split())
+    words = (
+        "age: 40 % can be read as numbers; 100 % lies within 0 to 120; they have decimal commas: write them "
+        "with points; 0 % is missing"
+    )
+    for said in (found["data"].text, found["columns"].text, checked.report["text"], command):
+        assert words in " ".join(said.split())
+    assert "not ready" in command
 
 
 @pytest.mark.long
@@ -286,6 +317,32 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))
 found = next(database_findings(Path(sys.argv[1]), "sqlite:///tester.sqlite3", "tester"))
 sys.exit(f"{found.state}: {found.text}")
 """
+
+
+def test_a_locked_data_set_is_mentioned_with_what_failed_and_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    agent = AttackedAgent(tmp_path)
+    study = agent.world.ask(agent.tester, agent.world.study())
+
+    def told() -> list[Diagnostic]:
+        found = examine(tmp_path / "agent.toml", transport=lambda _: Tester())
+        return [one for one in found if one.name == "lock"]
+
+    def fail(*_: object) -> object:
+        raise ZeroDivisionError("private")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(FAKES["fake_sum"], "summarise", fail, raising=False)
+        agent.turn()
+    (lock,) = told()
+    assert lock.state == "warning"
+    for words in (study[:12], "ZeroDivisionError in tacit_", "`tacit agent unlock patients`"):
+        assert words in lock.text
+    assert "private" not in lock.text
+    agent.agent.unlock("patients")
+    assert told() == []
+    agent.agent.engine.dispose()
 
 
 def test_a_disk_without_room_is_no_disk_that_can_be_written(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """What owners publish is read by analysts: drafts that a policy would refuse are told so beforehand."""
 
+import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from tacit.errors import HopelessStudyError, InputError, VerificationFailedError
 from tacit.studies.draft import StudyDraft
 from tacit.studies.wizard import known_at
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
-from tacit_protocol.messages.catalogue import CatalogueMessage, PublishedDataSet, differences
+from tacit_protocol.messages.catalogue import CatalogueMessage, PublishedDataSet, common_column, differences
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.signing import CATALOGUE_TYPE, PrivateKey, sign_envelope
@@ -157,3 +159,29 @@ def test_a_column_that_an_owner_does_not_publish_is_said_where_it_is_asked_for()
     (found,) = differences(entries, ["sex"])
     assert found == "sex: south/patients publishes no bounds or levels of it"
     assert len(differences(entries, ["bmi"])) == 1
+
+
+def test_columns_are_asked_for_by_name_as_their_owner_publishes_them(
+    memory_tester: MemoryTester, client: Client, draft: dict[str, Any], tacit: Callable[..., Any]
+) -> None:
+    coded = CategoricalColumn(name="sex", levels=("0", "1"))
+    publish(memory_tester, draft=draft, data_sets=data_set(columns=(AGE, coded), other_columns=("bmi",)))
+    asked = (
+        *("study", "create", "--title", "Alike?", "--procedure", "quick", "--epsilon", "1", "--delta", "0"),
+        *("--owner", "north/patients:100", "--owner", "south/patients:100", "--column", "age", "--json"),
+    )
+    code, out, err = tacit(*asked, "--column", "sex")
+    assert code == 0, err
+    assert client.study_content(json.loads(out)["digest"]).domain.columns == (AGE, coded)
+    code, _, err = tacit(*asked, "--column", "bmi")
+    assert code != 0
+    assert "--column bmi: the study's owners publish no bounds or levels of it" in " ".join(err.split())
+
+
+def test_what_owners_declare_in_common_is_offered() -> None:
+    wide = AGE.model_copy(update={"lower": 0.0, "upper": 90.0})
+    assert common_column([AGE, wide]) == AGE.model_copy(update={"upper": 90.0})
+    other = CategoricalColumn(name="sex", levels=("male", "x"))
+    assert common_column([SEX, other]) == CategoricalColumn(name="sex", levels=("male",))
+    assert common_column([]) is common_column([AGE, SEX]) is None
+    assert common_column([AGE, AGE.model_copy(update={"lower": 200.0, "upper": 300.0})]) is None

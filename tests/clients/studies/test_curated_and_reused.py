@@ -47,7 +47,7 @@ def test_a_pinned_curator_with_another_key_is_found_out(client: Client, curated:
     [
         ({}, "sends 7 noisy numbers, for all of them"),
         (
-            {"procedure": "joint_independence", "delta": 0.0},
+            {"procedure": "joint_independence", "delta": 0.0, "parameters": {"method": "permutation"}},
             "sends one private decision, and no number, for all of them",
         ),
     ],

@@ -81,7 +81,9 @@ def test_a_plan_ends_when_its_time_is_up() -> None:
     began = time.monotonic()
     # n^2 work: a hundred studies of 9000 units take minutes.
     owner = [{"name": "north", "data_set": "patients", "units": 9000}]
-    planned = plan_in_process(draft_of(1, "joint_independence", columns=[AGE, SEX], owners=owner), None, 0.5)
+    permuted = {"method": "permutation"}
+    draft = draft_of(1, "joint_independence", columns=[AGE, SEX], owners=owner, parameters=permuted)
+    planned = plan_in_process(draft, None, 0.5)
     assert time.monotonic() - began < PATIENCE_S
     assert planned.runs == 0
     assert "tacit plan" in planned.unplanned

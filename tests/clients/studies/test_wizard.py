@@ -3,6 +3,7 @@
 import builtins
 import json
 import os
+import shlex
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +18,7 @@ from tacit.studies import preflight
 from tacit.studies.draft import StudyDraft
 from tacit.studies.wizard import Known, KnownDataSet, draft_by_asking, known_at
 from tacit_protocol.domain import CategoricalColumn, NumericColumn
-from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions
+from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions, proposed_question
 from tacit_protocol.signing import PrivateKey
 
 AGE = NumericColumn(name="age", lower=0, upper=120)
@@ -61,6 +62,8 @@ def test_two_owners_are_compared_by_pressing_enter() -> None:
         ("data set of south", "patients"),
         ("does south have", ""),
         ("Which columns", "age, sex"),
+        ("age: bounds", "0:120"),
+        ("sex: bounds", "F, M"),
     )
     draft = asked(script, known("north", "south"))
     assert (draft.procedure, draft.title) == ("kernel_two_sample", "Are our patients alike?")
@@ -68,10 +71,27 @@ def test_two_owners_are_compared_by_pressing_enter() -> None:
         ("north", "patients", 3000),
         ("south", "patients", None),
     ]
-    # Common knowledge proposes bounds and levels, by names alone.
+    # A name proposes neither: it does not tell how an owner codes the values.
     assert draft.columns == (AGE, SEX)
     assert (draft.epsilon, draft.delta, draft.level, draft.open_for_hours) == (1.0, 1e-5, 0.05, 168.0)
     assert "commonly age in years" in " ".join(script.heard)
+
+
+def test_words_that_point_nowhere_choose_no_question() -> None:
+    """It was a test of two samples, of one owner."""
+    script = Script(
+        ("What do you want to know", "Is blood pressure higher in smokers?"),
+        ("Number", ""),
+        ("Number", str(1 + [one.agents for one in answered_questions()].index("group_comparison"))),
+        ("Which owners", "north"),
+        ("data set of north", "patients"),
+        ("does north have", "3000"),
+        ("Which columns", "age, sex"),
+    )
+    assert proposed_question("Is blood pressure higher in smokers?") is None
+    draft = asked(script, known("north", "south", curators=("registry",)))
+    assert draft.procedure == "group_comparison"
+    assert "Your words do not say what kind of question it is." in script.heard
 
 
 def test_what_cannot_be_read_is_asked_again() -> None:
@@ -125,6 +145,8 @@ def test_owners_of_different_columns_are_asked_for_their_own() -> None:
         ("data set of north", "clinic"),
         ("data set of south", "registry"),
         ("Which columns of north", "age, sex"),
+        ("age: bounds", "0:120"),
+        ("sex: bounds", "F, M"),
         ("Which columns of south", "sex"),
         ("Which columns of south", "score"),
         ("score: bounds", "0 to 10"),
@@ -148,6 +170,7 @@ def test_three_owners_of_one_column_each_are_asked_for_them_and_two_are_too_few(
         ("data set of south", "registry"),
         ("data set of west", "school"),
         ("Which columns of north", "age"),
+        ("age: bounds", "0:120"),
         ("Which columns of south", "age"),
         ("Which columns of south", "score"),
         ("score: bounds", "0 to 10"),
@@ -222,9 +245,13 @@ def test_nothing_is_sent_before_a_yes(at_terminal: Any, capsys: Any, tmp_path: P
     assert run(["study", "create", str(file), "--save", str(file)]) == 2
     assert "exists already" in capsys.readouterr().err
     at_terminal(*ANSWERS, "yes", planned=GOOD)
-    assert run(["study", "create"]) == 0
+    assert run(["study", "create", "--party", "ann's/party.toml"]) == 0
     (digest,) = tester.envelopes
-    assert f"Created {digest}" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert f"Created {digest}" in out
+    (following,) = (line for line in out.splitlines() if line.startswith("Next: "))
+    watch = ["Next:", "tacit", "study", "watch", digest[:12]]
+    assert shlex.split(following) == [*watch, "--party", "ann's/party.toml"]
 
 
 def test_a_study_that_the_plan_calls_hopeless_is_refused_with_what_would_help(

@@ -2,7 +2,7 @@
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 import respelled
-from agent_fakes import NOW, AttackedAgent, Clock, MakeAgent, World
+from agent_fakes import FAKES, NOW, AttackedAgent, Clock, MakeAgent, World
 
 from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.catalogue import CatalogueMessage
@@ -30,10 +30,12 @@ from tacit_protocol.signing import (
 from tacit_services.agent.agent import AlreadyDecidedError
 from tacit_services.agent.data import reader as reader_module
 from tacit_services.agent.policy import Policy
+from tacit_services.agent.readings import lock_of
 from tacit_services.agent.releases import StoppingError
 from tacit_services.agent.schema import State
 from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
 from tacit_services.ledger.accounts import LedgerConflictError
+from tacit_services.shared.database import read_from
 
 
 def test_a_study_is_released_once_and_sent(make: MakeAgent) -> None:
@@ -123,6 +125,73 @@ def test_a_steward_decides_by_hand(make: MakeAgent) -> None:
     for decision in (setup.agent.approve, lambda asked: setup.agent.decline(asked, None)):
         with pytest.raises(AlreadyDecidedError):
             decision(first)
+
+
+HOPELESS = "Hopeless: there are too few units"
+
+
+@pytest.fixture
+def picky(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake procedure calls fewer than a hundred units hopeless; the agent's data set has sixty."""
+
+    def warnings(_: Any, units: Mapping[str, int]) -> tuple[str, ...]:
+        return (HOPELESS,) if min(units.values(), default=100) < 100 else ()
+
+    monkeypatch.setattr(FAKES["fake_sum"], "warnings", warnings, raising=False)
+
+
+def study_of(setup: AttackedAgent, units: int | None) -> str:
+    """Ask a study that says so many units of the agent's data set."""
+    owners = (
+        Owner(name="north", key=setup.world.agent.public_hex, data_set="patients", units=units),
+        Owner(name="south", key="5" * 64, data_set="patients", units=1000),
+    )
+    return setup.world.ask(setup.tester, setup.world.study(owners=owners, title=f"{units}"))
+
+
+@pytest.mark.parametrize(
+    ("units", "settings", "opened"),
+    [(10, "", 0), (10**6, "units = 50", 0), (10**6, "", 1), (None, "", 1)],
+    ids=["as the study says", "as the settings say", "as counted", "as counted, of which nothing is said"],
+)
+@pytest.mark.usefixtures("picky")
+def test_automatic_approval_leaves_a_hopeless_study_to_a_steward(
+    make: MakeAgent, units: int | None, settings: str, opened: int
+) -> None:
+    setup = make(data_set=settings)
+    study = study_of(setup, units)
+    setup.turn()
+    setup.turn()
+    row = setup.row(study)
+    assert (row.state, row.problem) == (State.WAITING, None)
+    assert row.reason is not None
+    assert row.reason.startswith("left to a steward")
+    assert "there are too few units" in row.reason
+    assert (len(setup.opened), setup.debits(), setup.tester.received) == (opened, [], [])
+    assert read_from(setup.agent.engine, lock_of, "patients") is None
+    setup.agent.approve(study)
+    setup.turn()
+    assert setup.row(study).state is State.SENT
+    assert len(setup.debits()) == 1
+
+
+@pytest.mark.usefixtures("picky")
+def test_a_hopeless_study_is_approved_where_the_policy_says_so(make: MakeAgent) -> None:
+    setup = make(policy="approve_hopeless = true")
+    studies = [study_of(setup, units) for units in (10, None)]
+    setup.turn()
+    assert [setup.row(study).state for study in studies] == [State.SENT] * 2
+
+
+@pytest.mark.usefixtures("picky")
+def test_what_a_computation_counted_changes_no_decision_on_what_comes_in(make: MakeAgent) -> None:
+    """Else whether a study waits at once would tell that another had been computed by then."""
+    setup = make()
+    for known in ({}, {"patients": 60}):
+        setup.agent.units = dict(known)
+        study = study_of(setup, 10**6 + len(known))
+        setup.agent.poll(0)
+        assert setup.row(study).state is State.APPROVED
 
 
 def test_a_study_nobody_decided_expires_and_cannot_be_approved(make: MakeAgent) -> None:

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 from agent_fakes import World
 
-from tacit_protocol.domain import CategoricalColumn, NumericColumn
 from tacit_services.agent.__main__ import main
-from tacit_services.agent.check import bounds_report, budget_report
+from tacit_services.agent.check import budget_report
 from tacit_services.agent.policy import Policy
-from tacit_services.agent.settings import AgentSettings, open_source
+from tacit_services.agent.settings import AgentSettings
 from tacit_services.shared.settings import SettingsError
 
 
@@ -90,28 +89,6 @@ def test_check_and_serve_without_a_configuration_fail_in_words(
     assert "cannot read" in capsys.readouterr().err
 
 
-AGE = NumericColumn(name="age", lower=0, upper=120)
-SEX = CategoricalColumn(name="sex", levels=("F", "M"))
-
-
-@pytest.mark.parametrize(
-    ("rows", "age", "sex"),
-    [
-        (["50,F"] * 200, "all values lie within", "all values lie within"),
-        (["50,F"] * 199 + ["121,X"], "a few values lie beyond", "a few values lie beyond"),
-        (["50,F"] * 2 + ["-1,X"], "many values lie beyond", "many values lie beyond"),
-        (["0,F", "120,M"], "all values lie within", "all values lie within"),
-        ([",", "inf,"], "no value can be read", "no value can be read"),
-        (["50,F", ","], "all values lie within", "all values lie within"),
-    ],
-)
-def test_bounds_are_told_in_words(tmp_path: Path, rows: list[str], age: str, sex: str) -> None:
-    (tmp_path / "a.csv").write_text("\n".join(["age,sex", *rows]) + "\n")
-    source = open_source("a.csv", None, tmp_path)
-    assert bounds_report(source, (AGE, SEX)) == {"age": age, "sex": sex}
-    assert bounds_report(source, ()) == {}
-
-
 def test_a_budget_is_read_without_making_a_database(tmp_path: Path) -> None:
     settings = AgentSettings.load(World(tmp_path).write("http://tester"))
     (report,) = budget_report(settings, frozenset(("pure",))).values()
@@ -131,9 +108,10 @@ def test_check_tells_sizes_and_bounds(tmp_path: Path, capsys: pytest.CaptureFixt
     policy.write_text(policy.read_text().replace('["x", "absent"]', '["x"]'))
     assert main(["check", "--config", str(path)]) == 0
     out = capsys.readouterr().out
-    assert "x: all values lie within" in out
-    assert "for your eyes alone" in out
+    assert "x: 100 % can be read as numbers; 100 % lies within -1e+09 to 1e+09; 0 % is missing" in out
+    assert "for the owner's own eyes alone" in out
     assert main(["check", "--config", str(path), "--json"]) == 0
     (data_set,) = json.loads(capsys.readouterr().out)["data_sets"]
     assert (data_set["rows"], data_set["units"], data_set["columns"]) == (60, 60, 3)
-    assert data_set["bounds"] == {"x": "all values lie within"}
+    (found,) = data_set["findings"]
+    assert (found["name"], found["state"], found["rows"], found["within"]) == ("x", "ok", 60, 60)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agent_fakes import AttackedAgent
+from agent_fakes import FAKES, AttackedAgent
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 from certificates import write_certificate
@@ -29,6 +29,7 @@ from tacit_services.agent.notices import (
     seen_left,
 )
 from tacit_services.agent.participant import Loops
+from tacit_services.agent.readings import lock_of
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.shared.database import read_from
@@ -202,6 +203,42 @@ def test_a_webhook_gets_signed_json_that_its_secret_verifies(hooked: tuple[Attac
             }
         ],
     }
+
+
+def test_a_locked_data_set_is_told_of_once_at_the_moment_of_the_answer_that_did_not_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sooner, whoever carries the notice would learn how long the rows took to fail."""
+    with hook_server() as (hook, url):
+        agent = agent_with(tmp_path, hook_settings(url, 'kinds = ["locked"]\n'), policy="")
+        agent.world.ask(agent.tester, agent.world.study(respond_after_s=60))
+        agent.agent.poll(0)
+        taken_in = agent.clock.now
+
+        def fail(*_: Any) -> Any:
+            agent.clock.now += 7
+            raise ZeroDivisionError("private")
+
+        with monkeypatch.context() as failing:
+            failing.setattr(FAKES["fake_sum"], "summarise", fail, raising=False)
+            agent.agent.work()
+        lock = read_from(agent.agent.engine, lock_of, "patients")
+        assert lock is not None
+        assert (lock.at, lock.shown_from) == (taken_in + 7, taken_in + 60)
+        for moment in (taken_in + 7, taken_in + 59):
+            agent.clock.now = moment
+            notifier(agent).look()
+        assert hook.posted == []
+        for moment in (taken_in + 60, taken_in + 61 + QUIET_S):
+            agent.clock.now = moment
+            notifier(agent).look()
+        assert said(hook) == [("locked", "patients", f"{LINK}/data-sets")]
+        ((_, body),) = hook.posted
+        assert b"Zero" not in body
+        agent.agent.unlock("patients")
+        notifier(agent).look()
+        assert len(hook.posted) == 1
+        agent.agent.engine.dispose()
 
 
 def test_what_could_not_be_said_is_said_later_and_stops_nothing(tmp_path: Path) -> None:

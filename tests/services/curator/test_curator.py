@@ -39,7 +39,7 @@ from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.studies import StudyRow, study_row
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator.curator import Curator, Decision, decisions_on
-from tacit_services.curator.data_sets import ROSTER, DataSets, view
+from tacit_services.curator.data_sets import DATA_SETS, ROSTER, DataSets, view
 from tacit_services.ledger.accounts import set_caps
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
@@ -169,6 +169,37 @@ def test_one_release_is_sent_for_all_owners_and_each_account_pays(make: Make) ->
     assert release.units == 180
     assert release.units_by_owner == dict.fromkeys(OWNERS, 60)
     assert setup.row(study).verdict is not None
+
+
+def test_an_owners_policy_leaves_a_hopeless_study_to_the_owner(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Units were counted when rows came; the policy of one owner approves hopeless studies too."""
+    hopeless = lambda _, study, units: ("Hopeless: few units",) if sum(units.values()) < 200 else ()  # noqa: E731
+    monkeypatch.setattr(CuratedSum, "warnings", hopeless)
+    setup = make()
+
+    def allow(connection: sa.Connection) -> None:
+        held = setup.data_sets.held_data_set(connection, "east", "patients")
+        assert held is not None
+        policy = held.policy.model_copy(update={"approve_hopeless": True})
+        where = DATA_SETS.c.owner == "east"
+        connection.execute(DATA_SETS.update().where(where).values(policy=policy.model_dump_json()))
+
+    run_transaction(setup.curator.engine, allow)
+    study = setup.ask(curated_study_of(OWNERS))
+    setup.turn()
+    assert setup.row(study).state is State.WAITING
+    assert "few units" in str(setup.row(study).reason)
+    assert setup.debits() == []
+    decided = setup.read(lambda c: decisions_on(c, [study]))[study]
+    assert {one.owner: one.decision.value for one in decided} == {
+        owner: "approved" if owner == "east" else "waiting" for owner in OWNERS
+    }
+    for owner in OWNERS[1:]:
+        setup.curator.approve(study, owner, HOLDER)
+    setup.turn()
+    assert setup.row(study).state is State.SENT
 
 
 def test_a_study_runs_once_every_owner_has_approved(make: Make) -> None:

@@ -112,6 +112,7 @@ def test_a_curator_answers_a_study_and_stops_with_status_zero(tmp_path: Path) ->
     study = curated_study_of(
         OWNERS,
         procedure="joint_independence",
+        parameters={"method": "permutation"},
         domain=Domain(columns=columns),
         deadline=int(time.time()) + 3600,
         created_at=int(time.time()) - 10,

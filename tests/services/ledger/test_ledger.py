@@ -1,8 +1,10 @@
 """The ledger charges shares, refuses, chains and never overspends, on SQLite and PostgreSQL."""
 
 import json
+import math
 import random
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -16,7 +18,9 @@ from debit_process import COST
 from tacit_protocol.privacy.accounting import (
     EVERYTHING_MAY_RUN,
     FAMILIES,
+    Amounts,
     Division,
+    Family,
     charge,
     gaussian_mu,
 )
@@ -36,6 +40,9 @@ from tacit_services.ledger.accounts import (
     debit,
     debits_of,
     give_back,
+    paid_words,
+    part_of_cap,
+    payment_words,
     reserve,
     set_caps,
     standing_of,
@@ -143,6 +150,37 @@ def test_what_is_left_of_the_gaussian_share_fits_and_a_micro_epsilon_more_does_n
         spend(sqlite, "b", gaussian(str(more.epsilon), str(more.delta)))
     spend(sqlite, "b", gaussian(str(found.gaussian_left_micro / 1e6), str(more.delta)))
     assert standing_in(sqlite).gaussian_left_micro <= 1000  # what calibration gives away
+
+
+@pytest.mark.parametrize("families", [("pure",), ("gaussian",), ("pure", "gaussian")])
+def test_what_studies_take_and_what_is_left_add_up_to_the_cap(
+    sqlite: sa.Engine, families: tuple[Family, ...]
+) -> None:
+    """Epsilons do not: three Gaussian studies of .2 leave more than 1.4 of 2."""
+    open_account(sqlite, division=Division.of(families))
+    costs = [laplace("0.2") if family == "pure" else gaussian("0.2") for family in families for _ in range(3)]
+    part = own = Fraction(0)
+    for name, cost in zip("abcdef", costs, strict=False):
+        account = run_transaction(sqlite, lambda c: account_of(c, "patients"), read_only=True)
+        words = payment_words(account, cost)
+        own = part_of_cap(account, spend(sqlite, name, cost).amounts or Amounts())
+        part += own
+        assert words.startswith(f"takes {math.ceil(1000 * own) / 10:g} % of the cap")
+        assert standing_in(sqlite).left_percent == math.floor(1000 * (1 - part)) / 10
+        entry = run_transaction(sqlite, lambda c: debits_of(c, "patients"), read_only=True)[-1]
+        assert paid_words(account, entry) == f"spent epsilon 0.2, {math.ceil(1000 * own) / 10:g} % of the cap"
+    if len(families) == 1:
+        assert part == 3 * own, "of the same account the same study takes the same, whenever it comes"
+    reserve_for(sqlite, "9" * 64, costs[0])
+    assert standing_in(sqlite).left_percent < 100 * (1 - part), "what is reserved is not left"
+
+
+def test_nothing_is_left_of_a_cap_that_was_lowered_below_what_is_spent(sqlite: sa.Engine) -> None:
+    open_account(sqlite, division=GAUSSIAN)
+    assert standing_in(sqlite).left_percent == 100
+    spend(sqlite, "a", gaussian("1"))
+    open_account(sqlite, cap_micro=500_000, division=GAUSSIAN)
+    assert standing_in(sqlite).left_percent == 0
 
 
 @pytest.mark.parametrize("epsilon", ["0.004", "0.1", "1", "3", "20"])

@@ -8,11 +8,15 @@ new_verdict <- function(study, digest, message) {
 }
 
 print.tacit_verdict <- function(x, ...) {
+  print_warnings(x$result$warnings)
   cat(x$study$title, "\n", x$study$procedure, ": ", x$outcome, "\n", sep = "")
   if (!is.null(x$result)) print(glance(x))
   if (length(x$missing)) cat("No release from", paste(unlist(x$missing), collapse = ", "), "\n")
-  for (warning in x$result$warnings) cat(strwrap(warning, prefix = "  "), sep = "\n")
   invisible(x)
+}
+
+print_warnings <- function(warnings) {
+  for (warning in warnings) cat(strwrap(paste0("Warning: ", warning), exdent = 2), sep = "\n")
 }
 
 is_value <- function(value) !is.list(value) && length(value) == 1

@@ -326,12 +326,12 @@ tacit_status <- function(session, study) {
 }
 
 print.tacit_status <- function(x, ...) {
+  print_warnings(x$warnings)
   cat(x$title, "\n", x$digest, "\n", x$state, ", until ", format(x$deadline, usetz = TRUE), "\n", sep = "")
   for (at in seq_len(nrow(x$owners))) {
     did <- if (x$owners$sent[at]) "sent" else if (x$owners$declined[at]) "declined" else "has not answered"
     cat("  ", x$owners$name[at], ": ", did, "\n", sep = "")
   }
-  for (warning in x$warnings) cat("  ", warning, "\n", sep = "")
   invisible(x)
 }
 

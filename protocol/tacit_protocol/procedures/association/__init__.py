@@ -43,9 +43,9 @@ from tacit_protocol.procedures.association.statistic import (
     hidden,
     independent,
     independent_masked,
-    laplace_block,
     masked_correlation,
     null_draws,
+    rank_block,
 )
 from tacit_protocol.procedures.base import (
     HOPELESS,
@@ -264,16 +264,16 @@ class Association(SumsOfOwners, Procedure):
         plan = plan_of(study)
         noise = {name: plan.rank_noise(count) for name, count in units.items()}
         found = []
-        if not all(plan.adaptive(count) for count in units.values()):
+        if not plan.signs and not all(plan.adaptive(count) for count in units.values()):
             found.append(
                 "so few units for this epsilon that columns are looked at by the middle of their bounds, and "
                 "no correlation is stated; where most values lie to one side of it little can be found"
             )
-        # Grades that are equal have a covariance of one third.
-        together = sum(own**2 for own in noise.values()) ** 0.5
-        if sum(units.values()) / 3 < -float(ndtri(study.level / 2)) * together:
+        # Grades that are equal have a covariance of one third, and signs of one.
+        together, most = sum(own**2 for own in noise.values()) ** 0.5, 1 if plan.signs else 1 / 3
+        if sum(units.values()) * most < -float(ndtri(study.level / 2)) * together:
             return (hopeless, *found)
-        drowned = [name for name, count in units.items() if count / 3 < 2 * noise[name]]
+        drowned = [name for name, count in units.items() if count * most < 2 * noise[name]]
         if drowned:
             found.append(f"noise hides even a rank correlation of 1 at {', '.join(drowned)}; {advice}")
         return tuple(found)
@@ -347,6 +347,8 @@ class Association(SumsOfOwners, Procedure):
             return (
                 "its covariances of bounded scores of columns, with their variances where chance alone acts"
             )
+        if plan_of(study).signs:
+            return "of columns of two levels, -1 and 1, the sums, and those of their products"
         if not plan_of(study).pure:
             return self.released
         return "histograms of its columns where it has units enough, and sums of ranks and their products"
@@ -483,28 +485,27 @@ class Association(SumsOfOwners, Procedure):
 def _blocks(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Block]]:
     """Yield every pair's noisy numbers, owner by owner."""
     count = plan.columns
-    width, read = 2 if plan.pure else 4, []
+    width, read = 2 if plan.ranks_alone else 4, []
     for release in releases:
         sums = release.vectors[SCORES].mean(1)
         grades = plan.grades(release.vectors.get(HISTOGRAMS), release.units)
         own, products = sums[: width * count].reshape(count, -1), sums[width * count :]
-        read.append((release, grades, own, products.reshape(count * (count - 1) // 2, -1)))
+        scale = release.vectors[SCORES].scale
+        read.append((release, scale, grades, own, products.reshape(count * (count - 1) // 2, -1)))
     for place, (a, b) in enumerate(itertools.combinations(range(count), 2)):
         yield [
-            (laplace_block if plan.pure else block)(
-                release.units,
-                columns[[a, b]],
-                products[place],
-                release.vectors[SCORES].scale,
-                (grades[a], grades[b]),
+            block(release.units, columns[[a, b]], products[place], scale, (grades[a], grades[b]))
+            if not plan.ranks_alone
+            else rank_block(
+                release.units, columns[[a, b]], products[place], scale, (grades[a], grades[b]), plan.pure
             )
-            for release, grades, columns, products in read
+            for release, scale, grades, columns, products in read
         ]
 
 
 def _correlations(blocks: Sequence[Block], *, pooled: bool) -> dict[str, Effects]:
-    """Return both correlations of a pair; in pure epsilon that of ranks."""
-    kinds = (RANKS,) if blocks[0].pure else (PEARSON, RANKS)
+    """Return both correlations of a pair; of ranks alone, and of two levels, where both are one, of ranks."""
+    kinds = (RANKS,) if blocks[0].ranks_alone else (PEARSON, RANKS)
     return {kind: correlation(blocks, ranks=kind == RANKS, pooled=pooled) for kind in kinds}
 
 

@@ -24,6 +24,11 @@ units let x = |r - r'|, for each column. Then |r^2 - r'^2| <= x (2 - x) and |r s
 that with m the sum of all x the movement of c r, r^2/2 and r s is at most (c + D) m - m^2/2 <= (c + D)^2/2 in
 L1, for D columns; q q' moves by 3/2 at most.
 
+**Of columns of two levels alone** t is -1 or 1, and so are r = t and r r'; squares are constant, and ranks
+need no histogram. So c r, q/3 and r r' leave, by these public grades, in noise of either kind: in L2 the
+squared movement of c r and r r' is 4 k (c^2 + D - k) at most, where k columns change their sign, and that of
+q/3 a quarter a column.
+
 **Where owners mask** each takes, within itself and exactly, of every pair of columns the covariance C of t,
 and, where one is a number, that of the middle of its bounds, 4 t cut at -1 and 1; the variance of either
 where which values stand together is chance, V = S S'/(n - 1), S a sum of squares about the mean; and S of
@@ -208,6 +213,11 @@ class Grades:
         return cls(True, ends, (low / 2, 1 - high / 2), float(shares @ t), shares, t, r)
 
     @property
+    def signs(self) -> bool:
+        """Whether they are -1 and 1, of two levels."""
+        return not self.numeric and len(self.r) == 4 and bool(self.r[1] - self.r[0] == 2)
+
+    @property
     def hidden(self) -> float:
         """Return which part of the grades' variance straight lines within intervals may be off by.
 
@@ -227,10 +237,14 @@ class Grades:
 
     @classmethod
     def public(cls, cells: HistogramCells) -> "Grades":
-        """Return grades that need no histogram: of a number on which side of its bounds' middle it is."""
+        """Return grades that need no histogram: of a number on which side of its bounds' middle it is.
+
+        Of two levels they are -1 and 1: twice as far apart as by a histogram, for the same noise.
+        """
         if isinstance(cells.column, CategoricalColumn):
             levels = len(cells.column.levels)
-            return cls._of_levels(levels, np.concatenate([np.ones(levels), [0.0, 0.0]]) / levels)
+            found = cls._of_levels(levels, np.concatenate([np.ones(levels), [0.0, 0.0]]) / levels)
+            return replace(found, r=found.t) if levels == 2 else found
         ends, none = np.repeat([0.0, 0.5, 1.0], [BINS // 2, 1, BINS // 2]), np.zeros(0)
         return cls(True, ends, (0.0, 1.0), 0.0, none, none, none)
 
@@ -280,8 +294,14 @@ def absolute_movement(columns: int, weights: RankWeights) -> float:
     return (weights.rank + columns) ** 2 / 2 + 1.5 * weights.curve * pairs
 
 
+def squared_movement_of_signs(columns: int) -> float:
+    """Bound the squared movement of the scores of so many columns of two levels: see the module."""
+    signs = np.arange(columns + 1)
+    return float(np.max(4 * signs * (PUBLIC.rank**2 + columns - signs))) + columns / 4
+
+
 class RankScores:
-    """The scores of units in Laplace noise, given every column's grades: weighted r and q, r r' and q q'."""
+    """The scores of ranks alone, given every column's grades: weighted r and q, r r' and q q'."""
 
     def __init__(
         self, columns: Sequence[HistogramCells], grades: Sequence[Grades], weights: RankWeights
@@ -403,6 +423,17 @@ class Plan:
     """Whether sums of ranks leave in Laplace noise."""
 
     @property
+    def signs(self) -> bool:
+        """Whether every column has two levels: then sums of signs and their products are all there is."""
+        columns = self.domain.columns
+        return all(isinstance(own, CategoricalColumn) and len(own.levels) == 2 for own in columns)
+
+    @property
+    def ranks_alone(self) -> bool:
+        """Whether sums of ranks leave alone, and none of numbers' own values."""
+        return self.pure or self.signs
+
+    @property
     def histograms(self) -> ColumnHistograms:
         """The public cells."""
         return ColumnHistograms(self.domain, BINS)
@@ -415,26 +446,35 @@ class Plan:
     @property
     def dimension(self) -> int:
         """How many scores there are, at most."""
+        if self.signs:
+            return PUBLIC.dimension(self.columns)
         return ADAPTED.dimension(self.columns) if self.pure else dimension(self.columns)
 
     @property
     def numbers(self) -> int:
         """How many noisy numbers an owner sends."""
-        return self.histograms.size + self.dimension
+        return (0 if self.signs else self.histograms.size) + self.dimension
 
     def rank_noise(self, units: int) -> float:
         """Return the noise's standard deviation on a sum of r r' of so many units."""
         if self.pure:
             return math.sqrt(2) * sums_scale(self.parts(units)[-1], self.events(units)[-1])
+        if self.signs:
+            return math.sqrt(squared_movement_of_signs(self.columns)) / mu_of(self.guarantee)
         moved = 2 * self.columns * HISTOGRAM_WEIGHT + squared_movement(self.columns)
         return math.sqrt(moved / PAIR_WEIGHTS[RR]) / mu_of(self.guarantee)
 
     def adaptive(self, units: int) -> bool:
-        """Say whether histograms leave, from which grades are read: in pure epsilon of enough units alone."""
+        """Say whether histograms leave, from which grades are read: in pure epsilon of enough units alone.
+
+        Of two levels none do.
+        """
+        if self.signs:
+            return False
         return not self.pure or units * self.guarantee.budget.epsilon >= ADAPTIVE_FROM * self.columns
 
     def weights(self, units: int) -> RankWeights:
-        """Return the weights of scores in Laplace noise."""
+        """Return the weights of scores of ranks."""
         return ADAPTED if self.adaptive(units) else PUBLIC
 
     def events(self, units: int) -> tuple[Guarantee, ...]:
@@ -448,7 +488,7 @@ class Plan:
     ) -> tuple[SumPart, ...]:
         """Lay the release out: histograms, where any leave, then scores; zeros where nothing is given."""
         bits, cells, count = grid_bits(units, products=False), self.histograms, self.dimension
-        if self.pure:
+        if self.ranks_alone:
             count = self.weights(units).dimension(self.columns)
         steps = np.zeros(cells.size, dtype=np.int64) if steps is None else steps
         scores = np.zeros(count, dtype=np.int64) if scores is None else scores
@@ -460,6 +500,9 @@ class Plan:
             if not self.adaptive(units):
                 return (own,)
             return SumPart(HISTOGRAMS, steps, -bits, cells.l2_sensitivity, 1.0, l1=2.0 * self.columns), own
+        if self.signs:
+            moved = math.sqrt(squared_movement_of_signs(self.columns)) + rounding_sensitivity(count, bits)
+            return (SumPart(SCORES, scores, -bits, moved, 1.0),)
         first, second = 2 * self.columns * HISTOGRAM_WEIGHT, squared_movement(self.columns)
         return (
             SumPart(HISTOGRAMS, steps, -bits, cells.l2_sensitivity, first / (first + second)),
@@ -491,7 +534,9 @@ class Plan:
     def scores(self, grades: Sequence[Grades], units: int) -> Scores | RankScores:
         """Return the scores of so many units by these grades."""
         columns = self.histograms.columns
-        return RankScores(columns, grades, self.weights(units)) if self.pure else Scores(columns, grades)
+        return (
+            RankScores(columns, grades, self.weights(units)) if self.ranks_alone else Scores(columns, grades)
+        )
 
     def adapt(self, sums: Sums, noise: NoiseSource) -> Sums:
         """Draw the histograms' noise, and sum the scores that follow from it."""
@@ -552,7 +597,8 @@ of spreads too."""
 def fitting_noise(study: Study, units: int) -> dict[str, str]:
     """Return the noise that suits a study of so many units an owner, as parameters: none where Gaussian.
 
-    From public numbers alone: units, budget and the number of columns.
+    From public numbers alone: units, budget and the number of columns. Of two levels both kinds of noise are
+    on the same sums, and the smaller is taken.
     """
     few = {"noise": "laplace"}
     if study.budget.delta_pico == 0:
@@ -561,6 +607,8 @@ def fitting_noise(study: Study, units: int) -> dict[str, str]:
         plan_of(study.model_copy(update={"parameters": dict(study.parameters) | noise}))
         for noise in ({"noise": "gaussian"}, few)
     )
+    if many.signs:
+        return few if pure.rank_noise(units) < many.rank_noise(units) else {}
     gaussian, most = many.rank_noise(units), LAPLACE_TO if pure.adaptive(units) else PUBLIC_TO
     less = pure.rank_noise(units) < most * gaussian
     return few if less and gaussian > GAUSSIAN_FROM * math.sqrt(units) / 3 else {}

@@ -61,8 +61,14 @@ PARTS = ((0.3, TT, T, T), (0.5, RR, R, R), (0.05, RQ, R, Q), (0.05, QR, Q, R), (
 KURTOSIS = (1.0, 30.0)
 """What a kurtosis is taken to lie within."""
 
+SIGNS_MEAN_MAX = 0.9375
+"""Largest mean of -1 and 1 that is told from 1: its kurtosis is the largest."""
+
 RATIO_MAX = 30.0
 """Largest ratio of two columns' scaled spreads that is made use of."""
+
+SIGNS = ((1.0, RR, R, R),)
+"""The same of two columns of two levels."""
 
 LAPLACE_PARTS = ((0.85, RR, R, R), (0.15, QQ, Q, Q))
 """The same in Laplace noise."""
@@ -95,8 +101,16 @@ class Block:
     column_noise: Floats
     product_noise: Floats
     grades: tuple[Grades, Grades]
-    pure: bool = False
-    """Whether the noise is Laplace's, and the numbers those of r, q, r r' and q q' alone."""
+    ranks_alone: bool = False
+    """Whether the numbers are those of r, q, r r' and q q' alone."""
+
+    laplace: bool = False
+    """Whether the noise is Laplace's."""
+
+    @property
+    def signs(self) -> bool:
+        """Whether both columns have two levels, and grades of -1 and 1."""
+        return all(grades.signs for grades in self.grades)
 
     def widened(self, factor: float) -> "Block":
         """Return the block with noise variances that are so many times larger."""
@@ -118,24 +132,25 @@ def block(
     )
 
 
-def laplace_block(
+def rank_block(  # noqa: PLR0917
     units: int,
     columns: Floats,
     products: Floats,
     scale: float,
     grades: tuple[Grades, Grades],
+    laplace: bool,
 ) -> Block:
-    """Return a block of weighted noisy sums (2, 2), and (2,) or (1,), with Laplace noise of one scale.
+    """Return a block of weighted noisy sums of ranks, (2, 2), and (2,) or (1,), with noise of one scale.
 
     Without a sum of q q' its noise is infinite.
     """
-    weights = ADAPTED if len(products) > 1 else PUBLIC
+    weights, variance = ADAPTED if len(products) > 1 else PUBLIC, (2 if laplace else 1) * scale**2
     by, of = np.array([weights.rank, CONVEX_WEIGHT]), np.array([1.0, weights.curve])[: len(products)]
     own, both, own_noise = np.zeros((2, 4)), np.zeros(6), np.zeros(4)
     noise = np.full(6, np.inf)
     own[:, [R, Q]], both[[RR, QQ][: len(products)]] = columns / by, products / of
-    own_noise[[R, Q]], noise[[RR, QQ][: len(products)]] = 2 * (scale / by) ** 2, 2 * (scale / of) ** 2
-    return Block(units, own, both, own_noise, noise, grades, pure=True)
+    own_noise[[R, Q]], noise[[RR, QQ][: len(products)]] = variance / by**2, variance / of**2
+    return Block(units, own, both, own_noise, noise, grades, ranks_alone=True, laplace=laplace)
 
 
 @dataclass(frozen=True)
@@ -150,10 +165,10 @@ def independent(
     blocks: Sequence[Block], seed: np.random.SeedSequence | None = None, draws: int = NULL_DRAWS
 ) -> Tested:
     """Test whether two columns go together within any owner; in Laplace noise by so many draws."""
-    if blocks[0].pure:
+    if blocks[0].laplace:
         return _simulated(blocks, np.random.default_rng(seed), draws)
     found = []
-    for weight, product, first, second in PARTS:
+    for weight, product, first, second in SIGNS if blocks[0].ranks_alone else PARTS:
         statistic = _Score.of(blocks, product, first, second).statistic
         found.append((min(1.0, float(chdtrc(1, statistic)) / weight), -statistic))
     pvalue, negative = min(found)
@@ -271,7 +286,7 @@ def _unit_variance(own: Block, place: int, score: int) -> float:
         q = convex(grades.r)
         found = float(grades.shares @ q**2) - float(grades.shares @ q) ** 2
         most = max((1 - mean) * (mean + 0.5), 0.0)
-        if own.pure:  # the release's own sums bound it, and are all there is where no histogram left
+        if own.ranks_alone:  # the release's own sums bound it, and are all there is where no histogram left
             spread = math.sqrt(own.column_noise[Q]) / own.units
             most = max((1 - mean + spread) * (mean + spread + 0.5), 0.0)
             found = found + spread if len(grades.shares) else most
@@ -343,11 +358,11 @@ def _ratio(first: float, second: float) -> float:
 def _sampling(blocks: Sequence[Block], rho: float, both: float, ranks: bool) -> Floats:
     """Return c0, c1, c2 of one unit's variance of a b - theta (a^2 + b^2)/2, of standardised a and b."""
     a, b = (
-        float(np.clip(np.average([_kurtosis(own.grades[place], ranks) for own in blocks]), *KURTOSIS))
+        float(np.clip(np.average([_kurtosis(own, place, ranks) for own in blocks]), *KURTOSIS))
         for place in (0, 1)
     )
     moments = 0.0
-    if blocks[0].pure:
+    if blocks[0].ranks_alone:
         moments += 4 / 9 * math.sqrt(sum(float(own.product_noise[QQ]) for own in blocks))
     for own in blocks:
         if ranks:
@@ -357,6 +372,8 @@ def _sampling(blocks: Sequence[Block], rho: float, both: float, ranks: bool) -> 
             scales = [(1 + abs(grades.mean)) ** 2 for grades in own.grades]
             moments += own.products[YY] * math.prod(scales)
     most = max(math.sqrt(a * b), 1.0)
+    if blocks[0].ranks_alone and all(own.signs for own in blocks):
+        moments = both * _shared_by_signs(blocks, rho)
     shared = float(np.clip(moments / both, 0.5, most)) if both > 0 else most
     square = rho**2
     found = np.array([shared - square, -2 * rho * ((a + b) / 2 - 1), (a + b - 4 + 2 * shared) / 4])
@@ -364,8 +381,25 @@ def _sampling(blocks: Sequence[Block], rho: float, both: float, ranks: bool) -> 
     return np.asarray(found + np.array([max(float(least), 0.0), 0.0, 0.0]))
 
 
-def _kurtosis(grades: Grades, ranks: bool) -> float:
-    """Return the kurtosis of t or r in the noisy histogram."""
+def _shared_by_signs(blocks: Sequence[Block], rho: float) -> float:
+    """Return E a^2 b^2 of standardised signs of that correlation: 1 + 4 rho m_a m_b/(s_a s_b)."""
+    units = np.array([float(own.units) for own in blocks])
+    means = np.stack([[_mean_of_signs(own, place) for place in (0, 1)] for own in blocks])
+    along = np.prod(means / np.sqrt(1 - means**2), axis=1)
+    return float(1 + 4 * rho * np.average(along, weights=units))
+
+
+def _mean_of_signs(own: Block, place: int) -> float:
+    """Return the mean of a column of two levels, short of -1 and 1."""
+    return float(np.clip(own.columns[place, R] / own.units, -SIGNS_MEAN_MAX, SIGNS_MEAN_MAX))
+
+
+def _kurtosis(own: Block, place: int, ranks: bool) -> float:
+    """Return the kurtosis of t or r in the noisy histogram; of two levels by their mean."""
+    grades = own.grades[place]
+    if own.ranks_alone and grades.signs:
+        square = _mean_of_signs(own, place) ** 2
+        return (1 + 3 * square) / (1 - square)
     values = grades.r if ranks else grades.t
     away = values - grades.shares @ values
     square = float(grades.shares @ away**2)

@@ -50,6 +50,7 @@ from tacit_protocol.procedures.counts.release import (
     grid_of,
     plan_beside,
 )
+from tacit_protocol.procedures.counts.unlisted import IN_NO_EFFECT, left_out_of, left_out_warnings
 from tacit_protocol.procedures.masking import TOGETHER, SharedNoise, SumsOfOwners
 from tacit_protocol.procedures.populations import Columns, EffectError, Held, Population, rows_of
 from tacit_protocol.strict import StrictModel
@@ -402,6 +403,16 @@ class CountTest(CountProcedure):
         """Say what a verdict leaves out, whatever the numbers of units."""
         return ()
 
+    def listed_alone(self, study: Study) -> tuple[str, ...]:  # noqa: ARG002
+        """Name the columns of which units with another value than a listed one take no part at all."""
+        return ()
+
+    def left_out(self, study: Study, tables: Mapping[str, NoisyTable]) -> tuple[str, ...]:
+        """Say how many units hold no listed value, where the tables show it."""
+        grid = self.plan(study).grid
+        found = list(left_out_of(grid, tables, self.listed_alone(study), IN_NO_EFFECT))
+        return left_out_warnings(found, study.level)
+
     def shown(self, study: Study, tables: Mapping[str, NoisyTable], releases: Releases) -> dict[str, Any]:
         """Return the fields of a verdict that every test on the owners' tables states alike."""
         plan, beside = self.plan(study), self.beside(study)
@@ -418,7 +429,13 @@ class CountTest(CountProcedure):
             "columns": grid.names,
             "shape": grid.shape,
             "counts": shown_counts(tables),
-            "warnings": self.warnings(study, units) + self.caveats(study) + caveats + reuse_warnings(study),
+            "warnings": (
+                *self.left_out(study, tables),
+                *self.warnings(study, units),
+                *self.caveats(study),
+                *caveats,
+                *reuse_warnings(study),
+            ),
         }
 
 
@@ -470,13 +487,13 @@ def striking_cells(
     shares: Mapping[str, npt.NDArray[np.float64]],
     level: float,
 ) -> tuple[CellComparison, ...]:
-    """Return the cells with the smallest adjusted p-values, with up to CELLS_SHOWN owners' shares."""
+    """Return the compared cells with the smallest p-values, with up to CELLS_SHOWN owners' shares."""
     shown = dict(list(shares.items())[:CELLS_SHOWN])
-    pvalues = test.cells
+    pvalues, places = test.cells, grid.compared
     order = np.argsort(-test.ratios, kind="stable")[:CELLS_SHOWN]
     return tuple(
         CellComparison(
-            labels=dict(zip(grid.names, grid.label(int(cell)), strict=True)),
+            labels=dict(zip(grid.names, grid.label(int(places[cell])), strict=True)),
             pvalue=float(pvalues[cell]),
             reject=bool(pvalues[cell] <= level),
             shares={name: float(values[cell]) for name, values in shown.items()},
@@ -516,7 +533,7 @@ def tables_of(plan: CountPlan, study: Study, verdict: Fields, releases: Releases
 
 
 def _table(plan: CountPlan, counts: Sequence[float], units: int) -> NoisyTable:
-    return NoisyTable(np.array(counts, dtype=np.float64), units, (plan.noise,))
+    return NoisyTable(np.array(counts, dtype=np.float64), units, (plan.noise,), plan.compared)
 
 
 def simulations(count: int, of: str) -> str:
@@ -525,10 +542,15 @@ def simulations(count: int, of: str) -> str:
 
 
 def residual_panel(
-    title: str, grid: CellGrid, values: Mapping[str, Floats], verdict: Fields
+    title: str,
+    grid: CellGrid,
+    values: Mapping[str, Floats],
+    verdict: Fields,
+    places: npt.NDArray[np.int64] | None = None,
 ) -> list[RowsPanel]:
     """Return the cells with the largest residuals, (cells,) by owner; those that are rejected stand out.
 
+    ``places`` (cells,) are in the grid; by default the residuals are of all its cells.
     ``verdict`` names the cells that it rejects, adjusted for all, by column in any order: signed texts sort
     columns by name. An owner named "" is all of them.
     """
@@ -536,7 +558,7 @@ def residual_panel(
     rows = []
     for owner, residuals in values.items():
         for cell, residual in enumerate(residuals.tolist()):
-            labels = grid.label(cell)
+            labels = grid.label(cell if places is None else int(places[cell]))
             stands_out = dict(zip(grid.names, labels, strict=True)) in rejected
             label = ", ".join(labels) + (f": {owner}" if owner else "")
             rows.append(Row(label, residual, None, None, stands_out))

@@ -4,8 +4,9 @@ Every owner releases noisy counts over the same public cells (or an earlier rele
 for nothing), and the tester compares the tables by a chi-square statistic whose null distribution counts
 sampling and noise. Derivations: docs/mathematics/categorical.md.
 
-With x_j the noisy shares of owner j and p = sum u_j x_j, cell i has the spread D_i = sum_j a_j
-(x_ji - p_i)^2, of mean A p_i (1 - p_i) + B, A and B public. The statistic is
+With x_j the noisy shares of owner j, among its units whose values are all listed, and p = sum u_j x_j, cell
+i has the spread D_i = sum_j a_j (x_ji - p_i)^2, of mean A p_i (1 - p_i) + B, A and B of units and noise. The
+statistic is
 
     sum_i (D_i - A p_i (1 - p_i) - B) / (A max(p_i, floor) + B).
 
@@ -21,7 +22,7 @@ than a normal one.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -30,9 +31,10 @@ import numpy.typing as npt
 from pydantic import BaseModel, Field
 from scipy.special import ndtri
 
-from tacit_protocol.features.cell_counts import CellGrid
+from tacit_protocol.features.cell_counts import CellGrid, compared_places
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import (
+    ComparedShares,
     NoisyTable,
     NuisanceNull,
     PairTest,
@@ -106,35 +108,38 @@ TEST_STREAM, PAIRS_STREAM, EFFECTS_STREAM = 1, 2, 3
 
 @dataclass(frozen=True)
 class Weights:
-    """What the owners' sizes and noise fix: u and a (J,), A, B, and the floor of a cell's share."""
+    """What the owners' sizes and noise fix: u and a (..., J); A, B, and the floor of a share (..., 1)."""
 
     mean: Floats
     spread: Floats
-    sampling: float
-    noise: float
-    floor: float
+    sampling: Floats
+    noise: Floats
+    floor: Floats
 
     @classmethod
     def of(cls, units: Floats, noise_variances: Floats, cells: int) -> "Weights":
         """Weigh owners by the inverse variance that a cell of share 1/k would have.
 
-        ``units`` and ``noise_variances`` are (J,). The floor is one unit of all, plus one standard deviation
-        of the pooled noise: of smaller shares the tables know nothing.
+        ``units`` and ``noise_variances`` are (..., J). The floor is one unit of all, plus one standard
+        deviation of the pooled noise: of smaller shares the tables know nothing.
         """
         noise = noise_variances / units**2
         spread = 1 / (1 / (cells * units) + noise)
-        mean = spread / spread.sum()
+        mean = spread / spread.sum(axis=-1, keepdims=True)
         left = 1 - 2 * mean
 
-        def expected(variances: Floats) -> float:
-            return float(np.sum(spread * (left * variances + np.sum(mean**2 * variances))))
+        def summed(values: Floats) -> Floats:
+            return np.asarray(values.sum(axis=-1, keepdims=True))
 
-        floor = 1 / float(units.sum()) + float(np.sqrt(np.sum(mean**2 * noise)))
+        def expected(variances: Floats) -> Floats:
+            return summed(spread * (left * variances + summed(mean**2 * variances)))
+
+        floor = 1 / summed(units) + np.sqrt(summed(mean**2 * noise))
         return cls(mean, spread, expected(1 / units), expected(noise), floor)
 
     def pooled(self, shares: Floats) -> Floats:
         """Return the pooled shares, (..., k), of (..., J, k)."""
-        return np.asarray(np.einsum("j,...jk->...k", self.mean, shares))
+        return np.asarray(np.einsum("...j,...jk->...k", self.mean, shares))
 
     def cells(self, shares: Floats) -> tuple[Floats, Floats]:
         """Return each cell's spread over what is expected, less 1 and less the expected part: (..., k) both.
@@ -143,7 +148,7 @@ class Weights:
         """
         pooled = self.pooled(shares)
         deviations = shares - pooled[..., None, :]
-        found = np.einsum("j,...jk->...k", self.spread, deviations**2)
+        found = np.einsum("...j,...jk->...k", self.spread, deviations**2)
         scale = self.sampling * np.maximum(pooled, self.floor) + self.noise
         explained = self.sampling * pooled * (1 - pooled) + self.noise
         return found / scale, (found - explained) / scale
@@ -155,51 +160,58 @@ def homogeneity_test(
     seed: np.random.SeedSequence,
     progress: Callable[[float], None] | None = None,
 ) -> TableTest:
-    """Test whether tables of the same k cells come from one distribution.
+    """Test whether tables of the same k compared cells come from one distribution.
 
     The p-value is the largest, over plausible pooled distributions, of (1 + simulated statistics at least as
     large) / (replicates + 1).
     """
-    weights = Weights.of(*_sizes(tables), cells=len(tables[0].counts))
-    shares = np.stack([table.counts / table.units for table in tables])
-    ratio, excess = weights.cells(shares)
-    null = homogeneity_null(tables, weights, replicates, seed, progress)
+    ratio, excess = compared_cells([table.held for table in tables])
+    null = homogeneity_null(tables, replicates, seed, progress)
     return TableTest.of_cells(float(excess.sum()), ratio, null)
+
+
+def compared_cells(held: Sequence[ComparedShares]) -> tuple[Floats, Floats]:
+    """Return what :meth:`Weights.cells` does of owners' shares (..., k)."""
+    return weights_of(held).cells(np.stack([own.shares for own in held], axis=-2))
+
+
+def weights_of(held: Sequence[ComparedShares]) -> Weights:
+    """Weigh owners by the units that are compared, (..., J), and the noise on them."""
+    units = np.concatenate([own.units for own in held], axis=-1)
+    variances = np.concatenate([own.variance for own in held], axis=-1) * units**2
+    return Weights.of(units, variances, held[0].shares.shape[-1])
 
 
 def homogeneity_null(
     tables: Sequence[NoisyTable],
-    weights: Weights,
     replicates: int,
     seed: np.random.SeedSequence,
     progress: Callable[[float], None] | None = None,
 ) -> NuisanceNull:
     """Simulate the null distribution at plausible pools; all have the same noise and seeds."""
-    pools = plausible_pools(tables, weights)
+    pools = plausible_pools(tables)
 
     def draw(rng: np.random.Generator, count: int) -> Iterator[tuple[Floats, Floats]]:
         noises = [table.draw_noise(rng, count) for table in tables]
         for pool in pools:
-            drawn = [
-                (rng.multinomial(table.units, pool, size=count) + noise) / table.units
-                for table, noise in zip(tables, noises, strict=True)
-            ]
-            ratio, excess = weights.cells(np.stack(drawn, axis=1))
+            drawn = [table.draw(pool, rng, count, noise) for table, noise in zip(tables, noises, strict=True)]
+            ratio, excess = compared_cells(drawn)
             yield excess.sum(axis=-1), ratio.max(axis=-1)
 
     numbers = len(tables) * len(tables[0].counts)
     return simulated_null(draw, len(pools), replicates, seed, numbers=numbers, progress=progress)
 
 
-def plausible_pools(tables: Sequence[NoisyTable], weights: Weights) -> tuple[Floats, ...]:
+def plausible_pools(tables: Sequence[NoisyTable]) -> tuple[Floats, ...]:
     """Return the pooled distribution (k,), and a sparser and a more even one.
 
     They are up to REACH standard deviations of the pooled shares away, sampling and noise together.
     """
-    units, variances = _sizes(tables)
-    pooled = onto_simplex(weights.pooled(np.stack([table.counts / table.units for table in tables])))
-    noise = float(np.sum(weights.mean**2 * variances / units**2))
-    return plausible(pooled, noise, 1 / float(np.sum(weights.mean**2 / units)))
+    held = [table.held for table in tables]
+    mean = weights_of(held).mean
+    pooled = onto_simplex(mean @ np.stack([own.shares for own in held]))
+    noise = float(mean**2 @ [own.variance[0] for own in held])
+    return plausible(pooled, noise, 1 / float(mean**2 @ [1 / own.units[0] for own in held]))
 
 
 def compare_pairs(
@@ -217,11 +229,6 @@ def compare_pairs(
     )
 
 
-def _sizes(tables: Sequence[NoisyTable]) -> tuple[Floats, Floats]:
-    units = np.array([table.units for table in tables], dtype=np.float64)
-    return units, np.array([table.noise_variance for table in tables])
-
-
 def differences(
     tables: Sequence[NoisyTable],
     cells: npt.NDArray[np.int64],
@@ -233,7 +240,7 @@ def differences(
 
     Args:
         tables: the owners' noisy tables.
-        cells: which cells.
+        cells: which of those that are compared.
         level: 1 less the confidence of one interval, and of all those together.
         draws: bootstrapped tables of each owner.
         seed: of the bootstrap.
@@ -242,32 +249,30 @@ def differences(
         Differences of the first owner's shares less the second's, (pairs, c); half widths for each of them
         alone; and for all of them together.
     """
-    units, noise = (values[:, None] for values in _sizes(tables))
     pairs = np.array(list(combinations(range(len(tables)), 2)))
 
-    def spread(shares: Floats) -> tuple[Floats, Floats]:
-        """Return differences and their standard deviations, (..., pairs, c), of shares (..., J, c)."""
+    def spread(held: Sequence[ComparedShares]) -> tuple[Floats, Floats]:
+        """Return differences and their standard deviations, (..., pairs, c), of owners' shares."""
+        shares = np.stack([own.shares[..., cells] for own in held], axis=-2)
+        units = np.stack([own.units for own in held], axis=-2)
         likely = np.clip(shares, 0.0, 1.0)
-        variances = (likely * (1 - likely) + RARE_UNITS / units) / units + noise / units**2
+        variances = (likely * (1 - likely) + RARE_UNITS / units) / units
+        variances += np.stack([own.variance for own in held], axis=-2)
         first, second = pairs.T
         return (
             shares[..., first, :] - shares[..., second, :],
             np.sqrt(variances[..., first, :] + variances[..., second, :]),
         )
 
-    own = np.stack([table.counts / table.units for table in tables])
-    found, deviation = spread(own[:, cells])
-    held = [onto_simplex(shares) for shares in own]
-    true = spread(np.stack(held)[:, cells])[0]
+    own = [table.held for table in tables]
+    found, deviation = spread(own)
+    held = [replace(part, shares=onto_simplex(part.shares)) for part in own]
+    true = spread(held)[0]
     away = []
-    for rng, count in in_blocks(seed, draws, len(tables) * own.shape[1] + true.size):
-        drawn = [
-            ((rng.multinomial(table.units, p, size=count) + table.draw_noise(rng, count)) / table.units)[
-                :, cells
-            ]
-            for table, p in zip(tables, held, strict=True)
-        ]
-        value, scale = spread(np.stack(drawn, axis=1))
+    for rng, count in in_blocks(seed, draws, len(tables) * len(tables[0].counts) + true.size):
+        value, scale = spread(
+            [table.draw(part.shares, rng, count) for table, part in zip(tables, held, strict=True)]
+        )
         away.append(np.abs(value - true) / scale)
     ratios = np.concatenate(away)
     place = min(draws, math.ceil((1 - level) * (draws + 1))) - 1
@@ -354,7 +359,7 @@ class Homogeneity(CountTest):
         if len(study.owners) < 2:
             raise StudyError("homogeneity is of two or more owners")
         parameters, plan = self.parameters(study), self.plan(study)
-        if plan.grid.size < 2:
+        if len(plan.grid.compared) < 2:
             raise StudyError("a single cell holds every unit: there is nothing to compare")
         owners = len(study.owners)
         tables = owners + owners * (owners - 1) if 2 < owners <= PAIRED_OWNERS_MAX else owners
@@ -377,10 +382,10 @@ class Homogeneity(CountTest):
         return (*found, f"more than {DIFFERENCES_MAX} differences of shares are not estimated")
 
     def _compared(self, study: Study) -> list[int]:
-        """Return the listed cells whose shares are compared; none where there are too many."""
+        """Return the compared cells whose shares are told: listed ones; none where there are too many."""
         grid, owners = self.plan(study).grid, len(study.owners)
-        places = np.arange(grid.size).reshape(grid.shape)
-        listed: list[int] = places[tuple(slice(axis.listed) for axis in grid.axes)].ravel().tolist()
+        levels = tuple(axis.listed for axis in grid.axes)
+        listed: list[int] = compared_places(grid.compared_shape, levels).tolist()
         few = owners <= PAIRED_OWNERS_MAX and len(listed) * owners * (owners - 1) // 2 <= DIFFERENCES_MAX
         return listed if few and self.parameters(study).effects == "shares" else []
 
@@ -424,7 +429,8 @@ class Homogeneity(CountTest):
             title=lambda effect: f"{effect.groups[0]} less {effect.groups[1]}",
             label=lambda effect: effect.level or "",
         )
-        return [*drawn, *residual_panel(title, self.plan(study).grid, residuals, verdict)]
+        grid = self.plan(study).grid
+        return [*drawn, *residual_panel(title, grid, residuals, verdict, grid.compared)]
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -442,10 +448,10 @@ class Homogeneity(CountTest):
                 if len(own) > PAIRED_OWNERS_MAX
                 else compare_pairs(own, replicates, public_seed(study, PAIRS_STREAM), compared)
             )
-        shares = {name: table.counts / table.units for name, table in tables.items()}
+        shares = {name: table.held.shares for name, table in tables.items()}
         return HomogeneityResult(
-            method=f"chi-square test of homogeneity over {plan.grid.size} cells with {plan.noise.kind} noise "
-            f"in its null, {replicates} replicates",
+            method=f"chi-square test of homogeneity over {len(plan.grid.compared)} cells with "
+            f"{plan.noise.kind} noise in its null, {replicates} replicates",
             **decided(study, test.statistic, test.pvalue),
             **self.shown(study, tables, releases),
             pairs=tuple(
@@ -481,7 +487,7 @@ class Homogeneity(CountTest):
 def _difference(
     grid: CellGrid, cell: int, pair: tuple[str, str], value: float, halves: tuple[float, float]
 ) -> JointEffect:
-    """State a difference of shares; shares lie between 0 and 1."""
+    """State a difference of shares of a compared cell; shares lie between 0 and 1."""
     (lower, upper), (low, high) = ((max(-1.0, value - half), min(1.0, value + half)) for half in halves)
     value = min(1.0, max(-1.0, value))
     return JointEffect(
@@ -492,23 +498,23 @@ def _difference(
         lower=min(lower, value),
         upper=max(upper, value),
         unit="share of units",
-        level=", ".join(grid.label(cell)),
+        level=", ".join(grid.label(int(grid.compared[cell]))),
         simultaneous_lower=min(low, value),
         simultaneous_upper=max(high, value),
     )
 
 
 def between_owners(tables: Sequence[NoisyTable]) -> npt.NDArray[np.float64]:
-    """Return every owner's residuals, (J, k), from the pooled shares.
+    """Return every owner's residuals, (J, k) of compared cells, from the pooled shares.
 
     With public weights u, var(x_j - p) = (1 - 2 u_j) v_j + sum_l u_l^2 v_l, v_j = p (1 - p)/n_j + noise.
     """
-    units = np.array([table.units for table in tables], dtype=np.float64)
-    noise = np.array([table.noise_variance for table in tables])
-    weights = Weights.of(units, noise, len(tables[0].counts))
-    shares = np.stack([table.counts / table.units for table in tables])
+    held = [table.held for table in tables]
+    weights = weights_of(held)
+    units, noise = np.stack([own.units for own in held]), np.stack([own.variance for own in held])
+    shares = np.stack([own.shares for own in held])
     pooled = weights.pooled(shares)
     likely = np.maximum(onto_simplex(pooled), weights.floor)
-    each = (likely * np.maximum(1 - likely, 0.0))[None, :] / units[:, None] + (noise / units**2)[:, None]
+    each = (likely * np.maximum(1 - likely, 0.0))[None, :] / units + noise
     spread = (1 - 2 * weights.mean)[:, None] * each + np.sum(weights.mean[:, None] ** 2 * each, axis=0)
     return np.asarray((shares - pooled) / np.sqrt(spread))

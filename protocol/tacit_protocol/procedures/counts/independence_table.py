@@ -1,11 +1,12 @@
 """Independence of categories: whether the columns of a private contingency table are independent.
 
 Every owner releases noisy counts of the cross product of its columns (or an earlier release is read again,
-for nothing). The tester adds the owners' tables up and tests independence in the units of all of them by a
-chi-square statistic whose null distribution counts sampling and noise. Of more than two columns it tests
-mutual independence, and every pair in its margin. Of several owners every pair is also tested within them
-(:mod:`tacit_protocol.procedures.stratified_table`): adding tables up can make dependence, hide it or turn it
-round (Simpson, 1951), and a verdict says where it does. Derivations: docs/mathematics/categorical.md.
+for nothing). The tester adds the owners' tables up and, given the units whose values are all listed, tests
+independence by a chi-square statistic whose null distribution counts sampling and noise. Of more than two
+columns it tests mutual independence, and every pair in its margin. Of several owners every pair is also
+tested within them (:mod:`tacit_protocol.procedures.stratified_table`): adding tables up can make dependence,
+hide it or turn it round (Simpson, 1951), and a verdict says where it does. Derivations:
+docs/mathematics/categorical.md.
 
 With m the product of the projected margins, v_i = m_i (1 - sum_a m_i/r_a + (d - 1) m_i)/n and s^2 g_i what
 noise of standard deviation s on a share adds, the statistic is sum_i ((p_i - m_i)^2 - v_i - s^2 g_i) /
@@ -21,7 +22,7 @@ docs/benchmarks/categorical.md).
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from itertools import combinations
 from typing import Annotated, Any, ClassVar
@@ -30,9 +31,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, Field
 
+from tacit_protocol.features.cell_counts import CellGrid, compared_places
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.inference import holm
 from tacit_protocol.numerics.noisy_tables import (
+    ComparedShares,
     NoisyTable,
     NuisanceNull,
     PairTest,
@@ -147,6 +150,11 @@ def residuals(
     return Residuals(fitted, (shares - fitted) ** 2, sampling + noise_variance * noise, scale)
 
 
+def compared_residuals(found: ComparedShares, shape: tuple[int, ...]) -> Residuals:
+    """Compare the shares of tables of that shape with the products of their margins."""
+    return residuals(found.shares, shape, found.units, found.variance)
+
+
 def margins_of(shares: Floats, shape: tuple[int, ...]) -> list[Floats]:
     """Return each column's shares, (..., size), as probabilities."""
     lead = shares.shape[:-1]
@@ -172,13 +180,12 @@ def independence_test(
     seed: np.random.SeedSequence,
     progress: Callable[[float], None] | None = None,
 ) -> TableTest:
-    """Test whether the columns of a table, (k,) in row-major order of ``shape``, are independent.
+    """Test whether the columns of a table are independent, whose compared cells (k,) are of that shape.
 
     The p-value is the largest, over plausible margins, of (1 + simulated statistics at least as large) /
     (replicates + 1).
     """
-    variance = table.noise_variance / table.units**2
-    own = residuals(table.counts / table.units, shape, table.units, variance)
+    own = compared_residuals(table.held, shape)
     null = independence_null(table, shape, replicates, seed, progress)
     return TableTest.of_cells(float(own.statistics), own.ratios, null)
 
@@ -191,13 +198,12 @@ def independence_null(
     progress: Callable[[float], None] | None = None,
 ) -> NuisanceNull:
     """Simulate the null distribution at plausible margins; all have the same noise and seeds."""
-    values, variance = plausible_margins(table, shape), table.noise_variance / table.units**2
+    values = plausible_margins(table, shape)
 
     def draw(rng: np.random.Generator, count: int) -> Iterator[tuple[Floats, Floats]]:
         noise = table.draw_noise(rng, count)
         for probabilities in values:
-            counts = rng.multinomial(table.units, probabilities, size=count) + noise
-            drawn = residuals(counts / table.units, shape, table.units, variance)
+            drawn = compared_residuals(table.draw(probabilities, rng, count, noise), shape)
             yield drawn.statistics, drawn.ratios.max(axis=-1)
 
     return simulated_null(draw, len(values), replicates, seed, numbers=len(table.counts), progress=progress)
@@ -208,44 +214,46 @@ def plausible_margins(table: NoisyTable, shape: tuple[int, ...]) -> tuple[Floats
 
     Each margin is moved by up to REACH standard deviations of itself, sampling and noise together.
     """
-    cells, variance = len(table.counts), table.noise_variance / table.units**2
+    held = table.held
+    cells, units, variance = len(held.shares), float(held.units[0]), float(held.variance[0])
     moved = [
-        plausible(margin, cells / len(margin) * variance, table.units)
-        for margin in margins_of(table.counts / table.units, shape)
+        plausible(margin, cells / len(margin) * variance, units) for margin in margins_of(held.shares, shape)
     ]
     return tuple(product(list(margins)) for margins in zip(*moved, strict=True))
-
-
-def simulate(
-    table: NoisyTable, probabilities: Floats, rng: np.random.Generator, draws: int | None = None
-) -> Floats:
-    """Draw noisy shares (k,), or (draws, k), of as many units, with the table's noise."""
-    drawn = rng.multinomial(table.units, probabilities, size=draws)
-    noise = table.draw_noise(rng, 1 if draws is None else draws)
-    return np.asarray((drawn + noise.reshape(drawn.shape)) / table.units)
 
 
 def margin_table(
     table: NoisyTable, shape: tuple[int, ...], axes: tuple[int, ...]
 ) -> tuple[NoisyTable, tuple[int, ...]]:
-    """Return the table of some of the columns, with the noise of its sums, and its shape."""
+    """Return the table of some of the columns, all of whose cells are compared, and its shape."""
     kept = tuple(shape[axis] for axis in axes)
     codes = np.indices(shape).reshape(len(shape), -1)[list(axes)]
     index = np.ravel_multi_index(tuple(codes), kept).astype(np.int64)
     return sum_cells_of(table, index, int(np.prod(kept))), kept
 
 
+def compared_margin(
+    table: NoisyTable, grid: CellGrid, axes: tuple[int, int]
+) -> tuple[NoisyTable, tuple[int, int]]:
+    """Return the table of two of a grid's columns, and the shape of the cells that are compared."""
+    margin, shape = margin_table(table, grid.shape, axes)
+    first, second = (grid.compared_shape[axis] for axis in axes)
+    if (first, second) != shape:
+        margin = replace(margin, compared=compared_places(shape, (first, second)))
+    return margin, (first, second)
+
+
 def compare_columns(
     table: NoisyTable,
-    shape: tuple[int, ...],
+    grid: CellGrid,
     replicates: int,
     seed: np.random.SeedSequence,
     progress: Callable[[float], None] | None = None,
 ) -> tuple[PairTest, ...]:
     """Test every pair of columns in its own margin of the table, with Holm's adjustment for all of them."""
     return compare_each(
-        len(shape),
-        lambda pair, child: independence_test(*margin_table(table, shape, pair), replicates, child),
+        len(grid.axes),
+        lambda pair, child: independence_test(*compared_margin(table, grid, pair), replicates, child),
         seed,
         progress,
     )
@@ -276,42 +284,38 @@ class Association:
 def cramers_v(
     table: NoisyTable,
     shape: tuple[int, int],
-    listed: tuple[int, int],
     level: float,
     seed: np.random.SeedSequence,
 ) -> Association:
-    """Estimate Cramér's V of a table of two columns, with an interval of confidence 1 - level.
+    """Estimate Cramér's V of a table of two columns, whose compared cells are of that shape.
 
-    ``listed`` is how many of each column's cells count, the first ones; where a column lists fewer than two
-    levels, all cells of both do.
+    Its interval has confidence 1 - level.
     """
-    listed = listed if min(listed) > 1 else shape
-    own = _ListedCells(table, shape, listed)
+    own = _ComparedCells(table, shape)
     estimate = float(own.phi_squared(own.shares))
     ends = [
         _ends(own, margins, estimate, level, np.random.default_rng(child))
         for margins, child in zip(own.margins, seed.spawn(2), strict=True)
     ]
     value, lower, upper = (
-        math.sqrt(min(1.0, max(0.0, squared) / (min(listed) - 1)))
+        math.sqrt(min(1.0, max(0.0, squared) / (min(shape) - 1)))
         for squared in (estimate, min(low for low, _ in ends), max(high for _, high in ends))
     )
     return Association(value, min(lower, value), max(upper, value))
 
 
-class _ListedCells:
-    """The listed cells of a noisy table, whose ``shares`` (k,) are of all units: estimates of phi^2."""
+class _ComparedCells:
+    """The compared cells of a noisy table, whose ``shares`` (k,) are of all units: estimates of phi^2."""
 
-    def __init__(self, table: NoisyTable, shape: tuple[int, int], listed: tuple[int, int]) -> None:
-        self._table, self.shape = table, listed
-        places = np.indices(shape).reshape(2, -1)
-        self._kept = (places[0] < listed[0]) & (places[1] < listed[1])
+    def __init__(self, table: NoisyTable, shape: tuple[int, int]) -> None:
+        self._table, self.shape = table, shape
+        self._kept = np.arange(len(table.counts)) if table.compared is None else table.compared
         self.shares = table.counts[self._kept] / table.units
         self._variance = table.noise_variance / table.units**2
         self._least = 1 / table.units + math.sqrt(self.shares.size * self._variance)
         part = max(float(self.shares.sum()), self._least)
         self._part, within = min(part, 1.0), self.shares / part
-        self._direction = onto_simplex(within) - product(margins_of(within, listed))
+        self._direction = onto_simplex(within) - product(margins_of(within, shape))
         self._floor = (1 / table.units + math.sqrt(self._variance)) / self._part
 
     @property
@@ -357,7 +361,7 @@ class _ListedCells:
 
 
 def _ends(
-    own: _ListedCells, margins: list[Floats], estimate: float, level: float, rng: np.random.Generator
+    own: _ComparedCells, margins: list[Floats], estimate: float, level: float, rng: np.random.Generator
 ) -> tuple[float, float]:
     """Return the smallest and the largest phi^2 that one line's tests do not reject."""
 
@@ -532,7 +536,7 @@ class IndependenceTable(CountTest):
         columns = len(plan.grid.axes)
         if not 2 <= columns <= COLUMNS_MAX:
             raise StudyError(f"a contingency table has 2 to {COLUMNS_MAX} columns")
-        if min(plan.grid.shape) < 2:
+        if min(plan.grid.compared_shape) < 2:
             raise StudyError("a column with a single cell depends on nothing: leave it out")
         pairs = columns * (columns - 1) // 2
         simulated = len(study.owners) + (pairs if columns > 2 else 0)
@@ -596,7 +600,7 @@ class IndependenceTable(CountTest):
         progress: Callable[[float], None] | None = None,
     ) -> TableTest:
         """Test whether the columns of the tables, added up, are independent."""
-        seed, shape = public_seed(study, TEST_STREAM), self.plan(study).grid.shape
+        seed, shape = public_seed(study, TEST_STREAM), self.plan(study).grid.compared_shape
         return independence_test(add_tables(tables), shape, replicates, seed, progress)
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:
@@ -605,8 +609,8 @@ class IndependenceTable(CountTest):
         tables = tables_of(self.plan(study), study, verdict, releases)
         if tables is None:
             return []
-        found = from_independence(add_tables(tables), grid.shape)
-        return residual_panel("Cells against independence", grid, {"": found}, verdict)
+        found = from_independence(add_tables(tables), grid.compared_shape)
+        return residual_panel("Cells against independence", grid, {"": found}, verdict, grid.compared)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -624,11 +628,19 @@ class IndependenceTable(CountTest):
         drawn: dict[str, Any] = {}
         if parameters.within_owners:  # what was warned of before is known now
             units = units_counted(tables, plan, releases)
-            drawn = {"warnings": (*super().warnings(study, units), *misled, *reuse_warnings(study))}
+            drawn = {
+                "warnings": (
+                    *self.left_out(study, tables),
+                    *super().warnings(study, units),
+                    *misled,
+                    *reuse_warnings(study),
+                )
+            }
         only = pairs[0] if len(pairs) == 1 else None
         return IndependenceTableResult(
-            method=f"chi-square test of independence in a table of {' x '.join(map(str, plan.grid.shape))} "
-            f"cells with {plan.noise.kind} noise in its null, {parameters.replicates} replicates",
+            method="chi-square test of independence in a table of "
+            f"{' x '.join(map(str, plan.grid.compared_shape))} cells with {plan.noise.kind} noise in its "
+            f"null, {parameters.replicates} replicates",
             **decided(study, test.statistic, test.pvalue),
             **self.shown(study, tables, releases) | drawn,
             cramers_v=None if only is None else only.cramers_v,
@@ -636,7 +648,7 @@ class IndependenceTable(CountTest):
             upper=None if only is None else only.upper,
             pairs=pairs,
             within_owners=within,
-            cells=striking_cells(plan.grid, test, {"all": table.counts / table.units}, study.level),
+            cells=striking_cells(plan.grid, test, {"all": table.held.shares}, study.level),
         )
 
 
@@ -650,13 +662,13 @@ def _pairs(
     known: Known | None,
     progress: Progress | None,
 ) -> tuple[ColumnsCompared, ...]:
-    shape, names = plan.grid.shape, plan.grid.names
-    if len(shape) == 2:
+    names = plan.grid.names
+    if len(names) == 2:
         tests: tuple[PairTest, ...] = (PairTest(0, 1, overall.statistic, overall.pvalue),)
     else:
         tests = compare_columns(
             table,
-            shape,
+            plan.grid,
             replicates,
             public_seed(study, PAIRS_STREAM),
             step(progress, "comparing pairs of columns", 0.5, 0.9),
@@ -694,11 +706,9 @@ def _within_owners(
     for axes, seed in zip(places, public_seed(study, WITHIN_STREAM).spawn(len(places)), strict=True):
         owners = []
         for table in tables:
-            margin, shape = margin_table(table, plan.grid.shape, axes)
-            listed = tuple(plan.grid.axes[axis].listed for axis in axes)
-            first, second = listed if min(listed) > 1 else shape
-            cells = np.arange(len(margin.counts)).reshape(1, *shape)[:, :first, :second]
-            owners.append(Strata(margin, cells))
+            margin, (first, second) = compared_margin(table, plan.grid, axes)
+            cells = np.arange(len(margin.counts)) if margin.compared is None else margin.compared
+            owners.append(Strata(margin, cells.reshape(1, first, second)))
         tests.append(stratified_test(owners, parameters.replicates, seed))
         away = [_away(own.counts[0]) for own in owners]
         sum_away = _away(np.sum([own.counts[0] for own in owners], axis=0))
@@ -770,16 +780,15 @@ def _association(
         if strength is None:  # a column's cells are lost in the noise
             return Association(0.0, 0.0, 1.0)
         return Association(strength.value, strength.lower, strength.upper)
-    first, second = (plan.grid.axes[axis].listed for axis in pair)
-    return cramers_v(margin, (shape[0], shape[1]), (first, second), study.level, seed)
+    return cramers_v(*compared_margin(table, plan.grid, pair), study.level, seed)
 
 
 def from_independence(table: NoisyTable, shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
-    """Return every cell's residual, (k,), from the product of the table's margins."""
-    shares = table.counts / table.units
-    found = residuals(shares, shape, table.units, table.noise_variance / table.units**2)
-    floor = 1 / table.units**2  # where nothing is expected, one unit is the least that can be seen
-    return np.asarray((shares - found.fitted) / np.sqrt(np.maximum(found.explained, floor)))
+    """Return every compared cell's residual, (k,), from the product of the table's margins."""
+    held = table.held
+    found = compared_residuals(held, shape)
+    floor = 1 / held.units**2  # where nothing is expected, one unit is the least that can be seen
+    return np.asarray((held.shares - found.fitted) / np.sqrt(np.maximum(found.explained, floor)))
 
 
 def dependent(probabilities: Floats, shape: tuple[int, ...], distance: float) -> Floats:

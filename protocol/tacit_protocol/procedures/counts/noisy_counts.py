@@ -36,6 +36,7 @@ from tacit_protocol.procedures.counts.base import (
     written_counts,
 )
 from tacit_protocol.procedures.counts.release import CountParameters
+from tacit_protocol.procedures.counts.unlisted import IN_CELLS, left_out_of, left_out_warnings
 from tacit_protocol.procedures.masking import MaskedParameters, is_masked
 from tacit_protocol.procedures.populations import Held, Measure, Population
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
@@ -200,5 +201,10 @@ class NoisyCounts(CountProcedure):
             scale=widest.scale * math.sqrt(widest.summed if plan.masking is not None else 1),
             half_width=max(noise.half_width(study.level) for noise in noises),
             half_width_all=widest.half_width(study.level / size),
-            warnings=self.warnings(study, units) + masked_caveats(plan) + reuse_warnings(study),
+            warnings=(
+                *left_out_warnings(list(left_out_of(plan.grid, tables, (), IN_CELLS)), study.level),
+                *self.warnings(study, units),
+                *masked_caveats(plan),
+                *reuse_warnings(study),
+            ),
         )

@@ -233,6 +233,11 @@ class CountPlan:
         drawn = 1 if self.masking is None else len(self.masking.names)
         return CellNoise("laplace" if kind == "laplace" else "gaussian", scale, drawn)
 
+    @property
+    def compared(self) -> Integers | None:
+        """Places of the cells that tests compare; None for all."""
+        return None if self.grid.compared_shape == self.grid.shape else self.grid.compared
+
     def tables(self, study: Study, releases: Mapping[str, Release]) -> dict[str, NoisyTable]:
         """Return the tables that can be read, by who counted: every owner's, or of masked ones their sum's.
 
@@ -286,7 +291,8 @@ class CountPlan:
             raise ReleaseError(f"vector {COUNTS} has not the shape that the study fixes")
         if vector.noise == "k-norm":
             raise ReleaseError(f"vector {COUNTS} has noise of another kind than counts have")
-        return NoisyTable(vector.mean(1), release.units, (CellNoise(vector.noise, vector.scale, summed),))
+        noises = (CellNoise(vector.noise, vector.scale, summed),)
+        return NoisyTable(vector.mean(1), release.units, noises, self.compared)
 
     def reread(self, source: Study, release: Release) -> Release:
         """Return an owner's release for an earlier study, of noisy counts, as this study expects it.

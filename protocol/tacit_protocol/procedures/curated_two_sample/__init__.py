@@ -196,13 +196,16 @@ class CuratedTwoSample(Procedure):
     question: ClassVar[Question | None] = ONE_POPULATION
     held_by: ClassVar[frozenset[Holder]] = frozenset({"curator"})
     population: ClassVar[type[Population] | None] = SampleDifference
-    choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
+        {},
+        *({"release": "mean-covariance"} | dict(choice) for choice in FEATURE_CHOICES),
+    )
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
         """Return the effects that the features can tell, where it releases means; how a table is tested."""
-        given = study.parameters
-        if given.get("release", "mean-covariance") != "mean-covariance":
-            return new_table_test(study, "release")
+        given, release = study.parameters, parameters_of(study).release
+        if release != "mean-covariance":
+            return new_table_test(study, "release") if given.get("release", "auto") != "permutation" else {}
         return effects_by_default(study.domain, str(given.get("features", "auto")), given.get("cycles"))
 
     def check(self, study: Study) -> None:
@@ -348,7 +351,7 @@ class CuratedTwoSample(Procedure):
 
     def works(self, study: Study) -> tuple[Work, ...]:
         """Return the works that the study's method comes from."""
-        return (PERMUTATION if study.parameters.get("release") in BY_PERMUTATION else KERNEL,)
+        return (PERMUTATION if parameters_of(study).release in BY_PERMUTATION else KERNEL,)
 
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
         """Work out the null distribution again; simulations are the verdict's, or the first of them."""

@@ -124,13 +124,13 @@ class CuratedChoice(FeatureParameters):
         "table_test",
     }
 
-    release: Literal["mean-covariance", "statistic", "permutation", "aggregate", "table", "auto"] = Field(
-        "mean-covariance",
+    release: Literal["auto", "mean-covariance", "statistic", "permutation", "aggregate", "table"] = Field(
+        "auto",
         description=(
-            "What leaves the curator: noisy means and covariances; one decision; one number (weak, kept for "
-            "history); the noisy number of blocks of units that reject; or a noisy table of the sample and "
-            "the columns' cells. The last two are joint_independence's, and pure; auto is one of them, or a "
-            "decision of several columns."
+            "What leaves the curator: noisy means and covariances; one number (weak, kept for history); one "
+            "decision; the noisy number of blocks of units that reject; or a noisy table of the sample and "
+            "the columns' cells. The last two are joint_independence's, and pure; auto is one of the last "
+            "three, by public numbers, or means and covariances where a parameter of theirs is named."
         ),
     )
     blocks: Annotated[int, Field(ge=1, le=BLOCKS_MAX)] | None = Field(
@@ -445,11 +445,17 @@ SAMPLE = "sample"
 def parameters_of(study: Study) -> CuratedTwoSampleParameters:
     """Read a study's parameters; ``auto`` is the private decision of the whole kernel.
 
-    It is joint independence's where the study says how many blocks or categories; and of one column of more
-    units than the kernel is computed for, or of samples whose sizes are not stated.
+    Where a parameter of means and covariances is named, it is they. It is joint independence's where the
+    study says how many blocks or categories; and of one column of more units than the kernel is computed for,
+    or of samples whose sizes are not stated.
     """
     asked = parse_parameters(CuratedTwoSampleParameters, study)
-    named = asked.blocks or asked.categories or asked.features != "auto"
+    if asked.release == "auto":
+        try:
+            form_of(asked)
+        except ChoiceError:
+            return asked.model_copy(update={"release": "mean-covariance"})
+    named = asked.blocks or asked.categories
     sizes = [owner.units for owner in study.owners]
     many = sum(size or KERNEL_UNITS_MAX + 1 for size in sizes) > KERNEL_UNITS_MAX
     if asked.release != "auto" or named or (many and len(study.domain.columns) == 1):

@@ -23,6 +23,7 @@ from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn, Tabl
 from tacit_protocol.features.moments import MEAN, FeatureSums
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.inference import Effects, estimated, holm, laplace_widening
+from tacit_protocol.numerics.noisy_tables import CellNoise
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SensitivityError
 from tacit_protocol.privacy.guarantee import Guarantee
@@ -44,6 +45,12 @@ from tacit_protocol.procedures.base import (
     require_work,
     reuse_warnings,
     step,
+)
+from tacit_protocol.procedures.counts.unlisted import (
+    NO_PART,
+    LeftOut,
+    left_out_warnings,
+    unlisted_words,
 )
 from tacit_protocol.procedures.group_comparison.release import (
     ANSWERED_SQUARE,
@@ -516,6 +523,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         else:
             blocks = list(_blocks(plan, read))
             tests = [compare(own) for own in blocks]
+        sizes = cells if plan.pure else blocks
         if progress is not None:
             progress(0.5, "estimating effects")
         return GroupComparisonResult(
@@ -525,6 +533,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
                 releases,
                 (plan.outcomes, tests),
                 lambda place: _comparisons(plan, plan.outcomes[place], blocks[place]),
+                left_out=list(_left_out(plan, names, sizes)),
             ),
         )
 
@@ -571,6 +580,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
                 releases,
                 (outcomes, tests),
                 lambda place: _answered_comparisons(plan, outcomes[place], blocks[place]),
+                left_out=list(_left_out_beside(plan, known, outcomes, blocks)),
             ),
             retention=known.kept,
             aligned=study.alignment is not None,
@@ -582,6 +592,8 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         releases: Mapping[str, Release],
         tested: tuple[Sequence[Column], Sequence[Compared]],
         comparisons_of: Callable[[int], Iterable[Comparison]],
+        *,
+        left_out: Sequence[LeftOut] = (),
     ) -> dict[str, Any]:
         """Return a verdict's fields: of the columns and their tests, and of each one's comparisons."""
         (outcomes, tests), units = tested, {o.name: releases[o.name].units for o in study.owners}
@@ -604,7 +616,12 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         return {
             **decided(study, tests[best].statistic, float(adjusted[best])),
             **common_fields(study, units, None if shared is None else shared.own),
-            "warnings": (*self.warnings(study, units), *caveats, *reuse_warnings(study)),
+            "warnings": (
+                *left_out_warnings(left_out, study.level),
+                *self.warnings(study, units),
+                *caveats,
+                *reuse_warnings(study),
+            ),
             "columns": tuple(
                 ComparedColumn(
                     column=column.name,
@@ -623,6 +640,47 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
             ),
             "heterogeneity_pvalue": smallest(list(common.values())),
         }
+
+
+OR_MISSING = ", or none"
+
+
+def _left_out(
+    plan: Plan, names: Sequence[str], columns: Sequence[Sequence[Block | Cells]]
+) -> Iterator[LeftOut]:
+    """Yield every owner's units in no listed group, and those in one whose outcome is not listed.
+
+    A number's sizes count the units of listed groups; a category's those that have a listed level besides.
+    """
+    numeric = next((own for own in columns if own[0].numeric), None)
+    for column, own in zip(plan.outcomes, columns, strict=True):
+        for place, (owner, block) in enumerate(zip(names, own, strict=True)):
+            units = float(block.units)
+            noises: tuple[CellNoise, ...] = (block.size_noise,)
+            if isinstance(column, NumericColumn):
+                what = unlisted_words(plan.group, OR_MISSING)
+                if own is not numeric:
+                    continue
+            else:
+                what = unlisted_words(column, OR_MISSING)
+                if numeric is None:
+                    what = f"{unlisted_words(plan.group)} or {what}"
+                else:
+                    units = float(numeric[place].sizes.sum())
+                    noises += (numeric[place].size_noise,)
+            yield LeftOut(owner, what, NO_PART, units - float(block.sizes.sum()), block.units, noises)
+
+
+def _left_out_beside(
+    plan: Beside, known: Known, outcomes: Sequence[Column], blocks: Sequence[AnsweredBlock]
+) -> Iterator[LeftOut]:
+    """Yield the units of the owner that sums by answers whose outcome is not listed."""
+    units = known.units
+    for column, block in zip(outcomes, blocks, strict=True):
+        if isinstance(column, CategoricalColumn):
+            noise = CellNoise("laplace", known.noise).of_sums(block.sums.size)
+            what = unlisted_words(column, OR_MISSING)
+            yield LeftOut(plan.receiver.name, what, NO_PART, units - float(block.sums.sum()), units, (noise,))
 
 
 def _answered_blocks(plan: Beside, known: Known) -> Iterator[AnsweredBlock]:

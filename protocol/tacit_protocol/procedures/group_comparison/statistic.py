@@ -37,6 +37,7 @@ import numpy.typing as npt
 from scipy.special import chdtrc
 
 from tacit_protocol.numerics.inference import Effects, Number, effects_of_numbers
+from tacit_protocol.numerics.noisy_tables import CellNoise
 from tacit_protocol.privacy.randomised_response import unmixing
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
 from tacit_protocol.procedures.within_owners import ReadPairs
@@ -64,6 +65,11 @@ class Block:
     size_variance: float
     sum_variances: Floats
     numeric: bool
+
+    @property
+    def size_noise(self) -> CellNoise:
+        """The noise on the sum of all groups' sizes."""
+        return CellNoise("gaussian", math.sqrt(self.size_variance)).of_sums(len(self.sizes))
 
 
 @dataclass(frozen=True)
@@ -327,6 +333,11 @@ class Cells:
     def sizes(self) -> Floats:
         """The noisy sizes of the groups, (G,)."""
         return np.asarray(self.cells.sum(axis=1))
+
+    @property
+    def size_noise(self) -> CellNoise:
+        """The noise on the sum of all groups' sizes."""
+        return CellNoise("laplace", self.scale).of_sums(self.cells.size)
 
     def block(self, widening: float) -> Block:
         """Return sums for estimates: of T1 and T2, or of levels; noise variances are ``widening`` larger."""

@@ -33,7 +33,7 @@ Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 C1, C2, C3 = 0.25, 0.075, 0.1
-"""The paper's constants: which cells count, the share of epsilon, the probability of a blind coin."""
+"""Which cells count, the share of epsilon, the probability of a blind coin (C2 in the paper)."""
 
 GRID_BITS = 16
 """Counts and noise are in steps of 2**-16."""

@@ -177,15 +177,15 @@ class JointIndependenceParameters(MaskedParameters):
     """What a study of this procedure may choose; every choice is public."""
 
     added_fields: ClassVar[frozenset[str]] = MaskedParameters.added_fields | frozenset(
-        {"method", "blocks", "graph", "categories", "table_test"}
+        {"blocks", "graph", "categories", "table_test"}
     )
 
-    method: Literal["permutation", "aggregate", "table", "auto"] = Field(
-        "permutation",
+    method: Literal["auto", "permutation", "aggregate", "table"] = Field(
+        "auto",
         description=(
-            "One private decision on all units; or the noisy number of blocks of units that reject, with a "
-            "p-value; or a noisy table of cells between private quantiles, with a p-value and estimates; or "
-            "whichever the study's public numbers favour."
+            "Whichever the study's public numbers favour of these: one private decision on all units; the "
+            "noisy number of blocks of units that reject, with a p-value; a noisy table of cells between "
+            "private quantiles, with a p-value and estimates."
         ),
     )
     categories: Annotated[int, Field(ge=2, le=QUANTILE_CELLS_MAX)] | None = Field(
@@ -379,6 +379,7 @@ class JointIndependence(SumsOfVotes, Procedure):
     population: ClassVar[type[Population] | None] = Dependence
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {},
+        {"method": "permutation"},
         *({"bandwidth": width} for width in (0.03, 0.1, 0.3, 1.0)),
         {"kernel": "distance"},
         {"method": "aggregate"},
@@ -408,9 +409,8 @@ class JointIndependence(SumsOfVotes, Procedure):
                 _check_units(plan, count)
 
     def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """State the one method that several owners' agents can answer, and how a table is tested."""
-        several = study.curator is None and len(study.owners) > 1
-        return ({"method": "aggregate"} if several else {}) | new_table_test(study)
+        """State how a table is tested."""
+        return new_table_test(study)
 
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: a decision alone, or a test."""
@@ -709,13 +709,15 @@ def _chosen(
 ) -> JointIndependenceParameters:
     """Return what auto stands for: a function of the study alone, units as far as it declares them.
 
-    A table where its noise is not above AUTO_NOISE, otherwise blocks, tested with distances. Whoever names a
+    A table where its noise is not above AUTO_NOISE, otherwise blocks, tested with distances. Whoever asks for
+    a graph, blocks or masks asks for blocks, and for cells for a table. Whoever names a
     kernel asks for one: blocks where several owners have no curator, or of three variables and more at small
     epsilon, else permutations.
     """
     several = study.curator is None and len(study.owners) > 1
     blocks = asked.model_copy(update={"method": "aggregate"})
-    if asked.graph is not None or asked.blocks is not None:
+    masks = asked.aggregation == "masked" or asked.colluders is not None
+    if asked.graph is not None or asked.blocks is not None or masks:
         return blocks
     if (asked.kernel, asked.bandwidth, asked.category_similarity) != KERNEL_BY_DEFAULT:
         small = len(groups) >= 3 and study.budget.epsilon <= AGGREGATE_EPSILON_MAX
@@ -775,7 +777,7 @@ def as_joint_study(study: Study, parameters: Mapping[str, Any], domain: Domain |
 
 def new_table_test(study: Study, named: str = "method") -> dict[str, Any]:
     """Return how new studies test a table, where one may be asked for by the parameter of that name."""
-    return {"table_test": "mixture"} if study.parameters.get(named) in ("table", "auto") else {}
+    return {"table_test": "mixture"} if study.parameters.get(named, "auto") in ("table", "auto") else {}
 
 
 def _required(table: TablePlan | None) -> TablePlan:

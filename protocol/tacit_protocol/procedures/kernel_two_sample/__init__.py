@@ -217,13 +217,17 @@ class TwoSampleResult(PvalueVerdict):
 
     @property
     def heading(self) -> str:
-        """Which columns differ, the surest first, then which pairs; empty where features do not tell."""
+        """Which columns differ, the surest first, then which pairs differ jointly, and what may explain it.
+
+        Empty where features do not tell.
+        """
         if not self.columns:
             return ""
         differ = sorted((c for c in self.columns if c.reject), key=lambda c: c.pvalue)
         columns = _listed([c.names[0] for c in differ if len(c.names) == 1])
-        pairs = _listed([" and ".join(c.names) for c in differ if len(c.names) > 1])
-        return f"columns that differ: {columns or 'none'}" + (f"; pairs of columns: {pairs}" if pairs else "")
+        pairs = _listed([" and ".join(c.names) + _alone(c, differ) for c in differ if len(c.names) > 1])
+        joint = f"; joint distributions that differ: {pairs}" if pairs else ""
+        return f"columns that differ: {columns or 'none'}{joint}"
 
     def __str__(self) -> str:
         decision = "differ" if self.reject else "no difference shown"
@@ -258,7 +262,7 @@ class TwoSampleResult(PvalueVerdict):
             interval = self.interval
             between = "" if interval is None else f", interval {interval[0]:.4g} to {interval[1]:.4g}"
             found.append(f"  squared MMD {self.estimate:.4g}{between}")
-        # Of the pairs of columns only those whose dependence differs: there may be thousands.
+        # Of the pairs of columns only those that differ: there may be thousands.
         columns = [c for c in self.columns if len(c.names) == 1 or c.reject]
         both: tuple[tuple[str, Sequence[Comparison]], ...] = (("Owners", self.pairs), ("Columns", columns))
         found += [
@@ -268,7 +272,7 @@ class TwoSampleResult(PvalueVerdict):
                     (
                         " and ".join(c.names),
                         f"{c.pvalue:.3g}",
-                        "differ" if c.reject else "no difference shown",
+                        _difference_words(c, columns),
                     )
                     for c in compared
                 ),
@@ -282,8 +286,23 @@ class TwoSampleResult(PvalueVerdict):
             found.append(summaries_table(self.summaries))
         found += [f"  {location}" for location in self.locations if location.reject]
         if len(columns) < len(self.columns):
-            found.append("No other pair of columns shows another dependence.")
+            found.append("No other pair of columns shows another joint distribution.")
         return found
+
+
+def _difference_words(compared: Comparison, columns: Sequence[GroupComparison]) -> str:
+    if not compared.reject:
+        return "no difference shown"
+    if isinstance(compared, GroupComparison) and compared.kind == "pair":
+        return f"joint distribution differs{_alone(compared, columns)}"
+    return "differ"
+
+
+def _alone(pair: GroupComparison, columns: Sequence[GroupComparison]) -> str:
+    """Name those of a pair's columns that differ by themselves, which may explain all of its difference."""
+    names = {c.names[0] for c in columns if c.reject and c.kind == "column"}
+    alone = [name for name in pair.names if name in names]
+    return f" ({' and '.join(alone)} alone may explain it)" if alone else ""
 
 
 def _listed(names: Sequence[str]) -> str:

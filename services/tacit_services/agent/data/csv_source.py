@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from tacit_protocol.public_knowledge import ColumnSchema, header_fault
+from tacit_protocol.public_knowledge import ColumnSchema, header_fault, line_fault
 from tacit_services.agent.data.regular_files import FileState, file_state, opened
 from tacit_services.agent.data.source import Columns, DataError
 
@@ -103,26 +103,33 @@ class CsvSource:
         """Yield the rows as text columns, at most ``rows_max`` at a time."""
         header = self.column_names()
         names = list(columns.names) or list(header[:1])
-        for batch, _ in self._read(header, names, rows_max, columns.unit):
-            yield batch
+        yield from self._read(header, names, rows_max, columns.unit)
 
-    def unreadable_rows(self) -> int:
-        """Return how many records do not have the header's values, by reading them all. Not public."""
-        header = self.column_names()
-        return sum(unreadable for _, unreadable in self._read(header, header[:1], 2**16))
+    def row_faults(self) -> "RowFaults":
+        """Count the records that do not have the header's values, by reading them all. Not public."""
+        shape = RecordShape(self.column_names())
+        faults = RowFaults(0, 0, 0)
+        try:
+            with self._open() as stream:
+                stream.readline(HEADER_BYTES_MAX)
+                for records in records_of(stream.read, self._quoted_line_breaks):
+                    faults += shape.faults(records)
+        except (OSError, EOFError, zlib.error):
+            raise DataError(NOT_READ) from None
+        return faults
 
     def _read(
         self, header: Sequence[str], names: Sequence[str], rows_max: int, unit_column: str | None = None
-    ) -> Iterator[tuple[pa.RecordBatch, int]]:
+    ) -> Iterator[pa.RecordBatch]:
         shape = RecordShape(tuple(header))
         try:
             with self._open() as stream:
                 stream.readline(HEADER_BYTES_MAX)
                 for records in records_of(stream.read, self._quoted_line_breaks):
-                    readable, unreadable = shape.readable(records, unit_column)
+                    readable, _ = shape.readable(records, unit_column)
                     parsed = shape.parsed(readable, names)
                     for start in range(0, parsed.num_rows, rows_max):
-                        yield parsed.slice(start, rows_max), unreadable if start == 0 else 0
+                        yield parsed.slice(start, rows_max)
         except (OSError, EOFError, zlib.error, pa.ArrowException):
             # Arrow's own message may quote the row it stumbled on.
             raise DataError(NOT_READ) from None
@@ -134,9 +141,11 @@ def header_names(line: bytes) -> tuple[str, ...]:
     Raises:
         DataError: the line is not UTF-8, or its quotes do not close.
     """
+    if fault := line_fault(line):
+        raise DataError(f"{NO_HEADER}: {fault}")
     try:
         return tuple(next(csv.reader([line.decode("utf-8-sig")]), ()))
-    except (UnicodeDecodeError, csv.Error):
+    except csv.Error:
         raise DataError(NO_HEADER) from None
 
 
@@ -224,6 +233,21 @@ def _places(content: bytes, byte: int) -> npt.NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
+class RowFaults:
+    """How many records there are, how many without the header's values, and of these with a comma more."""
+
+    rows: int
+    unreadable: int
+    trailing: int
+
+    def __add__(self, other: "RowFaults") -> "RowFaults":
+        """Add up what was counted in two parts of a file."""
+        return RowFaults(
+            self.rows + other.rows, self.unreadable + other.unreadable, self.trailing + other.trailing
+        )
+
+
+@dataclass(frozen=True)
 class RecordShape:
     """What a record looks like: the header's columns."""
 
@@ -252,6 +276,19 @@ class RecordShape:
             sizes[index] = len(written)
             done = stop
         return Records(b"".join([*pieces, records.content[done:]]), np.cumsum(sizes) - 1), unreadable
+
+    def faults(self, records: Records) -> RowFaults:
+        """Count the records, and those that do not have the header's values."""
+        unreadable = trailing = 0
+        starts = records.starts
+        for index in np.flatnonzero(~self._plain(records)).tolist():
+            record = records.content[int(starts[index]) : int(records.ends[index]) + 1]
+            if self._values(record) is None:
+                unreadable += 1
+                # Without its last comma, it would be one.
+                shorter = _line(record).rstrip(" ").removesuffix(",").encode("latin-1")
+                trailing += _line(record).rstrip(" ").endswith(",") and self._values(shorter) is not None
+        return RowFaults(len(records.ends), unreadable, trailing)
 
     def _plain(self, records: Records) -> npt.NDArray[np.bool_]:
         """Say of which records any parser sees the header's values, (records,)."""

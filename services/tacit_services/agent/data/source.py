@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tacit_protocol import domain
 from tacit_protocol.domain import VECTOR_MAX
-from tacit_protocol.public_knowledge import ColumnSchema, header_fault
+from tacit_protocol.public_knowledge import ColumnSchema, header_fault, name_fault
 
 DataError = domain.DataError
 
@@ -151,7 +151,7 @@ def require_columns(source: Source, names: Sequence[str]) -> None:
     for name in names:
         count = present.count(name)
         if count == 0:
-            fault = header_fault(present)
+            fault = header_fault(present) or name_fault(name, present)
             raise DataError(f"the data set has no column {name!r}" + (f"; {fault}" if fault else ""))
         if count > 1:
             raise DataError(f"the data set has more than one column {name!r}")

@@ -1,11 +1,14 @@
 """Homogeneity and independence of noisy tables: level, residuals, margins, Cramér's V, planted mistakes."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 from scipy.special import bdtrc
 from scipy.stats import chi2_contingency
 
+from tacit_protocol.features.cell_counts import compared_places
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.procedures.counts import homogeneity
 from tacit_protocol.procedures.counts.homogeneity import Weights, homogeneity_test
@@ -167,7 +170,7 @@ def test_intervals_of_cramers_v_hold_it(strength: float) -> None:
     runs, missed = 25, 0
     for run in range(runs):
         table = draw(dependent(strength), 3000, CellNoise("laplace", 4.0), np.random.default_rng([2, run]))
-        found = cramers_v(table, (4, 4), (4, 4), 0.05, np.random.SeedSequence([3, run]))
+        found = cramers_v(table, (4, 4), 0.05, np.random.SeedSequence([3, run]))
         assert 0 <= found.lower <= found.value <= found.upper <= 1
         missed += not found.lower <= strength <= found.upper
     assert bdtrc(missed - 1, runs, 0.05) > 1e-7 if missed else True
@@ -184,10 +187,100 @@ def test_cells_that_nobody_lists_do_not_blur_cramers_v() -> None:
     joint[2, :2] = joint[:2, 3] = 0.0125
     missed, widths = 0, []
     for run in range(25):
-        table = draw(joint.ravel(), 2000, CellNoise("laplace", 2.0), np.random.default_rng([7, run]))
-        found = cramers_v(table, (4, 4), (2, 2), 0.05, np.random.SeedSequence([8, run]))
+        drawn = draw(joint.ravel(), 2000, CellNoise("laplace", 2.0), np.random.default_rng([7, run]))
+        table = replace(drawn, compared=compared_places((4, 4), (2, 2)))
+        found = cramers_v(table, (2, 2), 0.05, np.random.SeedSequence([8, run]))
         missed += not found.lower <= 0.5 <= found.upper
         widths.append(found.upper - found.lower)
         assert found.lower < found.value < found.upper
     assert missed < 10
     assert max(widths) < 0.15
+
+
+def yes_or_no(phi: float, unlisted: float, together: bool) -> Floats:
+    """Two columns of two levels, (16,), beside cells of unlisted and missing values with so many units."""
+    joint = np.zeros((4, 4))
+    joint[:2, :2] = (1 - unlisted) * (0.25 + phi / 4 * np.array([[1, -1], [-1, 1]]))
+    if together:
+        joint[3, 3] = unlisted
+    else:
+        joint[2, :2] = joint[:2, 3] = unlisted / 4
+    return np.asarray(joint.ravel())
+
+
+def rejections_given_the_listed(joint: Floats, epsilon: float, runs: int) -> int:
+    rejected, cells = 0, compared_places((4, 4), (2, 2))
+    for run in range(runs):
+        rng = np.random.default_rng([31, run])
+        drawn = replace(draw(joint, 1000, CellNoise("laplace", 2 / epsilon), rng), compared=cells)
+        rejected += independence_test(drawn, (2, 2), 99, np.random.SeedSequence([32, run])).pvalue <= 0.05
+    return rejected
+
+
+def test_empty_cells_of_unlisted_values_cost_independence_no_power() -> None:
+    """With a power of .8, as of two by two cells alone, so few of 60 have probability 1e-7.
+
+    When the twelve other cells were in the statistic too, the power was .19.
+    """
+    assert rejections_given_the_listed(yes_or_no(0.1, 0.0, together=False), 1.0, 60) >= 30
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("unlisted", [0.1, 0.5, 0.9, 0.97])
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize("epsilon", [0.3, 3.0])
+def test_the_level_of_independence_is_kept_whatever_share_is_not_listed(
+    unlisted: float, together: bool, epsilon: float
+) -> None:
+    """At a level of exactly .05 so many rejections have probability below 1e-7, sixteen times over.
+
+    Values that are missing together are no dependence of those listed.
+    """
+    found = rejections_given_the_listed(yes_or_no(0.0, unlisted, together), epsilon, 60)
+    assert bdtrc(found - 1, 60, 0.05) > 1e-7 if found else True
+
+
+def homogeneous_rejections(
+    shares: tuple[float, float], unlisted: tuple[float, float], epsilon: float, runs: int
+) -> int:
+    rejected = 0
+    for run in range(runs):
+        rng, owners = np.random.default_rng([33, run]), []
+        for share, other in zip(shares, unlisted, strict=True):
+            law = np.array([(1 - other) * share, (1 - other) * (1 - share), other / 3, 2 * other / 3])
+            drawn = draw(law, 1000, CellNoise("laplace", 2 / epsilon), rng)
+            owners.append(replace(drawn, compared=np.arange(2)))
+        rejected += homogeneity_test(owners, 99, np.random.SeedSequence([34, run])).pvalue <= 0.05
+    return rejected
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("unlisted", [(0.0, 0.5), (0.1, 0.5), (0.9, 0.1), (0.9, 0.97)])
+@pytest.mark.parametrize("epsilon", [0.3, 3.0])
+def test_owners_who_differ_in_missing_values_alone_are_homogeneous(
+    unlisted: tuple[float, float], epsilon: float
+) -> None:
+    """At a level of exactly .05 so many rejections have probability below 1e-7, eight times over."""
+    found = homogeneous_rejections((0.8, 0.8), unlisted, epsilon, 60)
+    assert bdtrc(found - 1, 60, 0.05) > 1e-7 if found else True
+
+
+def test_a_difference_among_the_listed_is_found_beside_missing_values() -> None:
+    """With a power of .95 so few of 40 have probability below 1e-9."""
+    assert homogeneous_rejections((0.5, 0.6), (0.0, 0.2), 1.0, 40) >= 25
+
+
+def test_shares_of_listed_cells_hold_their_differences_beside_missing_values() -> None:
+    """At misses of .05 so many of 40 have probability below 1e-7; the share of all units differs by .29."""
+    missed = 0
+    for run in range(40):
+        rng = np.random.default_rng([35, run])
+        owners = [
+            replace(draw(np.array(law), 2000, CellNoise("laplace", 2.0), rng), compared=np.arange(2))
+            for law in ([0.6, 0.4, 0.0, 0.0], [0.25, 0.25, 0.0, 0.5])
+        ]
+        found, half, _ = homogeneity.differences(
+            owners, np.arange(2), 0.05, 199, np.random.SeedSequence([36, run])
+        )
+        missed += not abs(found[0, 0] - 0.1) <= half[0, 0]
+    assert bdtrc(missed - 1, 40, 0.05) > 1e-7 if missed else True

@@ -190,6 +190,7 @@ def people(rng: np.random.Generator, units: int) -> Any:
     return pd.DataFrame({"t": np.minimum(np.minimum(times, censored), 10), "died": died, "arm": arm})
 
 
+@pytest.mark.filterwarnings("ignore::tacit.errors.DataWarning")  # which says that times lie outside
 @pytest.mark.parametrize(("column", "value"), [("died", "no"), ("arm", "a"), ("t", -5.0)])
 def test_what_cannot_be_known_is_said_and_nothing_breaks(column: str, value: Any) -> None:
     """Nobody dies, all are of one group, all times are early."""
