@@ -86,8 +86,9 @@ class Service:
 
     def uploads(self) -> list[tuple[str, str]]:
         """Return method and path of everything that takes a body."""
+        parts = {"digest": "a" * 64, "owner": "north", "name": "patients", "data_set": "patients"}
         return [
-            (method.upper(), path.format(digest="a" * 64, owner="north", name="patients"))
+            (method.upper(), path.format(**parts))
             for path, operations in self.document["paths"].items()
             for method, operation in operations.items()
             if "requestBody" in operation

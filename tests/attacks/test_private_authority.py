@@ -64,6 +64,7 @@ HERE = {
         "agent result",
         "agent approve",
         "agent send",
+        "agent unlock",
     ),
     *("agent decline", "ledger show", "ledger export", "ledger verify"),
 }
@@ -215,6 +216,7 @@ def calls(at: Federation) -> dict[str, list[str]]:
                 ("verify-ledger", []),
                 ("show", [DIGEST]),
                 ("delete", ["--data-set", data, "--yes"]),
+                ("unlock", ["--data-set", data, "--yes"]),
                 ("enrol", ["--invitation", "x" * 20]),
             )
         },

@@ -508,7 +508,8 @@ def test_when_a_release_is_looked_at_and_answered_follows_from_the_schedule(tmp_
     assert "It may be looked at from" in page
     assert agent.agent.waiting_for(None) == []  # nobody is told before it may be looked at
     assert "Send the release" not in page
-    # Blind, it goes as if it had been decided at that moment.
+    assert (press(window, first, "sending"), press(window, first, "decline")) == (409, 409)  # too soon
+    agent.clock.now = NOW + 8
     assert press(window, first, "sending") == 303
     agent.clock.now = NOW + 15
     agent.turn()
@@ -516,14 +517,17 @@ def test_when_a_release_is_looked_at_and_answered_follows_from_the_schedule(tmp_
     agent.clock.now = NOW + 16
     agent.turn()
     assert [kind for _, kind, _ in agent.tester.received] == ["releases"]
-    # A decline leaves so long after the decision, whether or not a release was made by then.
+    # A decline leaves so long after the decision; one of a release, once that may be looked at.
     second = made(agent, respond_after_s=8, title="Second")
     third = agent.world.ask(agent.tester, agent.world.study(respond_after_s=8, title="Third"))
     agent.turn()
-    assert (press(window, second, "decline"), press(window, third, "decline")) == (303, 303)
+    assert (press(window, second, "decline"), press(window, third, "decline")) == (409, 303)
+    agent.clock.now += 8
+    agent.turn()
+    assert press(window, second, "decline") == 303
     agent.clock.now += 7
     agent.turn()
-    assert len(agent.tester.received) == 1
+    assert len(agent.tester.received) == 2
     agent.clock.now += 1
     agent.turn()
     assert {study for study, kind, _ in agent.tester.received if kind == "declines"} == {second, third}

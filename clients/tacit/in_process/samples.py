@@ -505,8 +505,11 @@ def _unit_codes(unit: npt.ArrayLike | pa.Array, rows: int) -> npt.NDArray[np.int
     read = _text(ids, "units")
     if (read.indices < 0).any() or any(read.distinct[place] is None for place in np.unique(read.indices)):
         raise InputError("units hold missing values: give every row a unit")
-    order = np.unique(np.array([str(text) for text in read.distinct]), return_inverse=True)[1]
-    return np.unique(order.reshape(-1)[read.indices], return_inverse=True)[1].reshape(-1).astype(np.int64)
+    # In one order for two owners whose rows are in others; whole numbers are in their own.
+    texts = [str(text) for text in read.distinct]
+    order = np.empty(len(texts), dtype=np.int64)
+    order[sorted(range(len(texts)), key=lambda place: (len(texts[place]), texts[place]))] = range(len(texts))
+    return np.unique(order[read.indices], return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 ARGUMENTS: Mapping[str, str] = {"parameter permutations": "n_permutations"}

@@ -102,7 +102,10 @@ class ServiceSettings(BaseSettings):
             elif field.annotation in (Path, Path | None):
                 resolved[name] = directory / value
             elif name == "database_url":
-                resolved[name] = resolve_database_url(value, directory)
+                try:
+                    resolved[name] = resolve_database_url(value, directory)
+                except SettingsError as error:
+                    raise SettingsError(f"{name}: {error}") from None
         return resolved
 
 

@@ -262,7 +262,7 @@ AGENT = {
     [
         ("--tester-url", "tester.example", "https://tester.example"),
         ("--tester-key", "x", "64 hexadecimal digits"),
-        ("--epsilon", "nan", "epsilon of the data set"),
+        ("--epsilon", "nan", "a number, such as 0.5"),
         ("--delta", "1", "delta of the data set"),
         ("--epsilon-per-study", "-1", "epsilon per study"),
         ("--approval", "maybe", "by-hand or automatic"),

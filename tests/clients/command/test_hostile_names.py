@@ -355,12 +355,14 @@ SHOWN: dict[str, list[str]] = {
         for verb, words in (
             *((verb, []) for verb in ("data-sets", "studies", "ledger", "verify-ledger", "login")),
             *(("show", ["DIGEST"]), ("delete", ["--data-set", "patients", "--yes"]), ("enrol", INVITED)),
+            ("unlock", ["--data-set", "patients", "--yes"]),
         )
     },
     **dict.fromkeys(("agent status", "agent login", "ledger show", "ledger verify", "data check"), AGENT),
     "owner decline": ["DIGEST", *OWNER],
     "owner approve": ["DIGEST", "--yes", *OWNER],
     **{f"agent {verb}": ["DIGEST", "--yes", *AGENT] for verb in ("approve", "send")},
+    "agent unlock": ["patients", "--yes", *AGENT],
     **{f"agent {verb}": ["DIGEST", *AGENT] for verb in ("show", "reuses", "decline", "result")},
     "party invite": ["--role", "owner", *NAMED, *TESTER],
     "party revoke": [*NAMED, *TESTER],

@@ -80,6 +80,7 @@ def ask_everything(database: WeightedDatabase) -> None:
     assert np.all(np.isfinite(database.to_pandas()[["x", "y", "weight"]].to_numpy()))
 
 
+@pytest.mark.filterwarnings("ignore::tacit.errors.DataWarning")
 @pytest.mark.parametrize("units", [1, 2, 3])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_few_units_get_finite_answers(method: str, units: int, tmp_path: Path) -> None:

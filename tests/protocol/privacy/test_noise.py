@@ -12,7 +12,7 @@ from tacit_protocol.privacy import laplace_mechanism, noise
 from tacit_protocol.privacy.accounting import gaussian_delta
 from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, SumPart
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget, Guarantee, LaplaceEvent
-from tacit_protocol.privacy.k_norm_mechanism import Interval, ProductBody
+from tacit_protocol.privacy.k_norm_mechanism import ProductBody
 from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic, StatisticError
 from tacit_protocol.privacy.noise import (
     COIN_BITS,
@@ -34,7 +34,7 @@ from tacit_protocol.procedures.counts import release as count_release
 Floats = npt.NDArray[np.float64]
 
 
-CUBE = ProductBody((Interval((0,)), Interval((1,))))
+CUBE = ProductBody((1, 1))
 
 
 def discrete_gaussian(scale: float) -> Floats:
