@@ -36,8 +36,12 @@ def study(
     owners: Mapping[str, tuple[str, ...] | None] | None = None,
     curated: bool = False,
     level: float = 0.05,
+    rows: int = 1,
 ) -> Study:
-    """Return a study of ``owners``, each with the columns that it holds: all of them, or those named."""
+    """Return a study of ``owners``, each with the columns that it holds: all of them, or those named.
+
+    A unit may have as many as ``rows`` rows: then the study has a column that names it.
+    """
     held = {"owner": None} if owners is None else owners
     return made_study(
         procedure,
@@ -49,6 +53,7 @@ def study(
         epsilon=epsilon,
         delta=delta,
         level=level,
+        unit_column="person" if rows > 1 else None,
     )
 
 

@@ -58,7 +58,7 @@ def joint(
     **parts: Any,
 ) -> ReleaseCase:
     chosen = {"method": "permutation"} | parameters
-    asked = study("joint_independence", columns, chosen, epsilon, delta, level=level)
+    asked = study("joint_independence", columns, chosen, epsilon, delta, level=level, rows=rows)
     return ReleaseCase(asked, partial(joint_neighbours, asked, apart, units, rows), tables=3, **parts)
 
 
@@ -159,7 +159,7 @@ def cut_neighbours(asked: Study, units: int, rows: int, index: int) -> Neighbour
 def tabled(
     columns: Any, parameters: Mapping[str, Any], epsilon: float = 1.0, rows: int = 1, **parts: Any
 ) -> ReleaseCase:
-    asked = study("joint_independence", columns, TABLE | parameters, epsilon, 0.0)
+    asked = study("joint_independence", columns, TABLE | parameters, epsilon, 0.0, rows=rows)
     return ReleaseCase(asked, partial(cut_neighbours, asked, 30, rows), tables=3, adaptive=True, **parts)
 
 
@@ -189,7 +189,7 @@ def curated_neighbours(asked: Study, units: int, rows: int, index: int) -> Neigh
 def curated(
     columns: Any, parameters: Mapping[str, Any], units: int = 12, rows: int = 1, **parts: Any
 ) -> ReleaseCase:
-    asked = study("curated_distance_correlation", columns, parameters)
+    asked = study("curated_distance_correlation", columns, parameters, rows=rows)
     return ReleaseCase(asked, partial(curated_neighbours, asked, units, rows), tables=5, **parts)
 
 

@@ -86,6 +86,16 @@ class Aligned:
     digest: str
 
 
+def with_units(study: Study, tables: Sequence[Table]) -> Study:
+    """Return a local study that says so where units have several rows: ways to a statistic follow from it."""
+    if study.unit_column is not None or all(getattr(table, "starts", None) is None for table in tables):
+        return study
+    name, columns = "unit", {column.name for column in study.domain.columns}
+    while name in columns:
+        name += "_"
+    return study.model_copy(update={"unit_column": name})
+
+
 def declaring(study: Study, units: Sequence[int]) -> Study:
     """Return a local study that declares its owners' numbers of units."""
     owners = (o.model_copy(update={"units": n}) for o, n in zip(study.owners, units, strict=True))
@@ -118,6 +128,7 @@ def run(
     Raises:
         StudyRefusedError: the procedure does not take the study.
     """
+    study = with_units(study, tables)
     try:
         procedure.check(study)
         held = held_by_senders(study, tables)
