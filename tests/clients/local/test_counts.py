@@ -73,6 +73,7 @@ def test_independence_of_columns_and_of_a_table() -> None:
     assert np.abs(counted.tables.table - table).max() < 40
 
 
+@pytest.mark.filterwarnings("ignore::tacit.errors.DataWarning")
 def test_unlisted_and_missing_values_are_in_the_release_and_in_no_finding() -> None:
     rng = np.random.default_rng(5)
     x, y = (np.where(rng.random(900) < 0.4, "no", rng.choice(["yes", "Yes"], 900)) for _ in range(2))

@@ -88,7 +88,7 @@ def samples(shift: float = 2.0) -> tuple[Any, Any]:
 @pytest.mark.parametrize(
     "choice",
     [
-        {},
+        {"release": "mean-covariance"},
         {"release": "mean-covariance", "features": "columns"},
     ],
 )
