@@ -347,7 +347,7 @@ def decline(
     with connect.agent_client(config) as client:
         whole = connect.whole_digest(digest, client)
         decided = client.decline(whole, reason)
-        paid = None if as_json else client.study(whole)["payment"]
+        paid = None if as_json else client.study(whole).get("payment")
     answer(as_json, decided, f"Declined {whole[:12]}. It {paid or 'spent nothing'}.")
 
 

@@ -163,7 +163,7 @@ def decline(
         whole = connect.whole_digest(digest, client)
         decided = client.decline(whole, reason)
         accounts = [] if as_json else client.study(whole)["accounts"]
-    paid = [f"{one['account']} {one['payment'] or 'spent nothing'}" for one in accounts]
+    paid = [f"{one['account']} {one.get('payment') or 'spent nothing'}" for one in accounts]
     answer(as_json, decided, f"Declined {whole[:12]}: {'; '.join(paid)}.")
 
 

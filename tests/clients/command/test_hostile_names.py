@@ -124,7 +124,7 @@ def test_no_command_echoes_what_it_is_given_as_it_is(
 # What services answer.
 
 
-STANDING = {name: value for name, value in HELD.items() if name.endswith(("_micro", "_pico"))}
+STANDING = {name: value for name, value in HELD.items() if name.endswith(("_micro", "_pico", "_percent"))}
 """What an account says of its shares."""
 
 
@@ -355,14 +355,12 @@ SHOWN: dict[str, list[str]] = {
         for verb, words in (
             *((verb, []) for verb in ("data-sets", "studies", "ledger", "verify-ledger", "login")),
             *(("show", ["DIGEST"]), ("delete", ["--data-set", "patients", "--yes"]), ("enrol", INVITED)),
-            ("unlock", ["--data-set", "patients", "--yes"]),
         )
     },
     **dict.fromkeys(("agent status", "agent login", "ledger show", "ledger verify", "data check"), AGENT),
     "owner decline": ["DIGEST", *OWNER],
     "owner approve": ["DIGEST", "--yes", *OWNER],
     **{f"agent {verb}": ["DIGEST", "--yes", *AGENT] for verb in ("approve", "send")},
-    "agent unlock": ["patients", "--yes", *AGENT],
     **{f"agent {verb}": ["DIGEST", *AGENT] for verb in ("show", "reuses", "decline", "result")},
     "party invite": ["--role", "owner", *NAMED, *TESTER],
     "party revoke": [*NAMED, *TESTER],
@@ -402,6 +400,8 @@ OWN = {
         "tester verify-archive",
     ),
     *(f"data align {verb}" for verb in ("key", "make", "compare", "list", "forget")),
+    # Names a data set as one typed it.
+    *("agent unlock", "owner unlock", "curator unlock"),
 }
 """Commands that print nothing of others'."""
 
