@@ -34,6 +34,7 @@ Units = tuple[int, ...]
 Fields = Mapping[str, Any]
 
 CASES: list[tuple[str, Fields, Fields, Units, Units, PublicRule]] = [
+    ("kernel_two_sample", {}, POOLED, (2**50, 2**50), (500, 500), "no-plan"),
     ("curated_two_sample", PAPER, CURATED, (500, 501), (500, 500), "unequal-sizes"),
     ("curated_two_sample", KERNEL, CURATED, (30_000, 20_001), (30_000, 20_000), "too-many-units"),
     ("distance_correlation", {}, TWO_SIDED, (4, 4), (5000, 5000), "too-few-units"),
@@ -48,7 +49,7 @@ CASES: list[tuple[str, Fields, Fields, Units, Units, PublicRule]] = [
     ),
     (
         "distance_correlation",
-        {"method": "pnc-disjoint", "n_projections": 100},
+        {"method": "pnc-disjoint", "n_projections": 50},
         WIDE,
         (150, 150),
         (5000, 5000),
