@@ -26,11 +26,13 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     gaussian_guarantee,
     mu_of,
     release_sums,
+    require_drawable,
 )
 from tacit_protocol.privacy.guarantee import Guarantee, LaplaceEvent, NoisyVector
 from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.permutation_test import rank_max
+from tacit_protocol.procedures.base import require_noise
 from tacit_protocol.procedures.masking import (
     MASKED_BITS,
     TOGETHER,
@@ -303,11 +305,11 @@ def sum_of_votes(releases: Mapping[str, Release], vote: Vote, shared: SharedNois
     return math.fsum(float(release.vectors[vote.name].mean(1)[0]) for release in read.values())
 
 
-def shared_in_votes(study: Study, parameters: MaskedParameters) -> SharedNoise | None:
+def shared_in_votes(study: Study, parameters: MaskedParameters, vote: Vote) -> SharedNoise | None:
     """Return the Gaussian noise that owners who mask their sums share; None where each is read by itself.
 
     Raises:
-        StudyError: the study asks for masks that cannot be made, or has no delta.
+        StudyError: the study asks for masks that cannot be made, has no delta, or noise that fits no grid.
     """
 
     def claim() -> Guarantee:
@@ -318,7 +320,12 @@ def shared_in_votes(study: Study, parameters: MaskedParameters) -> SharedNoise |
             )
         return gaussian_guarantee(study.budget)
 
-    return shared_noise_in(study, parameters, "gaussian", claim)
+    shared = shared_noise_in(study, parameters, "gaussian", claim)
+    if shared is not None:
+        part = vote.released(1, shared.own)
+        if isinstance(part, SumPart):
+            require_noise(lambda: require_drawable((part,), shared.own, len(study.owners)))
+    return shared
 
 
 def epsilon_of_noise(guarantee: Guarantee) -> float:

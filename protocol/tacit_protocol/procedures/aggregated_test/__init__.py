@@ -651,7 +651,7 @@ def plan_of(study: Study) -> _Plan:
     parameters = parse_parameters(AggregatedTestParameters, study)
     test = TESTS[parameters.test]
     roles = _roles(parameters, test, study.domain)
-    shared = shared_in_votes(study, parameters)
+    shared = shared_in_votes(study, parameters, Vote(parameters.block_level, test.directed))
     guarantee = laplace_sum_guarantee(study.budget) if shared is None else shared.own
     return _Plan(parameters, test, roles, guarantee, shared)
 

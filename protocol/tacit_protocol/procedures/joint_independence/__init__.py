@@ -698,7 +698,7 @@ def _plan(study: Study) -> _Plan:
         raise StudyError("parameter categories is of method table; leave it out")
     if parameters.table_test != "squares" and asked.method != "auto":
         raise StudyError("parameter table_test is of method table; leave it out")
-    if (shared := shared_in_votes(study, parameters)) is not None:
+    if (shared := shared_in_votes(study, parameters, REJECTIONS)) is not None:
         return _Plan(parameters, groups, study.averages_rows, aggregates, shared.own, shared=shared)
     guarantee = laplace_sum_guarantee(study.budget) if aggregates else decision_guarantee(study.budget)
     return _Plan(parameters, groups, study.averages_rows, aggregates, guarantee)
