@@ -435,7 +435,7 @@ def test_a_public_rule_is_told_at_the_moment_of_every_decline(
 
 def test_releases_and_declines_leave_at_the_same_moment(observe: Observe, tmp_path: Any) -> None:
     world = World(tmp_path)
-    refusing = 'respond_after_s_min = 3\nepsilon_per_study_max = 0.01'
+    refusing = "respond_after_s_min = 3\nepsilon_per_study_max = 0.01"
     assert times(observe(world)) == times(observe(world, policy=refusing))
 
 
