@@ -84,7 +84,7 @@ def from_the_top(asked: Study, others: int, rows: int, index: int) -> Neighbours
 
 PURE = {
     "pure, two numbers": pure(AGE, SCORE, reached=0.93),
-    "pure, two numbers, few units": pure(AGE, SCORE, others=60, epsilon=4.0, reached=0.97, black_box=True),
+    "pure, two numbers, few units": pure(AGE, SCORE, others=60, epsilon=4.0, reached=0.9, black_box=True),
     "pure, three numbers, units of 3 rows": pure(AGE, SCORE, DOSE, epsilon=2.0, rows=3, reached=0.88),
     "pure, numbers and categories": pure(AGE, SCORE, SICK, STAGE, reached=0.45),
 }

@@ -12,7 +12,7 @@ from browser import Visitor, running_browser, visitor
 from played_releases import BOUNDS, patients, played
 from served import serving
 from study_parties import Parties
-from tester_federation import URL, Federation
+from tester_federation import Federation
 from window import Window
 
 from tacit.results import Result
@@ -23,11 +23,14 @@ from tacit_services.tester import routes as planner
 
 pytestmark = pytest.mark.long
 
+URL = "http://tester.example"
+
 
 @pytest.fixture
 def federation(tmp_path: Path, parties: Parties, monkeypatch: pytest.MonkeyPatch) -> Iterator[Federation]:
     monkeypatch.setattr(planner, "PLAN_LIMIT_S", 600.0)  # a loaded machine is ten times slower
-    found = Federation(tmp_path, f"sqlite:///{tmp_path / 'tester.sqlite3'}", parties)
+    # The browser comes without TLS, and the public URL says so.
+    found = Federation(tmp_path, f"sqlite:///{tmp_path / 'tester.sqlite3'}", parties, URL)
     found.enrol_everyone()
     yield found
     found.engine.dispose()

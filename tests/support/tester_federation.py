@@ -25,8 +25,8 @@ URL = "https://tester.example"
 class Federation:
     """A tester's app, the parties around it, and requests that they make."""
 
-    def __init__(self, directory: Path, database_url: str, parties: Parties) -> None:
-        self.parties = parties
+    def __init__(self, directory: Path, database_url: str, parties: Parties, url: str = URL) -> None:
+        self.parties, self.url = parties, url
         self.now: float = parties.now
         self._database_url = database_url
         self._key_file = directory / "tester.pem"
@@ -40,7 +40,7 @@ class Federation:
         self.engines.append(engine)
         upgrade(engine, "tester")
         settings = TesterSettings(
-            name="tester", url=URL, key_file=self._key_file, database_url=self._database_url
+            name="tester", url=self.url, key_file=self._key_file, database_url=self._database_url
         )
         return create_tester(settings, engine, lambda: self.now)
 
@@ -53,8 +53,8 @@ class Federation:
     ) -> httpx.Response:
         headers = {"content-type": "application/json"} | options.pop("headers", {})
         if key is not None:
-            headers["authorization"] = f"Bearer {issue_token(key, URL, int(self.now))}"
-        return await served.send(app or self.app, URL, method, path, headers=headers, **options)
+            headers["authorization"] = f"Bearer {issue_token(key, self.url, int(self.now))}"
+        return await served.send(app or self.app, self.url, method, path, headers=headers, **options)
 
     def call(self, method: str, path: str, key: PrivateKey | None, **options: Any) -> httpx.Response:
         return asyncio.run(self.send(method, path, key, **options))

@@ -35,6 +35,7 @@ class DataSetPolicy(_Described):
     """What an owner lets a curator do with a data set. What is not said is left to the curator's defaults."""
 
     approval: Literal["automatic", "by-hand"] = "by-hand"
+    approve_hopeless: bool | None = None
     epsilon_per_study_max: Annotated[float, Field(gt=0)]
     delta_per_study_max: Annotated[float, Field(ge=0, lt=1)]
     analysts: Annotated[tuple[PublicKeyHex | Literal["*"] | NamedKey, ...], Field(min_length=1)]

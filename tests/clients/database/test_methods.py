@@ -44,6 +44,7 @@ def released(method: str, units: int) -> ReleasedDatabase:
         "delta": 1e-6,
         "bounds": BOUNDS,
         "seed": 1,
+        "missing": "encode",
     }
     return release_database(table(units), **(chosen | METHODS[method]))
 

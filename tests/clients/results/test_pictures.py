@@ -41,7 +41,7 @@ DRAWN: dict[str, Callable[[], Result]] = {
     "noise-aware": lambda: two_sample(features="me", statistic="noise-aware", n_features=3, replicates=199),
     "curated mmd": lambda: two_sample(features="me", statistic="mmd", n_features=5, setting="curator"),
     "ridge": lambda: two_sample(setting="curator", release="statistic"),
-    "curator": lambda: two_sample(setting="curator"),
+    "curator": lambda: two_sample(setting="curator", release="mean-covariance"),
     "mcgof": lambda: identity(epsilon=1.0),
     "zcdp": lambda: identity(method="zcdp-gof", **SPEND),
     "privit": lambda: identity(epsilon=1.0, method="privit-laplace"),

@@ -186,7 +186,10 @@ def pairs_of_columns(seed: int, alpha: float) -> Any:
 CASES: dict[str, tuple[str, Callable[[int, float], Any]]] = {
     "three samples": ("kernel_two_sample", lambda s, a: two_samples(s, a, 3)),
     "mean embeddings": ("kernel_two_sample", lambda s, a: two_samples(s, a, features="me")),
-    "two samples at a curator": ("curated_two_sample", lambda s, a: two_samples(s, a, setting="curator")),
+    "two samples at a curator": (
+        "curated_two_sample",
+        lambda s, a: two_samples(s, a, setting="curator", release="mean-covariance"),
+    ),
     "sketches": ("distance_correlation", correlation),
     "projections": ("distance_correlation", lambda s, a: correlation(s, a, method="pnc", n_projections=1)),
     "at a curator, little noise": (

@@ -255,7 +255,7 @@ def test_an_agents_budget_bounds_and_policy_are_looked_at_here_alone(
         **dict.fromkeys(("enrolment", "data", "policy", "compute", "budget"), "ok"),
         "columns": "ok",
     }
-    assert found["budget"].text == "patients: epsilon 3 of 3 Gaussian is left"
+    assert found["budget"].text == "patients: 100 % of epsilon 3 is left"
     columns = found["columns"].text
     assert "age: 100 % can be read as numbers; 99.2 % lies within 0 to 120; 0 % is missing" in columns
     assert "sex: 99.2 % is listed" in columns

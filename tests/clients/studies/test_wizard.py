@@ -87,6 +87,8 @@ def test_words_that_point_nowhere_choose_no_question() -> None:
         ("data set of north", "patients"),
         ("does north have", "3000"),
         ("Which columns", "age, sex"),
+        ("age: bounds", "0:120"),
+        ("sex: bounds", "F, M"),
     )
     assert proposed_question("Is blood pressure higher in smokers?") is None
     draft = asked(script, known("north", "south", curators=("registry",)))

@@ -474,9 +474,10 @@ def test_whatever_simulates_has_its_work_bounded_and_says_how_far_it_is(
         drawn.append(arguments)
         return genuine(*arguments)
 
+    units = {name: release.units for name, release in releases.items()}
+    conclude(procedure, study, releases, units, lambda _, __: None)  # public draws are remembered
     with monkeypatch.context() as patched:
         patched.setattr(np.random, "default_rng", counted)
-        units = {name: release.units for name, release in releases.items()}
         conclude(procedure, study, releases, units, lambda fraction, _: told.append(fraction))
     assert told == sorted(told)
     if form in BOUNDED_BY_CONSTANTS:

@@ -45,7 +45,9 @@ class Owners:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.agent = AttackedAgent(folder, World(folder), PROCEDURES, data_set=UNIT_COLUMN)
+        self.agent = AttackedAgent(
+            folder, World(folder), PROCEDURES, data_set=UNIT_COLUMN, policy="approve_hopeless = true"
+        )
         self.config = folder / "agent.toml"
         self.peer = Peer(folder)
 

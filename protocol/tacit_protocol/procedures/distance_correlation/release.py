@@ -140,10 +140,7 @@ class DistanceCorrelationPlan:
         """Return how many products a permutation takes, at most: of all rows of one side with the other's."""
         if self.sketches:
             # Buckets times features are one release's numbers.
-            return COORDINATES_MAX * min(
-                sketch.features.dimension * columns
-                for sketch, columns in zip(self.sketches, self.columns, strict=True)
-            )
+            return COORDINATES_MAX * min(sketch.features.dimension for sketch in self.sketches)
         width = FREQUENCIES * (self.parameters.n_projections or PNC_DIRECTIONS)
         units = max(units_declared(study).values(), default=COORDINATES_MAX)
         if self.parameters.method == "pnc-disjoint":
