@@ -300,7 +300,7 @@ def test_the_browser_signs_nothing_that_was_swapped(
             "const found = document.querySelector('[data-signing]');"
             f"if (found && document.readyState === 'interactive') {{ {SPOILT[spoilt]} }} }})"
         )
-        review(person, federation.tester.url, spoilt)
+        review(person, federation.tester.url, f"Do they differ? {spoilt}")
         person.page.get_by_text("nothing is signed").wait_for()
         assert person.page.locator("[data-needs-script]").is_hidden()
         assert [text for text in log.requests if text.startswith("PUT")] == []
@@ -405,7 +405,8 @@ def test_words_of_the_form_are_never_more_than_words(federation: LocalFederation
     with visitor(browser) as person:
         page = person.page
         sign_in_with_the_file(person, federation)
-        write_question(person, federation.tester.url, HOSTILE)
+        title = f"Do they differ? {HOSTILE}"
+        write_question(person, federation.tester.url, title)
         page.get_by_role("button", name="Continue").click()
         page.get_by_text("What it is for").click()
         for name in ("purpose", "contact", "approval_number"):
@@ -413,9 +414,9 @@ def test_words_of_the_form_are_never_more_than_words(federation: LocalFederation
         page.get_by_role("button", name="See what would leave").click()
         page.locator("#bytes summary").click()
         assert page.locator("#signed-fields tr", has_text="purpose").inner_text().endswith(HOSTILE)
-        assert page.locator("h1").inner_text() == HOSTILE
+        assert page.locator("h1").inner_text() == title
         page.get_by_role("button", name="Change something").click()
-        assert page.get_by_label("What do you want to know?").input_value() == HOSTILE
+        assert page.get_by_label("What do you want to know?").input_value() == title
         for name in ("unit_column", "epsilon", "bounds-0", "column-2", "bounds-2", "units-0"):
             field_input = page.locator(f"[name={name}]")
             field_input.evaluate("(input, text) => { input.value = text; }", HOSTILE)
@@ -430,7 +431,7 @@ def test_json_of_requests_is_what_the_command_would_send(federation: LocalFedera
     """The envelope has the one spelling that services take: sorted keys, no spaces."""
     with watched(browser) as (person, log):
         sign_in_with_the_file(person, federation)
-        review(person, federation.tester.url, "Spelling?")
+        review(person, federation.tester.url, "Do they differ in spelling?")
         person.page.locator("#key-file").set_input_files(federation.analyst.folder / "party.pem")
         person.page.get_by_role("button", name="Sign with the file and send").click()
         person.page.get_by_role("heading", name="The study", exact=True).wait_for()
