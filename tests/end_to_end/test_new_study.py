@@ -440,7 +440,7 @@ def test_json_of_requests_is_what_the_command_would_send(federation: LocalFedera
     body = put.split("\n", 3)[3]
     assert json.dumps(json.loads(body), sort_keys=True, separators=(",", ":")) == body
     with federation.analyst_client() as client:
-        assert client.study(digest).title == "Spelling?"
+        assert client.study(digest).title == "Do they differ in spelling?"
 
 
 @dataclass

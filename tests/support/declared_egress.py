@@ -391,7 +391,7 @@ def _study_here(place: str) -> dict[str, Egress]:
 def _data_set(place: str) -> dict[str, Egress]:
     why = "to the data set's owner, and the operator"
     shown = _own(
-        "owner name account columns.** unit_column epsilon_cap_micro delta_cap_pico "
+        "owner name account columns.** unit_column left_percent epsilon_cap_micro delta_cap_pico "
         "pure_share_micro pure_spent_micro pure_left_micro gaussian_delta_pico gaussian_share_micro "
         "gaussian_spent_micro gaussian_left_micro approximate_share_pico approximate_spent_pico "
         "approximate_left_pico promised_micro policy.** ready uploaded_at units locked locked.**",
