@@ -76,20 +76,17 @@ MESSAGES: dict[str, type[StrictModel]] = {
 
 
 def definitions(name: str, model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
-    """Return a model's schema by its name, with those inside; what was added to a format later is marked."""
+    """Return a model's schema by its name, with those inside."""
     own = model.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
     made = {f"{prefix}{inner}": schema for inner, schema in own.pop("$defs", {}).items()}
     made[name] = own
-    if added := getattr(model, "added_fields", None):
-        own["x-added-fields"] = sorted(added)
     return made
 
 
 def schema_text() -> str:
     """Return one JSON Schema: the envelope, every message by its payload type, every procedure's parameters.
 
-    ``x-added-fields`` names the fields that a format got later: they are left out where they hold their
-    default. Every other field is spelled out; one without a default that is not required is an empty mapping.
+    Every field is spelled out; one without a default that is not required is an empty mapping.
     """
     made: dict[str, Any] = {}
     for name, model in (

@@ -60,11 +60,6 @@ class StrictModel(BaseModel):
     The ValueErrors that a model's own validators raise are sent to other parties, so their text is constant.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields that a format has got since it was first used. :func:`~tacit_protocol.messages.encoding.encode`
-    leaves them out where they hold their default: a message that has no use for them keeps the bytes that it
-    always had, and is read by earlier versions."""
-
     model_config = ConfigDict(
         strict=True, extra="forbid", frozen=True, allow_inf_nan=False, hide_input_in_errors=True
     )

@@ -362,8 +362,6 @@ class FeatureParameters(StrictModel):
     Studies that do not state ``window`` or ``effects``, as those from before there were any, have none.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"window", "effects"})
-
     kernel: Literal["gaussian", "laplacian"] = Field(
         "gaussian", description="The kernel's shape, of me; laplacian sees finer structure."
     )

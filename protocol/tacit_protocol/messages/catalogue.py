@@ -54,7 +54,6 @@ class PublishedDataSet(StrictModel):
     """One data set, as its owner describes it."""
 
     egress: ClassVar = STATED
-    added_fields: ClassVar[frozenset[str]] = frozenset({"vectors"})
 
     name: DataSetName
     about: Annotated[str, Field(max_length=1000)] | None = None
@@ -79,7 +78,6 @@ class CatalogueMessage(StrictModel):
     """The payload that an owner signs; without data sets it withdraws what was published before."""
 
     egress: ClassVar = STATED
-    added_fields: ClassVar[frozenset[str]] = frozenset({"encoders"})
 
     format: Literal["tacit/catalogue/1"] = "tacit/catalogue/1"
     owner: PartyName

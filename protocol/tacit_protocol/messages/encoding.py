@@ -85,30 +85,18 @@ class MessageTooLargeError(MessageError):
 
 
 def encode(model: BaseModel) -> bytes:
-    """Encode a message: UTF-8 JSON, keys sorted, no spaces, every field present but those added later.
-
-    Of the latter (:attr:`~tacit_protocol.strict.StrictModel.added_fields`) those are left out that hold their
-    default.
+    """Encode a message: UTF-8 JSON, keys sorted, no spaces, every field present.
 
     Raises:
         MessageError: a value cannot be written in JSON (NaN, infinity, an unpaired surrogate).
     """
     # Not mode="json", which writes NaN as null.
-    return encode_json(without_unused(model, mode="python"))
+    return encode_json(model.model_dump(mode="python"))
 
 
 def digest(payload: bytes) -> str:
     """SHA-256 of the exact bytes, as 64 lower-case hexadecimal digits."""
     return hashlib.sha256(payload).hexdigest()
-
-
-def without_unused(model: BaseModel, mode: Literal["python", "json"]) -> dict[str, Any]:
-    """Return a model's fields as plain values, but for those added later that hold their default."""
-    fields = model.model_dump(mode=mode)
-    for name in getattr(model, "added_fields", ()):
-        if getattr(model, name) == type(model).model_fields[name].get_default(call_default_factory=True):
-            fields.pop(name, None)
-    return fields
 
 
 def encode_json(value: Any) -> bytes:

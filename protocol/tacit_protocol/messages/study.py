@@ -132,9 +132,6 @@ class Study(StrictModel):
     """One question, frozen: procedure, columns, parties, budget, level and deadline."""
 
     egress: ClassVar = ANALYSTS
-    added_fields: ClassVar[frozenset[str]] = frozenset(
-        {"unit_rows", "procedure_origin", "encoders", *get_args(PurposeField)}
-    )
 
     format: Literal["tacit/study/1"] = "tacit/study/1"
     title: Annotated[str, Field(min_length=1, max_length=200)]
@@ -395,12 +392,6 @@ class Release(StrictModel):
     masked: Annotated[dict[str, MaskedVector], Field(max_length=64)] = Field(default_factory=dict)
     """In the place of noisy vectors, where only the sum of all owners' can be read."""
 
-    @model_serializer(mode="wrap")
-    def _without_unused(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Releases without answers, cuts and masks keep the bytes that they had before there were any.
-        fields: dict[str, Any] = handler(self)
-        return {n: value for n, value in fields.items() if value or n not in ("answers", "cuts", "masked")}
-
     @model_validator(mode="after")
     def _says_something(self) -> Self:
         if (
@@ -416,8 +407,6 @@ class Release(StrictModel):
 
 class ReleaseMessage(StrictModel):
     """A release bound to its study and its owner: the payload that the owner signs."""
-
-    added_fields: ClassVar[frozenset[str]] = frozenset({"received"})
 
     format: Annotated[Literal["tacit/release/1"], BOUND] = "tacit/release/1"
     study: Annotated[Digest, BOUND]
@@ -458,8 +447,6 @@ class DeclineMessage(StrictModel):
     steward) may say something about its data, and stays in its own ledger. ``rule`` may stand beside it: it
     follows from the study, the number of units, which is public, and the programs and files of the agent.
     """
-
-    added_fields: ClassVar[frozenset[str]] = frozenset({"rule"})
 
     format: Annotated[Literal["tacit/decline/1"], BOUND] = "tacit/decline/1"
     study: Annotated[Digest, BOUND]
@@ -628,8 +615,6 @@ class VerdictMessage(StrictModel):
     ``cancelled``: the analyst withdrew the study; the transcript holds its signed cancellation.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"declines", "revoked"})
-
     format: Annotated[Literal["tacit/verdict/1"], ENDED] = "tacit/verdict/1"
     study: Annotated[Digest, ENDED]
     outcome: Annotated[Literal["completed", "incomplete", "cancelled"], ENDED]
@@ -675,7 +660,6 @@ def numbers_max(releases: int) -> int:
 class Transcript(StrictModel):
     """The DSSE envelopes of one study, exactly as they were signed."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"declines", "cancellation", "mask_keys"})
     egress: ClassVar = Egress(
         "post-processed",
         "tacit_services.tester.studies:transcript_of",

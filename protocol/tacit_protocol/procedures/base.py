@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from tacit_protocol.domain import Column, Table
-from tacit_protocol.messages.encoding import digest, encode, without_unused
+from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import Owner, PublicRule, Release, Study, numbers_max
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, DELTA_UNITS, Budget, Guarantee
@@ -465,7 +465,7 @@ def canonical(procedure: Procedure, study: Study) -> Study:
     Raises:
         StudyError: a parameter is not one of the procedure's.
     """
-    parameters = without_unused(parse_parameters(procedure.Parameters, study), mode="json")
+    parameters = parse_parameters(procedure.Parameters, study).model_dump(mode="json")
     fields = study.model_dump(mode="python") | {
         "parameters": parameters,
         "title": unicodedata.normalize("NFC", study.title),

@@ -56,8 +56,6 @@ ROUNDING = 1e-12
 class MaskedParameters(StrictModel):
     """How owners' releases are read: each by itself, or their sum alone."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"aggregation", "colluders"})
-
     aggregation: Aggregation = Field(
         "separate",
         description=(

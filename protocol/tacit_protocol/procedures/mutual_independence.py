@@ -170,8 +170,6 @@ def dealt_units(units: int, epsilon: float, cuts: int, *, signs: bool = False) -
 class MutualIndependenceParameters(StrictModel):
     """What a study of this procedure may choose; every choice is public."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"test", "halves"})
-
     method: Literal["two-round", "one-round"] = Field(
         "two-round",
         description=(

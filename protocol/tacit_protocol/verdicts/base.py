@@ -156,9 +156,6 @@ class BaseVerdict(StrictModel):
     @model_serializer(mode="wrap")
     def _signed(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = handler(self)
-        for name in self.added_fields:
-            if getattr(self, name) == type(self).model_fields[name].default:
-                fields.pop(name, None)
         if not self.absent_fields:
             return fields
         return {n: value for n, value in fields.items() if value is not None and n in self.model_fields_set}

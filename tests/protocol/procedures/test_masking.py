@@ -178,14 +178,6 @@ def test_more_units_than_add_up_below_the_modulus_are_refused_by_a_public_rule()
     assert refused.value.rule == "too-many-units"
 
 
-def test_studies_without_masks_keep_their_bytes() -> None:
-    plain = masked_study(parameters={"noise": "laplace"}).model_copy(update={"parameters": {}})
-    for name in ("noisy_counts", "survival", "independence_table", "embedding_release"):
-        parameters = PROCEDURES[name].Parameters
-        assert {"aggregation", "colluders"} <= parameters.added_fields
-    assert b"aggregation" not in encode(canonical(NoisyCounts(), plain))
-
-
 def test_whoever_asks_and_plans_is_told_what_is_read_and_what_it_costs() -> None:
     (told,) = NoisyCounts().asks(masked_study())
     assert "no owner's own" in told

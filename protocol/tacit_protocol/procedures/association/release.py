@@ -159,8 +159,6 @@ class AssociationParameters(MaskedParameters):
     Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"noise"}) | MaskedParameters.added_fields
-
     noise: Literal["gaussian", "laplace"] = Field(
         "gaussian",
         description=(

@@ -285,8 +285,6 @@ def differences(
 class HomogeneityParameters(CountTestParameters):
     """How owners count, how the null is simulated, and whether differences are stated."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"effects"})
-
     effects: Literal["none", "shares"] = Field(
         "none",
         description="Effects that the verdict states: none, or differences of shares. New studies state it.",
@@ -303,7 +301,6 @@ class HomogeneityResult(CountsTestResult):
         cells: those with the smallest p-values, adjusted for all cells.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"effects"})
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue")
     tabulated: ClassVar[tuple[str, ...]] = ("effects", "pairs")
 

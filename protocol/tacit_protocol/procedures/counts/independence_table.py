@@ -397,8 +397,6 @@ def _ends(
 class IndependenceTableParameters(CountTestParameters, MaskedParameters):
     """How owners count, how the null is simulated, and what is asked beside the table of all."""
 
-    added_fields: ClassVar[frozenset[str]] = MaskedParameters.added_fields | {"within_owners"}
-
     within_owners: bool = Field(
         False,
         description=(
@@ -435,7 +433,6 @@ class IndependenceTableResult(CountsTestResult):
         cells: those with the smallest p-values, adjusted for all cells.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"within_owners"})
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "cramers_v", "interval")
     tabulated: ClassVar[tuple[str, ...]] = ("pairs",)
 

@@ -225,8 +225,6 @@ class CuratedDistanceCorrelationParameters(StrictModel):
     much stronger dependence.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"method", "blocks", "categories", "table_test"})
-
     method: Literal["permutation", "aggregate", "table", "auto"] = Field(
         "permutation",
         description=(

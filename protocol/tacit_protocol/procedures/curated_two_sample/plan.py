@@ -118,12 +118,6 @@ class ChoiceError(StudyError):
 class CuratedChoice(FeatureParameters):
     """What may be chosen, but for the samples. ``paper`` is P0's release of paired differences."""
 
-    added_fields: ClassVar[frozenset[str]] = FeatureParameters.added_fields | {
-        "blocks",
-        "categories",
-        "table_test",
-    }
-
     release: Literal["auto", "mean-covariance", "statistic", "permutation", "aggregate", "table"] = Field(
         "auto",
         description=(

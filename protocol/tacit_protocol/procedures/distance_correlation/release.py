@@ -74,8 +74,6 @@ ANSWERS: frozenset[Method] = frozenset(("two-round", "one-round"))
 class DistanceCorrelationParameters(StrictModel):
     """What a study of this procedure may choose; every choice is public."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"categories", "cuts"})
-
     method: Method = Field(
         "sketch",
         description=(

@@ -165,8 +165,6 @@ class EmbeddingReleaseParameters(MaskedParameters):
     units, from a public sample; without candidates every multiset of ``candidate_rows`` points is one.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"ridge"}) | MaskedParameters.added_fields
-
     method: Method = Field(
         "subspace",
         description="subspace (noisy mean on points), random-features, or exponential (a candidate, drawn).",

@@ -92,10 +92,6 @@ class GroupComparisonParameters(MaskedParameters):
     Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
     """
 
-    added_fields: ClassVar[frozenset[str]] = (
-        frozenset({"noise", "soft_cells"}) | MaskedParameters.added_fields
-    )
-
     group: ColumnName | None = Field(
         None, description="The categorical column of the groups; by default the first categorical one."
     )

@@ -176,10 +176,6 @@ Group = Annotated[tuple[ColumnName, ...], Field(min_length=1)]
 class JointIndependenceParameters(MaskedParameters):
     """What a study of this procedure may choose; every choice is public."""
 
-    added_fields: ClassVar[frozenset[str]] = MaskedParameters.added_fields | frozenset(
-        {"blocks", "graph", "categories", "table_test"}
-    )
-
     method: Literal["auto", "permutation", "aggregate", "table"] = Field(
         "auto",
         description=(

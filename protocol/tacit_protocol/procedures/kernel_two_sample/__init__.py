@@ -185,8 +185,6 @@ class TwoSampleResult(PvalueVerdict):
         summaries: the owners' own means and standard deviations, and shares of levels.
     """
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"effects", "summaries"})
-
     squared_mmd: Annotated[float | None, estimate_shown("squared MMD")] = None
     squared_mmd_unbiased: Annotated[float | None, unbiased_shown("squared MMD")] = None
     lower: float | None = None

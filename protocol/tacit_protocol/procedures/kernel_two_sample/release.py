@@ -77,11 +77,6 @@ class KernelTwoSampleParameters(FeatureParameters):
     Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
     """
 
-    added_fields: ClassVar[frozenset[str]] = FeatureParameters.added_fields | {
-        "noise",
-        "resolution",
-    }
-
     features: Literal["auto", "columns", "me", "scf"] = Field(
         "auto",
         description=(

@@ -326,8 +326,6 @@ BUCKETS_AIMED_MIN = 32
 class ScreeningParameters(StrictModel):
     """What a study may choose; of two owners with as many columns the first has the outcome."""
 
-    added_fields: ClassVar[frozenset[str]] = frozenset({"method", "categories", "cuts", "noise"})
-
     outcome: PartyName | None = Field(
         None, description="The owner whose columns are the outcomes; by default the one with fewer columns."
     )
