@@ -70,8 +70,8 @@ from tacit_protocol.signing import (
 
 TOLERANCE = 1e-6
 """Relative difference allowed between a result's number and its recomputation: another processor's linear
-algebra, sines and exponentials differ in the last bits, which is 1e-8 of a tail of 1e-7 that is worked out as 1
-less a sum. Nobody reads more than six digits of a verdict."""
+algebra, sines and exponentials differ in the last bits, which is 1e-8 of a tail of 1e-7 that is worked out as
+1 less a sum. Nobody reads more than six digits of a verdict."""
 
 Step = Literal[
     "transcript",
