@@ -179,7 +179,7 @@ def asked(
     ]
     study = study if apart else study.model_copy(update={"owners": tuple(declared)})
     named = procedure_named(procedure)
-    return run(named, named.with_new_defaults(study), tables, SimulatedNoise(rng))
+    return run(named, named.with_defaults(study), tables, SimulatedNoise(rng))
 
 
 def named_columns(values: Floats, name: str = "x") -> dict[str, Floats]:

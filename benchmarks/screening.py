@@ -139,7 +139,7 @@ def screened(
         columns=[tuple(side) for side in held],
     )
     procedure = procedure_named(study.procedure)
-    study = procedure.with_new_defaults(study)
+    study = procedure.with_defaults(study)
     tables = [
         ArrayTable.of(Sample(side), study.domain_of(owner))
         for side, owner in zip(held, study.owners, strict=True)

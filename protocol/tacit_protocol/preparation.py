@@ -54,7 +54,7 @@ def prepared(study: Study) -> PreparedStudy:
 
     units = units_declared(study)
     procedure = procedure_named(study.procedure)
-    study = procedure.with_new_defaults(study.model_copy(update={"procedure_origin": procedure.origin}))
+    study = procedure.with_defaults(study.model_copy(update={"procedure_origin": procedure.origin}))
     check_study(procedure, study)
     require_units(procedure, study, units)
     study = canonical(procedure, study)

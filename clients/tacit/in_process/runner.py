@@ -108,7 +108,7 @@ def as_run(procedure: Procedure, study: Study, units: Sequence[int]) -> Study:
     What a call runs and what a plan simulates is chosen here, for both.
     """
     counted = {owner.name: n for owner, n in zip(study.owners, units, strict=True)}
-    return procedure.with_new_defaults(declaring(study, units), counted)
+    return procedure.with_defaults(declaring(study, units), counted)
 
 
 def run(

@@ -59,7 +59,7 @@ class Question:
         if self.public is not None and self.public.rows < 2:
             raise InputError("a public sample needs at least two rows")
         try:
-            stated = self.procedure.with_new_defaults(self.study)
+            stated = self.procedure.with_defaults(self.study)
             relay = relay_of(self.procedure, stated)
             if relay is not None and (relay.sealed or not self.procedure.plans_two_rounds):
                 raise InputError(
@@ -80,14 +80,14 @@ class Question:
     def of_units(self, study: Study, units: Sequence[int]) -> Study:
         """Return a study of the template, its budget set, as it is run with so many units of each owner."""
         if self.in_services:
-            return self.procedure.with_new_defaults(declaring(study, units))
+            return self.procedure.with_defaults(declaring(study, units))
         return as_run(self.procedure, study, units)
 
     @cached_property
     def population(self) -> Population:
         """What simulated studies draw from."""
         public = None if self.public is None else self.public.within(self.study.domain)
-        study = self.procedure.with_new_defaults(self.study)
+        study = self.procedure.with_defaults(self.study)
         try:
             return population_of(study.procedure)(study, self.effect, public)
         except EffectError as error:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 

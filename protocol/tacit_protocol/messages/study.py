@@ -11,9 +11,9 @@ import binascii
 import hashlib
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from tacit_protocol.domain import COLUMNS_MAX, ColumnName, Domain, Encoder
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, MessageError, decode, encode

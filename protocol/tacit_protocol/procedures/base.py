@@ -238,34 +238,26 @@ class Procedure(Protocol):
         """Name the test of ``aggregated_test`` that asks the same of ranks; None where there is none."""
         return None
 
-    def new_defaults(self, study: Study) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return parameters that clients state in a new study which says nothing of them.
+    def defaults(
+        self,
+        study: Study,  # noqa: ARG002
+        units: Mapping[str, int] | None = None,  # noqa: ARG002
+    ) -> Mapping[str, Any]:
+        """Return the parameters that a study which says nothing of them is given, beyond declared defaults.
 
-        A default may change so: the parameter is one of ``Parameters.added_fields``, and studies from before,
-        whose bytes lack it, keep their meaning.
+        They follow from the study alone, or, with ``units``, by owner, also from these numbers. Those may ask
+        for another kind of noise than accounts are divided for, so that they are handed in where there is no
+        ledger, and by whoever planned a study. Raises StudyError where the study cannot be run as written.
         """
         return {}
 
-    def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return parameters that suit these numbers of units, by owner, beyond ``new_defaults``.
-
-        They may ask for another kind of noise than accounts are divided for, so that they are stated where
-        there is no ledger, and by whoever planned a study.
-        """
-        return {}
-
-    def with_new_defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Study:
-        """Return a study that is not signed yet with ``new_defaults`` where it says nothing.
-
-        With ``units``, by owner, also with what suits these numbers (``fitting``).
-        """
-        if units is not None:
-            try:
-                fitting = self.fitting(study, units)
-            except StudyError:  # whoever runs it is told why it cannot be run
-                return study
-            study = study.model_copy(update={"parameters": {**fitting, **study.parameters}})
-        return study.model_copy(update={"parameters": {**self.new_defaults(study), **study.parameters}})
+    def with_defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Study:
+        """Return a study that is not signed yet with ``defaults`` where it says nothing."""
+        try:
+            chosen = self.defaults(study, units)
+        except StudyError:  # whoever checks it is told why it cannot be run
+            return study
+        return study.model_copy(update={"parameters": {**chosen, **study.parameters}})
 
     plans_two_rounds: ClassVar[bool] = False
     """Whether studies of it that have two rounds in the open can be planned."""

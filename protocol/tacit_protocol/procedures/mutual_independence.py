@@ -187,28 +187,28 @@ class MutualIndependenceParameters(StrictModel):
         ),
     )
     cuts: Literal["private", "fitted", "dealt", "even"] = Field(
-        "private",
+        "dealt",
         description=(
             "Where a numeric column's cells end: at quantiles bought with 15 % of epsilon, or with a part "
             "that is smaller the more units there are (fitted); at those of units that public numbers draw, "
-            "at the whole of epsilon, which then answer nothing (dealt, which new studies ask for); or "
+            "at the whole of epsilon, which then answer nothing (dealt); or "
             "evenly within its bounds."
         ),
     )
     test: Literal["steps", "sum", "mixture"] = Field(
-        "steps",
+        "mixture",
         description=(
             "The joint test: one statistic of all columns, large where one pair or more depends as well as "
-            "where all do (mixture, which new studies ask for), or where many do (sum); or the smallest of "
-            "the steps' p-values times their number."
+            "where all do (mixture), or where many do (sum); or the smallest of the steps' p-values times "
+            "their number."
         ),
     )
     halves: bool = Field(
-        False,
+        True,
         description=(
             "Where categories is left out and epsilon is small: public numbers deal half of the units to two "
             "cells, which see signs that matter together alone, and half to three, which see curves. More "
-            "units place dealt cuts of two cells (new studies ask for it)."
+            "units place dealt cuts of two cells."
         ),
     )
     permutations: Annotated[int, Field(ge=99, le=9999)] = Field(
@@ -731,10 +731,6 @@ class MutualIndependenceResult(PvalueVerdict):
         return self._finding(finding), f"  {self.method}", table
 
 
-NEW_DEFAULTS: dict[str, Any] = {"cuts": "dealt", "test": "mixture", "halves": True}
-"""What new studies state."""
-
-
 class MutualIndependence(Procedure):
     """See the module. Registered as ``mutual_independence``."""
 
@@ -763,10 +759,6 @@ class MutualIndependence(Procedure):
         {"categories": 3},
         {"method": "one-round"},
     )
-
-    def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Place cuts by units that answer nothing, deal halves, and test all columns by a mixture."""
-        return {name: value for name, value in NEW_DEFAULTS.items() if name not in study.parameters}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, Protocol, Self
 
-from pydantic import ConfigDict, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
+from pydantic import ConfigDict, PrivateAttr
 
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.strict import StrictModel
@@ -131,9 +131,6 @@ class BaseVerdict(StrictModel):
         warnings: what limits the result, in words.
     """
 
-    absent_fields: ClassVar[bool] = False
-    """Whether a field without a value is left out of what is signed, and not stated as null."""
-
     listed: ClassVar[tuple[str, ...]] = ()
     """What the command lists of it beside the common fields; where there is none, all that was signed."""
 
@@ -152,13 +149,6 @@ class BaseVerdict(StrictModel):
     warnings: Annotated[tuple[str, ...], Shown("")]
 
     _source: Source | None = PrivateAttr(default=None)
-
-    @model_serializer(mode="wrap")
-    def _signed(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = handler(self)
-        if not self.absent_fields:
-            return fields
-        return {n: value for n, value in fields.items() if value is not None and n in self.model_fields_set}
 
     def bound(self, source: Source) -> Self:
         """Return the verdict with what it was made from."""

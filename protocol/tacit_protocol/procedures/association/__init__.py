@@ -228,18 +228,13 @@ class Association(SumsOfOwners, Procedure):
     masked_numbers: ClassVar[str] = "covariances within owners"
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({}, {"noise": "laplace"})
 
-    def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Return the noise of a study that has no delta: Laplace's."""
-        if is_masked(study):
-            return {}
-        chosen = bool(study.budget.delta_pico) or "noise" in study.parameters
-        return {} if chosen else {"noise": "laplace"}
-
-    def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:
-        """Return the noise that suits these numbers of units, where the study leaves it."""
+    def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:
+        """Return the noise that suits numbers of units; without them, Laplace's where there is no delta."""
         if "noise" in study.parameters or is_masked(study):
             return {}
-        return fitting_noise(study, min(units.values()))
+        if units is not None and (fitting := fitting_noise(study, min(units.values()))):
+            return fitting
+        return {} if study.budget.delta_pico else {"noise": "laplace"}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

@@ -24,11 +24,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from scipy.special import ndtri
 
 from tacit_protocol.features.cell_counts import CellGrid, compared_places
@@ -282,15 +282,6 @@ def differences(
     return found, alone * deviation, together * deviation
 
 
-class HomogeneityParameters(CountTestParameters):
-    """How owners count, how the null is simulated, and whether differences are stated."""
-
-    effects: Literal["none", "shares"] = Field(
-        "none",
-        description="Effects that the verdict states: none, or differences of shares. New studies state it.",
-    )
-
-
 class HomogeneityResult(CountsTestResult):
     """Whether the owners' units come from one distribution over the cells, and who and what differs.
 
@@ -336,7 +327,7 @@ class Homogeneity(CountTest):
 
     name: ClassVar[str] = "homogeneity"
     title: ClassVar[str] = "Do the owners' categories have one distribution?"
-    Parameters: ClassVar[type[BaseModel]] = HomogeneityParameters
+    Parameters: ClassVar[type[BaseModel]] = CountTestParameters
     Verdict: ClassVar[type[BaseVerdict]] = HomogeneityResult
     cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED, NEW_CLASS)
     simulated: ClassVar[str] = "tables of one distribution"
@@ -362,19 +353,15 @@ class Homogeneity(CountTest):
         tables = owners + owners * (owners - 1) if 2 < owners <= PAIRED_OWNERS_MAX else owners
         require_work(CELL_WORK * plan.grid.size * tables, parameters.replicates)
 
-    def parameters(self, study: Study) -> HomogeneityParameters:
+    def parameters(self, study: Study) -> CountTestParameters:
         """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
-        return parse_parameters(HomogeneityParameters, study)
-
-    def new_defaults(self, study: Study) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return that differences of shares are stated."""
-        return {"effects": "shares"}
+        return parse_parameters(CountTestParameters, study)
 
     def caveats(self, study: Study) -> tuple[str, ...]:
         """Say where there are too many owners to compare them in pairs, or too many shares to state any."""
         many = len(study.owners) > PAIRED_OWNERS_MAX
         found = (f"more than {PAIRED_OWNERS_MAX} owners are not compared in pairs",) if many else ()
-        if self.parameters(study).effects == "none" or many or self._compared(study):
+        if many or self._compared(study):
             return found
         return (*found, f"more than {DIFFERENCES_MAX} differences of shares are not estimated")
 
@@ -384,7 +371,7 @@ class Homogeneity(CountTest):
         levels = tuple(axis.listed for axis in grid.axes)
         listed: list[int] = compared_places(grid.compared_shape, levels).tolist()
         few = owners <= PAIRED_OWNERS_MAX and len(listed) * owners * (owners - 1) // 2 <= DIFFERENCES_MAX
-        return listed if few and self.parameters(study).effects == "shares" else []
+        return listed if few else []
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""

@@ -29,7 +29,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from tacit_protocol.features.cell_counts import CellGrid, compared_places
 from tacit_protocol.messages.study import Release, Study
@@ -395,15 +395,7 @@ def _ends(
 
 
 class IndependenceTableParameters(CountTestParameters, MaskedParameters):
-    """How owners count, how the null is simulated, and what is asked beside the table of all."""
-
-    within_owners: bool = Field(
-        False,
-        description=(
-            "Whether pairs of columns are also tested within owners, so that the verdict says where adding "
-            "tables up misleads. New studies of several owners state it."
-        ),
-    )
+    """How owners count, and how the null is simulated."""
 
 
 class ColumnsCompared(ComparedPair):
@@ -539,23 +531,13 @@ class IndependenceTable(CountTest):
         simulated = len(study.owners) + (pairs if columns > 2 else 0)
         require_work(CELL_WORK * plan.grid.size * simulated, parameters.replicates)
         require_work(CELL_WORK * plan.grid.size * pairs * TABLES_MAX, DRAWS)
-        if parameters.within_owners and not self._within_owners_fits(study):
-            raise StudyError(
-                "within_owners needs two owners or more, and columns with fewer levels: leave it out"
-            )
 
     def parameters(self, study: Study) -> IndependenceTableParameters:
         """Read the study's parameters. Raises StudyError where they are none of this procedure's."""
         return parse_parameters(IndependenceTableParameters, study)
 
-    def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Return that pairs are tested within owners too, where there are several and it can be done."""
-        try:
-            return {"within_owners": True} if self._within_owners_fits(study) else {}
-        except StudyError:
-            return {}  # the check of the study says what is wrong with it
-
-    def _within_owners_fits(self, study: Study) -> bool:
+    def within_owners(self, study: Study) -> bool:
+        """Whether pairs of columns are also tested within owners: of several, where it can be done."""
         if self.beside(study) is not None or self.masking(study) is not None:
             return False  # one table: by another owner's answers, or the sum alone
         shape, owners = self.plan(study).grid.shape, len(study.owners)
@@ -567,7 +549,7 @@ class IndependenceTable(CountTest):
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where noise drowns an average cell, and before the study what adding tables up may do."""
         found = super().warnings(study, units)
-        if not self.parameters(study).within_owners:
+        if not self.within_owners(study):
             return found
         return (
             *found,
@@ -621,9 +603,10 @@ class IndependenceTable(CountTest):
         pairs = _pairs(
             study, plan, table, test, replicates=parameters.replicates, known=known, progress=progress
         )
-        within, misled = _within_owners(study, plan, list(tables.values()), pairs, parameters)
+        within: tuple[ComparedPair, ...] = ()
         drawn: dict[str, Any] = {}
-        if parameters.within_owners:  # what was warned of before is known now
+        if self.within_owners(study):  # what was warned of before is known now
+            within, misled = _within_owners(study, plan, list(tables.values()), pairs, parameters.replicates)
             units = units_counted(tables, plan, releases)
             drawn = {
                 "warnings": (
@@ -693,11 +676,9 @@ def _within_owners(
     plan: CountPlan,
     tables: Sequence[NoisyTable],
     pairs: Sequence[ComparedPair],
-    parameters: IndependenceTableParameters,
+    replicates: int,
 ) -> tuple[tuple[ComparedPair, ...], tuple[str, ...]]:
     """Test every pair within owners, and say where that contradicts what their sum shows."""
-    if not parameters.within_owners:
-        return (), ()
     places = list(combinations(range(len(plan.grid.shape)), 2))
     tests, turned = [], []
     for axes, seed in zip(places, public_seed(study, WITHIN_STREAM).spawn(len(places)), strict=True):
@@ -706,7 +687,7 @@ def _within_owners(
             margin, (first, second) = compared_margin(table, plan.grid, axes)
             cells = np.arange(len(margin.counts)) if margin.compared is None else margin.compared
             owners.append(Strata(margin, cells.reshape(1, first, second)))
-        tests.append(stratified_test(owners, parameters.replicates, seed))
+        tests.append(stratified_test(owners, replicates, seed))
         away = [_away(own.counts[0]) for own in owners]
         sum_away = _away(np.sum([own.counts[0] for own in owners], axis=0))
         turned.append(float(np.sum(sum_away * np.sum(away, axis=0))) < 0)

@@ -59,7 +59,7 @@ from tacit_protocol.procedures.curated_distance_correlation.release import (
     plan_of,
 )
 from tacit_protocol.procedures.distance_correlation.statistic import correlation_words
-from tacit_protocol.procedures.joint_independence import JointIndependence, JointSummary, new_table_test
+from tacit_protocol.procedures.joint_independence import JointIndependence, JointSummary
 from tacit_protocol.procedures.joint_independence.statistic import permuted_feature_statistics
 from tacit_protocol.procedures.populations import Dependence, Population
 from tacit_protocol.verdicts.base import (
@@ -342,10 +342,6 @@ class CuratedDistanceCorrelation(Procedure):
         {"test_share": share} for share in (0.2, 0.5, 0.8)
     )
     pairwise: ClassVar[bool] = True
-
-    def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """State how a table is tested."""
-        return new_table_test(study.parameters.get("method"))
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

@@ -8,7 +8,7 @@ column, by at most sqrt 6 (n - 1)/n^2. Proofs: docs/mathematics/curated-distance
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,6 @@ from tacit_protocol.procedures.joint_independence.statistic import (
     observed_sensitivity,
     permuted_sensitivity,
 )
-from tacit_protocol.procedures.quantile_tables.release import TableTest
 from tacit_protocol.strict import StrictModel
 
 Floats = npt.NDArray[np.float64]
@@ -239,9 +238,6 @@ class CuratedDistanceCorrelationParameters(StrictModel):
     categories: Annotated[int, Field(ge=2, le=QUANTILE_CELLS_MAX)] | None = Field(
         None, description="Cells of every numeric column, of method table; by default by the number of units."
     )
-    table_test: TableTest = Field(
-        "squares", description="Of method table, as joint_independence has it: new studies ask for mixture."
-    )
     groups: tuple[Group, Group] | None = Field(
         None, description="The columns of X and those of Y; by default the study's two columns."
     )
@@ -357,10 +353,8 @@ def joint_study(study: Study) -> Study | None:
     """
     parameters = parse_parameters(CuratedDistanceCorrelationParameters, study)
     if parameters.method == "permutation":
-        if parameters.blocks or parameters.categories or parameters.table_test != "squares":
-            raise StudyError(
-                "parameters blocks, categories and table_test are of methods aggregate and table"
-            )
+        if parameters.blocks or parameters.categories:
+            raise StudyError("parameters blocks and categories are of methods aggregate and table")
         return None
     if not parameters.test or parameters.test_share != TEST_SHARE:
         raise StudyError("parameters test and test_share are of method permutation; leave them out")
@@ -370,7 +364,6 @@ def joint_study(study: Study) -> Study | None:
         "permutations": parameters.permutations,
         "blocks": parameters.blocks,
         "categories": parameters.categories,
-        "table_test": parameters.table_test,
         "kernel": "distance" if parameters.method == "aggregate" else None,
     }
     return as_joint_study(study, chosen)

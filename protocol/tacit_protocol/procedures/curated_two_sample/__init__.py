@@ -80,7 +80,6 @@ from tacit_protocol.procedures.joint_independence import (
     JointIndependence,
     JointIndependenceResult,
     JointSummary,
-    new_table_test,
 )
 from tacit_protocol.procedures.kernel_two_sample import (
     FEATURE_CHOICES,
@@ -150,8 +149,6 @@ class CuratedTwoSampleResult(TwoSampleResult):
     ``statistic`` and ``pvalue``.
     """
 
-    absent_fields: ClassVar[bool] = True
-
 
 BY_PERMUTATION = ("permutation", "aggregate", "auto")
 """Releases of permutation tests."""
@@ -201,11 +198,11 @@ class CuratedTwoSample(Procedure):
         *({"release": "mean-covariance"} | dict(choice) for choice in FEATURE_CHOICES),
     )
 
-    def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Return the effects that the features can tell, where it releases means; how a table is tested."""
+    def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return the effects that the features can tell, where it releases means."""
         given, release = study.parameters, parameters_of(study).release
         if release != "mean-covariance":
-            return new_table_test(given.get("release", "auto"))
+            return {}
         return effects_by_default(study.domain, str(given.get("features", "auto")), given.get("cycles"))
 
     def check(self, study: Study) -> None:

@@ -7,7 +7,7 @@ a column, or a squared MMD of the squared norm of the features.
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -78,7 +78,6 @@ from tacit_protocol.procedures.kernel_two_sample.statistic import (
     detectable_difference,
     detectable_squared_mmd,
 )
-from tacit_protocol.procedures.quantile_tables.release import TableTest
 
 MEAN_SHARE = 0.9
 """Part of mu^2 for the means where a second moment is released too: half of what two owners spend on theirs
@@ -133,9 +132,6 @@ class CuratedChoice(FeatureParameters):
     categories: Annotated[int, Field(ge=2, le=QUANTILE_CELLS_MAX)] | None = Field(
         None,
         description="Cells of every numeric column, of release table; by default by the number of units.",
-    )
-    table_test: TableTest = Field(
-        "squares", description="Of release table, as joint_independence has it: new studies ask for mixture."
     )
     features: Literal["auto", "columns", "me", "scf", "kernel"] = Field(
         "auto", description="What is compared; kernel, the whole product kernel, with permutation alone."
@@ -223,7 +219,6 @@ def _refuse_idle_parameters(choice: CuratedChoice, form: Form) -> None:
         "permutations": form in ("permutation", "table", "auto"),
         "blocks": form in ("aggregate", "auto"),
         "categories": form in ("table", "auto"),
-        "table_test": form in ("table", "auto"),
     }
     name = idle_parameter(choice, acting)
     if name is not None:
@@ -454,7 +449,7 @@ def parameters_of(study: Study) -> CuratedTwoSampleParameters:
     many = sum(size or KERNEL_UNITS_MAX + 1 for size in sizes) > KERNEL_UNITS_MAX
     if asked.release != "auto" or named or (many and len(study.domain.columns) == 1):
         return asked
-    return asked.model_copy(update={"release": "permutation", "features": "kernel", "table_test": "squares"})
+    return asked.model_copy(update={"release": "permutation", "features": "kernel"})
 
 
 def joint_study(study: Study) -> Study | None:
@@ -477,7 +472,6 @@ def joint_study(study: Study) -> Study | None:
         "permutations": parameters.permutations,
         "blocks": parameters.blocks,
         "categories": parameters.categories,
-        "table_test": parameters.table_test,
         "kernel": "distance" if parameters.release == "aggregate" else None,
     }
     return as_joint_study(study, chosen, Domain(columns=(*study.domain.columns, sample)))

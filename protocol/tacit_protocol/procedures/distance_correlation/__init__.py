@@ -227,7 +227,7 @@ class DistanceCorrelation(Procedure):
         *({"method": "sketch", "n_features": count} for count in (1, 2, 3, 5, 8)),
     )
 
-    def new_defaults(self, study: Study) -> Mapping[str, Any]:
+    def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:  # noqa: ARG002
         """Ask for answers in two rounds where public numbers alone say that they suit; else as ever.
 
         A sketch's own parameters, peer mode or an earlier release ask for another method.
@@ -244,7 +244,7 @@ class DistanceCorrelation(Procedure):
         )
         if method not in ANSWERS:
             return {}
-        return {"method": method} | ({} if "cuts" in stated else {"cuts": "fitted"})
+        return {"method": method}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

@@ -7,7 +7,7 @@ docs/mathematics/distance-correlation.md.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Protocol
+from typing import Annotated, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -112,11 +112,11 @@ class DistanceCorrelationParameters(StrictModel):
         ),
     )
     cuts: Literal["private", "fitted", "even"] = Field(
-        "private",
+        "fitted",
         description=(
             "Where a numeric column's cells end: at quantiles bought with 15 % of epsilon, or with a part "
-            "that is smaller the more units there are (fitted, which new studies ask for); or evenly within "
-            "its bounds (two-round and one-round)."
+            "that is smaller the more units there are (fitted); or evenly within its bounds (two-round and "
+            "one-round)."
         ),
     )
 

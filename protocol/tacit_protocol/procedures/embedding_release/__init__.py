@@ -137,12 +137,6 @@ class EmbeddingRelease(SumsOfOwners, Procedure):
         *({"n_points": count, "bandwidth": width} for count in (30, 100, 300) for width in (0.1, 0.3, 1.0)),
     )
 
-    def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Return the fine ridge, but where a two-sample test or an earlier release has the coarse one."""
-        given = study.parameters
-        shared = study.reusing or (given.get("placement") == "middle" and not is_masked(study))
-        return {} if shared or given.get("method", "subspace") != "subspace" else {"ridge": "fine"}
-
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
         require_shared_columns(study)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -158,8 +158,6 @@ Candidate = Annotated[tuple[LocationRow, ...], Field(min_length=1, max_length=CA
 class EmbeddingReleaseParameters(MaskedParameters):
     """What a study may choose; every choice is public.
 
-    Studies from before there was ``ridge`` have the coarse one; clients state the fine one in new studies.
-
     The default ``placement`` of ``subspace`` is from histograms of every column; ``middle`` draws points as
     the two-sample test draws its locations. ``points`` and ``candidates`` are rows of the domain in its own
     units, from a public sample; without candidates every multiset of ``candidate_rows`` points is one.
@@ -209,13 +207,6 @@ class EmbeddingReleaseParameters(MaskedParameters):
     )
     category_similarity: Annotated[float, Field(ge=0, lt=1)] = Field(
         0.5, description="Kernel value of two different categories of one column."
-    )
-    ridge: Ridge | None = Field(
-        None,
-        description=(
-            "Of the points' coordinates (subspace): coarse, by default, or fine, which tells points that lie "
-            "close apart; new studies state fine where nothing else asks for the coarse one."
-        ),
     )
 
 
@@ -283,12 +274,21 @@ def _plan(parameters: EmbeddingReleaseParameters, domain: Domain, budget: Budget
     return EmbeddingPlan(
         parameters.method,
         noise,
-        WhitenedMeanEmbedding(kernel, points, parameters.ridge or "coarse"),
+        WhitenedMeanEmbedding(kernel, points, ridge_of(parameters)),
         kernel,
         guarantee(budget),
         points,
         candidates,
     )
+
+
+def ridge_of(parameters: EmbeddingReleaseParameters) -> Ridge:
+    """Return the ridge of the points' coordinates: fine, which tells points that lie close apart.
+
+    Coarse where two-sample tests can read the release, whose locations are drawn alike and have that ridge.
+    """
+    shared = parameters.placement == "middle" and parameters.aggregation == "separate"
+    return "coarse" if shared or parameters.method != "subspace" else "fine"
 
 
 def noise_of(parameters: EmbeddingReleaseParameters, budget: Budget) -> Literal["gaussian", "laplace"]:
@@ -322,7 +322,6 @@ def refuse_idle_parameters(parameters: EmbeddingReleaseParameters) -> None:
         "n_frequencies": parameters.method == "random-features",
         "candidates": parameters.method == "exponential",
         "candidate_rows": parameters.method == "exponential" and drawn,
-        "ridge": parameters.method == "subspace",
     }
     name = idle_parameter(parameters, acting)
     if name is not None:
@@ -442,8 +441,8 @@ def require_same_mean(
     for name in ("method", "kernel", "bandwidth", "category_similarity", "n_frequencies", "candidate_rows"):
         if getattr(ours, name) != getattr(theirs, name):
             raise StudyError(f"the reused release was made with another {name}; use the same")
-    if (ours.ridge or "coarse") != (theirs.ridge or "coarse"):
-        raise StudyError("the reused release was made with another ridge; use the same (before: coarse)")
+    if ridge_of(ours) != ridge_of(theirs):
+        raise StudyError("the reused release was made with another placement; use the same")
     if noise_of(ours, study.budget) != noise_of(theirs, source.budget):
         raise StudyError("the reused release was made with another noise; use the same")
     if draws_from_histograms(ours):

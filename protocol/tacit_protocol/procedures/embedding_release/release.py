@@ -62,6 +62,7 @@ from tacit_protocol.procedures.embedding_release.plan import (
     plan_of,
     points_rng,
     refuse_idle_parameters,
+    ridge_of,
 )
 
 DISTANCE_MAX = 2.125
@@ -436,7 +437,7 @@ def _guarantee(noise: Literal["gaussian", "laplace"], budget: Budget, share: flo
 @lru_cache(DRAWS_KEPT)
 def _drawn(how: HistogramsThenMean, values: tuple[int, ...], units: int, bits: int) -> EmbeddingPlan:
     points = how.histograms.draw(values, units << bits, how.count, points_rng(how.seed))
-    features = WhitenedMeanEmbedding(how.kernel, points, how.parameters.ridge or "coarse")
+    features = WhitenedMeanEmbedding(how.kernel, points, ridge_of(how.parameters))
     return EmbeddingPlan("subspace", how.noise, features, how.kernel, how.guarantee, points)
 
 

@@ -7,7 +7,7 @@ match the release, as the reader of a database does.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
@@ -64,8 +64,6 @@ class EmbeddingReleaseVerdict(BaseVerdict):
     distance from the data is within ``excess`` of the nearest candidate's. Fields that a method has not are
     absent. ``reject`` is always false: a database tests nothing.
     """
-
-    absent_fields: ClassVar[bool] = True
 
     reject: Annotated[Literal[False], Shown("")]
     columns: tuple[str, ...]

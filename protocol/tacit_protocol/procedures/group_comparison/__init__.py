@@ -46,6 +46,7 @@ from tacit_protocol.procedures.base import (
     require_work,
     reuse_warnings,
     step,
+    units_declared,
 )
 from tacit_protocol.procedures.counts.unlisted import (
     NO_PART,
@@ -301,23 +302,17 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         {"noise": "laplace", "soft_cells": FEW_CELLS},
     )
 
-    def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Return the noise of a study that has no delta: Laplace's."""
-        if study.budget.delta_pico or "noise" in study.parameters or study.columns_apart or is_masked(study):
-            return {}
-        units = [owner.units for owner in study.owners if owner.units is not None]
-        if len(units) < len(study.owners):
-            return {"noise": "laplace"}
-        try:
-            return fitting_cells(study, min(units))
-        except StudyError:  # whoever runs it is told why it cannot be run
-            return {"noise": "laplace"}
-
-    def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:
-        """Return the noise that suits these numbers of units, where the study leaves it."""
+    def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:
+        """Return the noise that suits numbers of units; without them, Laplace's where there is no delta."""
         if "noise" in study.parameters or study.columns_apart or is_masked(study):
             return {}
-        return fitting_noise(study, min(units.values()))
+        if units is not None and (fitting := fitting_noise(study, min(units.values()))):
+            return fitting
+        if study.budget.delta_pico:
+            return {}
+        declared = units_declared(study)
+        known = len(declared) == len(study.owners)
+        return fitting_cells(study, min(declared.values())) if known else {"noise": "laplace"}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

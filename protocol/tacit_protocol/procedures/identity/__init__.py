@@ -97,7 +97,6 @@ class IdentityResult(PvalueVerdict):
         rho: zero-concentrated differential privacy of an owner's Gaussian counts, or None.
     """
 
-    absent_fields: ClassVar[bool] = True
     listed: ClassVar[tuple[str, ...]] = ("statistic", "pvalue", "cells", "rho")
 
     cells: Annotated[int, Shown("cells of the distribution")]

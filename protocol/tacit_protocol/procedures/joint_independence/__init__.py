@@ -92,7 +92,7 @@ from tacit_protocol.procedures.joint_independence.statistic import (
 )
 from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise
 from tacit_protocol.procedures.populations import Dependence, Population
-from tacit_protocol.procedures.quantile_tables.release import UNITS_MIN, HeldUnits, TablePlan, TableTest
+from tacit_protocol.procedures.quantile_tables.release import UNITS_MIN, HeldUnits, TablePlan
 from tacit_protocol.procedures.quantile_tables.verdict import (
     CellsTableResult,
     pair_panels,
@@ -149,11 +149,11 @@ AGGREGATE_EPSILON_MAX = 1.0
 """Largest epsilon at which auto takes aggregation where no table can be, or a kernel is named."""
 
 AUTO_UNITS = 1000
-AUTO_NOISE: Mapping[TableTest, tuple[float, float]] = {"squares": (1.0, 4.0), "mixture": (1.5, 5.0)}
+AUTO_NOISE = (1.5, 5.0)
 """How much variance, over n, auto lets the noise on a table of two cells a column have, of fewer units than
 AUTO_UNITS and of so many or more: weak dependence of many is what tables see, strong dependence of few what
 blocks do (docs/benchmarks/quantile-tables.md). Of variables of several columns, whose dependence is spread
-over many contrasts, a mixture's counts times the square of the columns a variable."""
+over many contrasts, it counts times the square of the columns a variable."""
 
 KERNEL_BY_DEFAULT = ("gaussian", None, 0.0)
 """Kernel, bandwidth and category_similarity where a study names none."""
@@ -189,13 +189,6 @@ class JointIndependenceParameters(MaskedParameters):
         description=(
             "Cells of every numeric column, of method table; by default 2 to 4, by the number of units (of "
             "several owners, as the study declares them)."
-        ),
-    )
-    table_test: TableTest = Field(
-        "squares",
-        description=(
-            "How method table tests: by a weighted sum of squares, with 30 % of epsilon for the cells' ends; "
-            "or by mixed likelihood ratios, with 36 % (mixture, which new studies ask for)."
         ),
     )
     blocks: Annotated[int, Field(ge=1, le=BLOCKS_MAX)] | None = Field(
@@ -403,10 +396,6 @@ class JointIndependence(SumsOfVotes, Procedure):
         ).values():
             if count is not None:
                 _check_units(plan, count)
-
-    def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """State how a table is tested."""
-        return new_table_test(study.parameters.get("method", "auto"))
 
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: a decision alone, or a test."""
@@ -692,8 +681,6 @@ def _plan(study: Study) -> _Plan:
         return _Plan(parameters, groups, study.averages_rows, False, table.guarantee, table)
     if parameters.categories is not None:
         raise StudyError("parameter categories is of method table; leave it out")
-    if parameters.table_test != "squares" and asked.method != "auto":
-        raise StudyError("parameter table_test is of method table; leave it out")
     if (shared := shared_in_votes(study, parameters, REJECTIONS)) is not None:
         return _Plan(parameters, groups, study.averages_rows, aggregates, shared.own, shared=shared)
     guarantee = laplace_sum_guarantee(study.budget) if aggregates else decision_guarantee(study.budget)
@@ -728,14 +715,10 @@ def _chosen(
         if len(declared) < len(study.senders):
             return table
         units = sum(declared) / len(declared)
-        share = (
-            plan.noise.variance * math.prod(replace(plan, categories=2).shape(0)) / units
-            if units
-            else math.inf
-        )
-        if asked.table_test == "mixture":
-            share *= (len(plan.names) / len(groups)) ** 2
-        if share <= AUTO_NOISE[asked.table_test][units >= AUTO_UNITS] or asked.categories is not None:
+        cells = math.prod(replace(plan, categories=2).shape(0))
+        share = plan.noise.variance * cells / units if units else math.inf
+        share *= (len(plan.names) / len(groups)) ** 2
+        if share <= AUTO_NOISE[units >= AUTO_UNITS] or asked.categories is not None:
             return table
     elif not several and study.budget.epsilon > AGGREGATE_EPSILON_MAX:
         return asked.model_copy(update={"method": "permutation"})
@@ -756,7 +739,7 @@ def _table_plan(
         declared = [owner.units for owner in study.owners if owner.units is not None]
         whole = len(declared) == len(study.owners)
         units = sum(declared) // len(declared) if whole else UNITS_MIN
-    plan = TablePlan(study.domain, groups, study.budget, parameters.categories, units, parameters.table_test)
+    plan = TablePlan(study.domain, groups, study.budget, parameters.categories, units)
     plan.check()
     return plan
 
@@ -769,11 +752,6 @@ def as_joint_study(study: Study, parameters: Mapping[str, Any], domain: Domain |
     given = {name: value for name, value in parameters.items() if value is not None}
     own = {"procedure": JointIndependence.name, "parameters": given, "domain": domain or study.domain}
     return study.model_copy(update=own)
-
-
-def new_table_test(method: object) -> dict[str, Any]:
-    """Return how new studies by that method test a table, where it may be one."""
-    return {"table_test": "mixture"} if method in ("table", "auto") else {}
 
 
 def _required(table: TablePlan | None) -> TablePlan:

@@ -47,6 +47,7 @@ from tacit_protocol.procedures.base import (
     require_work,
     reuse_warnings,
     step,
+    units_declared,
 )
 from tacit_protocol.procedures.kernel_two_sample.release import (
     KernelTwoSampleParameters,
@@ -355,22 +356,26 @@ class KernelTwoSample(Procedure):
     population: ClassVar[type[Population] | None] = Difference
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
 
-    def new_defaults(self, study: Study) -> Mapping[str, Any]:
-        """Return the effects that the study's features can tell; K-norm noise where there is no delta."""
-        given = study.parameters
-        declared = [owner.units for owner in study.owners if owner.units is not None]
-        units = min(declared) if len(declared) == len(study.owners) else None
+    def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:
+        """Return the noise and features that suit numbers of units, where the study leaves both; its effects.
+
+        Without ``units`` noise is K-norm noise where there is no delta: of numbers of units if all declare them.
+        """
+        given, declared = study.parameters, units_declared(study)
+        known = min(declared.values()) if len(declared) == len(study.owners) else None
+        if (
+            units is not None
+            and leaves_noise(study)
+            and (fitting := fitting_noise(study, min(units.values())))
+        ):
+            return fitting
         if given.get("noise") == "k-norm":
-            return cells_by_default(study, units)
+            return cells_by_default(study, known)
         if study.budget.delta_pico == 0 and leaves_noise(study):
-            if units is not None:
-                return fitting_noise(study, units)
+            if known is not None:
+                return fitting_noise(study, known)
             return {"noise": "k-norm", **cells_by_default(study, None)}
         return effects_by_default(study.domain, str(given.get("features", "auto")), given.get("cycles"))
-
-    def fitting(self, study: Study, units: Mapping[str, int]) -> Mapping[str, Any]:
-        """Return the noise that suits these numbers of units, where the study leaves noise and features."""
-        return fitting_noise(study, min(units.values())) if leaves_noise(study) else {}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

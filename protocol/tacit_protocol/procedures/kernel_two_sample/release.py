@@ -5,7 +5,7 @@ Two studies that fix the same release can share it: :func:`require_same_release`
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field

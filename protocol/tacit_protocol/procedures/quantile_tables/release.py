@@ -9,7 +9,6 @@ docs/mathematics/quantile-tables.md.
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -42,22 +41,15 @@ from tacit_protocol.strict import ReleaseError, StudyError
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-TableTest = Literal["squares", "mixture"]
-"""How a table is tested: by squares of contrasts, as studies did first, or by mixed likelihood ratios."""
-
-CUTS_PARTS: Mapping[TableTest, float] = {"squares": 0.3, "mixture": 0.36}
+CUTS_PART = 0.36
 """Part of epsilon that buys all cuts together. With half of it cuts lie too far from the quantiles, above all
-where bounds are wide, and what the counts gain is less (docs/benchmarks/quantile-tables.md). A mixture finds
-what bends alone, of which more is lost where cuts are bad."""
+where bounds are wide, and what the counts gain is less (docs/benchmarks/quantile-tables.md)."""
 
-NOISE_SHARES: Mapping[TableTest, Mapping[int, float]] = {
-    "squares": {4: 0.25, 3: 1.7},
-    "mixture": {4: 0.8, 3: 2.0},
-}
+NOISE_SHARES: Mapping[int, float] = {4: 0.8, 3: 2.0}
 """By the number of cells of a number, the largest variance of the noise on all counts together, over n times
-the other columns, at which a default takes so many; otherwise two. A mixture loses next to nothing by four
-cells where a trend is all there is, and finds with them what three do not see: rings, and other shapes in a
-part of the units (docs/benchmarks/quantile-tables.md)."""
+the other columns, at which a default takes so many; otherwise two. Four cells lose next to nothing where a
+trend is all there is, and find what three do not see: rings, and other shapes in a part of the units
+(docs/benchmarks/quantile-tables.md)."""
 
 TABLE_CELLS_MAX = 4096
 """Most cells of a table: what a verdict simulates grows with it."""
@@ -99,7 +91,6 @@ class TablePlan:
     budget: Budget
     categories: int | None = None
     units: int | None = None
-    test: TableTest = "squares"
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -122,7 +113,7 @@ class TablePlan:
         return ColumnCells(column, self.domain.categorical.index(column), answered_categories(column), False)
 
     def _default(self, units: int) -> int:
-        for count, most in NOISE_SHARES[self.test].items():
+        for count, most in NOISE_SHARES.items():
             cells = math.prod(self._of(name, count).cells for name in self.names)
             noise = self.noise.variance * cells * (len(self.names) - 1)
             if cells <= TABLE_CELLS_MAX and noise <= most * units:
@@ -142,7 +133,7 @@ class TablePlan:
         """What each column's cuts cost, in micro-epsilons."""
         if not self.bought:
             return 0
-        return max(1, int(self.budget.epsilon_micro * CUTS_PARTS[self.test]) // len(self.bought))
+        return max(1, int(self.budget.epsilon_micro * CUTS_PART) // len(self.bought))
 
     @property
     def guarantee(self) -> Guarantee:

@@ -3,8 +3,8 @@
 With contrasts of every variable that are orthonormal under its noisy shares, a table's products of contrasts
 of two or more variables have mean 0 under independence, but for the shares' own errors, and a variance of n
 and what the noise adds. Owners' products add up, each in proportion to n over its variance: owners are
-strata. The statistic is the sum of the logarithms of their mixed likelihood ratios, or that of their squares,
-smooth ones and the part of them that is no noise counting more; its null is a parametric bootstrap of tables,
+strata. The statistic is the sum of the logarithms of their mixed likelihood ratios, smooth ones and the part
+of them that is no noise counting more; its null is a parametric bootstrap of tables,
 noise and all steps: docs/mathematics/quantile-tables.md.
 """
 
@@ -83,10 +83,9 @@ class Variable:
 
 @dataclass(frozen=True)
 class Statistic:
-    """The statistic of owners' tables of the same variables: of squares, or mixed likelihood ratios."""
+    """The statistic of owners' tables of the same variables: the logarithm of mixed likelihood ratios."""
 
     variables: tuple[Variable, ...]
-    mixed: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -109,8 +108,6 @@ class Statistic:
             precisions = precisions + table.units**2 / variances
         units = sum(table.units for table in tables)
         axes = tuple(range(-len(self.variables), 0))
-        if not self.mixed:
-            return np.asarray((self.weights * np.square(products)).sum(axis=axes) / units)
         prior = MIXED_VARIANCE * precisions / units
         exponents = np.square(products) / precisions * prior / (1 + prior) / 2
         ratios = np.exp(np.minimum(exponents, EXPONENT_MAX)) / np.sqrt(1 + prior)

@@ -182,7 +182,7 @@ def simulated_test(
         own = [next(cells) for _ in group]
         variables.append(Variable.of([each.cells for each in own], [each.ordered for each in own]))
     seed, report = public_seed(study, TEST_STREAM), step(progress, "simulating the null", 0.0, 0.9)
-    statistic = Statistic(tuple(variables), plan.test == "mixture")
+    statistic = Statistic(tuple(variables))
     return independence_test(statistic, tables, replicates, seed, report)
 
 
@@ -220,9 +220,8 @@ def method_words(plan: TablePlan, releases: Sequence[Release], replicates: int) 
     shape = " x ".join(str(size) for size in plan.shape(releases[0].units))
     within = "" if len(releases) == 1 else f", {len(releases)} owners as strata"
     cuts = " between private quantiles" if plan.bought else ""
-    mixed = "mixed likelihood ratios of " if plan.test == "mixture" else ""
     return (
-        f"noisy table of {shape} cells{cuts}, {mixed}contrasts of two and more variables{within}, "
+        f"noisy table of {shape} cells{cuts}, mixed likelihood ratios of contrasts of two and more variables{within}, "
         f"{replicates} simulations"
     )
 

@@ -581,7 +581,7 @@ class Screening(Procedure):
         *({"method": "sketch", "n_features": count} for count in (1, 2, 3, 5)),
     )
 
-    def new_defaults(self, study: Study) -> Mapping[str, Any]:
+    def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:  # noqa: ARG002
         """Ask for answers in two rounds where public numbers alone say that they can be had.
 
         The sketch's own parameters, or an earlier release, ask for it.
