@@ -56,7 +56,6 @@ from tacit_protocol.numerics.randomised_tables import (
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation import answers
 from tacit_protocol.procedures.distance_correlation.answers import fitted_part
-from tacit_protocol.procedures.mutual_independence import NEW_DEFAULTS
 
 DELTA, LEVEL, PERMUTATIONS = 1e-5, 0.05, 199
 POWER_RUNS, LEVEL_RUNS, LEVELS = 100, 2000, (0.05, 0.01)
@@ -689,7 +688,7 @@ JOINT_WAYS: dict[str, dict[str, Any]] = {
 HALVES_WAYS = ("halves, middle given", "halves, middle bought")
 MIDDLED = NumericColumn(name="x", lower=0, upper=1)
 """A column whose middle is bought as ``distance_correlation`` buys cuts."""
-NEWLY_ASKED: dict[str, Any] = NEW_DEFAULTS | {"permutations": PERMUTATIONS}
+NEWLY_ASKED: dict[str, Any] = {"permutations": PERMUTATIONS}
 JOINT_NULLS = (
     *product(("uniform",), (3,), (50, 300, 3000), (0.3, 1.0, 4.0)),
     *product(("skewed", "rare and tied"), (3, 5), (3000,), (1.5,)),

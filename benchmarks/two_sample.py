@@ -577,7 +577,7 @@ def run_few(
             if "δ = 0" in method:
                 asked = template.model_copy(update={"budget": Budget.of(epsilon, 0)})
             if parameters is None:
-                parameters = procedure.fitting(asked, {"x": n, "y": n}) or {"effects": "units"}
+                parameters = procedure.defaults(asked, {"x": n, "y": n})
                 answers[question("k-norm chosen", epsilon, 1)] = float("noise" in parameters)
             study = asked.model_copy(update={"parameters": dict(parameters)})
             pvalue = pvalue_of(procedure, study, tables, noise)

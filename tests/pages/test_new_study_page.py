@@ -232,14 +232,13 @@ def test_parameters_are_asked_by_their_types(asking: Asking) -> None:
     independence = PROCEDURES["independence_table"]
     found = new_study.parameters_of(
         {
-            "parameter-within_owners": "true",
             "parameter-cuts": '{"age": [40, 65]}',
             "parameter-noise": "laplace",
         },
         independence,
         (AGE, SEX),
     )
-    assert found == {"within_owners": True, "cuts": {"age": [40, 65]}, "noise": "laplace"}
+    assert found == {"cuts": {"age": [40, 65]}, "noise": "laplace"}
     cycles = new_study.parameters_of({"parameter-cycles": "1, 2.5"}, PROCEDURES["kernel_two_sample"], (AGE,))
     assert cycles == {"cycles": [1, 2.5]}
 

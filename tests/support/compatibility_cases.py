@@ -171,9 +171,6 @@ CASES: dict[str, Case] = {
         THREE,
         delta=0.0,
     ),
-    "joint_independence-table-mixture": Case(
-        "joint_independence", {"method": "table", "table_test": "mixture"} | PERMUTATIONS, THREE, delta=0.0
-    ),
     "distance_correlation-sketch": Case(
         "distance_correlation", PERMUTATIONS, APART, ("age", "score", "outcome"), epsilon=10.0, units=2000
     ),
@@ -258,7 +255,12 @@ CASES: dict[str, Case] = {
         delta=0.0,
     ),
     "mutual_independence-two-round": Case(
-        "mutual_independence", PERMUTATIONS, APART_THREE, ("age", "score", "ward"), delta=0.0, epsilon=4.0
+        "mutual_independence",
+        {"cuts": "private", "test": "steps", "halves": False} | PERMUTATIONS,
+        APART_THREE,
+        ("age", "score", "ward"),
+        delta=0.0,
+        epsilon=4.0,
     ),
     "mutual_independence-one-round": Case(
         "mutual_independence",
@@ -270,7 +272,7 @@ CASES: dict[str, Case] = {
     ),
     "mutual_independence-sum-dealt": Case(
         "mutual_independence",
-        {"cuts": "dealt", "test": "sum"} | PERMUTATIONS,
+        {"test": "sum", "halves": False} | PERMUTATIONS,
         APART_THREE,
         ("age", "score", "ward"),
         delta=0.0,
@@ -278,7 +280,7 @@ CASES: dict[str, Case] = {
     ),
     "mutual_independence-mixture": Case(
         "mutual_independence",
-        {"cuts": "dealt", "test": "mixture"} | PERMUTATIONS,
+        {"halves": False} | PERMUTATIONS,
         APART_THREE,
         ("age", "score", "ward"),
         delta=0.0,
@@ -286,7 +288,7 @@ CASES: dict[str, Case] = {
     ),
     "mutual_independence-halves": Case(
         "mutual_independence",
-        {"cuts": "dealt", "test": "mixture", "halves": True} | PERMUTATIONS,
+        PERMUTATIONS,
         APART_THREE,
         ("age", "score", "ward"),
         delta=0.0,
@@ -303,14 +305,8 @@ CASES: dict[str, Case] = {
         "noisy_counts", {"noise": "gaussian", "rho": 0.05, "unlisted": "last"}, columns=COUNTED
     ),
     "homogeneity-laplace": Case("homogeneity", REPLICATES, THREE, ("ward",), delta=0.0),
-    "homogeneity-effects": Case(
-        "homogeneity", {"effects": "shares"} | REPLICATES, THREE, ("ward",), delta=0.0
-    ),
     "homogeneity-gaussian": Case("homogeneity", {"noise": "gaussian"} | REPLICATES, columns=("ward",)),
     "independence_table-laplace": Case("independence_table", REPLICATES, columns=COUNTED, delta=0.0),
-    "independence_table-within-owners": Case(
-        "independence_table", {"within_owners": True} | REPLICATES, columns=COUNTED, delta=0.0
-    ),
     "independence_table-gaussian-three-columns": Case(
         "independence_table",
         {"noise": "gaussian", "cuts": {"age": [50.0]}} | REPLICATES,

@@ -38,6 +38,7 @@ from tacit_protocol.features.mean_embedding import (
 from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.messages.study import LEVEL_MIN, Study
 from tacit_protocol.numerics.simplex_weights import SimplexFit, fit_simplex
+from tacit_protocol.procedures.base import parse_parameters
 from tacit_protocol.procedures.embedding_release import features_of
 from tacit_protocol.procedures.embedding_release.concentration_bounds import (
     Noise,
@@ -50,7 +51,11 @@ from tacit_protocol.procedures.embedding_release.concentration_bounds import (
     noisy_trace_bound,
     sample_spread,
 )
-from tacit_protocol.procedures.embedding_release.plan import POINTS_MAX
+from tacit_protocol.procedures.embedding_release.plan import (
+    POINTS_MAX,
+    EmbeddingReleaseParameters,
+    ridge_of,
+)
 from tacit_protocol.procedures.means.private_means import PrivateMeans, estimate_mmd
 from tacit_protocol.verdicts.base import Stated, stated
 
@@ -463,7 +468,7 @@ def _database_of(study: Study, verdict: "EmbeddingReleaseVerdict", name: str) ->
         "delta": verdict.delta,
         "method": verdict.method,
         "warnings": verdict.warnings,
-        "ridge": study.parameters.get("ridge") or "coarse",
+        "ridge": ridge_of(parse_parameters(EmbeddingReleaseParameters, study)),
         "noise_law": verdict.noise_law or ("gaussian" if chosen is None else "bound"),
         "chosen_weights": None if chosen is None else np.array(chosen[name], dtype=np.float64),
     }

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from two_sample_cases import domain_of, study_of
 
-from tacit.studies.draft import prepare
 from tacit_protocol.messages.encoding import MESSAGE_BYTES_MAX, digest, encode, encode_json
 from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX, Release, ReleaseMessage, Study, numbers_max
 from tacit_protocol.privacy.guarantee import NoisyVector
@@ -59,21 +58,6 @@ def test_every_procedures_studies_have_one_canonical_form(name: str) -> None:
     if encode(other) != encode(form):
         with pytest.raises(StudyError, match="canonical"):
             require_canonical(procedure, other, digest(encode(other)))
-
-
-def test_a_parameter_that_came_later_is_in_new_studies_and_changes_no_bytes_of_older_ones() -> None:
-    procedure = procedure_named("embedding_release")
-    older = study_of(domain_of(2), {}).model_copy(update={"procedure": procedure.name})
-    form = canonical(procedure, older)
-    assert "ridge" not in form.parameters
-    none = form.model_copy(update={"parameters": form.parameters | {"ridge": None}})
-    assert canonical(procedure, none) == form
-    newer = prepare(older)
-    assert newer.study.parameters["ridge"] == "fine"
-    assert newer.digest != digest(encode(form))
-    assert prepare(newer.study).payload == newer.payload
-    asked = older.model_copy(update={"parameters": {"ridge": "coarse"}})
-    assert prepare(asked).study.parameters["ridge"] == "coarse"
 
 
 def test_a_title_that_nfc_makes_too_long_is_refused() -> None:

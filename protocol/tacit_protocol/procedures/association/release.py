@@ -154,10 +154,7 @@ noise then counts in every covariance."""
 
 
 class AssociationParameters(MaskedParameters):
-    """What leaves with which noise; every pair of the study's columns is looked at.
-
-    Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
-    """
+    """What leaves with which noise; every pair of the study's columns is looked at."""
 
     noise: Literal["gaussian", "laplace"] = Field(
         "gaussian",

@@ -219,7 +219,7 @@ class DistanceCorrelationPlan:
 def plan_of(study: Study) -> DistanceCorrelationPlan:
     """Return what the study fixes; raises StudyError where it cannot be run as written."""
     parameters = parse_parameters(DistanceCorrelationParameters, study)
-    if parameters.categories is not None or parameters.cuts != "private":
+    if parameters.categories is not None or parameters.cuts != "fitted":
         raise StudyError("parameters categories and cuts are for two-round and one-round; leave them out")
     require_two_sides(study)
     _require_mode(study, parameters)

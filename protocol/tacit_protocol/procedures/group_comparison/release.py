@@ -87,10 +87,7 @@ GRID = 1024
 
 
 class GroupComparisonParameters(MaskedParameters):
-    """Who is compared; every other column of the study is what they may differ in.
-
-    Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
-    """
+    """Who is compared; every other column of the study is what they may differ in."""
 
     group: ColumnName | None = Field(
         None, description="The categorical column of the groups; by default the first categorical one."

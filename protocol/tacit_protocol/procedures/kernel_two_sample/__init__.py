@@ -359,16 +359,14 @@ class KernelTwoSample(Procedure):
     def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:
         """Return the noise and features that suit numbers of units, where the study leaves both; its effects.
 
-        Without ``units`` noise is K-norm noise where there is no delta: of numbers of units if all declare them.
+        Without ``units`` it is K-norm noise where there is no delta, of the units if all owners declare them.
         """
         given, declared = study.parameters, units_declared(study)
         known = min(declared.values()) if len(declared) == len(study.owners) else None
-        if (
-            units is not None
-            and leaves_noise(study)
-            and (fitting := fitting_noise(study, min(units.values())))
-        ):
-            return fitting
+        if units is not None and leaves_noise(study):
+            fitting = fitting_noise(study, min(units.values()))
+            if fitting:
+                return fitting
         if given.get("noise") == "k-norm":
             return cells_by_default(study, known)
         if study.budget.delta_pico == 0 and leaves_noise(study):

@@ -72,10 +72,7 @@ OF_THE_TEST = frozenset({"statistic", "null", "regularisation", "replicates"})
 
 
 class KernelTwoSampleParameters(FeatureParameters):
-    """What a study of this procedure may choose; ``paper`` has P0's raw features and its bounds.
-
-    Studies that do not state ``noise``, as those from before there was a choice, have Gaussian noise.
-    """
+    """What a study of this procedure may choose; ``paper`` has P0's raw features and its bounds."""
 
     features: Literal["auto", "columns", "me", "scf"] = Field(
         "auto",

@@ -221,8 +221,8 @@ def method_words(plan: TablePlan, releases: Sequence[Release], replicates: int) 
     within = "" if len(releases) == 1 else f", {len(releases)} owners as strata"
     cuts = " between private quantiles" if plan.bought else ""
     return (
-        f"noisy table of {shape} cells{cuts}, mixed likelihood ratios of contrasts of two and more variables{within}, "
-        f"{replicates} simulations"
+        f"noisy table of {shape} cells{cuts}, mixed likelihood ratios of contrasts of two and more "
+        f"variables{within}, {replicates} simulations"
     )
 
 

@@ -306,7 +306,7 @@ def test_the_noise_is_chosen_by_public_numbers(
     study = made_study("association", domain, owners=1, delta=delta, epsilon=epsilon)
     assert fitting_noise(study, units) == chosen
     noise = {} if delta else {"noise": "laplace"}
-    assert PROCEDURE.new_defaults(study) == noise
+    assert PROCEDURE.defaults(study) == noise
 
 
 def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:

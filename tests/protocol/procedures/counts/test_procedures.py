@@ -156,7 +156,7 @@ def test_a_table_of_several_owners_says_where_adding_up_misleads(
     Rows are what their shares say. The noise on a cell has a deviation of .07, a hundredth of what sampling
     would add: that it moves a statistic by two standard errors has probability 1e-40.
     """
-    parameters = {"within_owners": True, "replicates": 999}
+    parameters = {"replicates": 999}
     two = (SEX, CategoricalColumn(name="race", levels=("a", "b")))
     asked = study("independence_table", two, owners=2, epsilon=40.0, parameters=parameters)
     verdict, _ = play(asked, [of_shares(asked, 3000, *own) for own in owners])
@@ -168,24 +168,19 @@ def test_a_table_of_several_owners_says_where_adding_up_misleads(
     assert ("Within owners they depend" if within else "Within owners no dependence was shown") in sentence
 
 
-def test_a_study_from_before_asks_nothing_within_owners_and_a_new_one_of_several_owners_does() -> None:
+def test_pairs_are_tested_within_owners_where_there_are_several() -> None:
     procedure = procedure_named("independence_table")
-    old = study("independence_table", owners=2, parameters={"replicates": 999})
-    verdict, _ = play(old, [rows(old, 900, seed) for seed in (1, 2)])
-    assert "within_owners" not in verdict.model_dump(mode="json")
-    units = {"owner-0": 900, "owner-1": 900}
-    assert procedure.warnings(old, units) == ()
-    new = procedure_named(old.procedure).with_new_defaults(old)
-    assert new.parameters["within_owners"] is True
-    assert any("stratified_table asks within owners" in warning for warning in procedure.warnings(new, units))
-    assert "within_owners" not in procedure.with_new_defaults(study("independence_table")).parameters
-    with pytest.raises(StudyError, match="two owners or more"):
-        procedure.check(study("independence_table", parameters={"within_owners": True}))
+    several = study("independence_table", owners=2, parameters={"replicates": 999})
+    verdict, _ = play(several, [rows(several, 900, seed) for seed in (1, 2)])
+    assert len(verdict.within_owners) == len(verdict.pairs)
+    told = procedure.warnings(several, {"owner-0": 900, "owner-1": 900})
+    assert any("stratified_table asks within owners" in warning for warning in told)
+    assert procedure.warnings(study("independence_table"), {"owner-0": 900}) == ()
 
 
 def test_differences_of_shares_are_those_of_the_rows_within_their_intervals() -> None:
     """Three owners, 3000 units; noise of deviation 1.4 a cell. All intervals together miss with 1e-9."""
-    asked = study("homogeneity", (RACE,), owners=3, epsilon=2.0, parameters={"effects": "shares"}, level=1e-9)
+    asked = study("homogeneity", (RACE,), owners=3, epsilon=2.0, level=1e-9)
     rng, tables, shares = np.random.default_rng(3), [], {}
     for place, p in enumerate(([0.5, 0.3, 0.2], [0.4, 0.4, 0.2], [0.5, 0.3, 0.2])):
         codes = rng.choice(3, 3000, p=p)
@@ -227,7 +222,7 @@ def test_intervals_of_differences_hold_the_truth_and_count_the_noise() -> None:
 
 def test_so_many_shares_are_not_compared() -> None:
     many = CategoricalColumn(name="x", levels=tuple(f"l{i}" for i in range(500)))
-    asked = study("homogeneity", (many,), owners=3, parameters={"effects": "shares", "replicates": 999})
+    asked = study("homogeneity", (many,), owners=3, parameters={"replicates": 999})
     rng = np.random.default_rng(6)
     values = [np.array(many.levels, dtype=object)[rng.integers(0, 500, 2000)] for _ in range(3)]
     verdict, _ = play(asked, [table_of(asked.domain, {"x": own}) for own in values])

@@ -48,7 +48,7 @@ CASES: dict[str, tuple[str, tuple[Column, ...], dict[str, Any], str]] = {
     "survival": ("survival", (TIME, EVENT, ARM), CUTS | {"group": "arm"}, "and took no part"),
     "stratified_table": ("stratified_table", (ARM, EVENT), {}, "and took no part"),
     "independence_table": ("independence_table", (ARM, EVENT), {}, "and in no effect"),
-    "within owners": ("independence_table", (ARM, EVENT), {"within_owners": True}, "and in no effect"),
+    "within owners": ("independence_table", (ARM, EVENT), {}, "and in no effect"),
     "homogeneity": ("homogeneity", (EVENT,), {}, "and in no effect"),
     "noisy_counts": ("noisy_counts", (EVENT,), {}, "in cells of their own"),
     "group of numbers": ("group_comparison", (TIME, EVENT), {"group": "event"}, "and took no part"),

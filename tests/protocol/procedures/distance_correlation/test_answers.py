@@ -90,7 +90,7 @@ def study_of(
 def test_new_studies_state_a_method_by_public_numbers_and_older_ones_keep_their_bytes(
     study: Study, method: str
 ) -> None:
-    stated = PROCEDURE.with_new_defaults(study)
+    stated = PROCEDURE.with_defaults(study)
     assert stated.parameters.get("method", "sketch") == method
     assert stated.parameters.get("cuts") == (None if method == "sketch" else "fitted")
     assert canonical(PROCEDURE, study).parameters["method"] == study.parameters.get("method", "sketch")
@@ -100,9 +100,9 @@ def test_a_study_that_reads_a_release_again_or_stays_with_one_owner_is_no_study_
     study = study_of(delta=1e-5)
     first, second = study.owners
     reusing = study.model_copy(update={"owners": (first.model_copy(update={"reuses": "0" * 64}), second)})
-    assert PROCEDURE.with_new_defaults(reusing).parameters == {}
+    assert PROCEDURE.with_defaults(reusing).parameters == {}
     peer = study_of({"method": "pnc", "mode": "peer", "receiver": "b"}, delta=1e-5)
-    assert PROCEDURE.with_new_defaults(peer).parameters == peer.parameters
+    assert PROCEDURE.with_defaults(peer).parameters == peer.parameters
 
 
 # Exact odds.

@@ -183,12 +183,12 @@ def test_noise_is_chosen_from_public_numbers(
 
 def test_a_new_study_has_gaussian_noise_where_it_has_a_delta_and_fits_where_no_ledger_is() -> None:
     study = asked(NUMBERS[0], delta=1e-5)
-    assert "noise" not in PROCEDURE.with_new_defaults(study).parameters
+    assert "noise" not in PROCEDURE.with_defaults(study).parameters
     units = {owner.name: 300 for owner in study.owners}
-    assert PROCEDURE.with_new_defaults(study, units).parameters["noise"] == "laplace"
-    assert PROCEDURE.with_new_defaults(asked(NUMBERS[0])).parameters["noise"] == "laplace"
+    assert PROCEDURE.with_defaults(study, units).parameters["noise"] == "laplace"
+    assert PROCEDURE.with_defaults(asked(NUMBERS[0])).parameters["noise"] == "laplace"
     stated = asked(NUMBERS[0], delta=1e-5, noise="gaussian")
-    assert PROCEDURE.with_new_defaults(stated, units).parameters["noise"] == "gaussian"
+    assert PROCEDURE.with_defaults(stated, units).parameters["noise"] == "gaussian"
 
 
 def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:

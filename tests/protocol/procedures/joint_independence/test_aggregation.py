@@ -251,18 +251,13 @@ def test_auto_looks_at_public_numbers_alone() -> None:
     assert PROCEDURE.verdict_type(permuted) is JointIndependenceDecision
 
 
-def test_new_studies_test_tables_by_a_mixture_and_older_ones_keep_theirs() -> None:
-    """By which auto takes other tables, too: those of five columns of 500 units."""
-    old = study_of(5, {"method": "auto"}, epsilon=1.0, units=500)
-    new = PROCEDURE.with_new_defaults(old)
-    assert new.parameters == {"method": "auto", "table_test": "mixture"}
-    assert PROCEDURE.verdict_type(old) is JointIndependenceResult
-    assert PROCEDURE.verdict_type(new) is CellsTableResult
-    stated = study_of(2, {"method": "table", "table_test": "squares"}, units=500)
-    assert PROCEDURE.with_new_defaults(stated) == stated
-    asked = PROCEDURE.with_new_defaults(study_of(2, {"method": "table"}, units=500))
-    cuts = [PROCEDURE.cost(study).events[0].epsilon / study.budget.epsilon for study in (stated, asked)]
-    assert cuts == pytest.approx([0.3, 0.36], abs=1e-5)
+def test_auto_takes_a_table_of_five_columns_of_500_units() -> None:
+    asked = study_of(5, {"method": "auto"}, epsilon=1.0, units=500)
+    assert PROCEDURE.with_defaults(asked) == asked
+    assert PROCEDURE.verdict_type(asked) is CellsTableResult
+    table = study_of(2, {"method": "table"}, units=500)
+    bought = PROCEDURE.cost(table).events[0].epsilon / table.budget.epsilon
+    assert bought == pytest.approx(0.36, abs=1e-5)
 
 
 def test_auto_takes_a_kernel_that_is_named() -> None:
@@ -280,7 +275,7 @@ def test_auto_takes_a_kernel_that_is_named() -> None:
 def test_a_study_that_says_nothing_takes_what_public_numbers_favour() -> None:
     def verdict(parameters: dict[str, Any], **given: Any) -> type:
         asked = made_study(PROCEDURE.name, domain_of(2, ()), parameters, **({"delta": 0.0} | given))
-        study = PROCEDURE.with_new_defaults(asked)
+        study = PROCEDURE.with_defaults(asked)
         PROCEDURE.check(study)
         return PROCEDURE.verdict_type(study)
 
@@ -298,7 +293,7 @@ def test_a_table_has_four_cells_a_number_where_noise_leaves_room(
     units: int, epsilon: float, cells: int
 ) -> None:
     """Three cells find a ring in a part of 1000 units in .36 where four find .96 (epsilon 1)."""
-    study = PROCEDURE.with_new_defaults(study_of(2, {"method": "auto"}, epsilon=epsilon, units=units))
+    study = PROCEDURE.with_defaults(study_of(2, {"method": "auto"}, epsilon=epsilon, units=units))
     counts = PROCEDURE.numbers_released(study)
     assert counts == cells**2 + 2 * (cells - 1)
 
@@ -307,7 +302,6 @@ def test_a_table_has_four_cells_a_number_where_noise_leaves_room(
     ("numeric", "parameters", "message"),
     [
         (2, {"method": "permutation", "blocks": 9}, "of method aggregate"),
-        (2, {"method": "permutation", "table_test": "mixture"}, "of method table"),
         (2, {"method": "permutation", "graph": RIGHT}, "of method aggregate"),
         (2, {"graph": {"n1": ["n0"], "n0": ["n1"]}}, "circle"),
         (2, {"graph": {"secret": ["n0"]}}, "children"),

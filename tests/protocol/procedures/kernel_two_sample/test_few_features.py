@@ -312,14 +312,14 @@ def test_resolution_grows_with_units_and_never_falls() -> None:
 
 def test_a_new_study_has_gaussian_noise_where_it_has_a_delta_and_fits_where_no_ledger_is() -> None:
     study = study_of(domain_of(1), {}, epsilon=0.3)
-    assert "noise" not in PROCEDURES["kernel_two_sample"].with_new_defaults(study).parameters
-    fitted = PROCEDURES["kernel_two_sample"].with_new_defaults(study, {"x": 500, "y": 900})
+    assert "noise" not in PROCEDURES["kernel_two_sample"].with_defaults(study).parameters
+    fitted = PROCEDURES["kernel_two_sample"].with_defaults(study, {"x": 500, "y": 900})
     assert fitted.parameters == COLUMNS | {"resolution": 4}
     pure = study.model_copy(update={"budget": Budget.of(0.3, 0)})
-    stated = PROCEDURES["kernel_two_sample"].with_new_defaults(pure).parameters
+    stated = PROCEDURES["kernel_two_sample"].with_defaults(pure).parameters
     assert stated == COLUMNS | {"resolution": 5}
     asked = study.model_copy(update={"parameters": {"features": "me"}})
-    assert PROCEDURES["kernel_two_sample"].with_new_defaults(asked, {"x": 500, "y": 900}).parameters == {
+    assert PROCEDURES["kernel_two_sample"].with_defaults(asked, {"x": 500, "y": 900}).parameters == {
         "features": "me"
     }
 
@@ -338,7 +338,7 @@ def test_a_new_study_in_pure_noise_states_its_cells(
     columns: int, categories: tuple[int, ...], given: dict[str, Any], stated: dict[str, Any]
 ) -> None:
     study = few_study(columns, categories, **given)
-    assert PROCEDURES["kernel_two_sample"].with_new_defaults(study).parameters == stated
+    assert PROCEDURES["kernel_two_sample"].with_defaults(study).parameters == stated
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from tacit_protocol.procedures import mutual_independence
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.disclosure import Asked
 from tacit_protocol.procedures.mutual_independence import (
-    NEW_DEFAULTS,
     MutualIndependence,
     MutualIndependenceResult,
     MutualPlan,
@@ -189,7 +188,7 @@ def test_units_that_place_cuts_and_answer_too_are_caught(side: int, monkeypatch:
     assert largest(study, side, sent, place) > 1.2 * EPSILON
 
 
-HALVED = {"permutations": 199, **NEW_DEFAULTS}
+HALVED = {"permutations": 199}
 
 
 @pytest.fixture
@@ -299,7 +298,7 @@ def test_who_does_not_answer_is_public_and_stewards_are_told() -> None:
 
 def test_in_one_round_cells_are_three_only_where_they_find_more() -> None:
     def cells(method: str, units: int, epsilon: float, **chosen: Any) -> int:
-        study = study_of({"method": method} | NEW_DEFAULTS | chosen, epsilon=epsilon)
+        study = study_of({"method": method} | chosen, epsilon=epsilon)
         return mutual_plan(study).parts(units)[0].cells[0].cells
 
     assert [cells("one-round", 3000, epsilon) for epsilon in (1.0, 2.0, 4.0)] == [2, 2, 3]
