@@ -690,10 +690,28 @@ def two_sample_meaning(study: Study, verdict: Fields) -> Meaning:
         "explain what was seen",
         f"No difference between the owners' records was shown: {names} may be one population",
     )
-    words = told_between(_stated(verdict))
+    effects = _stated(verdict)
+    words, care = told_between(effects), f"{said.care} {CLIPPED}"
     if not words:
         return said
-    return Meaning(" ".join([said.sentence, *(f"{line}." for line in words)]), f"{said.care} {CLIPPED}")
+    if study.parameters.get("fine_cells") and verdict["reject"] and not any(map(_certain, effects)):
+        care += f" {FINER}"
+    return Meaning(" ".join([said.sentence, *(f"{line}." for line in words)]), care)
+
+
+FINER = (
+    "None of these differences is certain: columns may differ within small parts of their bounds, of which "
+    "fine cells say that they differ and not how."
+)
+"""Said where a test with fine cells rejects and no interval leaves out what no difference would be."""
+
+
+def _certain(effect: Effect) -> bool:
+    """Whether an effect's interval leaves out no difference: 0, of a ratio 1."""
+    none = float(effect.kind.endswith("ratio"))
+    return (effect.lower is not None and effect.lower > none) or (
+        effect.upper is not None and effect.upper < none
+    )
 
 
 def effect_panels(study: Study, verdict: Fields) -> list[RowsPanel]:
