@@ -428,8 +428,9 @@ FEW_LEVELS = ((1, 100), (1, 1000), (3, 300), (10, 300), (1, 5000))
 LEVEL_DATA: Mapping[str, tuple[str, Sequence[tuple[int, int]]]] = {
     "none": ("normal", (*FEW_LEVELS, (2, 1000), (50, 1000))),
     "skewed": ("log-normal", (*FEW_LEVELS, (2, 1000))),
-    "rare": ("rare", ((1, 100), (1, 1000), (2, 1000))),
-    "heaped": ("heaped", ((1, 100), (1, 1000), (2, 1000))),
+    "rare": ("rare", ((1, 100), (1, 1000), (1, 5000), (2, 1000))),
+    "heaped": ("heaped", ((1, 100), (1, 1000), (1, 5000), (2, 1000))),
+    "narrow": ("narrow", ((1, 1000), (1, 5000), (2, 1000))),
 }
 """Of data without a difference: how the page calls them, and their columns and units."""
 
@@ -462,7 +463,8 @@ standard normal; shares that rise from .65 to 1.35 of the average; a shift of ha
 def few_table(columns: int, differ: int, effect: str, n: int, rng: np.random.Generator) -> MemoryTable:
     """Draw rows whose first columns differ; of data in LEVEL_DATA beside "none" nothing does.
 
-    "skewed" is log-normal, "rare" 3 in one row of fifty and else -3, "heaped" rounded to multiples of 2.
+    "skewed" is log-normal, "rare" 3 in one row of fifty and else -3, "heaped" rounded to multiples of 2,
+    "narrow" within 1 % of the range.
     """
     rows = rng.standard_normal((n, columns))
     if effect == "skewed":
@@ -471,6 +473,8 @@ def few_table(columns: int, differ: int, effect: str, n: int, rng: np.random.Gen
         rows = np.where(rows > ndtri(0.98), 3.0, -3.0)
     elif effect == "heaped":
         rows = 2 * np.rint(rows / 2)
+    elif effect == "narrow":
+        rows = FEW_BOUNDS * (0.14 + 0.005 * rows)
     else:
         mean, deviation = EFFECTS[effect]
         rows[:, :differ] = mean + deviation * rows[:, :differ]

@@ -154,8 +154,9 @@ def sensitivity_of(name: str, made: Release, handed: Handed) -> str:
         part = handed.parts[name]
         share = "" if part.share == 1 else f", {number(part.share)} of μ²"
         return f"{number(part.sensitivity)} in L2{share}"
-    if vector.noise == "k-norm":  # the scale is what one unit moves in that norm, over epsilon
-        return f"{number(vector.scale * made.guarantee.budget.epsilon)} in the features' own norm"
+    if vector.noise == "k-norm":  # the scale is what one unit moves in that norm, over its event's epsilon
+        paid = next(event for event in made.guarantee.events if isinstance(event, ApproximateEvent))
+        return f"{number(vector.scale * paid.epsilon)} in the features' own norm"
     # In the vector's units, or in steps of its grid: the scale tells which.
     for sensitivity, scale in handed.laplace:
         for steps in (1.0, 2.0**vector.exponent):

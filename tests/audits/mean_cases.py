@@ -99,6 +99,8 @@ REACHED = {
 }
 """Where the search is known to come so near to the noise's sensitivity."""
 
+FINE: Mapping[str, Any] = {"features": "columns", "fine_cells": True}
+
 K_NORM = {
     name: study("kernel_two_sample", columns, {"noise": "k-norm"} | more, epsilon, 0.0, owners=TWO_OWNERS)
     for name, columns, more, epsilon in (
@@ -109,6 +111,8 @@ K_NORM = {
         ("K-norm, pairs, squares", NUMBERS, {"resolution": 8}, 1.0),
         ("K-norm, categories", CATEGORIES, {}, BLACK_BOX_EPSILON),
         ("K-norm, 20 numbers", domain(20), {"features": "columns"}, 1.0),
+        ("K-norm, fine cells", ONE_NUMBER, FINE, 1.0),
+        ("K-norm, fine cells, mixed", MIXED, FINE | {"features": "auto", "resolution": 4}, 5.0),
     )
 }
 """Studies of cells and means in pure epsilon."""

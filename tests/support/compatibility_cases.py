@@ -85,6 +85,12 @@ CASES: dict[str, Case] = {
     "kernel_two_sample-k-norm-resolution": Case(
         "kernel_two_sample", {"noise": "k-norm", "features": "columns", "resolution": 8}, delta=0.0
     ),
+    "kernel_two_sample-k-norm-fine-cells": Case(
+        "kernel_two_sample",
+        {"noise": "k-norm", "features": "columns", "fine_cells": True},
+        columns=("age",),
+        delta=0.0,
+    ),
     "kernel_two_sample-columns": Case("kernel_two_sample", {"features": "columns"}),
     "kernel_two_sample-me": Case("kernel_two_sample", {"features": "me", "n_features": 5}),
     "kernel_two_sample-me-mmd": Case(

@@ -8,10 +8,12 @@ mean of t^2 exact. A categorical column has its listed levels for cells; in a pa
 
 What is read are sums of these: every column's mean, its cells, and orthogonal contrasts of them, waves of a
 number's cells and polynomials of levels in their order, products of two in a pair. They span all differences
-between tables.
+between tables. Where data lie close together, in a small part of their bounds, all of this is one cell's:
+fine cells are the counts of FINE_CELLS even cells of each numeric column, in Laplace noise.
 Derivations: docs/mathematics/kernel-two-sample.md.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -40,6 +42,9 @@ SQUARES_FROM = 8
 
 CELLS_DEFAULT, CELLS_MAX = 5, 64
 """Cells of a numeric column: where nothing says otherwise, and most."""
+
+FINE_CELLS = 256
+"""Fine cells of a numeric column, where they are released."""
 
 PAIR_SHARE = 0.3
 """Part of the level that goes to pairs, where there are any."""
@@ -107,8 +112,11 @@ def middles(cells: int) -> npt.NDArray[np.float64]:
 class CellsOfColumns(ColumnFeatures):
     """The features that are summed, what is read from their means, and what is tested."""
 
-    def __init__(self, numeric: int, levels: tuple[int, ...], cells: int, *, pairs: bool) -> None:
+    def __init__(
+        self, numeric: int, levels: tuple[int, ...], cells: int, *, pairs: bool, fine: bool = False
+    ) -> None:
         self.columns, self.pairs = numeric + len(levels), pairs
+        self.fine = FINE_CELLS * numeric * fine
         self._numeric, self._levels, self.cells = numeric, levels, cells
         self.squares = cells >= SQUARES_FROM
         self._sizes = (cells,) * numeric + tuple(count + pairs for count in levels)
@@ -230,19 +238,29 @@ class CellsOfColumns(ColumnFeatures):
 
     @property
     def dimension(self) -> int:
-        """Number of coordinates that are summed."""
-        return self.body.dimension
+        """Number of coordinates that are summed: the body's, then ``fine`` counts, column after column."""
+        return self.body.dimension + self.fine
 
     @property
     def norm(self) -> float:
-        """One cell of each table, and every number within 1/2."""
+        """One cell of each table, every number within 1/2, and one fine cell of each column."""
         numbers = len(self.body.sizes) - len(self._tables)
-        return float(np.sqrt(len(self._tables) + numbers / 4))
+        return float(np.sqrt(len(self._tables) + numbers / 4 + self.fine / FINE_CELLS))
 
     @property
     def diameter(self) -> float:
-        """Two cells of each table, and numbers by 1; noise follows ``body``."""
-        return float(np.sqrt(2 * len(self._tables) + len(self.body.sizes) - len(self._tables)))
+        """Two cells of each table and of each column's fine ones, numbers by 1; noise follows ``body``."""
+        moved = 2 * len(self._tables) + len(self.body.sizes) - len(self._tables)
+        return float(np.sqrt(moved + 2 * self.fine / FINE_CELLS))
+
+    def fine_sensitivity(self, bits: int) -> float:
+        """Bound the L1 change of the sums of fine cells when one unit is replaced, on the grid of 2**-bits.
+
+        Two cells of each column; of a unit of several rows the averages, which lie in the hull, are each
+        rounded by half a step at either neighbour. Rows' own 0 and 1 are on the grid.
+        """
+        moved = 2 * self.fine / FINE_CELLS + self.fine * 2.0**-bits
+        return math.nextafter(moved, math.inf)
 
     def __call__(self, rows: Rows) -> FloatMatrix:
         """Return what is summed, (rows, dimension)."""
@@ -267,6 +285,10 @@ class CellsOfColumns(ColumnFeatures):
             if len(table) > 1:
                 own = own * self._sizes[table[1]] + cells[table[1]]
             found[held, start + own[held]] = 1.0
+        if self.fine:
+            own = np.minimum((scaled * FINE_CELLS).astype(np.int64), FINE_CELLS - 1)
+            own += self.body.dimension + FINE_CELLS * np.arange(self._numeric)
+            found[np.arange(count)[:, None], own] = 1.0
         return found
 
 
@@ -275,18 +297,22 @@ CELLS_KEPT = 64
 
 
 @lru_cache(CELLS_KEPT)
-def cells_of_columns(numeric: int, levels: tuple[int, ...], cells: int, pairs: bool) -> CellsOfColumns:
+def cells_of_columns(
+    numeric: int, levels: tuple[int, ...], cells: int, pairs: bool, fine: bool
+) -> CellsOfColumns:
     """Return the cells of so many columns."""
-    return CellsOfColumns(numeric, levels, cells, pairs=pairs)
+    return CellsOfColumns(numeric, levels, cells, pairs=pairs, fine=fine)
 
 
 class CellFeatures(AdditiveFeatures):
     """Cells of columns, and of pairs, as features of a release: see the module."""
 
-    def __init__(self, numeric: int, levels: tuple[int, ...], cells: int, *, pairs: bool) -> None:
+    def __init__(
+        self, numeric: int, levels: tuple[int, ...], cells: int, *, pairs: bool, fine: bool = False
+    ) -> None:
         self.choice = AdditiveChoice((), (), (), 0.0, 0.0)
         self.numeric, self.pairwise = numeric, None
-        self.column_wise = self.cells = cells_of_columns(numeric, levels, cells, pairs)
+        self.column_wise = self.cells = cells_of_columns(numeric, levels, cells, pairs, fine)
         DirectSum.__init__(self, (self.cells,), (1.0,))
 
     @property
@@ -295,8 +321,12 @@ class CellFeatures(AdditiveFeatures):
         return tuple(self.cells.column_groups)
 
 
+FINE_COUNTS = "fine_cells"
+"""The vector of fine cells, after COLUMN_MEANS."""
+
+
 class CellRelease(AdditiveRelease):
-    """How cells and numbers are summed, laid out and read back; their noise is K-norm noise."""
+    """How cells and numbers are summed, laid out and read back, in K-norm noise; fine ones in Laplace."""
 
     features: CellFeatures
 
@@ -305,12 +335,24 @@ class CellRelease(AdditiveRelease):
         """What holds the differences that one unit can make."""
         return self.features.cells.body
 
-    def part(self, units: int, sums: AdditiveSums | None = None) -> SumPart:
-        """Lay the release out; without ``sums`` the values are zeros."""
+    def parts(self, units: int, sums: AdditiveSums | None = None) -> tuple[SumPart, ...]:
+        """Lay the release out, fine cells last; without ``sums`` the values are zeros."""
+        bits, cells = self.bits(units), self.features.cells
         total = np.zeros(self.numbers, dtype=np.int64) if sums is None else sums.columns
-        return SumPart(COLUMN_MEANS, total, -self.bits(units), 0.0, 1.0)
+        coarse = SumPart(COLUMN_MEANS, total[: cells.body.dimension], -bits, 0.0, 1.0)
+        if not cells.fine:
+            return (coarse,)
+        moved = cells.fine_sensitivity(bits)
+        return coarse, SumPart(FINE_COUNTS, total[cells.body.dimension :], -bits, moved, 1.0, l1=moved)
 
     def read(self, vectors: Mapping[str, NoisyVector], units: int) -> tuple[npt.NDArray[np.float64], float]:
         """Return what is read of the noisy means, (K,), and the standard deviation of its noise."""
         vector = vectors[COLUMN_MEANS]
         return self.features.cells.matrix @ vector.mean(units), vector.scale / units
+
+    def read_fine(
+        self, vectors: Mapping[str, NoisyVector], units: int
+    ) -> tuple[npt.NDArray[np.float64], float]:
+        """Return the noisy shares of fine cells, column after column, and their noise's deviation."""
+        vector = vectors[FINE_COUNTS]
+        return vector.mean(units), math.sqrt(2) * vector.scale / units

@@ -468,16 +468,27 @@ class KernelTwoSample(Procedure):
         if not isinstance(plan.release, CellRelease):
             return ()
         why = "there is no delta" if study.budget.delta_pico == 0 else "so few numbers carry less noise so"
-        return (
-            f"releases {plan.release.numbers} numbers, counts of cells of columns"
-            f"{' and of their pairs' * plan.release.features.cells.pairs} and means, in "
+        cells = plan.release.features.cells
+        found = (
+            f"releases {cells.body.dimension} numbers, counts of cells of columns"
+            f"{' and of their pairs' * cells.pairs} and means, in "
             f"noise of pure epsilon that fits them (k-norm): {why}",
+        )
+        if not cells.fine:
+            return found
+        return (
+            *found,
+            f"releases {cells.fine} counts of fine cells of numeric columns, in Laplace noise of a fifth of "
+            "epsilon: they show differences of data that lie close together",
         )
 
     def what_is_released(self, study: Study) -> str:
         """Name cells, or features."""
-        few = isinstance(plan_of(study).release, CellRelease)
-        return "counts of cells of the columns, and means of numbers within them" if few else self.released
+        release = plan_of(study).release
+        if not isinstance(release, CellRelease):
+            return self.released
+        fine = ", and counts of fine cells" * bool(release.features.cells.fine)
+        return f"counts of cells of the columns, and means of numbers within them{fine}"
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
@@ -610,6 +621,10 @@ def evidence_of(plan: TwoSamplePlan, releases: list[Release]) -> Evidence:
     units = np.array([release.units for release in releases], dtype=np.float64)
     read = [plan.release.read(release.vectors, release.units) for release in releases]
     means = PrivateMeans(np.stack([mean for mean, _ in read]), units, np.array([noise for _, noise in read]))
+    if isinstance(plan.release, CellRelease) and plan.release.features.cells.fine:
+        found = [plan.release.read_fine(release.vectors, release.units) for release in releases]
+        shares, noise = np.stack([own for own, _ in found]), np.array([scale for _, scale in found])
+        return Evidence(means, fine=PrivateMeans(shares, units, noise))
     if isinstance(plan.release, AdditiveRelease):
         return Evidence(means)
     moments = np.stack([_second_moment(release, means.dimension) for release in releases])
@@ -632,7 +647,8 @@ def _detectable(plan: TwoSamplePlan, study: Study, units: tuple[int, int]) -> fl
         return detectable_squared_mmd(noise, features.dimension, study.level) / features.norm**2
     block = features.column_wise
     weight = max(own.scale for own in block.coordinates if own.part not in ("cell", "contrast"))
-    level = study.level * (1.0 - features.choice.pair_share) / block.dimension
+    tested = features.cells.body.dimension if isinstance(features, CellFeatures) else block.dimension
+    level = study.level * (1.0 - features.choice.pair_share) / tested
     return detectable_difference(noise, units, weight, level) / DETECTABLE_MAX
 
 
@@ -675,10 +691,28 @@ def two_sample_meaning(study: Study, verdict: Fields) -> Meaning:
         "explain what was seen",
         f"No difference between the owners' records was shown: {names} may be one population",
     )
-    words = told_between(_stated(verdict))
+    effects = _stated(verdict)
+    words, care = told_between(effects), f"{said.care} {CLIPPED}"
     if not words:
         return said
-    return Meaning(" ".join([said.sentence, *(f"{line}." for line in words)]), f"{said.care} {CLIPPED}")
+    if study.parameters.get("fine_cells") and verdict["reject"] and not any(map(_certain, effects)):
+        care += f" {FINER}"
+    return Meaning(" ".join([said.sentence, *(f"{line}." for line in words)]), care)
+
+
+FINER = (
+    "None of these differences is certain: columns may differ within small parts of their bounds, of which "
+    "fine cells say that they differ and not how."
+)
+"""Said where a test with fine cells rejects and no interval leaves out what no difference would be."""
+
+
+def _certain(effect: Effect) -> bool:
+    """Whether an effect's interval leaves out no difference: 0, of a ratio 1."""
+    none = float(effect.kind.endswith("ratio"))
+    return (effect.lower is not None and effect.lower > none) or (
+        effect.upper is not None and effect.upper < none
+    )
 
 
 def effect_panels(study: Study, verdict: Fields) -> list[RowsPanel]:

@@ -10,10 +10,17 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field
 
-from tacit_protocol.features.additive import AdditiveFeatures, AdditiveRelease, AdditiveSums
+from tacit_protocol.features.additive import (
+    COLUMN_MEANS,
+    AdditiveFeatures,
+    AdditiveRelease,
+    AdditiveSums,
+)
 from tacit_protocol.features.cell_means import (
     CELLS_DEFAULT,
     CELLS_MAX,
+    FINE_CELLS,
+    FINE_COUNTS,
     SQUARES_FROM,
     CellFeatures,
     CellRelease,
@@ -29,6 +36,7 @@ from tacit_protocol.features.mean_embedding import (
 from tacit_protocol.features.moments import FeatureSums, MomentRelease, MomentShares
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_mechanism import (
+    LayoutError,
     SumPart,
     check_layout,
     gaussian_guarantee,
@@ -44,6 +52,12 @@ from tacit_protocol.privacy.k_norm_mechanism import (
     k_norm_scale,
     release_k_norm,
     require_k_norm,
+)
+from tacit_protocol.privacy.laplace_mechanism import (
+    check_laplace_sums,
+    laplace_sum_guarantee,
+    release_laplace_sums,
+    require_laplace,
 )
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import (
@@ -111,40 +125,58 @@ class KernelTwoSampleParameters(FeatureParameters):
             "told."
         ),
     )
+    fine_cells: bool = Field(
+        False,
+        description=(
+            f"A fifth of epsilon buys counts of {FINE_CELLS} cells of each numeric column, beside those of "
+            "k-norm noise: they show differences of data that lie close together."
+        ),
+    )
 
 
 @dataclass(frozen=True)
 class TwoSamplePlan:
-    """What a study fixes before any data: the release of its features, the form and the guarantee."""
+    """What a study fixes before any data: the release of its features, the form and the guarantee.
+
+    ``bought`` says of cells what buys each vector, in their order: of one all of ``guarantee``.
+    """
 
     parameters: KernelTwoSampleParameters
     release: AdditiveRelease | MomentRelease
     form: Form
     guarantee: Guarantee
+    bought: tuple[Guarantee, ...]
 
     def privatise(self, sums: FeatureSums | AdditiveSums, noise: NoiseSource) -> dict[str, NoisyVector]:
         """Add the noise that the guarantee states, jointly, to the sums."""
         if isinstance(self.release, CellRelease) and isinstance(sums, AdditiveSums):
-            part = self.release.part(sums.units, sums)
-            return release_k_norm(part, self.release.body, self.guarantee, noise)
+            coarse, *fine = self.release.parts(sums.units, sums)
+            vectors = release_k_norm(coarse, self.release.body, self.bought[0], noise)
+            return vectors | {part.name: release_laplace_sums(part, self.bought[1], noise) for part in fine}
         return release_sums(self.parts(sums), self.guarantee, noise)
 
     def require_drawable(self, units: int) -> None:
         """Raise SensitivityError or ReleaseError where the noise of so many units cannot be drawn."""
         if isinstance(self.release, CellRelease):
-            epsilon = self.guarantee.budget.epsilon
-            require_k_norm(self.release.body, self.release.bits(units), epsilon)
+            coarse, *fine = self.layout(units)
+            require_k_norm(self.release.body, -coarse.exponent, self.bought[0].budget.epsilon)
+            for part in fine:
+                require_laplace(part, self.bought[1])
         else:
             require_drawable(self.layout(units), self.guarantee)
 
     def check(self, vectors: Mapping[str, NoisyVector], stated: Guarantee, units: int) -> None:
         """Raise ReleaseError where vectors of so many units are not as the study fixes."""
         if isinstance(self.release, CellRelease):
-            try:
-                part = self.release.part(units)
-            except ValueError as error:
-                raise ReleaseError(str(error)) from None
-            check_k_norm(vectors, stated, part, self.release.body, self.guarantee)
+            coarse, *fine = self.layout(units)
+            if stated != self.guarantee:
+                raise LayoutError("the release states another guarantee than the study")
+            if set(vectors) != {coarse.name, *(part.name for part in fine)}:
+                raise LayoutError("the release has not the vectors that the study asks for")
+            own, paid = {COLUMN_MEANS: vectors[COLUMN_MEANS]}, self.bought[0]
+            check_k_norm(own, paid, coarse, self.release.body, paid)
+            for part in fine:
+                check_laplace_sums(vectors[FINE_COUNTS], self.bought[1], part, self.bought[1])
         else:
             check_layout(vectors, stated, self.layout(units), self.guarantee)
 
@@ -152,7 +184,7 @@ class TwoSamplePlan:
         """Return the standard deviation of the noise on a coordinate of a mean over so many units."""
         if isinstance(self.release, CellRelease):
             bits = self.release.bits(units)
-            scale = k_norm_scale(self.release.body, bits, self.guarantee.budget.epsilon)
+            scale = k_norm_scale(self.release.body, bits, self.bought[0].budget.epsilon)
             return float(np.ldexp(scale, -bits)) / units
         # The mean comes first in every layout.
         return next(iter(noise_scales(self.layout(units), self.guarantee).values())) / units
@@ -184,7 +216,31 @@ def plan_of(study: Study) -> TwoSamplePlan:
         raise StudyError("k-norm noise needs two numbers or more: list another level, or another column")
     if release.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
-    return TwoSamplePlan(parameters, release, form, _guarantee(parameters, study.budget))
+    if parameters.fine_cells:
+        bought = fine_guarantees(study.budget)
+        events = tuple(event for paid in bought for event in paid.events)
+        guarantee = Guarantee(budget=study.budget, events=events)
+        return TwoSamplePlan(parameters, release, form, guarantee, bought)
+    guarantee = _guarantee(parameters, study.budget)
+    return TwoSamplePlan(parameters, release, form, guarantee, (guarantee,))
+
+
+FINE_PART = 5
+"""Fine cells get one part of epsilon in so many, rounded down to a micro-unit; K-norm noise gets the rest.
+
+In a prototype .15 of epsilon saw .74 where .2 saw .94 (n = 1000, epsilon 1, data within 1 % of the range)."""
+
+
+def fine_guarantees(budget: Budget) -> tuple[Guarantee, Guarantee]:
+    """Return what K-norm noise and fine cells are bought with: amounts of epsilon that add up to the whole.
+
+    Raises StudyError where epsilon is too few micro-units to be divided.
+    """
+    fine = budget.epsilon_micro // FINE_PART
+    if not fine:
+        raise StudyError("the budget is too small for fine cells; give the study a larger epsilon")
+    rest = budget.model_copy(update={"epsilon_micro": budget.epsilon_micro - fine})
+    return k_norm_guarantee(rest), laplace_sum_guarantee(budget.model_copy(update={"epsilon_micro": fine}))
 
 
 def _guarantee(parameters: KernelTwoSampleParameters, budget: Budget) -> Guarantee:
@@ -227,6 +283,7 @@ def _refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -
         "regularisation": form in ("weighted", "asymptotic"),
         "replicates": form == "noise-aware",
         "resolution": parameters.noise == "k-norm",
+        "fine_cells": parameters.noise == "k-norm",
     }
     if parameters.noise == "k-norm":
         acting |= {"cycles": False, "pair_share": False}
@@ -237,7 +294,7 @@ def _refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -
 
 def _release(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveRelease | MomentRelease:
     if parameters.noise == "k-norm":
-        return CellRelease(_cells(study, parameters.resolution, pairs=parameters.features == "auto"))
+        return CellRelease(_cells(study, parameters))
     if parameters.features == "auto" or parameters.features == "columns":  # noqa: PLR1714 (narrows the type)
         pairs = parameters.features == "auto"
         return AdditiveRelease(additive_features(study.domain, parameters, pairs=pairs))
@@ -285,29 +342,41 @@ PAIRS_TO = 1.4
 for the same gain."""
 
 
-def _cells(study: Study, resolution: int, *, pairs: bool) -> CellFeatures:
+FINE_UNITS = 100
+"""Fine cells are bought where units times their epsilon, for each numeric column, are so many: fewer units
+cannot be told from their noise."""
+
+FINE_TO = 0.5
+"""And where the other noise stays below this part of sampling's all the same."""
+
+
+def _cells(study: Study, parameters: KernelTwoSampleParameters) -> CellFeatures:
+    resolution, pairs = parameters.resolution, parameters.features == "auto"
     numeric, levels = study.domain.numeric, study.domain.categorical
+    if parameters.fine_cells and not numeric:
+        raise StudyError("fine cells are of numeric columns, and the study has none: leave fine_cells out")
     several = len(numeric) + len(levels) > 1
     counts = tuple(len(column.levels) for column in levels)
     if pairs and several:
         sizes = [resolution] * len(numeric) + [count + 1 for count in counts]
         if (sum(sizes) ** 2 - sum(size**2 for size in sizes)) // 2 > COORDINATES_MAX:
             raise StudyError("so many columns have too many pairs: choose features 'columns'")
-    return CellFeatures(len(numeric), counts, resolution, pairs=pairs and several)
+    fine = parameters.fine_cells
+    return CellFeatures(len(numeric), counts, resolution, pairs=pairs and several, fine=fine)
 
 
 def cells_by_default(study: Study, units: int | None) -> dict[str, str | int]:
     """Return what new studies under K-norm noise state of their cells, with so many units if known.
 
     The most cells whose noise is at most FINER_FROM of sampling's; pairs of two columns, and of more where
-    noise with them is at most PAIRS_TO of sampling's.
+    noise with them is at most PAIRS_TO of sampling's; fine cells where FINE_UNITS and FINE_TO say so.
     """
     sampling = np.inf if units is None else SAMPLING / np.sqrt(units)
     numeric, levels = len(study.domain.numeric), [len(c.levels) for c in study.domain.categorical]
     columns = numeric + len(levels)
 
-    def noise(features: str, resolution: int) -> float:
-        asked = {"noise": "k-norm", "features": features, "resolution": resolution}
+    def noise(features: str, resolution: int, *, fine: bool = False) -> float:
+        asked = {"noise": "k-norm", "features": features, "resolution": resolution, "fine_cells": fine}
         return _relative_noise(study.model_copy(update={"parameters": asked}), units or 1)
 
     def numbers(resolution: int) -> int:
@@ -320,12 +389,21 @@ def cells_by_default(study: Study, units: int | None) -> dict[str, str | int]:
         pairs = units is not None and noise("auto", least) <= PAIRS_TO * sampling
     features, choices = ("auto", PAIR_RESOLUTIONS) if pairs else ("columns", RESOLUTIONS)
     chosen = choices[0] if pairs or units is not None else CELLS_DEFAULT
-    for resolution in choices[1:] if numeric and units is not None else ():
+    if not numeric:
+        return {"features": features}
+    fine = (
+        units is not None
+        and units * study.budget.epsilon / FINE_PART >= FINE_UNITS * numeric
+        and FINE_CELLS * numeric <= COORDINATES_MAX // 2
+        and bool(noise(features, choices[0], fine=True) <= FINE_TO * sampling)
+    )
+    for resolution in choices[1:] if units is not None else ():
         if pairs and numbers(resolution) > PAIR_NUMBERS_MAX:
             break
-        if noise(features, resolution) <= FINER_FROM * sampling:
+        if noise(features, resolution, fine=fine) <= FINER_FROM * sampling:
             chosen = resolution
-    return {"features": features, "resolution": chosen} if numeric else {"features": features}
+    stated: dict[str, str | int] = {"features": features, "resolution": chosen}
+    return stated | {"fine_cells": True} if fine else stated
 
 
 PAIRED = 2

@@ -116,17 +116,20 @@ Form = Literal["max", "mmd", "noise-aware", "weighted", "asymptotic"]
 class Evidence:
     """All owners' private means and, for ME and SCF features, second moments (k, J, J), noise (k,).
 
-    The noise of a second moment that an owner has not released is infinite.
+    The noise of a second moment that an owner has not released is infinite. ``fine`` are the shares of fine
+    cells, column after column, where they were released.
     """
 
     means: PrivateMeans
     second_moments: np.typing.NDArray[np.float64] | None = None
     second_noise: FloatVector | None = None
+    fine: PrivateMeans | None = None
 
     def select(self, owners: tuple[int, ...]) -> "Evidence":
         """Keep some of the owners."""
         if self.second_moments is None or self.second_noise is None:
-            return Evidence(self.means.select(owners))
+            fine = None if self.fine is None else self.fine.select(owners)
+            return Evidence(self.means.select(owners), fine=fine)
         index = list(owners)
         return Evidence(self.means.select(owners), self.second_moments[index], self.second_noise[index])
 
@@ -196,7 +199,7 @@ class TwoSampleTest:
             if self.features is None:
                 raise TypeError("the max form needs additive features")
             if isinstance(self.features, CellFeatures):
-                return Finding(*cells_test(evidence.means, self.features.cells))
+                return Finding(*cells_test(evidence.means, self.features.cells, evidence.fine))
             variances = additive_variances(self.features, evidence.means)
             return Finding(*max_test(evidence.means, variances, self.families))
         if evidence.second_moments is None or evidence.second_noise is None:

@@ -284,7 +284,10 @@ def open_study(columns: int, categories: tuple[int, ...] = (), delta: float = 0.
     ("columns", "epsilon", "delta", "n", "chosen"),
     [
         (1, 0.3, 1e-5, 500, COLUMNS | {"resolution": 4}),
-        (1, 1.0, 1e-5, 1000, COLUMNS | {"resolution": 5}),
+        (1, 1.0, 1e-5, 400, COLUMNS | {"resolution": 4}),
+        (1, 1.0, 1e-5, 1000, COLUMNS | {"resolution": 5, "fine_cells": True}),
+        (2, 5.0, 0.0, 1000, PAIRS | {"resolution": 8, "fine_cells": True}),
+        (1, 0.3, 0.0, 1000, COLUMNS | {"resolution": 4}),
         (2, 0.3, 1e-5, 500, COLUMNS | {"resolution": 4}),
         (2, 1.0, 1e-5, 500, PAIRS | {"resolution": 4}),
         (3, 0.3, 1e-5, 700, COLUMNS | {"resolution": 4}),
@@ -292,7 +295,7 @@ def open_study(columns: int, categories: tuple[int, ...] = (), delta: float = 0.
         (1, 1.0, 1e-5, 20_000, {}),
         (5, 1.0, 1e-5, 2000, {}),
         (30, 1.0, 0.0, 700, COLUMNS | {"resolution": 4}),
-        (1, 1.0, 0.0, 10**7, COLUMNS | {"resolution": 64}),
+        (1, 1.0, 0.0, 10**7, COLUMNS | {"resolution": 64, "fine_cells": True}),
     ],
 )
 def test_noise_is_chosen_from_public_numbers(
@@ -348,6 +351,7 @@ def test_a_new_study_in_pure_noise_states_its_cells(
         ({"cycles": [1.0]}, "cycles has no effect"),
         ({"pair_share": 0.2}, "pair_share has no effect"),
         ({"noise": "gaussian", "resolution": 2}, "resolution has no effect"),
+        ({"noise": "gaussian", "fine_cells": True}, "fine_cells has no effect"),
     ],
 )
 def test_what_does_not_act_is_refused(given: dict[str, Any], reason: str) -> None:
