@@ -442,16 +442,3 @@ def _said(connection: sa.Connection, channel: str, keys: Iterable[Key], at: int)
 
 def _is(channel: str, kind: str, subject: str) -> tuple[sa.ColumnElement[bool], ...]:
     return NOTICES.c.channel == channel, NOTICES.c.kind == kind, NOTICES.c.subject == subject
-
-
-def create_notices() -> None:
-    """Create the table; for the migrations of agent and curator."""
-    from alembic import op  # noqa: PLC0415 (migrations alone need it)
-
-    op.create_table(
-        "agent_notices",
-        sa.Column("channel", sa.String(16), primary_key=True),
-        sa.Column("kind", sa.String(8), primary_key=True),
-        sa.Column("subject", sa.String(160), primary_key=True),
-        sa.Column("sent_at", sa.BigInteger, nullable=True),
-    )
