@@ -42,7 +42,6 @@ from tacit_services.ledger.accounts import (
     new_account,
     standing,
 )
-from tacit_services.ledger.entries import ENTRIES
 from tacit_services.ledger.verification import inspect
 from tacit_services.shared.compute import look_at_workers
 from tacit_services.shared.database import DatabaseError, create_engine, read_from
@@ -248,7 +247,7 @@ def _used_columns(data_set: DataSetSettings, policy: Policy) -> Domain:
 def words_of_budget(budget: dict[str, Any] | None) -> str:
     """Say what is left of a data set's cap."""
     if budget is None:
-        return "the ledger cannot be read; the agent brings one of an older release up to date when it starts"
+        return "the ledger cannot be read"
     return f"{budget['left_percent']:g} % of epsilon {budget['epsilon_cap_micro'] / EPSILON_UNITS:g}"
 
 
@@ -280,7 +279,7 @@ def verify_ledger(database_url: str, kept_hashes: Iterable[str] = ()) -> dict[st
     """Return what a service answers to ``GET /v1/ledger/verification``, from its database alone.
 
     Raises:
-        SettingsError: there is no database yet, or it is of an older release.
+        SettingsError: there is no database yet.
         DatabaseError: the database cannot be read.
     """
     url = make_url(database_url)
@@ -289,20 +288,10 @@ def verify_ledger(database_url: str, kept_hashes: Iterable[str] = ()) -> dict[st
     engine = create_engine(database_url)
     kept = list(kept_hashes)
     try:
-        if not read_from(engine, _has_shares):
-            raise SettingsError(
-                "the ledger is of an older release: start the service on it once, then verify"
-            )
         found = read_from(engine, inspect, kept_hashes=kept)
     finally:
         engine.dispose()
     return ledger_verification(found)
-
-
-def _has_shares(connection: sa.Connection) -> bool:
-    looked_at = sa.inspect(connection)
-    columns = looked_at.get_columns(ENTRIES.name) if looked_at.has_table(ENTRIES.name) else []
-    return not columns or any(column["name"] == ENTRIES.c.form.name for column in columns)
 
 
 def show_report(report: dict[str, Any], text: Callable[[dict[str, Any]], str], as_json: bool) -> int:

@@ -254,7 +254,6 @@ def open_foundation(settings: CuratorSettings, clock: Clock = system_clock) -> F
     log.info("ledger_verified", entries=entries)
     store = RowStore(settings.storage_folder, keys)
     data_sets = DataSets(store, settings.data_sets)
-    run_transaction(engine, lambda c: data_sets.divide_accounts(c, int(clock())))
     open_storage(engine, store, data_sets)
     return Foundation(settings, key, engine, store, data_sets, clock)
 

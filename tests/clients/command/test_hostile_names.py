@@ -252,7 +252,7 @@ class HostileService:
                     *("epsilon_micro", "delta_pico", "epsilon_cap_micro", "delta_cap_pico", "deadline", "at"),
                     *("numbers_released", "sequence", "rows"),
                     *STANDING,
-                    *("spent_after_micro", "units", "created_at", "expires_at", "revoked", "revoked_at"),
+                    *("units", "created_at", "expires_at", "revoked", "revoked_at"),
                 ),
                 7,
             ),
