@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,9 +26,6 @@ from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.tester.study_completion import Signer
 from tacit_services.tester.tables import SIGN_IN
-
-BEFORE = Path(__file__).parent / "before_signed_endings"
-"""An archive and the tester's database that it was made from, by the version before this one."""
 
 
 def put(federation: Federation, payload: bytes, key: PrivateKey | None = None) -> Any:
@@ -89,16 +85,14 @@ def test_a_cancelled_study_verifies_by_its_analysts_signature_alone(federation: 
     parties, study = federation.parties, cancelled(federation)
     data = transcript(federation, study)
     assert verify_transcript(data).verdict.outcome == "cancelled"
-    own, other = parties.cancellation(study).decode(), parties.cancellation("ab" * 32).decode()
+    other = parties.cancellation("ab" * 32).decode()
     by_tester = sign_envelope(
         encode(CancellationMessage(study=study)), CANCELLATION_TYPE, parties.tester
     ).decode()
     bare = retold(data, cancellation=None)
     assert "cancellation signed by its analyst" in fails(bare, "cancellation").reason
-    assert verify_transcript(bare, cancellation=own).verdict.outcome == "cancelled"
     for forged in (other, by_tester, "{}", parties.decline(study, "north").decode()):
         fails(retold(data, cancellation=forged), "cancellation")
-        fails(bare, "cancellation", cancellation=forged)
 
 
 def test_a_tester_cannot_call_a_study_cancelled_by_itself(federation: Federation) -> None:
@@ -107,10 +101,10 @@ def test_a_tester_cannot_call_a_study_cancelled_by_itself(federation: Federation
     study, envelope = parties.sealed_study()
     missing = tuple(parties.owners)
     signer = Signer(parties.tester, "tacit test")
-    for declines in (None, {}):
+    for declines, step in ((None, "verdict"), ({}, "cancellation")):
         verdict = signer.sign(study, "cancelled", {}, missing, declines=declines)
         lie = Transcript(study=envelope.decode(), releases={}, verdict=verdict.decode())
-        fails(encode(lie), "cancellation")
+        fails(encode(lie), step)
 
 
 def test_declines_are_signed_twice_and_none_can_be_removed_or_put_in(federation: Federation) -> None:
@@ -159,16 +153,15 @@ def test_a_public_rule_is_shown_while_the_study_runs_and_verified_once_it_has_en
     fails(retold(data, declines={**held, "north": parties.decline(study, "north").decode()}), "decline")
 
 
-def test_an_old_verdict_cannot_be_given_declines(federation: Federation) -> None:
-    """A decline that the verdict does not list is no part of the transcript, and a release is no decline."""
+def test_a_verdict_lists_who_declined_and_nobody_who_released(federation: Federation) -> None:
+    """One that leaves it out, so that a decline passes for silence, is refused, whatever else is there."""
     parties, study = federation.parties, incomplete(federation)
     data = transcript(federation, study)
     digests = federation.verdict(study).releases
     signer = Signer(parties.tester, "tacit test")
-    old = signer.sign(study, "incomplete", digests, ("north", "west")).decode()
-    fails(retold(data, verdict=old), "decline")
-    verified = verify_transcript(retold(data, verdict=old, declines={}))
-    assert any("earlier version" in note for note in verified.notes)
+    silent = signer.sign(study, "incomplete", digests, ("north", "west")).decode()
+    fails(retold(data, verdict=silent), "verdict")
+    fails(retold(data, verdict=silent, declines={}), "verdict")
     declines = {"south": digest(encode(DeclineMessage(study=study, party="south")))}
     both = signer.sign(study, "incomplete", digests, ("north", "west"), declines=declines).decode()
     south = {"south": parties.decline(study, "south").decode()}
