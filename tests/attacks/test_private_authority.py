@@ -525,7 +525,7 @@ def test_no_command_and_no_doctor_speaks_in_the_clear(
         ["party", "login", "--party", str(files["party"])],
         ["study", "list", "--party", str(files["party"])],
         ["agent", "enrol", "--invitation", "x", "--config", str(files["agent"])],
-        ["curator", "join", "--invitation", "x", "--config", str(files["curator"])],
+        ["curator", "enrol", "--invitation", "x", "--config", str(files["curator"])],
         ["curator", "login", "--owner", str(files["owner"])],
     ]
     for command in commands:

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from tacit_protocol.domain import Domain, NumericColumn
+from tacit_protocol.domain import DataError, Domain, NumericColumn
 from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Cap, Family
@@ -24,7 +24,6 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable_lines
 from tacit_services.agent.column_facts import CAUTION, columns_of, data_findings, faults_in, line_of
 from tacit_services.agent.data.encoders import EncoderFolders
-from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.readings import all_locks
@@ -43,9 +42,9 @@ from tacit_services.ledger.accounts import (
     standing,
 )
 from tacit_services.ledger.verification import inspect
-from tacit_services.shared.compute import look_at_workers
 from tacit_services.shared.database import DatabaseError, create_engine, read_from
 from tacit_services.shared.settings import SettingsError, read_private_key
+from tacit_services.shared.workers import look_at_workers
 
 
 @dataclass(frozen=True)

@@ -20,14 +20,14 @@ import sqlalchemy as sa
 from pydantic import Field, TypeAdapter, model_validator
 from sqlalchemy.engine import Connection
 
-from tacit_protocol.domain import Column, ColumnName, Domain, VectorColumn
+from tacit_protocol.domain import Column, ColumnName, DataError, Domain, VectorColumn
 from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.messages.study import DataSetName, PartyName
 from tacit_protocol.privacy.accounting import Division
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.strict import StrictModel
-from tacit_services.agent.data.source import DataError, Source
+from tacit_services.agent.data.source import Source
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.policy import Rules
 from tacit_services.agent.readings import lock_of

@@ -367,7 +367,7 @@ SHOWN: dict[str, list[str]] = {
     **{key: [*NAMED, *CURATOR] for key in ("curator invite", "curator revoke")},
     "party enrol": [*INVITED, *PARTY],
     "agent enrol": [*INVITED, *AGENT],
-    **{key: ["--all", *AGENT] for key in ("agent studies", "agent inbox")},
+    **{key: ["--all", *AGENT] for key in ("agent studies",)},
     "owner register": ["--file", "data-set.toml", *OWNER],
     "owner upload": ["rows.csv", "--data-set", "patients", *OWNER],
     "ledger export": ["--output", "ledger.json", *AGENT],
