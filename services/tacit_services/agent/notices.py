@@ -36,11 +36,11 @@ from tacit_protocol.privacy.accounting import Amounts
 from tacit_protocol.terminal import printable
 from tacit_services.agent.participant import Participant
 from tacit_services.agent.readings import all_locks
-from tacit_services.agent.schema import STUDIES, State
+from tacit_services.agent.schema import NOTICES, STUDIES, State
 from tacit_services.agent.settings import NoticeKind, NoticeSettings
 from tacit_services.agent.tester_client import DeadlineTransport, exchange_deadline, require_private
 from tacit_services.ledger.accounts import account_of
-from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, METADATA
+from tacit_services.ledger.entries import ACCOUNTS, ENTRIES
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.settings import SettingsError, read_secret
 
@@ -70,16 +70,6 @@ ATTEMPTS_MAX = 3
 """Tries before a channel waits for ``RETRY_S``."""
 
 SECRET_BYTES_MIN = 16
-
-NOTICES = sa.Table(
-    "agent_notices",
-    METADATA,
-    sa.Column("channel", sa.String(16), primary_key=True),
-    sa.Column("kind", sa.String(8), primary_key=True),
-    sa.Column("subject", sa.String(160), primary_key=True),
-    sa.Column("sent_at", sa.BigInteger, nullable=True),
-)
-"""What was noticed for each channel; ``sent_at`` is None until it was said."""
 
 log = structlog.get_logger()
 
