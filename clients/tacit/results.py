@@ -9,18 +9,17 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import cycle, pairwise
+from importlib.metadata import version
 from pathlib import Path
-from textwrap import fill
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import PrivateAttr
 
 from tacit.atomic_write import written_whole
-from tacit.database.released import ReleasedDatabase, databases_of, only_database
-from tacit.errors import InputError, PlottingError, VerificationFailedError, pandas_module
+from tacit.database.result import DatabaseResult
+from tacit.errors import InputError, VerificationFailedError, pandas_module
+from tacit.plotting import figure_of
 from tacit_protocol.messages.study import Release, Study, VerdictMessage
 from tacit_protocol.procedures.aggregated_test import AggregatedTestResult
 from tacit_protocol.procedures.association import AssociationResult
@@ -33,7 +32,6 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.answered import AnsweredCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import PeerResult
-from tacit_protocol.procedures.embedding_release.verdict import EmbeddingReleaseVerdict
 from tacit_protocol.procedures.group_comparison import GroupComparisonResult
 from tacit_protocol.procedures.identity import IdentityResult
 from tacit_protocol.procedures.joint_independence import JointIndependenceResult
@@ -51,16 +49,14 @@ from tacit_protocol.procedures.screening.verdict import (
 )
 from tacit_protocol.procedures.stratified_table import StratifiedTableResult
 from tacit_protocol.procedures.survival import SurvivalCurve, SurvivalResult
-from tacit_protocol.reporting.charts import Chart, Panel, chart_of, panels_of, percent, short
+from tacit_protocol.reporting.charts import Panel, panels_of
 from tacit_protocol.reporting.report import Reported, report_html
-from tacit_protocol.reporting.svg import COLOURS, stacked_documents, stacked_svg
+from tacit_protocol.reporting.svg import stacked_svg
 from tacit_protocol.terminal import printable
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, ProcedureResult, Source
-from tacit_protocol.verdicts.presentation import HeatPanel
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -130,12 +126,10 @@ class Rendering:
 
     def report_html(self, verdict: BaseVerdict, question: str | None) -> str:
         """Return a verdict's report as HTML text."""
-        from tacit import __version__  # noqa: PLC0415 (the package imports this module)
-
         source = verdict.source
         reported = Reported(source.study, verdict.verdict, source.releases, source.digest)
         picture = verdict.picture()
-        return report_html(reported, f"tacit {__version__}", question=question, picture=picture)
+        return report_html(reported, "tacit " + version("tacit"), question=question, picture=picture)
 
     def report(self, verdict: BaseVerdict, path: str | Path, question: str | None) -> Path:
         """Write a verdict's report; raises InputError where the file cannot be written."""
@@ -162,123 +156,6 @@ class Rendering:
             index = pandas.MultiIndex.from_product(list(levels.values()), names=list(levels))
         found: pd.DataFrame = pandas.DataFrame(dict(columns), index=index)
         return found
-
-
-WIDTH = 7.0
-HEIGHTS = {"null": 3.2, "histogram": 3.3, "curves": 3.2}
-"""Inches; of other charts 1.3, and LINE_HEIGHT for each line."""
-LINE_HEIGHT = 0.25
-HEADING_WIDTH = 90
-"""Characters in a line of a heading."""
-
-STANDS_OUT, USUAL = "tab:red", "tab:blue"
-
-HEAT_ALPHA, HEAT_WRITTEN_MAX = 0.6, 8
-"""How strong the colours of cells are under what is written in them, and most columns with numbers."""
-
-
-def figure_of(panels: Sequence[Panel], heading: str = "") -> "Figure":
-    """Return one figure with every panel below the last, under a heading, if any.
-
-    Raises:
-        PlottingError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib as mpl  # noqa: PLC0415 (an optional dependency)
-        from matplotlib.figure import Figure  # noqa: PLC0415
-    except ImportError as error:
-        raise PlottingError("plot() needs matplotlib: pip install matplotlib; or use to_svg()") from error
-    charts = [chart_of(panel) for panel in panels]
-    lines = [len(chart.items if chart.heat is None else chart.heat.rows) for chart in charts]
-    heights = [
-        HEIGHTS.get(chart.kind, 1.3 + LINE_HEIGHT * own) for chart, own in zip(charts, lines, strict=True)
-    ]
-    with mpl.rc_context({"text.parse_math": False}):  # a name is no formula
-        figure = Figure(figsize=(WIDTH, sum(heights)), layout="constrained")
-        if heading:
-            figure.suptitle(fill(printable(heading), HEADING_WIDTH), fontsize="small")
-        all_axes = figure.subplots(len(charts), squeeze=False, height_ratios=heights)
-        for chart, axes in zip(charts, all_axes[:, 0], strict=True):
-            if chart.heat is None:
-                _draw(chart, axes)
-            else:
-                _draw_heat(chart, chart.heat, axes)
-    return figure
-
-
-def _draw(chart: Chart, axes: "Axes") -> None:
-    """Draw a chart's marks, whichever it has, on axes of its own."""
-    axes.set_title(printable(chart.title), fontsize="small")
-    axes.set_xlabel(chart.unit)
-    axes.set_xlim(chart.x)
-    axes.set_xticks([at for at, _ in chart.ticks], [words for _, words in chart.ticks])
-    if chart.curve:
-        axes.plot(*zip(*chart.curve, strict=True), color=USUAL)
-        axes.fill(*zip(*chart.tail, strict=True), color=USUAL, alpha=0.3)
-        axes.set_ylim(chart.y)
-    for curve, colour in zip(chart.curves, cycle(COLOURS), strict=False):
-        axes.plot(curve.x, curve.y, color=colour, label=printable(curve.label))
-        axes.fill_between(curve.x, curve.lower, curve.upper, color=colour, alpha=0.15)
-        axes.set_ylim(chart.y)
-    for rule in chart.rules:
-        line, colour = "--" if rule.dashed else "-", STANDS_OUT if rule.mark else "black"
-        axes.axvline(rule.at, color=colour, linestyle=line, linewidth=1.5 if rule.words else 0.8)
-        axes.lines[-1].set_label(rule.words or "_")
-    if chart.curves or any(rule.words for rule in chart.rules):
-        axes.legend(fontsize="small")
-    if chart.kind == "histogram":
-        _draw_histogram(chart, axes)
-        return
-    for place, item in enumerate(chart.items):
-        colour = STANDS_OUT if item.stands_out else USUAL
-        if item.look == "fill" or item.interval is None:
-            axes.barh(place, item.value, color=colour, height=0.6, alpha=0.5 if item.look == "fill" else 1)
-        if item.interval is not None:
-            whisker = ("black", 1) if item.look == "fill" else (colour, 3)
-            axes.plot(item.interval, [place, place], color=whisker[0], linewidth=whisker[1])
-        if item.look == "dot":
-            axes.plot([item.value], [place], "o", color=colour)
-    if chart.kind == "bars":
-        axes.axvline(0.0, color="black", linewidth=0.8)
-    if not chart.curves:
-        axes.set_yticks(range(len(chart.items)), [printable(short(item.label)) for item in chart.items])
-    if chart.items:
-        axes.set_ylim(len(chart.items) - 0.5, -0.5)
-
-
-def _draw_heat(chart: Chart, heat: HeatPanel, axes: "Axes") -> None:
-    """Draw a table as coloured cells with their shares, where there is room."""
-    low, high = chart.x
-    axes.set_title(printable(chart.title), fontsize="small")
-    axes.imshow(heat.values, cmap="RdBu", vmin=low, vmax=high, aspect="auto", alpha=HEAT_ALPHA)
-    axes.set_xticks(range(len(heat.columns)), [printable(short(label)) for label in heat.columns])
-    axes.set_yticks(range(len(heat.rows)), [printable(short(label)) for label in heat.rows])
-    axes.tick_params(labelsize="x-small")
-    axes.set_ylabel(printable(short(heat.of[0])), fontsize="small")
-    axes.set_xlabel(f"{printable(short(heat.of[1]))}: {chart.unit}", fontsize="small")
-    for row, shares in enumerate(heat.shown if len(heat.columns) <= HEAT_WRITTEN_MAX else ()):
-        for column, share in enumerate(shares):
-            axes.text(column, row, f"{percent(share)} %", ha="center", va="center", fontsize="x-small")
-
-
-def _draw_histogram(chart: Chart, axes: "Axes") -> None:
-    """Draw the bins over the column's values, and the bars of single values to the right of them."""
-    (low, high), bins = chart.x, len(chart.edges) - 1
-    step = 0.08 * (high - low)
-    beside = [high + (1 + 2 * place) * step for place in range(len(chart.items) - bins)]
-    places = [(a + b) / 2 for a, b in pairwise(chart.edges)] + beside
-    widths = [b - a for a, b in pairwise(chart.edges)] + [step] * len(beside)
-    axes.bar(places, [item.value for item in chart.items], width=widths, color=USUAL, alpha=0.5)
-    for place, item in zip(places, chart.items, strict=True):
-        if item.interval is not None:
-            axes.plot([place, place], item.interval, color="black", linewidth=1)
-    axes.axhline(0.0, color="black", linewidth=0.8)
-    ticks = [tick for tick in chart.ticks if not beside or tick[0] <= high - step]
-    ticks += [(at, printable(item.label)) for at, item in zip(beside, chart.items[bins:], strict=True)]
-    axes.set_xticks([at for at, _ in ticks], [words for _, words in ticks])
-    axes.set_xlim(low, (beside[-1] if beside else high) + step)
-    axes.set_xlabel("")
-    axes.set_ylabel(chart.unit, fontsize="small")
 
 
 Result = BaseVerdict
@@ -572,65 +449,6 @@ class ScreeningResult(ScreeningVerdict):
         signed = filled(symmetric(below, len(self.matrix.columns)), unknown)
         return CorrelationMatrix(
             self.matrix.columns, nearest_correlation(normal_correlation(signed) if normal else signed)
-        )
-
-
-class DatabaseResult(EmbeddingReleaseVerdict):
-    """Private databases, to be used for ever at no further cost.
-
-    Attributes:
-        databases: by sender: an owner, or the curator of all of them.
-    """
-
-    _databases: Mapping[str, ReleasedDatabase] = PrivateAttr(default_factory=dict)
-
-    def bound(self, source: Source) -> Self:
-        """Return the verdict with what it was made from, and its databases laid out."""
-        found = super().bound(source)
-        found._databases = databases_of(source.study, found)
-        return found
-
-    @property
-    def databases(self) -> Mapping[str, ReleasedDatabase]:
-        """By sender: an owner, or the curator of all of them."""
-        return self._databases
-
-    def database(self, owner: str | None = None) -> ReleasedDatabase:
-        """Return the owner's database, or the only one.
-
-        Raises:
-            InputError: there are several and none is named, or there is none of that owner.
-        """
-        return only_database(self.databases, owner)
-
-    def to_svg(self) -> str:
-        """Return every database's columns over its points, as SVG text."""
-        pictures = [database.summary_svg() for database in self.databases.values()]
-        return pictures[0] if len(pictures) == 1 else stacked_documents(pictures)
-
-    def plot(self) -> "Figure":
-        """Draw the columns of the only database with matplotlib.
-
-        Raises:
-            InputError: there are several: draw ``result.database(owner).plot()``.
-            PlottingError: matplotlib is not installed.
-        """
-        return self.database().plot()
-
-    def to_pandas(self) -> "pd.DataFrame":
-        """Return the points of every database with their weights, indexed by sender and point."""
-        frames = {name: database.to_pandas() for name, database in self.databases.items()}
-        found: pd.DataFrame = pandas_module().concat(frames, names=["sender", "point"])
-        return found
-
-    def picture(self) -> str:
-        """Return the databases' picture, for the report."""
-        return self.to_svg()
-
-    def __str__(self) -> str:
-        return (
-            f"{len(self.databases)} databases: {', '.join(self.databases)}; epsilon {self.epsilon:g}, "
-            f"delta {self.delta:g} ({self.method})"
         )
 
 

@@ -7,9 +7,8 @@ verdict and the tester's signature; that the verdict lists exactly these release
 owner's signature; for a cancelled study, the analyst's signed cancellation; and, for a completed study,
 the result itself.
 
-Three things are told and not refused, as transcripts of earlier versions are honest without them
-(:attr:`VerifiedTranscript.notes`): what the analyst's name rests on; that a study's bytes are not its
-canonical ones; that a verdict does not say who declined.
+What no signature can show is told (:attr:`VerifiedTranscript.notes`): whose the analyst's key is, and that a
+key was revoked.
 """
 
 import json
@@ -87,19 +86,7 @@ Step = Literal[
 ]
 
 NOT_WITHDRAWN = (
-    "the tester says that the study was cancelled, and no cancellation signed by its analyst is there; where "
-    "an earlier version wrote this transcript, read it from the tester again, or hand in the cancellation "
-    "that the archive's index holds"
-)
-
-NOT_CANONICAL = (
-    "The study's bytes are not the canonical ones of this version: other bytes, with another digest, say the "
-    "same study, and owners whose version did not look may have answered both."
-)
-
-DECLINES_UNKNOWN = (
-    "Who declined, and who was silent, is not in this verdict: an earlier version signed it, and who "
-    "declined is the tester's word."
+    "the tester says that the study was cancelled, and no cancellation signed by its analyst is there"
 )
 
 Message = TypeVar("Message", bound=BaseModel)
@@ -143,8 +130,6 @@ class VerifiedTranscript:
     """Who declined by its own signature, in the study's order; of whom else is missing nothing is known."""
     rules: Mapping[str, PublicRule] = field(default_factory=dict)
     """The public rule that each decline names, of those that name one."""
-    canonical: bool = True
-    """Whether the study's bytes are its canonical ones, which alone are answered."""
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -155,10 +140,6 @@ class VerifiedTranscript:
             "study's own word, which its tester compares with its list of parties when it takes a study: "
             "compare the key with what the analyst tells you, or with that list."
         ]
-        if not self.canonical:
-            notes.append(NOT_CANONICAL)
-        if self.verdict.outcome != "completed" and self.verdict.declines is None and self.verdict.missing:
-            notes.append(DECLINES_UNKNOWN)
         if self.verdict.revoked:
             names = ", ".join(self.verdict.revoked)
             notes.append(f"The study ended as a key was revoked ({names}); that it was is the tester's word.")
@@ -166,10 +147,7 @@ class VerifiedTranscript:
 
 
 def verify_transcript(
-    data: bytes,
-    tester_key: str | None = None,
-    progress: Progress | None = None,
-    cancellation: str | None = None,
+    data: bytes, tester_key: str | None = None, progress: Progress | None = None
 ) -> VerifiedTranscript:
     """Recompute everything in a transcript.
 
@@ -178,8 +156,6 @@ def verify_transcript(
         tester_key: the tester's public key if the caller knows it; without it, the key that the study names
             is used, which shows that the transcript is consistent but not whose tester it was.
         progress: called while the result is recomputed.
-        cancellation: the analyst's signed cancellation (an envelope) of a cancelled study whose transcript an
-            earlier version wrote, which left it out; a transcript that holds its own needs none.
 
     Raises:
         VerificationError: a step failed; nothing in the transcript should then be believed.
@@ -199,22 +175,19 @@ def verify_transcript(
     verdict = _verify_verdict(transcript, study, study_digest)
     _verify_roster(study, verdict, digests)
     rules = _verify_declines(transcript, study, study_digest, verdict)
-    _verify_cancellation(transcript, study, study_digest, verdict, cancellation)
+    _verify_cancellation(transcript, study, study_digest, verdict)
     result = None
     if verdict.outcome == "completed":
         result = _verify_result(study, releases, units, verdict, progress)
     declined = tuple(sender.name for sender in study.senders if sender.name in transcript.declines)
-    canonical = _is_canonical(study, study_digest)
-    return VerifiedTranscript(
-        study, study_digest, releases, digests, verdict, result, declined, rules, canonical
-    )
+    return VerifiedTranscript(study, study_digest, releases, digests, verdict, result, declined, rules)
 
 
 def _verify_study(transcript: Transcript, tester_key: str | None) -> tuple[Study, str]:
     study, study_digest = _open_study("study", transcript.study)
     if tester_key is not None and study.tester.key != tester_key:
         raise VerificationError("study", "it names another tester than the one expected")
-    _check_study("study", study)
+    _check_study("study", study, study_digest)
     return study, study_digest
 
 
@@ -230,10 +203,11 @@ def _open_study(step: Step, text: str) -> tuple[Study, str]:
     return study, digest(payload)
 
 
-def _check_study(step: Step, study: Study) -> Procedure:
+def _check_study(step: Step, study: Study, study_digest: str) -> Procedure:
     with _failing(step):
         procedure = procedure_named(study.procedure)
         check_study(procedure, study)
+        require_canonical(procedure, study, study_digest)
         relay_of(procedure, study)
     return procedure
 
@@ -319,7 +293,7 @@ def _verify_source(named: str, text: str) -> tuple[Study, Procedure]:
     source, source_digest = _open_study("reuse", text)
     if source_digest != named:
         raise VerificationError("reuse", "an earlier study is not the one that its digest names")
-    return source, _check_study("reuse", source)
+    return source, _check_study("reuse", source, source_digest)
 
 
 def _verify_verdict(transcript: Transcript, study: Study, study_digest: str) -> VerdictMessage:
@@ -329,6 +303,8 @@ def _verify_verdict(transcript: Transcript, study: Study, study_digest: str) -> 
         raise VerificationError("verdict", "it was given for another study")
     if (verdict.result is not None) != (verdict.outcome == "completed"):
         raise VerificationError("verdict", "a result belongs to a completed study, and to no other")
+    if (verdict.declines is None) != (verdict.outcome == "completed"):
+        raise VerificationError("verdict", "it lists who declined unless the study is completed")
     return verdict
 
 
@@ -374,31 +350,18 @@ def _verify_declines(
 
 
 def _verify_cancellation(
-    transcript: Transcript,
-    study: Study,
-    study_digest: str,
-    verdict: VerdictMessage,
-    handed_in: str | None,
+    transcript: Transcript, study: Study, study_digest: str, verdict: VerdictMessage
 ) -> None:
     """Check that a cancelled study was withdrawn by its analyst, whatever the tester says."""
     if verdict.outcome != "cancelled":
         if transcript.cancellation is not None:
             raise VerificationError("cancellation", "the study was not cancelled, and there is one")
         return
-    text = transcript.cancellation or handed_in
-    if text is None:
+    if transcript.cancellation is None:
         raise VerificationError("cancellation", NOT_WITHDRAWN)
-    payload = _open("cancellation", text, CANCELLATION_TYPE, study.analyst.key)
+    payload = _open("cancellation", transcript.cancellation, CANCELLATION_TYPE, study.analyst.key)
     if _read("cancellation", CancellationMessage, payload).study != study_digest:
         raise VerificationError("cancellation", "it was made for another study")
-
-
-def _is_canonical(study: Study, study_digest: str) -> bool:
-    try:
-        require_canonical(procedure_named(study.procedure), study, study_digest)
-    except StudyError:
-        return False
-    return True
 
 
 def _verify_result(

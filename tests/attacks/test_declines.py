@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from odd_rows import CATEGORY, MISSING, NUMBER, OTHER, F, M
 
-from tacit_protocol.domain import Domain, Table
+from tacit_protocol.domain import DataError, Domain, Table
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import RESPOND_AFTER_S, RESPOND_AFTER_S_MAX, DeclineMessage, Study
 from tacit_protocol.procedures.base import PublicRuleError, canonical
@@ -28,7 +28,6 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing import payload_of
 from tacit_services.agent.data import csv_source
 from tacit_services.agent.data.csv_source import CsvSource, RecordShape, records_of
-from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.intake import Job, StudyRefusedError
 from tacit_services.agent.participant import Loops

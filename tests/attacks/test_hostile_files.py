@@ -15,8 +15,7 @@ import pyreadstat
 import pytest
 from forked_python import forked_python
 
-from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
-from tacit_services.agent.data.source import DataError
+from tacit_protocol.domain import CategoricalColumn, DataError, Domain, NumericColumn
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.settings import open_source
 

@@ -17,7 +17,8 @@ import psycopg
 import pymysql
 import pytest
 
-from tacit_services.agent.data.source import Columns, DataError
+from tacit_protocol.domain import DataError
+from tacit_services.agent.data.source import Columns
 from tacit_services.agent.data.sql_source import SqlSource, require_one_query
 
 CANARY = "Xc4nary7"

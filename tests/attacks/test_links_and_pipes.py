@@ -23,11 +23,12 @@ import pyreadstat
 import pytest
 from agent_fakes import FAKES, AttackedAgent, World
 
+from tacit_protocol.domain import DataError
 from tacit_protocol.signing import RELEASE_TYPE
 from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.encoders import EncoderFolders
 from tacit_services.agent.data.parquet_source import ParquetFolder, partition_files
-from tacit_services.agent.data.source import Columns, DataError, Source
+from tacit_services.agent.data.source import Columns, Source
 from tacit_services.agent.editing import files_below
 from tacit_services.agent.service import answer_carried
 from tacit_services.agent.settings import AgentSettings, open_source

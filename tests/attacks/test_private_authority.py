@@ -58,7 +58,6 @@ HERE = {
         "agent login",
         "agent status",
         "agent studies",
-        "agent inbox",
         "agent show",
         "agent reuses",
         "agent result",
@@ -510,7 +509,7 @@ def files(tmp_path: Path, elsewhere: Elsewhere) -> dict[str, Path]:
 def test_an_upload_of_rows_in_the_clear_sends_nothing(
     files: dict[str, Path], elsewhere: Elsewhere, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    rows = ["curator", "upload", str(tmp_path / "rows.csv"), "--data-set", "heart"]
+    rows = ["owner", "upload", str(tmp_path / "rows.csv"), "--data-set", "heart"]
     assert run([*rows, "--owner", str(files["owner"]), "--json"]) == 2
     said = json.loads(capsys.readouterr().err)
     assert "plain http://" in said["message"]
@@ -525,8 +524,8 @@ def test_no_command_and_no_doctor_speaks_in_the_clear(
         ["party", "login", "--party", str(files["party"])],
         ["study", "list", "--party", str(files["party"])],
         ["agent", "enrol", "--invitation", "x", "--config", str(files["agent"])],
-        ["curator", "join", "--invitation", "x", "--config", str(files["curator"])],
-        ["curator", "login", "--owner", str(files["owner"])],
+        ["curator", "enrol", "--invitation", "x", "--config", str(files["curator"])],
+        ["owner", "login", "--owner", str(files["owner"])],
     ]
     for command in commands:
         assert run([*command, "--json"]) == 2, command

@@ -66,7 +66,7 @@ def enrol_everyone(services: ComposeProcesses, analyst: PrivateKey) -> None:
 
 def approve_when_it_arrives(services: ComposeProcesses, owner: str, digest: str) -> None:
     ends_at = time.monotonic() + ARRIVAL_TIMEOUT_S
-    while digest not in services.run_in(f"agent-{owner}", "tacit", "agent", "inbox", "--json"):
+    while digest not in services.run_in(f"agent-{owner}", "tacit", "agent", "studies", "--json"):
         assert time.monotonic() < ends_at, services.log(f"agent-{owner}")
     services.run_in(f"agent-{owner}", "tacit", "agent", "approve", digest, "--yes")
 
@@ -107,7 +107,7 @@ def test_the_profile_of_the_curator_starts_one_that_is_healthy(services: Compose
     assert identity["name"] == "curator"
     invite = ["tacit", "party", "invite", "--json", "--role", "curator"]
     made = json.loads(services.run_in("tester", *invite, "--name", "curator"))
-    services.run_in("curator", "tacit", "curator", "join", "--invitation", made["invitation"])
+    services.run_in("curator", "tacit", "curator", "enrol", "--invitation", made["invitation"])
     assert set(services.stop().values()) == {0}
 
 

@@ -71,7 +71,7 @@ def test_nothing_leaves_before_both_stewards_have_approved(
     tmp_path: Path,
 ) -> None:
     for owner in ("north", "south"):
-        asked = eventually(lambda owner=owner: tacit_json("agent", "inbox", *config(federation, owner)))
+        asked = eventually(lambda owner=owner: tacit_json("agent", "studies", *config(federation, owner)))
         assert [study["digest"] for study in asked] == [digest]
         assert spent(federation, owner) == 0
     shown = tacit_process("agent", "show", digest[:8], *config(federation, "north"))
@@ -130,7 +130,7 @@ def test_declined_and_cancelled_studies_end_and_spend_nothing(
     eventually: Eventually,
 ) -> None:
     for owner in ("north", "south"):
-        eventually(lambda owner=owner: tacit_json("agent", "inbox", *config(federation, owner)))
+        eventually(lambda owner=owner: tacit_json("agent", "studies", *config(federation, owner)))
         note = "a note that must stay here"
         tacit_json("agent", "decline", digest, "--reason", note, *config(federation, owner))
     party = ("--party", str(federation.analyst.configuration))

@@ -37,7 +37,7 @@ told <- lapply(list.files(commandArgs(TRUE)[1], full.names = TRUE), function(fil
     }
   }
   list(
-    name = basename(file), digest = found$digest, canonical = found$canonical,
+    name = basename(file), digest = found$digest,
     reject = found$verdict$result$reject, rows = rows
   )
 })
@@ -115,7 +115,6 @@ def test_stored_transcripts_verify_in_r_and_forged_ones_do_not(rscript: Rscript,
     for name in names:
         own = verify_transcript(encode_json(asked[name]))
         assert found[name]["digest"] == own.study_digest
-        assert found[name]["canonical"] == own.canonical
     for words, (step, transcript) in lies.items():
         assert found[words].get("refused") == step, (words, found[words])
         with pytest.raises(VerificationError):
@@ -131,10 +130,8 @@ def test_every_stored_transcript_verifies_in_r_and_its_study_is_written_again(
     assert len(asked) > 80
     found = verified_by_r(rscript, tmp_path / "transcripts", asked)
     for name, transcript in asked.items():
-        # Whether the bytes are canonical is what R writes from the published schema alone.
         own = verify_transcript(encode_json(transcript))
         assert found[name].get("digest") == own.study_digest, found[name]
-        assert found[name]["canonical"] is own.canonical, name
         if own.verdict.result is not None:
             assert found[name]["reject"] == own.verdict.result["reject"]
             assert found[name]["rows"] > 0
@@ -172,7 +169,7 @@ stopifnot(all(tidy(verdict)$conf.low <= tidy(verdict)$conf.high))
 stopifnot(digest %in% tacit_studies(session)$digest, tacit_status(session, digest)$state == "completed")
 tacit_transcript(session, digest, asked[2])
 verified <- tacit_verify(asked[2], tester_key = session$tester_key)
-stopifnot(verified$canonical, identical(verified$digest, digest))
+stopifnot(identical(verified$digest, digest))
 ggplot2::ggplot_build(autoplot(verified))
 refused <- tryCatch(tacit_cancel(session, digest), tacit_problem = identity)
 stopifnot(refused$type == "study-closed")

@@ -25,7 +25,7 @@ TUTORIALS = ROOT / "docs" / "tutorials"
 PORTS = ("8400", "8711", "8712", "8720", "3128")
 COMMAND = (sys.executable, "-c", "from tacit.command import main; main()")
 
-INBOXES = {"agent": ["agent", "inbox", "--all"], "owner": ["owner", "studies"]}
+INBOXES = {"agent": ["agent", "studies", "--all"], "owner": ["owner", "studies"]}
 """How a service is asked which studies have come to it."""
 
 PEOPLE = "age,smoker\n" + "".join(f"{18 + i % 73},{'yes' if i % 73 < 30 else 'no'}\n" for i in range(2000))
@@ -79,7 +79,7 @@ class Reader:
         if arguments[1:2] == ["serve"]:
             self.serve(arguments)
             return
-        asked = arguments[0] in INBOXES and arguments[1] in {"inbox", "show", "approve", "decline"}
+        asked = arguments[0] in INBOXES and arguments[1] in {"studies", "show", "approve", "decline"}
         if asked and "DIGEST" in self.words:
             self.wait_for_study(arguments)
         if arguments[:2] == ["agent", "answer"]:  # it becomes the agent's program

@@ -187,7 +187,7 @@ def test_a_database_its_log_and_its_index_are_their_owners_alone_whatever_the_um
     engine.dispose()
 
 
-def test_a_database_that_an_older_release_left_open_to_all_is_closed(tmp_path: Path) -> None:
+def test_a_database_that_is_open_to_all_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "x.sqlite3"
     engine = create_engine(f"sqlite:///{path}")
     run_transaction(engine, lambda connection: connection.exec_driver_sql("CREATE TABLE t (x)"))

@@ -24,10 +24,9 @@ from pyarrow import parquet
 from window import Window
 
 from tacit.client.sign_in import Door
-from tacit_protocol.domain import Domain, NumericColumn
+from tacit_protocol.domain import DataError, Domain, NumericColumn
 from tacit_protocol.messages.study import Owner
 from tacit_protocol.signing import CATALOGUE_TYPE, issue_token, open_envelope
-from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.sql_source import SqlSource, require_one_query
 from tacit_services.agent.editing import (
     ADDED,

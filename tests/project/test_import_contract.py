@@ -7,8 +7,10 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
+import grimp
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,6 +55,21 @@ def copied_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", root)
     return root
+
+
+def require_no_circle(graph: grimp.ImportGraph) -> None:
+    TopologicalSorter(
+        {name: graph.find_modules_directly_imported_by(name) for name in graph.modules}
+    ).prepare()
+
+
+def test_services_and_clients_import_in_no_circle() -> None:
+    """Imports inside functions and those for types alone are looked at too."""
+    graph = grimp.build_graph("tacit_services", "tacit")
+    require_no_circle(graph)
+    graph.add_import(importer="tacit_services.agent.settings", imported="tacit_services.agent.notices")
+    with pytest.raises(CycleError):
+        require_no_circle(graph)
 
 
 def test_the_source_keeps_the_import_contract() -> None:

@@ -4,7 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from study_parties import MeanProcedure, Parties
+import respelled
+from study_parties import MeanProcedure, Parties, study_bytes
 from tampering import tampered
 
 from tacit_protocol.messages.encoding import digest, encode
@@ -175,6 +176,7 @@ def _ended(case: Case, outcome: str, absent: tuple[str, ...], **changes: Any) ->
         "outcome": outcome,
         "missing": absent,
         "releases": {name: case.verdict.releases[name] for name in releases},
+        "declines": None if outcome == "completed" else {},
         "result": None,
     }
     verdict = case.verdict.model_copy(update=plain | changes)
@@ -191,6 +193,9 @@ def test_an_incomplete_study_holds_and_its_lies_are_caught(case: Case) -> None:
     fails(_ended(case, "incomplete", ("south",), missing=("south", "west")), "roster")
     fails(_ended(case, "incomplete", ("south",), result=case.verdict.result), "verdict")
     fails(_ended(case, "completed", ()), "verdict")
+    fails(_ended(case, "incomplete", ("south",), declines=None), "verdict")
+    completed = case.verdict.model_copy(update={"declines": {}})
+    fails(case.transcript(verdict=case.sealed_verdict(encode(completed))), "verdict")
 
 
 @pytest.mark.parametrize("data", [b"", b"{}", b"[", b"\xff", b'{"format":"tacit/transcript/2"}'])
@@ -207,3 +212,25 @@ def test_a_release_that_breaks_the_recomputation_is_caught(
     data = case.transcript()
     monkeypatch.setattr(mean_procedure, "during_assembly", breaks)
     fails(data, "result")
+
+
+def test_a_study_in_another_spelling_is_refused(parties: Parties, mean_procedure: MeanProcedure) -> None:
+    """A tester could have it answered twice, under two digests: no honest party answers it at all."""
+    payload = study_bytes(parties.study(title=respelled.TITLE))
+    for name, other in respelled.respellings(payload).items():
+        study = digest(other)
+        verdict = VerdictMessage(
+            study=study,
+            outcome="incomplete",
+            releases={},
+            missing=tuple(parties.owners),
+            declines={},
+            software="x",
+        )
+        lie = Transcript(
+            study=sign_envelope(other, STUDY_TYPE, parties.analyst).decode(),
+            releases={},
+            verdict=sign_envelope(encode(verdict), VERDICT_TYPE, parties.tester).decode(),
+        )
+        reason = fails(encode(lie), "study").reason
+        assert "canonical" in reason or "number" in reason, (name, reason)

@@ -187,6 +187,7 @@ def test_an_ended_study_lists_what_it_would_have_reused(case: Case) -> None:
         "outcome": "incomplete",
         "releases": digests,
         "missing": ("south",),
+        "declines": {},
         "result": None,
     }
     verify_transcript(case.transcript(case.verdict(**ended), releases={}))

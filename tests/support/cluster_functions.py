@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tacit_services.agent.data.source import DataError
+from tacit_protocol.domain import DataError
 from tacit_services.shared.cluster import Outcome, Sealed, Work
 
 SECRET = "patient-4711-has-gout"  # noqa: S105 (what no log may hold)

@@ -36,14 +36,14 @@ from agent_fakes import AttackedAgent, World
 from served import listening
 
 from tacit_protocol.arrow_columns import numbers
-from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, Column, DataError, Domain, NumericColumn
 from tacit_protocol.messages import encoding
 from tacit_protocol.messages.encoding import digest, encode, encode_json
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing import STUDY_TYPE, sign_envelope
 from tacit_services.agent import tester_client
 from tacit_services.agent.data import reader, sql_source, table
-from tacit_services.agent.data.source import Columns, DataError
+from tacit_services.agent.data.source import Columns
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.settings import open_source
 from tacit_services.agent.tester_client import TesterClient, TesterError

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 def verify_transcript_of(
-    data: bytes,
-    digest: str | None,
-    tester_key: str | None,
-    progress: Progress | None = None,
-    cancellation: str | None = None,
+    data: bytes, digest: str | None, tester_key: str | None, progress: Progress | None = None
 ) -> VerifiedTranscript:
     """Verify a transcript, and that it is the one asked for.
 
@@ -26,13 +22,12 @@ def verify_transcript_of(
         digest: the study's digest, or None where any study will do.
         tester_key: the tester's public key, where it is known from elsewhere.
         progress: called with the part done and the step while the verdict is recomputed.
-        cancellation: the analyst's signed cancellation, where an earlier version left it out.
 
     Raises:
         VerificationFailedError: a step failed; the message says which.
     """
     try:
-        verified = verify_transcript(data, tester_key, progress, cancellation)
+        verified = verify_transcript(data, tester_key, progress)
     except VerificationError as error:
         raise VerificationFailedError(f"this transcript does not hold: {error}") from error
     if digest is not None and verified.study_digest != digest:

@@ -191,7 +191,6 @@ def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     lines(f"Studies: {counts or 'none'}")
 
 
-@app.command("inbox", hidden=True)
 @app.command("studies")
 def studies(
     state: Annotated[str | None, typer.Option(help="Only studies in this state.")] = None,

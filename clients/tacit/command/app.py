@@ -207,10 +207,9 @@ def run(arguments: Sequence[str]) -> int:
             print(_completion(arguments[1]))
             return DONE
         # Not standing alone: typer would print what it was given as it is, escapes and all.
-        named = _renamed(arguments)
-        tree = get_command(command_tree(named[0] if named and named[0] in NOUNS else None))
+        tree = get_command(command_tree(arguments[0] if arguments and arguments[0] in NOUNS else None))
         _read_numbers_alike(tree)
-        ended = tree(args=named, prog_name="tacit", standalone_mode=False)
+        ended = tree(args=list(arguments), prog_name="tacit", standalone_mode=False)
     except (SystemExit, BrokenPipeError) as end:
         return _ended(end)
     except (KeyboardInterrupt, typer.Abort):
@@ -242,25 +241,6 @@ def _processed(parameter: Any, process: Callable[[Any, Any], Any], context: Any,
             except ValueError as error:
                 raise typer.BadParameter(str(error), context, parameter) from None
     return found
-
-
-RENAMED = {"--alpha": "--level", "join": "enrol", "study": "show"}
-"""Options of earlier versions, and verbs of `tacit curator`, and what they are called now."""
-
-OWNERS_VERBS = {"owner-init": "init", **{verb: verb for verb in ("register", "upload", "approve", "decline")}}
-"""Verbs that `tacit curator` had for owners, and what they are called under `tacit owner`."""
-
-
-def _renamed(arguments: Sequence[str]) -> list[str]:
-    """Return arguments by today's names."""
-    named = (argument.partition("=") for argument in arguments)
-    options = [(RENAMED.get(n, n) if n.startswith("--") else n) + equals + v for n, equals, v in named]
-    if options[:1] != ["curator"] or len(options) == 1:
-        return options
-    # Owners' commands at a curator had its operator's noun.
-    verb, asks_as_owner = options[1], any(one.partition("=")[0] == "--owner" for one in options)
-    noun = "owner" if asks_as_owner or verb in OWNERS_VERBS else "curator"
-    return [noun, OWNERS_VERBS.get(verb, RENAMED.get(verb, verb)), *options[2:]]
 
 
 def _ended(end: SystemExit | BrokenPipeError) -> int:

@@ -166,7 +166,7 @@ def _holds_release(path: Path) -> bool:
     import pyarrow as pa
     from pyarrow import parquet
 
-    from tacit.database.files import METADATA_KEY
+    from tacit.database.tables import METADATA_KEY
 
     try:
         with path.open("rb") as file:

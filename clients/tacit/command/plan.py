@@ -488,7 +488,8 @@ def _rows(
 ) -> tuple[Any, Any, "Domain"]:
     """Return the rows like the first and the second owner's, and their domain."""
     from tacit.command.inputs import bounds_of
-    from tacit.database.files import load_database, rows_table
+    from tacit.database.files import load_database
+    from tacit.database.tables import rows_table
     from tacit.in_process.samples import domain_of
 
     if (files[0] is None) == (releases[0] is None) or (files[1] and releases[1]):

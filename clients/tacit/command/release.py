@@ -142,7 +142,7 @@ def sample(
 ) -> None:
     """Write unweighted synthetic rows, by herding: the same at every call."""
     from tacit.command.inputs import read_release
-    from tacit.database.files import rows_table, write_table
+    from tacit.database.tables import rows_table, write_table
 
     _require_table_at(output)
     database = read_release(source, owner, party, move=move, quiet=as_json)

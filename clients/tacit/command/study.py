@@ -393,10 +393,6 @@ def _result(study: str, tester_key: str | None, party: Path, told: "Progress") -
 app = typer.Typer(name="study", help="Create, follow and verify studies.", no_args_is_help=True)
 
 Digest = connect.Digest
-Cancellation = Annotated[
-    Path | None,
-    typer.Option(help="The analyst's signed cancellation, where an earlier version left it out."),
-]
 
 
 app.command("create")(connecting(create))
@@ -524,7 +520,6 @@ def watch(
 def verify(
     file: Annotated[Path, typer.Argument(help="A transcript.")],
     tester_key: Annotated[str | None, typer.Option(help="The tester's public key, if you know it.")] = None,
-    cancellation: Cancellation = None,
     as_json: Json = False,
 ) -> None:
     """Recompute everything in a transcript, the verdict included. Needs no network and no key."""
@@ -532,9 +527,8 @@ def verify(
     from tacit.command.study_view import print_verified, verified_fields
 
     data = _read(file)
-    withdrawn = None if cancellation is None else _read(cancellation).decode("utf-8", "replace").strip()
     with progress("recomputing the verdict", quiet=as_json) as report:
-        verified = verify_transcript_of(data, None, tester_key, report, withdrawn)
+        verified = verify_transcript_of(data, None, tester_key, report)
     if as_json:
         print_json(verified_fields(verified))
         return

@@ -267,7 +267,6 @@ def verified_fields(verified: "VerifiedTranscript") -> dict[str, Any]:
         "analyst": verified.study.analyst.name,
         "declined": list(verified.declined),
         "rules": dict(verified.rules),
-        "canonical": verified.canonical,
         "notes": list(verified.notes),
         **verdict_fields(study_verdict(verified.study, verified.verdict, verified.releases)),
     }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 import numpy.typing as npt
 
+from tacit.database.columns import Columns, Floats, locations_of
 from tacit.errors import InputError
 from tacit.in_process.samples import domain_of
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColumn
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     import pyarrow
     from matplotlib.figure import Figure
 
-
-Floats = npt.NDArray[np.float64]
+    from tacit_protocol.verdicts.presentation import BarsPanel
 
 
 class Estimate(float):
@@ -201,7 +201,6 @@ NAMED_MAX = 6
 SAMPLE_MAX = 10_000_000
 """Most rows of one sample: they are points that come again, so that more say nothing more."""
 
-Columns = Mapping[str, npt.NDArray[Any]]
 Function = Callable[[Columns], npt.ArrayLike] | npt.ArrayLike
 
 
@@ -508,33 +507,33 @@ class WeightedDatabase(ABC):
 
     def to_arrow(self) -> "pyarrow.Table":
         """Return the points as an Arrow table, with a last column ``weight``."""
-        from tacit.database.files import arrow_table  # noqa: PLC0415 (loads where it is needed)
+        from tacit.database.tables import points_table  # noqa: PLC0415 (Arrow loads where it is needed)
 
-        return arrow_table(self)
+        return points_table(self.domain, self.points, self.weights)
 
     def to_pandas(self) -> "pandas.DataFrame":
         """Return the points as a pandas frame with ``weight``. Raises InputError without pandas."""
-        from tacit.database.files import pandas_frame  # noqa: PLC0415
+        from tacit.database.tables import pandas_frame  # noqa: PLC0415
 
-        return pandas_frame(self)
+        return pandas_frame(self.to_arrow())
 
     def to_polars(self) -> "polars.DataFrame":
         """Return the points as a Polars frame with ``weight``. Raises InputError without Polars."""
-        from tacit.database.files import polars_frame  # noqa: PLC0415
+        from tacit.database.tables import polars_frame  # noqa: PLC0415
 
-        return polars_frame(self)
+        return polars_frame(self.to_arrow())
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the points with ``weight``; a released database can be loaded from it again."""
-        from tacit.database.files import write_parquet  # noqa: PLC0415
+        from tacit.database.tables import write_parquet  # noqa: PLC0415
 
-        write_parquet(self, Path(path))
+        write_parquet(self.to_arrow(), self.metadata(), Path(path))
 
     def to_csv(self, path: str | Path) -> None:
         """Write the points with ``weight`` as text; missing categories are empty cells."""
-        from tacit.database.files import write_csv  # noqa: PLC0415
+        from tacit.database.tables import write_csv  # noqa: PLC0415
 
-        write_csv(self, Path(path))
+        write_csv(self.to_arrow(), Path(path))
 
     def metadata(self) -> dict[str, Any] | None:
         """Return what a file needs beside the points so that the database can be loaded again, or None."""
@@ -542,16 +541,20 @@ class WeightedDatabase(ABC):
 
     def summary_svg(self) -> str:
         """Return a picture of every column's distribution, with its errors, as SVG."""
-        from tacit.database.files import panels  # noqa: PLC0415
-
-        return stacked_svg(panels(self), across=2)
+        return stacked_svg(self._panels(), across=2)
 
     def plot(self) -> "Figure":
         """Draw every column's distribution with matplotlib. Raises PlottingError where it is missing."""
-        from tacit.database.files import panels  # noqa: PLC0415
-        from tacit.results import figure_of  # noqa: PLC0415 (results have databases)
+        from tacit.plotting import figure_of  # noqa: PLC0415 (matplotlib's words load where they are needed)
 
-        return figure_of(panels(self))
+        return figure_of(self._panels())
+
+    def _panels(self) -> "list[BarsPanel]":
+        from tacit.database.tables import panels  # noqa: PLC0415
+
+        known = self.uncertainty
+        errors = known.noise if known.projection is None else np.hstack([known.noise, known.projection])
+        return panels(self.domain, self.points, self.weights, errors)
 
     def _repr_svg_(self) -> str:
         return self.summary_svg()
@@ -586,28 +589,6 @@ class WeightedDatabase(ABC):
         if not isinstance(column, NumericColumn):
             raise InputError(f"{name!r} holds categories, not numbers: ask for the share of a level")
         return column
-
-
-def locations_of(domain: Domain, points: Columns) -> Locations:
-    """Return points as kernels see them: numbers scaled to [0, 1], categories as codes."""
-    count = len(next(iter(points.values())))
-    numeric = [
-        (np.asarray(points[c.name], dtype=np.float64) - c.lower) / (c.upper - c.lower) for c in domain.numeric
-    ]
-    codes = [
-        np.array([_code(value, c.levels) for value in points[c.name]], dtype=np.int32)
-        for c in domain.categorical
-    ]
-    return Locations(
-        np.clip(np.column_stack(numeric), 0.0, 1.0) if numeric else np.empty((count, 0)),
-        np.column_stack(codes) if codes else np.empty((count, 0), dtype=np.int32),
-    )
-
-
-def _code(value: Any, levels: tuple[str, ...]) -> int:
-    if value is None:
-        return len(levels) + 1
-    return len(levels) if value == UNLISTED else levels.index(value)
 
 
 def _frozen(values: npt.ArrayLike) -> npt.NDArray[Any]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from tacit.database.points import Columns, Floats, PointColumns, Uncertainty, WeightedDatabase, locations_of
+from tacit.database.columns import Columns, Floats, locations_of
+from tacit.database.points import PointColumns, Uncertainty, WeightedDatabase
 from tacit.database.weights import (
     Histograms,
     MovingEmbedding,
@@ -33,6 +34,7 @@ from tacit_protocol.features.mean_embedding import (
     Locations,
     Ridge,
     WhitenedMeanEmbedding,
+    decode_locations,
     draw_locations,
 )
 from tacit_protocol.messages.encoding import encode_json
@@ -411,9 +413,49 @@ class ReleasedDatabase(WeightedDatabase):
 
     def metadata(self) -> dict[str, Any]:
         """Return what a file needs beside the points so that the database can be loaded again."""
-        from tacit.database.files import metadata_of  # noqa: PLC0415
+        from tacit.database.tables import FORMAT, PLAIN_FIELDS  # noqa: PLC0415 (Arrow loads where it is needed)
 
-        return metadata_of(self)
+        kernel, chosen = self.kernel, self.chosen_weights
+        return {
+            "format": FORMAT,
+            "domain": self.domain.model_dump(mode="json"),
+            "kernel": {
+                "shape": kernel.shape,
+                "bandwidth": kernel.bandwidth,
+                "similarity": kernel.similarity,
+            },
+            "embedding": self.embedding.tolist(),
+            "ridge": self.ridge,
+            "features": self._features_fields(),
+            "histograms": self._histogram_fields(),
+            "chosen_weights": None if chosen is None else chosen.tolist(),
+            **{name: getattr(self, name) for name in PLAIN_FIELDS},
+            "warnings": list(self.warnings),
+        }
+
+    def _features_fields(self) -> dict[str, Any] | None:
+        """Return the map whose mean was released as plain values; None where it is the points' own."""
+        features = self.released_features
+        if features is None:
+            return None
+        if isinstance(features, RandomFourier):
+            signs = [table.tolist() for table in features.signs]
+            return {"frequencies": features.frequencies.tolist(), "signs": signs}
+        if isinstance(features, WhitenedMeanEmbedding):
+            rows = decode_locations(self.domain, features.locations)
+            return {"locations": [list(row.values()) for row in rows], "ridge": features.ridge}
+        raise TypeError("a database has random features or those of points")
+
+    def _histogram_fields(self) -> dict[str, Any] | None:
+        found = self.histograms
+        if found is None:
+            return None
+        return {
+            "bins": found.bins,
+            "shares": found.by_column(self.domain),
+            "noise": found.noise,
+            "whole": list(found.whole),
+        }
 
     @classmethod
     def load(cls, path: str | Path) -> "ReleasedDatabase":
@@ -424,9 +466,9 @@ class ReleasedDatabase(WeightedDatabase):
         Raises:
             InputError: the file cannot be read, or holds no released database.
         """
-        from tacit.database.files import read_parquet  # noqa: PLC0415
+        from tacit.database.tables import read_parquet  # noqa: PLC0415
 
-        return read_parquet(Path(path))
+        return cls(**read_parquet(Path(path)))
 
     @classmethod
     def from_verdict(

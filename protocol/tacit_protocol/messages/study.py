@@ -623,7 +623,7 @@ class VerdictMessage(StrictModel):
     missing: Annotated[tuple[PartyName, ...], Field(max_length=1000), ENDED] = ()
     declines: Annotated[dict[PartyName, Digest] | None, Field(max_length=1000), ENDED] = None
     """Digest of each decline's payload, by owner, so that none can be removed from the record. None where the
-    study is completed, and in verdicts of versions that did not list declines."""
+    study is completed."""
     revoked: Annotated[tuple[PartyName, ...], Field(max_length=1000), ENDED] = ()
     """Whose revoked key ended the study: its analyst's, or one from which a release was missing."""
     result: Annotated[

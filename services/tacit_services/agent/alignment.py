@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Engine
 
 from tacit_protocol.arrow_columns import text
-from tacit_protocol.domain import Domain, WorkersUnavailableError
+from tacit_protocol.domain import DataError, Domain, WorkersUnavailableError
 from tacit_protocol.messages.alignment import (
     KEY_BYTES,
     NO_PROOF,
@@ -44,14 +44,14 @@ from tacit_protocol.signing import (
 )
 from tacit_services.agent.data.reader import CHUNK_ROWS_MAX, AlignedUnits, Computing
 from tacit_services.agent.data.regular_files import opened
-from tacit_services.agent.data.source import Columns, DataError
+from tacit_services.agent.data.source import Columns
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.schema import ALIGNMENTS
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.shared.clock import Clock, system_clock
-from tacit_services.shared.compute import make_workers
 from tacit_services.shared.database import create_engine, read_from, run_transaction, upgrade
 from tacit_services.shared.settings import SECRET_BYTES_MAX, SettingsError, read_private_key
+from tacit_services.shared.workers import make_workers
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
-from tacit_protocol.domain import Domain, NumericColumn
+from tacit_protocol.domain import DataError, Domain, NumericColumn
 from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Cap, Family
@@ -24,7 +24,6 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable_lines
 from tacit_services.agent.column_facts import CAUTION, columns_of, data_findings, faults_in, line_of
 from tacit_services.agent.data.encoders import EncoderFolders
-from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.readings import all_locks
@@ -42,11 +41,10 @@ from tacit_services.ledger.accounts import (
     new_account,
     standing,
 )
-from tacit_services.ledger.entries import ENTRIES
 from tacit_services.ledger.verification import inspect
-from tacit_services.shared.compute import look_at_workers
 from tacit_services.shared.database import DatabaseError, create_engine, read_from
 from tacit_services.shared.settings import SettingsError, read_private_key
+from tacit_services.shared.workers import look_at_workers
 
 
 @dataclass(frozen=True)
@@ -248,7 +246,7 @@ def _used_columns(data_set: DataSetSettings, policy: Policy) -> Domain:
 def words_of_budget(budget: dict[str, Any] | None) -> str:
     """Say what is left of a data set's cap."""
     if budget is None:
-        return "the ledger cannot be read; the agent brings one of an older release up to date when it starts"
+        return "the ledger cannot be read"
     return f"{budget['left_percent']:g} % of epsilon {budget['epsilon_cap_micro'] / EPSILON_UNITS:g}"
 
 
@@ -280,7 +278,7 @@ def verify_ledger(database_url: str, kept_hashes: Iterable[str] = ()) -> dict[st
     """Return what a service answers to ``GET /v1/ledger/verification``, from its database alone.
 
     Raises:
-        SettingsError: there is no database yet, or it is of an older release.
+        SettingsError: there is no database yet.
         DatabaseError: the database cannot be read.
     """
     url = make_url(database_url)
@@ -289,20 +287,10 @@ def verify_ledger(database_url: str, kept_hashes: Iterable[str] = ()) -> dict[st
     engine = create_engine(database_url)
     kept = list(kept_hashes)
     try:
-        if not read_from(engine, _has_shares):
-            raise SettingsError(
-                "the ledger is of an older release: start the service on it once, then verify"
-            )
         found = read_from(engine, inspect, kept_hashes=kept)
     finally:
         engine.dispose()
     return ledger_verification(found)
-
-
-def _has_shares(connection: sa.Connection) -> bool:
-    looked_at = sa.inspect(connection)
-    columns = looked_at.get_columns(ENTRIES.name) if looked_at.has_table(ENTRIES.name) else []
-    return not columns or any(column["name"] == ENTRIES.c.form.name for column in columns)
 
 
 def show_report(report: dict[str, Any], text: Callable[[dict[str, Any]], str], as_json: bool) -> int:

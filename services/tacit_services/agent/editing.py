@@ -24,9 +24,9 @@ import structlog
 import tomlkit
 from pydantic import ValidationError
 
+from tacit_protocol.domain import DataError
 from tacit_protocol.public_knowledge import Proposal, proposal
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.sql_source import require_one_query
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.policy import APPROVALS_MAX, Policy

@@ -23,35 +23,28 @@ from dataclasses import dataclass
 from email.message import EmailMessage
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+from typing import Any
 
 import httpx
 import sqlalchemy as sa
 import structlog
 import tenacity
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tacit_protocol.addresses import is_loopback
 from tacit_protocol.messages.encoding import encode_json
-from tacit_protocol.messages.study import PartyName
 from tacit_protocol.privacy.accounting import Amounts
 from tacit_protocol.terminal import printable
+from tacit_services.agent.participant import Participant
 from tacit_services.agent.readings import all_locks
-from tacit_services.agent.schema import STUDIES, State
+from tacit_services.agent.schema import NOTICES, STUDIES, State
+from tacit_services.agent.settings import NoticeKind, NoticeSettings
 from tacit_services.agent.tester_client import DeadlineTransport, exchange_deadline, require_private
 from tacit_services.ledger.accounts import account_of
-from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, METADATA
+from tacit_services.ledger.entries import ACCOUNTS, ENTRIES
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.settings import SettingsError, read_secret
 
-if TYPE_CHECKING:
-    from tacit_services.agent.participant import Participant
-
-Kind = Literal["waits", "expires", "budget", "locked"]
-
-KINDS: tuple[Kind, ...] = ("waits", "expires", "budget", "locked")
-
-WORDS: dict[Kind, str] = {
+WORDS: dict[NoticeKind, str] = {
     "waits": "A study waits for a decision",
     "expires": "A study that waits for a decision is about to expire",
     "budget": "A data set's privacy budget runs low",
@@ -78,77 +71,14 @@ ATTEMPTS_MAX = 3
 
 SECRET_BYTES_MIN = 16
 
-NOTICES = sa.Table(
-    "agent_notices",
-    METADATA,
-    sa.Column("channel", sa.String(16), primary_key=True),
-    sa.Column("kind", sa.String(8), primary_key=True),
-    sa.Column("subject", sa.String(160), primary_key=True),
-    sa.Column("sent_at", sa.BigInteger, nullable=True),
-)
-"""What was noticed for each channel; ``sent_at`` is None until it was said."""
-
-Address = Annotated[str, Field(pattern=r"^[^\s@<>,;:\"()\[\]\\]+@[A-Za-z0-9.-]+$", max_length=254)]
-Url = Annotated[str, Field(pattern=r"^https?://[^\s?#]+$", max_length=500)]
-
 log = structlog.get_logger()
-
-
-class NoticeSettings(BaseModel):
-    """One channel: a mail server and whom it writes to, or a webhook with its secret."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
-
-    owner: PartyName | None = None
-    """At a curator: whose notices; the operator gets everyone's where it is not set."""
-    kinds: Annotated[tuple[Kind, ...], Field(min_length=1)] = KINDS
-    """Which notices go here: waits, expires, budget, locked."""
-    expires_within_hours: Annotated[float, Field(gt=0, le=2160)] = 24.0
-    """How long before its deadline a study that waits is about to expire."""
-    budget_left: Annotated[float, Field(ge=0, le=1)] = 0.2
-    """What part of a share of a budget is low."""
-    link: Url | None = None
-    """Where stewards open the pages; the service's own address by default."""
-    mail_to: Annotated[tuple[Address, ...], Field(max_length=20)] = ()
-    mail_from: Address | None = None
-    smtp_host: Annotated[str, Field(min_length=1, max_length=253)] | None = None
-    smtp_port: Annotated[int, Field(ge=1, le=65535)] = 587
-    smtp_security: Literal["starttls", "tls", "none"] = "starttls"
-    """none is for a mail server on this machine."""
-    smtp_user: str | None = None
-    smtp_password_file: Path | None = None
-    webhook: Url | None = None
-    webhook_secret_file: Path | None = None
-    """What signs messages: whsec_ and base64, or any text of 16 bytes or more."""
-    ca_file: Path | None = None
-    """Certificates that the server's must chain to, where the public ones do not do."""
-    folder: Path = Path()
-    """What relative files are relative to."""
-
-    @model_validator(mode="after")
-    def _is_one_channel(self) -> Self:
-        if bool(self.mail_to) == (self.webhook is not None):
-            raise ValueError("a channel of notices has mail_to or webhook, and not both")
-        if self.mail_to and (self.mail_from is None or self.smtp_host is None):
-            raise ValueError("mail_to needs mail_from and smtp_host")
-        if (self.smtp_user is None) != (self.smtp_password_file is None):
-            raise ValueError("smtp_user and smtp_password_file need each other")
-        if self.webhook is not None and self.webhook_secret_file is None:
-            raise ValueError("webhook needs webhook_secret_file")
-        return self
-
-    @property
-    def name(self) -> str:
-        """What the database knows it by: its destination, in whatever order the file has channels."""
-        where = encode_json([self.owner, sorted(self.mail_to), self.webhook])
-        return hashlib.sha256(where).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
 class Notice:
     """One thing to say: ``subject`` tells it from others, people read ``named``; ``path`` is of a page."""
 
-    kind: Kind
+    kind: NoticeKind
     subject: str
     owner: str
     named: str
@@ -325,7 +255,7 @@ class Notifier:
 
     def __init__(
         self,
-        participant: "Participant",
+        participant: Participant,
         settings: Sequence[NoticeSettings],
         link: str,
         *,
@@ -413,12 +343,12 @@ class Notifier:
         return found
 
 
-def _title(participant: "Participant", digest: str, envelope: bytes | None) -> str:
+def _title(participant: Participant, digest: str, envelope: bytes | None) -> str:
     title = None if envelope is None else participant.title_of(digest, envelope)
     return "a study that cannot be read" if title is None else f"“{printable(title)[:TITLE_LENGTH_MAX]}”"
 
 
-Key = tuple[Kind, str]
+Key = tuple[NoticeKind, str]
 
 
 def _record(connection: sa.Connection, channel: str, due: Iterable[Key]) -> list[Key]:
@@ -442,16 +372,3 @@ def _said(connection: sa.Connection, channel: str, keys: Iterable[Key], at: int)
 
 def _is(channel: str, kind: str, subject: str) -> tuple[sa.ColumnElement[bool], ...]:
     return NOTICES.c.channel == channel, NOTICES.c.kind == kind, NOTICES.c.subject == subject
-
-
-def create_notices() -> None:
-    """Create the table; for the migrations of agent and curator."""
-    from alembic import op  # noqa: PLC0415 (migrations alone need it)
-
-    op.create_table(
-        "agent_notices",
-        sa.Column("channel", sa.String(16), primary_key=True),
-        sa.Column("kind", sa.String(8), primary_key=True),
-        sa.Column("subject", sa.String(160), primary_key=True),
-        sa.Column("sent_at", sa.BigInteger, nullable=True),
-    )

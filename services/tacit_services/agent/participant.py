@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import sqlalchemy as sa
 import structlog
 
-from tacit_protocol.domain import WorkersUnavailableError
+from tacit_protocol.domain import DataError, WorkersUnavailableError
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import (
     AcceptanceMessage,
@@ -37,9 +37,7 @@ from tacit_protocol.signing import (
     open_envelope,
     sign_envelope,
 )
-from tacit_services.agent.data.source import DataError
 from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError
-from tacit_services.agent.notices import Notifier
 from tacit_services.agent.readings import Fault, Lock, forget_reading, is_begun, unlock
 from tacit_services.agent.releases import (
     Dependencies,
@@ -659,14 +657,14 @@ class Loops:
         agent: Participant,
         stop: threading.Event,
         poll_wait_s: float,
-        notifier: Notifier | None = None,
+        notify: Callable[[], None] | None = None,
     ):
-        self._agent, self._stop, self._poll_wait_s, self._notifier = agent, stop, poll_wait_s, notifier
+        self._agent, self._stop, self._poll_wait_s, self._notify_stewards = agent, stop, poll_wait_s, notify
         self._bell, self._catalogue_bell = threading.Event(), threading.Event()
         steps = [self._poll, self._work, self._send, self._fetch, self._publish]
         self._threads = [
             threading.Thread(target=self._forever, args=(step,), name=step.__name__, daemon=True)
-            for step in (steps if notifier is None else [*steps, self._notify])
+            for step in (steps if notify is None else [*steps, self._notify])
         ]
 
     def start(self) -> None:
@@ -728,8 +726,8 @@ class Loops:
             self._catalogue_bell.wait(None if is_done else PUBLISH_PAUSE_S)
 
     def _notify(self) -> None:
-        if self._notifier is not None:
-            self._notifier.look()
+        if self._notify_stewards is not None:
+            self._notify_stewards()
         self._stop.wait(NOTICE_PAUSE_S)
 
     def _forever(self, step: Callable[[], None]) -> None:

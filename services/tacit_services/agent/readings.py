@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
-from alembic import op
 
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.privacy.guarantee import Guarantee
@@ -191,19 +190,3 @@ def unlock(connection: sa.Connection, account: str) -> Lock | None:
         READINGS.delete().where(READINGS.c.account == account, READINGS.c.closed_at.is_not(None))
     )
     return lock
-
-
-def create_readings(account_length: int) -> None:
-    """Create the table, in a migration."""
-    op.create_table(
-        "agent_readings",
-        sa.Column("account", sa.String(account_length), primary_key=True),
-        sa.Column("study", sa.String(64), sa.ForeignKey("agent_studies.digest"), nullable=False),
-        sa.Column("owner", sa.String(63), nullable=False),
-        sa.Column("guarantee", sa.LargeBinary, nullable=True),
-        sa.Column("attempts", sa.Integer, nullable=False),
-        sa.Column("closed_at", sa.BigInteger, nullable=True),
-        sa.Column("shown_from", sa.BigInteger, nullable=True),
-        sa.Column("place", sa.String(FAULT_LENGTH), nullable=True),
-        sa.Column("fault", sa.String(FAULT_LENGTH), nullable=True),
-    )

@@ -35,7 +35,7 @@ from typing import Any
 import sqlalchemy as sa
 import structlog
 
-from tacit_protocol.domain import PooledTable, Workers, WorkersUnavailableError
+from tacit_protocol.domain import DataError, PooledTable, Workers, WorkersUnavailableError
 from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
 from tacit_protocol.messages.study import (
     Owner,
@@ -77,7 +77,6 @@ from tacit_protocol.signing import (
     sign_envelope,
 )
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
-from tacit_services.agent.data.source import DataError
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError, refuse
 from tacit_services.agent.readings import (

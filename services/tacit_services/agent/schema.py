@@ -177,5 +177,15 @@ the study runs, or ``declined``, which ends it. An approval by somebody of that 
 lost the right to decide (who has more ``demotions`` by now), before the study ran is void for good, and its
 row is deleted by the next approval."""
 
+NOTICES = sa.Table(
+    "agent_notices",
+    METADATA,
+    sa.Column("channel", sa.String(16), primary_key=True),
+    sa.Column("kind", sa.String(8), primary_key=True),
+    sa.Column("subject", sa.String(160), primary_key=True),
+    sa.Column("sent_at", sa.BigInteger, nullable=True),
+)
+"""What was noticed for each channel of notices.py; ``sent_at`` is None until it was said."""
+
 SIGN_IN = SignInTables.make(METADATA, "agent_")
 """Links and browsers of the owner's pages."""

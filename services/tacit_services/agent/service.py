@@ -46,7 +46,7 @@ from tacit_services.agent.studies import count_by_state, finding_of, page_of_stu
 from tacit_services.agent.tester_client import CarriedStudy, TesterClient, TesterError
 from tacit_services.ledger.verification import export, inspect, verify
 from tacit_services.shared.clock import Clock, system_clock
-from tacit_services.shared.compute import make_workers, prepare_to_compute
+from tacit_services.shared.compute import prepare_to_compute
 from tacit_services.shared.database import check_database, create_engine, read_from, upgrade
 from tacit_services.shared.http_app import (
     BearerToken,
@@ -62,6 +62,7 @@ from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.pages.site import Empty
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.settings import SettingsError, read_private_key
+from tacit_services.shared.workers import make_workers
 
 PAGE_SIZE = 100
 """Studies in one page of a list."""
@@ -239,12 +240,12 @@ def pages_of(settings: AgentSettings) -> str:
 
 def notifier_of(
     participant: Participant, settings: ParticipantSettings, link: str, stop: threading.Event
-) -> Notifier | None:
-    """Return what tells stewards, where any channel is set up; raises SettingsError."""
+) -> Callable[[], None] | None:
+    """Return what looks for news and tells stewards, where any channel is set up; raises SettingsError."""
     if not settings.notices:
         return None
     insecure = settings.insecure_plain_http
-    return Notifier(participant, settings.notices, link, insecure=insecure, sleep=stop.wait)
+    return Notifier(participant, settings.notices, link, insecure=insecure, sleep=stop.wait).look
 
 
 CONNECTIONS_MAX = 200

@@ -3,6 +3,7 @@
 docs/reference/agent-configuration.md, docs/data-sources.md.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -26,7 +27,8 @@ from pydantic_settings import SettingsConfigDict
 from sqlalchemy.engine import make_url
 
 from tacit_protocol.addresses import Route, is_loopback
-from tacit_protocol.domain import Column, ColumnName, VectorColumn
+from tacit_protocol.domain import Column, ColumnName, DataError, VectorColumn
+from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.messages.study import UNITS_MAX, DataSetName, PartyName, PublicKeyHex
 from tacit_protocol.privacy.accounting import Division, Family
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
@@ -35,9 +37,8 @@ from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.file_source import EXCEL, READERS, ExcelSource, StatisticsSource
 from tacit_services.agent.data.parquet_source import ParquetFolder, ParquetSource, partition_files
 from tacit_services.agent.data.regular_files import opened
-from tacit_services.agent.data.source import DataError, HasSchema, Source
+from tacit_services.agent.data.source import HasSchema, Source
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
-from tacit_services.agent.notices import NoticeSettings
 from tacit_services.shared.compute import ComputeSettings
 from tacit_services.shared.pages.openid import OpenIdSettings
 from tacit_services.shared.settings import (
@@ -415,6 +416,64 @@ def _column_fault(error: ValidationError) -> str:
     words = first["msg"].removeprefix("Value error, ")
     where = f"column {number}" + (f", {'.'.join(place)}" if place else "")
     return f"{where}: {words}; fill in every bound and level"
+
+
+NoticeKind = Literal["waits", "expires", "budget", "locked"]
+
+NOTICE_KINDS: tuple[NoticeKind, ...] = ("waits", "expires", "budget", "locked")
+
+Address = Annotated[str, Field(pattern=r"^[^\s@<>,;:\"()\[\]\\]+@[A-Za-z0-9.-]+$", max_length=254)]
+Url = Annotated[str, Field(pattern=r"^https?://[^\s?#]+$", max_length=500)]
+
+
+class NoticeSettings(BaseModel):
+    """One channel: a mail server and whom it writes to, or a webhook with its secret."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    owner: PartyName | None = None
+    """At a curator: whose notices; the operator gets everyone's where it is not set."""
+    kinds: Annotated[tuple[NoticeKind, ...], Field(min_length=1)] = NOTICE_KINDS
+    """Which notices go here: waits, expires, budget, locked."""
+    expires_within_hours: Annotated[float, Field(gt=0, le=2160)] = 24.0
+    """How long before its deadline a study that waits is about to expire."""
+    budget_left: Annotated[float, Field(ge=0, le=1)] = 0.2
+    """What part of a share of a budget is low."""
+    link: Url | None = None
+    """Where stewards open the pages; the service's own address by default."""
+    mail_to: Annotated[tuple[Address, ...], Field(max_length=20)] = ()
+    mail_from: Address | None = None
+    smtp_host: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    smtp_port: Annotated[int, Field(ge=1, le=65535)] = 587
+    smtp_security: Literal["starttls", "tls", "none"] = "starttls"
+    """none is for a mail server on this machine."""
+    smtp_user: str | None = None
+    smtp_password_file: Path | None = None
+    webhook: Url | None = None
+    webhook_secret_file: Path | None = None
+    """What signs messages: whsec_ and base64, or any text of 16 bytes or more."""
+    ca_file: Path | None = None
+    """Certificates that the server's must chain to, where the public ones do not do."""
+    folder: Path = Path()
+    """What relative files are relative to."""
+
+    @model_validator(mode="after")
+    def _is_one_channel(self) -> Self:
+        if bool(self.mail_to) == (self.webhook is not None):
+            raise ValueError("a channel of notices has mail_to or webhook, and not both")
+        if self.mail_to and (self.mail_from is None or self.smtp_host is None):
+            raise ValueError("mail_to needs mail_from and smtp_host")
+        if (self.smtp_user is None) != (self.smtp_password_file is None):
+            raise ValueError("smtp_user and smtp_password_file need each other")
+        if self.webhook is not None and self.webhook_secret_file is None:
+            raise ValueError("webhook needs webhook_secret_file")
+        return self
+
+    @property
+    def name(self) -> str:
+        """What the database knows it by: its destination, in whatever order the file has channels."""
+        where = encode_json([self.owner, sorted(self.mail_to), self.webhook])
+        return hashlib.sha256(where).hexdigest()[:16]
 
 
 class ParticipantSettings(ListeningSettings):

@@ -439,11 +439,3 @@ def put_finding(connection: sa.Connection, study: str, finding: BaseModel, at: i
 def finding_of(connection: sa.Connection, study: str) -> sa.Row[Any] | None:
     """Return the row of what was found: ``finding``, JSON, and ``found_at``, Unix time; or None."""
     return connection.execute(FINDINGS.select().where(FINDINGS.c.study == study)).one_or_none()
-
-
-def add_moments() -> None:
-    """Add what :func:`as_shown` reads; for the migrations of agent and curator."""
-    from alembic import op  # noqa: PLC0415 (migrations alone need it)
-
-    for name in ("approved_at", "shown_from"):
-        op.add_column("agent_studies", sa.Column(name, sa.BigInteger, nullable=False, server_default="0"))

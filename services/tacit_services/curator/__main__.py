@@ -48,7 +48,7 @@ from tacit_services.curator.uploads import UPLOAD_BYTES_MAX, UPLOADS_MAX, Upload
 from tacit_services.ledger.accounts import LedgerError
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.clock import Clock, system_clock
-from tacit_services.shared.compute import look_at_workers, prepare_to_compute
+from tacit_services.shared.compute import prepare_to_compute
 from tacit_services.shared.database import (
     CopyError,
     DatabaseError,
@@ -72,6 +72,7 @@ from tacit_services.shared.http_app import (
 from tacit_services.shared.http_server import Stopping, serve, tls_context
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import PublicSettings, SettingsError, read_private_key, read_secret
+from tacit_services.shared.workers import look_at_workers
 
 PORT = 8720
 """Where the curator listens unless told otherwise."""
@@ -254,7 +255,6 @@ def open_foundation(settings: CuratorSettings, clock: Clock = system_clock) -> F
     log.info("ledger_verified", entries=entries)
     store = RowStore(settings.storage_folder, keys)
     data_sets = DataSets(store, settings.data_sets)
-    run_transaction(engine, lambda c: data_sets.divide_accounts(c, int(clock())))
     open_storage(engine, store, data_sets)
     return Foundation(settings, key, engine, store, data_sets, clock)
 

@@ -20,21 +20,20 @@ import sqlalchemy as sa
 from pydantic import Field, TypeAdapter, model_validator
 from sqlalchemy.engine import Connection
 
-from tacit_protocol.domain import Column, ColumnName, Domain, VectorColumn
+from tacit_protocol.domain import Column, ColumnName, DataError, Domain, VectorColumn
 from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.messages.study import DataSetName, PartyName
 from tacit_protocol.privacy.accounting import Division
 from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.strict import StrictModel
-from tacit_services.agent.data.source import DataError, Source
+from tacit_services.agent.data.source import Source
 from tacit_services.agent.intake import Procedures
 from tacit_services.agent.policy import Rules
 from tacit_services.agent.readings import lock_of
 from tacit_services.agent.settings import Part, SourceSettings
 from tacit_services.curator.store import RowStore, StoredRows
 from tacit_services.ledger.accounts import DivisionRefusedError, account_of, set_caps, standing_of
-from tacit_services.ledger.entries import UNDIVIDED
 from tacit_services.shared.pages.sessions import SignInTables
 from tacit_services.shared.problem_responses import ProblemError
 from tacit_services.shared.roster import Roster, invitations_table, parties_table
@@ -254,14 +253,6 @@ class DataSets:
         elif any(row._mapping[column] != value for column, value in values.items()):
             connection.execute(_update(owner, name, row.version, **values))
         return row is None or row.deleted_at is not None
-
-    def divide_accounts(self, connection: Connection, now: int) -> None:
-        """Divide the caps of registered data sets whose accounts an older release has left undivided."""
-        for held in self.held_data_sets(connection):
-            if account_of(connection, held.account).division == UNDIVIDED:
-                division, caps = Division.of(held.policy.families(self._procedures)), held.caps
-                micro, pico = caps.epsilon_micro, caps.delta_pico
-                set_caps(connection, held.account, micro, pico, at=now, division=division)
 
     def require_takes_rows(self, connection: Connection, owner: str, name: str) -> HeldDataSet:
         """Return the data set if rows may be uploaded to it.

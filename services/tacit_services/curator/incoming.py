@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tacit_protocol.arrow_columns import numbers, text
-from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn, encode_categorical
+from tacit_protocol.domain import CategoricalColumn, Column, DataError, NumericColumn, encode_categorical
 from tacit_services.agent.data.reader import UnitHasher, UnitHashes
-from tacit_services.agent.data.source import Columns, DataError
+from tacit_services.agent.data.source import Columns
 
 OTHER = ""
 """Stands in the store for every value that is no declared level; no level is empty."""

@@ -34,9 +34,8 @@ import pyarrow.parquet as pq
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from tacit_protocol.domain import Column
+from tacit_protocol.domain import Column, DataError
 from tacit_services.agent.data.parquet_source import ParquetSource, column_of
-from tacit_services.agent.data.source import DataError
 from tacit_services.curator.incoming import Encoded, RowShape, UploadRefusedError
 
 KEY_BYTES, NONCE_BYTES = 32, 12

@@ -30,8 +30,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pyarrow.parquet import encryption
 
+from tacit_protocol.domain import DataError
 from tacit_services.agent.data.parquet_source import ParquetSource
-from tacit_services.agent.data.source import DataError
 from tacit_services.curator.parquet_upload import KEY_BYTES, NONCE_BYTES, PREFIX, Spool
 from tacit_services.shared.database import sync_folder
 from tacit_services.shared.settings import SettingsError

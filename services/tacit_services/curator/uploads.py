@@ -23,9 +23,9 @@ import structlog
 from sqlalchemy.engine import Connection, Engine
 from starlette.requests import ClientDisconnect
 
+from tacit_protocol.domain import DataError
 from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, header_names, sound_csv_batches
 from tacit_services.agent.data.reader import DistinctHashes, UnitHashes
-from tacit_services.agent.data.source import DataError
 from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
 from tacit_services.curator.incoming import Encoded, RowShape, UploadRefusedError
 from tacit_services.curator.parquet_upload import Spool, decoded, require_modest

@@ -399,7 +399,7 @@ def payment_words(account: Account, guarantee: Guarantee) -> str:
 
 def paid_words(account: Account, debit: Entry) -> str:
     """Say what a study has taken of an account."""
-    part = part_of_cap(account, debit.amounts or charge(debit.events))
+    part = part_of_cap(account, debit.amounts)
     return f"spent epsilon {debit.epsilon_micro / EPSILON_UNITS:g}, {_percent_up(part)} % of the cap"
 
 

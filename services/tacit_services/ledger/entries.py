@@ -4,8 +4,7 @@ An account row is a summary of its entries: ``version`` is the number of entries
 ``head_hash`` the hash of the last, the caps and shares those of the last change, the amounts spent the sums
 of the debits', and the amounts promised the high-water marks of the shares since the first debit. It exists
 to be compared and swapped, so that a debit reads one row however many entries there are. ``division`` is
-what the owner last stated of the shares, empty where nothing; ``UNDIVIDED`` on accounts of an older release
-until the service, which knows what may run, divides their caps.
+what the owner last stated of the shares, empty where nothing.
 """
 
 import hashlib
@@ -23,9 +22,6 @@ from tacit_protocol.privacy.guarantee import MechanismEvent
 FIRST_HASH = "0" * 64
 """What the first entry of an account has in place of a previous hash."""
 
-APPROVED_FORM = 3
-"""The form of debits that say who approved them."""
-
 _EVENTS: TypeAdapter[tuple[MechanismEvent, ...]] = TypeAdapter(tuple[MechanismEvent, ...])
 
 
@@ -36,11 +32,8 @@ class Entry:
     For a debit ``epsilon_micro`` and ``delta_pico`` are the study's budget, ``study`` its digest, and
     ``amounts`` what it took of each share: where its pure events took nothing of the pure share, the Gaussian
     share has paid for them. For a change of cap they are the new caps, ``amounts`` the new shares, ``study``
-    is None and ``events`` is empty. ``at`` is in Unix seconds.
-
-    An entry of form 1 was written by an older release. It has no amounts but ``spent_after_micro``, what its
-    accountant composed; its hash is what that release computed. One of form 3 has ``approved_by``, the people
-    who approved the study; without, policy alone did, or an older release did not say who.
+    is None and ``events`` is empty. ``at`` is in Unix seconds. ``approved_by`` are the people who approved
+    the study; without any, policy alone did.
     """
 
     data_set: str
@@ -52,16 +45,8 @@ class Entry:
     delta_pico: int
     at: int
     previous_hash: str
-    amounts: Amounts | None
-    spent_after_micro: int | None = None
+    amounts: Amounts
     approved_by: tuple[str, ...] = ()
-
-    @property
-    def form(self) -> int:
-        """Which fields the entry has, and its hash is over."""
-        if self.amounts is None:
-            return 1
-        return APPROVED_FORM if self.approved_by else 2
 
     @property
     def approved_by_json(self) -> str | None:
@@ -76,14 +61,7 @@ class Entry:
     @property
     def entry_hash(self) -> str:
         """SHA-256 of everything in the entry, with the previous entry's hash among it."""
-        hashed = self._fields()
-        if self.amounts is None:
-            hashed["spent_after_micro"] = self.spent_after_micro
-        else:
-            hashed |= {"form": self.form, **asdict(self.amounts)}
-        if self.approved_by:
-            hashed["approved_by"] = self.approved_by_json
-        return hashlib.sha256(encode_json(hashed)).hexdigest()
+        return hashlib.sha256(encode_json(self._fields())).hexdigest()
 
     def _fields(self) -> dict[str, Any]:
         return {
@@ -96,19 +74,13 @@ class Entry:
             "delta_pico": self.delta_pico,
             "at": self.at,
             "previous_hash": self.previous_hash,
+            **asdict(self.amounts),
+            "approved_by": self.approved_by_json,
         }
 
     def row(self) -> dict[str, Any]:
         """Return the entry as a row of the table, with its hash."""
-        amounts = dict.fromkeys(asdict(Amounts())) if self.amounts is None else asdict(self.amounts)
-        return {
-            **self._fields(),
-            **amounts,
-            "spent_after_micro": self.spent_after_micro,
-            "form": self.form,
-            "approved_by": self.approved_by_json,
-            "entry_hash": self.entry_hash,
-        }
+        return {**self._fields(), "entry_hash": self.entry_hash}
 
 
 def entry_of(row: Any) -> Entry:
@@ -123,10 +95,8 @@ def entry_of(row: Any) -> Entry:
         delta_pico=row.delta_pico,
         at=row.at,
         previous_hash=row.previous_hash,
-        amounts=None if row.form == 1 else Amounts(row.pure_pico, row.gaussian_femto, row.approximate_atto),
-        spent_after_micro=row.spent_after_micro if row.form == 1 else None,
-        # A migration from form 1 reads rows that have no such column yet.
-        approved_by=tuple(json.loads(row.approved_by)) if row.form == APPROVED_FORM else (),
+        amounts=Amounts(row.pure_pico, row.gaussian_femto, row.approximate_atto),
+        approved_by=() if row.approved_by is None else tuple(json.loads(row.approved_by)),
     )
 
 
@@ -140,9 +110,6 @@ DIGEST_LENGTH = 64
 
 DIVISION_LENGTH = 40
 """Longest statement of a division: two names and two numbers."""
-
-UNDIVIDED = "undivided"
-"""The division of an account of an older release: its shares are what was spent, so that nothing is left."""
 
 AMOUNTS = ("pure_{}_pico", "gaussian_{}_femto", "approximate_{}_atto")
 """The three columns of an amount by share, in the order of ``Amounts``."""
@@ -158,7 +125,7 @@ ACCOUNTS = sa.Table(
     sa.Column("delta_cap_pico", sa.BigInteger, nullable=False),
     sa.Column("version", sa.BigInteger, nullable=False),
     sa.Column("head_hash", sa.String(DIGEST_LENGTH), nullable=False),
-    sa.Column("division", sa.String(DIVISION_LENGTH), nullable=False, server_default=UNDIVIDED),
+    sa.Column("division", sa.String(DIVISION_LENGTH), nullable=False),
     sa.Column("debits", sa.BigInteger, nullable=False, server_default="0"),
     *(
         sa.Column(name.format(kind), sa.BigInteger, nullable=False, server_default="0")
@@ -183,18 +150,15 @@ ENTRIES = sa.Table(
     sa.Column("epsilon_micro", sa.BigInteger, nullable=False),
     sa.Column("delta_pico", sa.BigInteger, nullable=False),
     sa.Column("at", sa.BigInteger, nullable=False),
-    sa.Column("spent_after_micro", sa.BigInteger, nullable=True),
     sa.Column("previous_hash", sa.String(DIGEST_LENGTH), nullable=False),
     sa.Column("entry_hash", sa.String(DIGEST_LENGTH), nullable=False),
-    sa.Column("form", sa.SmallInteger, nullable=False, server_default="1"),
-    sa.Column("pure_pico", sa.BigInteger, nullable=True),
-    sa.Column("gaussian_femto", sa.BigInteger, nullable=True),
-    sa.Column("approximate_atto", sa.BigInteger, nullable=True),
+    sa.Column("pure_pico", sa.BigInteger, nullable=False),
+    sa.Column("gaussian_femto", sa.BigInteger, nullable=False),
+    sa.Column("approximate_atto", sa.BigInteger, nullable=False),
     sa.Column("approved_by", sa.Text, nullable=True),
     sa.UniqueConstraint("data_set", "study", name="uq_ledger_entries_study"),
 )
-"""Entries of form 1 are those of older releases, with ``spent_after_micro``; those of form 2 have amounts,
-and those of form 3 also a JSON list of the people who approved."""
+"""``approved_by`` is a JSON list of people, or null."""
 
 RESERVATIONS = sa.Table(
     "ledger_reservations",

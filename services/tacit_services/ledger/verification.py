@@ -1,9 +1,6 @@
 """Verification of a ledger: entries chain, add up, and agree with their accounts; and its export.
 
-What a debit took of each share follows from its mechanism events alone, by sums of integers, whatever
-release wrote it: entries of older releases are charged as the migration charged them. The amounts that those
-wrote themselves (``spent_after_micro``, of an accountant that composed events as if they had been fixed in
-advance) are kept under their hashes, and nothing rests on them.
+What a debit took of each share follows from its mechanism events alone, by sums of integers.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,7 +20,7 @@ from tacit_services.ledger.accounts import (
     payer,
     standing,
 )
-from tacit_services.ledger.entries import ENTRIES, FIRST_HASH, UNDIVIDED, Entry, entry_of
+from tacit_services.ledger.entries import ENTRIES, FIRST_HASH, Entry, entry_of
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,8 @@ def _inspect_account(connection: sa.Connection, account: Account) -> InspectedAc
 
 
 def _verify_account(rows: Sequence[sa.Row[Any]], account: Account) -> None:
-    previous, cap, share, spent, promised, debits = FIRST_HASH, Cap(0, 0), None, Amounts(), Amounts(), 0
+    previous, cap, debits = FIRST_HASH, Cap(0, 0), 0
+    share, spent, promised = Amounts(), Amounts(), Amounts()
     for sequence, row in enumerate(rows, start=1):
         entry = _readable(row)
         _require(entry.sequence == sequence, "an entry is missing", sequence)
@@ -112,15 +110,12 @@ def _verify_account(rows: Sequence[sa.Row[Any]], account: Account) -> None:
             debits += 1
         else:
             cap, share = Cap(entry.epsilon_micro, entry.delta_pico), entry.amounts
-        # Shares of form 1 were never stated: what was debited then is all that was promised.
-        standing_share = spent if share is None else share
-        promised = promised.joined(standing_share) if debits else promised
+        promised = promised.joined(share) if debits else promised
         previous = entry.entry_hash
     _require(account.version == len(rows), "the account's newest entries are missing")
     _require(account.head_hash == previous, "the account and its newest entry disagree")
     _require(account.cap == cap, "the account's caps were changed")
-    _require(account.share == (spent if share is None else share), "the account's shares were changed")
-    _require(share is not None or account.division == UNDIVIDED, "the account's shares were changed")
+    _require(account.share == share, "the account's shares were changed")
     _require(
         (account.spent, account.debits) == (spent, debits), "the account's sums are not those of its debits"
     )
@@ -130,7 +125,7 @@ def _verify_account(rows: Sequence[sa.Row[Any]], account: Account) -> None:
 def _charged(entry: Entry) -> Amounts:
     """Return what a debit took of each share, by its events."""
     charged = charge(entry.events)
-    if entry.amounts in {None, charged}:
+    if entry.amounts == charged:
         return charged
     converted = charge(entry.events, pure_as_gaussian=True)
     _require(entry.amounts == converted, "an amount spent is not what its events cost", entry.sequence)
@@ -157,8 +152,8 @@ def _require(holds: bool, fault: str, sequence: int | None = None) -> None:
 def export(connection: sa.Connection, data_set: str | None = None) -> list[dict[str, Any]]:
     """Return the entries, oldest first within each data set, as plain data for JSON.
 
-    Added to what is stored: ``taken``, what a debit took of each share, which of those of older releases
-    follows from their events, and ``paid_by``, the shares that paid its epsilon.
+    Added to what is stored: ``taken``, what a debit took of each share, and ``paid_by``, the shares that paid
+    its epsilon.
     """
     query = ENTRIES.select().order_by(ENTRIES.c.data_set, ENTRIES.c.sequence)
     if data_set is not None:
@@ -167,7 +162,7 @@ def export(connection: sa.Connection, data_set: str | None = None) -> list[dict[
     for row in connection.execute(query):
         entry = entry_of(row)
         events = [event.model_dump() for event in entry.events]
-        taken = Amounts() if entry.kind == "cap" else entry.amounts or charge(entry.events)
+        taken = Amounts() if entry.kind == "cap" else entry.amounts
         paid_by = payer(taken) if entry.kind == "debit" else None
         derived = {"events": events, "taken": asdict(taken), "paid_by": paid_by}
         exported.append({**row._mapping, **derived, "approved_by": list(entry.approved_by)})

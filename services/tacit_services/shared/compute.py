@@ -5,25 +5,20 @@ are the table ``[compute]``. docs/how-to/dask.md.
 """
 
 import hashlib
-import importlib.util
 import os
 import platform
 import re
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import Annotated, Self
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 from pydantic_settings import SettingsConfigDict
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from tacit_protocol.domain import ThreadWorkers, Workers, WorkersUnavailableError
-from tacit_services.shared.settings import ServiceSettings, SettingsError
-
-if TYPE_CHECKING:
-    from tacit_services.shared.cluster import ClusterWorkers
+from tacit_services.shared.settings import ServiceSettings
 
 MEMORY_BYTES = 2**30
 """Most memory for what is held of one data set while it is read, unless told otherwise."""
@@ -122,41 +117,6 @@ class ComputeSettings(ServiceSettings):
             missing = ", ".join(name for name in needed if name not in given)
             raise ValueError(f"tls:// needs {missing} (docs/how-to/dask.md)")
         return self
-
-
-def make_workers(settings: ComputeSettings) -> Workers:
-    """Return what computes. Nothing is connected to before the first use, so a cluster may start later.
-
-    Raises:
-        SettingsError: Dask is asked for and not installed, or a file of certificates cannot be used.
-    """
-    return ThreadWorkers(settings.workers) if settings.dask_scheduler is None else _cluster(settings)
-
-
-def look_at_workers(settings: ComputeSettings) -> dict[str, str | None]:
-    """Connect to a cluster and say in words what computes; ``error`` is what keeps it from that, or None."""
-    if settings.dask_scheduler is None:
-        return {"text": f"{settings.workers} threads of the service's process", "error": None}
-    try:
-        workers = _cluster(settings)
-        try:
-            threads = workers.threads()
-        finally:
-            workers.close()
-    except (SettingsError, WorkersUnavailableError) as error:
-        return {"text": None, "error": str(error)}
-    if not threads:
-        return {"text": None, "error": "the Dask cluster has no worker: start workers"}
-    text = f"{len(threads)} Dask workers, {sum(threads.values())} threads, compute as this machine does"
-    return {"text": text, "error": None}
-
-
-def _cluster(settings: ComputeSettings) -> "ClusterWorkers":
-    if importlib.util.find_spec("distributed") is None:
-        raise SettingsError('dask_scheduler is set, but Dask is not installed: pip install "tacit[dask]"')
-    from tacit_services.shared.cluster import ClusterWorkers  # noqa: PLC0415 (the extra may be absent)
-
-    return ClusterWorkers.of(settings)
 
 
 PROBED = 4096

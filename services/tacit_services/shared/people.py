@@ -101,47 +101,31 @@ class PeopleTables:
     @classmethod
     def make(cls, metadata: sa.MetaData, prefix: str) -> "PeopleTables":
         """Describe the tables ``<prefix>users`` and ``<prefix>record``."""
-        return cls(
-            sa.Table(f"{prefix}users", metadata, *_user_columns()),
-            sa.Table(f"{prefix}record", metadata, *_record_columns()),
+        users = sa.Table(
+            f"{prefix}users",
+            metadata,
+            sa.Column("key", sa.String(64), primary_key=True),
+            sa.Column("name", sa.String(63), primary_key=True),
+            sa.Column("role", sa.String(16), nullable=False),
+            sa.Column("email", sa.String(254), nullable=True),
+            sa.Column("subject", sa.String(255), nullable=True),
+            sa.Column("added_at", sa.BigInteger, nullable=False),
+            sa.Column("removed_at", sa.BigInteger, nullable=True),
+            sa.Column("demotions", sa.BigInteger, nullable=False, server_default="0"),
         )
-
-
-def _user_columns() -> list[sa.Column[Any]]:
-    return [
-        sa.Column("key", sa.String(64), primary_key=True),
-        sa.Column("name", sa.String(63), primary_key=True),
-        sa.Column("role", sa.String(16), nullable=False),
-        sa.Column("email", sa.String(254), nullable=True),
-        sa.Column("subject", sa.String(255), nullable=True),
-        sa.Column("added_at", sa.BigInteger, nullable=False),
-        sa.Column("removed_at", sa.BigInteger, nullable=True),
-        sa.Column("demotions", sa.BigInteger, nullable=False, server_default="0"),
-    ]
-
-
-def _record_columns() -> list[sa.Column[Any]]:
-    return [
-        sa.Column("key", sa.String(64), primary_key=True),
-        sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
-        sa.Column("at", sa.BigInteger, nullable=False),
-        sa.Column("person", sa.String(63), nullable=False),
-        sa.Column("action", sa.String(32), nullable=False),
-        sa.Column("detail", sa.Text, nullable=False),
-        sa.Column("previous_hash", sa.String(64), nullable=False),
-        sa.Column("entry_hash", sa.String(64), nullable=False),
-    ]
-
-
-def create_people(prefix: str) -> None:
-    """Create both tables, and say of links and browsers whose they are; for migrations."""
-    from alembic import op  # noqa: PLC0415 (migrations alone need it)
-
-    op.create_table(f"{prefix}users", *_user_columns())
-    op.create_table(f"{prefix}record", *_record_columns())
-    for name in ("sign_in_links", "page_sessions"):
-        column = sa.Column("person", sa.String(63), nullable=False, server_default=KEY_HOLDER)
-        op.add_column(prefix + name, column)
+        record = sa.Table(
+            f"{prefix}record",
+            metadata,
+            sa.Column("key", sa.String(64), primary_key=True),
+            sa.Column("sequence", sa.BigInteger, primary_key=True, autoincrement=False),
+            sa.Column("at", sa.BigInteger, nullable=False),
+            sa.Column("person", sa.String(63), nullable=False),
+            sa.Column("action", sa.String(32), nullable=False),
+            sa.Column("detail", sa.Text, nullable=False),
+            sa.Column("previous_hash", sa.String(64), nullable=False),
+            sa.Column("entry_hash", sa.String(64), nullable=False),
+        )
+        return cls(users, record)
 
 
 def record_change(

@@ -22,16 +22,10 @@ from pydantic import Field
 
 from tacit_protocol.messages.encoding import MessageError, decode, encode
 from tacit_protocol.messages.study import (
-    TRANSCRIPT_BYTES_MAX,
-    CancellationMessage,
-    DeclineMessage,
     Digest,
-    PartyName,
     Study,
-    Transcript,
     UnixTime,
 )
-from tacit_protocol.signing import CANCELLATION_TYPE, DECLINE_TYPE, EnvelopeError, open_envelope
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.database import sync_folder
@@ -39,8 +33,8 @@ from tacit_services.shared.failpoints import ArchiveStep, reached
 
 INDEX = "index.jsonl"
 
-ENTRY_BYTES_MAX = 2**22
-"""Longest line: a thousand declines of a kilobyte, and room."""
+ENTRY_BYTES_MAX = 2**14
+"""Longest line: a title and a procedure's name, each character escaped, and room."""
 
 
 class ArchiveError(Exception):
@@ -48,7 +42,7 @@ class ArchiveError(Exception):
 
 
 class Entry(StrictModel):
-    """What the index says of a study: how to find its file, and what was signed besides its transcript."""
+    """What the index says of a study, and how to find its file."""
 
     format: Literal["tacit/archive-entry/1"] = "tacit/archive-entry/1"
     study: Digest
@@ -63,11 +57,6 @@ class Entry(StrictModel):
     file_digest: Digest
     """SHA-256 of that file."""
     size_bytes: Annotated[int, Field(ge=1)]
-    declines: dict[PartyName, str]
-    """Signed declines, by owner. Transcripts hold them too, but those of studies that ended in an earlier
-    version, whose verdicts do not list declines."""
-    cancellation: str | None
-    """The analyst's signed cancellation. Transcripts hold it too, but those that an earlier version wrote."""
 
 
 class ArchiveFolder:
@@ -203,8 +192,6 @@ class ArchiveCheck:
         self._sha256 = hashlib.sha256()
         self.studies = 0
         """Studies listed so far."""
-        self.declines_unknown = 0
-        """Incomplete studies among them whose verdict, of an earlier version, does not say who declined."""
 
     @property
     def index_digest(self) -> str:
@@ -256,7 +243,7 @@ class ArchiveCheck:
             "its digest is not the one that the index lists: it was changed",
         )
         try:
-            verified = verify_transcript(content, cancellation=entry.cancellation)
+            verified = verify_transcript(content)
         except VerificationError as error:
             raise _FaultError(f"it does not verify: {error}") from None
         study = verified.study
@@ -265,15 +252,6 @@ class ArchiveCheck:
             "it names another tester than the one expected",
         )
         _require_line(entry, study, verified.study_digest, verified.verdict.outcome)
-        if verified.verdict.declines is not None:
-            held = decode(Transcript, content, size_bytes_max=TRANSCRIPT_BYTES_MAX)
-            _require(entry.declines == held.declines, "the index has other declines than the verdict lists")
-        elif entry.state == "incomplete":
-            # Its verdict does not list declines, so that only this can be told.
-            is_early = entry.ended_at < study.deadline
-            answered = set(entry.declines) >= set(verified.verdict.missing)
-            _require(answered or not is_early, "the index lacks a decline: it ended before its deadline")
-            self.declines_unknown += 1
 
 
 class _FaultError(Exception):
@@ -302,33 +280,12 @@ def _content(path: Path, entry: Entry) -> bytes:
 
 
 def _require_line(entry: Entry, study: Study, digest: str, outcome: str) -> None:
-    """Compare a line with its transcript, and check the signatures that only the line holds.
-
-    When a study was created and when it ended is the tester's word alone.
-    """
+    """Compare a line with its transcript; when a study was created and ended is the tester's word alone."""
     told = (entry.study, entry.state, entry.title, entry.procedure, entry.deadline)
     names = ("study", "state", "title", "procedure", "deadline")
     signed = (digest, outcome, study.title, study.procedure, study.deadline)
     differing = [name for name, one, other in zip(names, told, signed, strict=True) if one != other]
     _require(not differing, f"the index tells another {', '.join(differing)} than it does")
-    keys = {sender.name: sender.key for sender in study.senders}
-    for owner, envelope in entry.declines.items():
-        try:
-            opened = open_envelope(envelope.encode(), DECLINE_TYPE, keys[owner])
-            message = decode(DeclineMessage, opened)
-            holds = (message.study, message.party) == (digest, owner)
-        except (KeyError, EnvelopeError, MessageError):
-            holds = False
-        _require(holds, f"the decline of {owner} in the index is not signed by that owner for this study")
-    is_cancelled = entry.state == "cancelled"
-    _require((entry.cancellation is not None) == is_cancelled, "the index lacks a cancellation, or has one")
-    if entry.cancellation is not None:
-        try:
-            opened = open_envelope(entry.cancellation.encode(), CANCELLATION_TYPE, study.analyst.key)
-            holds = decode(CancellationMessage, opened) == CancellationMessage(study=digest)
-        except (EnvelopeError, MessageError):
-            holds = False
-        _require(holds, "the cancellation in the index is not signed by the analyst for this study")
 
 
 @contextmanager

@@ -18,8 +18,6 @@ import structlog
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.decimals import read_number
-from tacit_protocol.messages.encoding import decode, encode
-from tacit_protocol.messages.study import TRANSCRIPT_BYTES_MAX, Transcript
 from tacit_protocol.terminal import printable
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.clock import Clock
@@ -142,11 +140,10 @@ class Archiver:
         read = read_from(self._engine, _read, study)
         if read is None:
             return  # another process was quicker
-        entry, transcript = self._as_archived(*read)
+        entry, transcript = read
         self._folder.store(entry, transcript)
         try:
-            content = self._folder.path_of(study).read_bytes()
-            verify_transcript(content, cancellation=entry.cancellation)
+            verify_transcript(self._folder.path_of(study).read_bytes())
         except VerificationError as error:
             log.warning("archive_not_verified", study=study, step=error.step)
             done.refused[study] = f"its file does not verify ({error}); its rows stay"
@@ -160,21 +157,6 @@ class Archiver:
         is_gone = run_transaction(self._engine, lambda connection: _delete(connection, entry, now))
         (done.deleted if is_gone else done.held).append(study)
         reached(ArchiveStep.DELETED)
-
-    def _as_archived(self, entry: Entry, transcript: bytes) -> tuple[Entry, bytes]:
-        """Return the file of an earlier version, where that is what the folder holds.
-
-        Such a file of a cancelled study lacks the analyst's cancellation, which its line has.
-        """
-        path = self._folder.path_of(entry.study)
-        if entry.cancellation is None or not path.is_file():
-            return entry, transcript
-        whole = decode(Transcript, transcript, size_bytes_max=TRANSCRIPT_BYTES_MAX)
-        earlier = encode(whole.model_copy(update={"cancellation": None}))
-        if path.read_bytes() != earlier:
-            return entry, transcript
-        told = {"file_digest": file_digest(earlier), "size_bytes": len(earlier)}
-        return entry.model_copy(update=told), earlier
 
 
 def _due(ended_before: Mapping[str, int], sequence_before: int | None, *, free: bool) -> sa.Select[Any]:
@@ -224,10 +206,6 @@ def _read(connection: Connection, study: str) -> tuple[Entry, bytes] | None:
     transcript = transcript_of(connection, study)
     if transcript is None:
         raise ProblemError("verdict-pending")
-    declines = connection.execute(sa.select(DECLINES).where(DECLINES.c.study == study))
-    cancelled = connection.execute(
-        sa.select(CANCELLATIONS.c.envelope).where(CANCELLATIONS.c.study == study)
-    ).scalar_one_or_none()
     entry = Entry(
         study=study,
         state=row.state,
@@ -239,8 +217,6 @@ def _read(connection: Connection, study: str) -> tuple[Entry, bytes] | None:
         file=f"{study}.json",
         file_digest=file_digest(transcript),
         size_bytes=len(transcript),
-        declines={decline.owner: bytes(decline.envelope).decode("utf-8") for decline in declines},
-        cancellation=None if cancelled is None else bytes(cancelled).decode("utf-8"),
     )
     return entry, transcript
 
@@ -339,8 +315,6 @@ def verify_archive(options: argparse.Namespace, write: Callable[[str], object]) 
     except OSError as error:
         raise ArchiveError(f"the archive {options.archive} cannot be read: {error.strerror}") from None
     write(f"studies: {check.studies}\nindex: SHA-256 {check.index_digest}\n")
-    if check.declines_unknown:
-        write(f"verdicts of an earlier version, which do not say who declined: {check.declines_unknown}\n")
     write(f"faults: {faults}\n" if faults else "the index and every file hold\n")
     return not faults
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Engine
 
 from tacit_protocol.messages.encoding import decode, digest, encode
-from tacit_protocol.messages.study import DeclineMessage, Study, Transcript, VerdictMessage, read_study
+from tacit_protocol.messages.study import DeclineMessage, Study, Transcript, read_study
 from tacit_protocol.procedures.base import (
     StudyError,
     check_study,
@@ -388,8 +388,6 @@ def transcript_of(connection: Connection, study_digest: str) -> bytes | None:
     declines = connection.execute(
         sa.select(DECLINES.c.owner, DECLINES.c.envelope).where(DECLINES.c.study == study_digest)
     )
-    # No one's, where an earlier version signed it.
-    listed = decode(VerdictMessage, payload_of(verdict)).declines or ()
     cancellation = connection.execute(
         sa.select(CANCELLATIONS.c.envelope).where(CANCELLATIONS.c.study == study_digest)
     ).scalar_one_or_none()
@@ -402,9 +400,7 @@ def transcript_of(connection: Connection, study_digest: str) -> bytes | None:
             releases={row.owner: bytes(row.envelope).decode("utf-8") for row in releases},
             reused={owner: envelope.decode("utf-8") for owner, envelope in reused.releases.items()},
             sources={source: envelope.decode("utf-8") for source, envelope in reused.sources.items()},
-            declines={
-                row.owner: bytes(row.envelope).decode("utf-8") for row in declines if row.owner in listed
-            },
+            declines={row.owner: bytes(row.envelope).decode("utf-8") for row in declines},
             cancellation=None if cancellation is None else bytes(cancellation).decode("utf-8"),
             mask_keys={row.owner: bytes(row.envelope).decode("utf-8") for row in keys},
             verdict=verdict.decode("utf-8"),

@@ -303,7 +303,6 @@ def test_every_init_checks_the_key_that_it_pins(tacit: Run, tmp_path: Path) -> N
         ("party", "init", "tester"),
         ("curator", "init", "tester"),
         ("owner", "init", "curator"),
-        ("curator", "owner-init", "curator"),
     ):
         address = (f"--{other}-url", "https://x.example", f"--{other}-key", "AB" * 32)
         code, _, err = tacit(noun, verb, "--folder", str(tmp_path / verb), "--name", "x", *address)
@@ -317,32 +316,6 @@ def test_the_version_is_an_option_too(tacit: Run) -> None:
 
     for given in (("--version",), ("-V",), ("version",)):
         assert tacit(*given) == (0, f"tacit {__version__}\n", "")
-
-
-@pytest.mark.parametrize(
-    ("group", "today", "before"),
-    [
-        ("agent", "studies", "inbox"),
-        ("curator", "enrol", "join"),
-        ("curator", "show", "study"),
-        ("curator", "invite", "owner-init"),
-        ("curator", "invite", "upload"),
-    ],
-)
-def test_earlier_words_work_and_are_not_listed(tacit: Run, group: str, today: str, before: str) -> None:
-    code, out, _ = tacit(group, "--help")
-    words = out.replace("│", " ").split()
-    assert (code, today in words, before in words) == (0, True, False)
-    assert tacit(group, before, "--help")[0] == 0
-
-
-def test_the_level_of_a_plan_has_one_name(tacit: Run) -> None:
-    plan = ("plan", "identity", "--cells", "4", "--distance", "0.3", "--epsilon", "1", "--json")
-    short = ("--runs", "20", "--seed", "1")
-    spelled = (("--level", "0.1"), ("--alpha", "0.1"), ("--alpha=.1",))
-    found = [tacit(*plan, *short, *level) for level in spelled]
-    assert [code for code, _, _ in found] == [0, 0, 0]
-    assert len({out for _, out, _ in found}) == 1
 
 
 def completed(words: str, **environment: str) -> list[str]:

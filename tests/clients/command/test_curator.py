@@ -70,12 +70,6 @@ def test_init_writes_secrets_that_only_their_owner_reads_and_never_overwrites(
         ("owner verify-ledger", "The ledger is whole"),
         ("owner delete --data-set patients --yes", "deleted the rows"),
         ("curator delete --data-set north/patients --yes --config c.toml", "deleted the rows"),
-        # As they were called before each role had a noun.
-        ("curator enrol --invitation x --owner owner.toml", "north is enrolled"),
-        ("curator data-sets --owner=owner.toml", "north/patients"),
-        ("curator study abab --owner owner.toml", "alike"),
-        ("curator approve abab --yes", "Approved abab"),
-        ("curator decline abab --reason no", "Declined abababababab: north/patients takes 13.4 %"),
     ],
 )
 def test_every_verb_speaks_to_people_and_to_programs(
@@ -93,7 +87,7 @@ def test_every_verb_speaks_to_people_and_to_programs(
 def test_before_it_approves_an_owner_sees_what_is_asked_and_what_remains(
     tacit: Run, curator: Curator
 ) -> None:
-    out = tacit("curator", "approve", "abab", "--yes")[1]
+    out = tacit("owner", "approve", "abab", "--yes")[1]
     assert "They ask whether patients are alike." in out
     assert "Warning: few units" in out
     assert "north/patients: 66.6 % of epsilon 3 left" in out
@@ -109,13 +103,13 @@ def test_registering_and_uploading(tacit: Run, curator: Curator, tmp_path: Path)
         '[[columns]]\nkind = "numeric"\nname = "age"\nlower = 0\nupper = 120\n'
     )
     rows.write_text("age\n60\n61\n62\n")
-    code, out, err = tacit("curator", "register", "--file", str(description))
+    code, out, err = tacit("owner", "register", "--file", str(description))
     assert code == 0, err
     assert "Registered north/patients: 2 columns; studies may spend epsilon 3, delta 3e-05 in all." in out
-    code, out, err = tacit("curator", "upload", str(rows), "--data-set", "patients")
+    code, out, err = tacit("owner", "upload", str(rows), "--data-set", "patients")
     assert code == 0, err
     assert "north/patients holds rows.csv now: 3 rows, 2 units." in out
-    assert tacit("curator", "upload", str(tmp_path / "none.csv"), "--data-set", "patients")[0] == 2
+    assert tacit("owner", "upload", str(tmp_path / "none.csv"), "--data-set", "patients")[0] == 2
 
 
 def test_nothing_is_deleted_unless_said_so(

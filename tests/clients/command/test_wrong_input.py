@@ -97,7 +97,6 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     ((*LOCATIONS, "--owner", "north"), "leave it out"),
     ((*CURVE, "--picture", "none/p.svg"), "make it first"),
     ((*CURVE, "--picture", "p.png"), "ends in .svg"),
-    ((*IDENTITY, "--alpha", "nan"), "write a number"),
     ((*IDENTITY, "--level=nan"), "write a number"),
     (("plan", "power", "kernel_two_sampel", "--n", "300"), "did you mean kernel_two_sample?"),
     (("study", "create", "surviva"), "no procedure and no file surviva; did you mean survival?"),

@@ -11,7 +11,8 @@ from local_noise import seeded_noise
 from played_releases import BOUNDS, patients, played
 
 from tacit import local
-from tacit.results import Result, figure_of, result_of
+from tacit.plotting import figure_of
+from tacit.results import Result, result_of
 from tacit_protocol.numerics.noisy_tables import CellNoise
 from tacit_protocol.reporting.charts import NullPanel, chart_of, panels_of
 from tacit_protocol.verdicts.base import FORESTS_MAX, Effect, forest

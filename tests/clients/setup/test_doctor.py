@@ -6,6 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -211,9 +212,18 @@ def at_version(version: str) -> str:
     return f"INSERT INTO alembic_agent VALUES ('{version}')"  # noqa: S608 (no input of anybody's)
 
 
-def test_tables_of_other_versions_are_told(tmp_path: Path) -> None:
-    known = revisions("agent")
-    assert len(known) >= 5
+def test_tables_of_other_versions_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert revisions("agent") == ["a0001"]
+    folder = tmp_path / "software" / "agent" / "migrations"
+    folder.mkdir(parents=True)
+    known = ["a0001", "a0002", "a0003"]
+    for before, revision in zip([None, *known], known, strict=False):
+        text = f"revision = {json.dumps(revision)}\ndown_revision = {json.dumps(before)}\n"
+        (folder / f"{revision}.py").write_text(text.replace("null", "None"))
+    software = ModuleSpec("tacit_services", None, is_package=True)
+    software.submodule_search_locations = [str(folder.parents[1])]
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: software)
+    assert revisions("agent") == known
     made = "CREATE TABLE alembic_agent (version_num TEXT)"
     wal = "PRAGMA journal_mode=WAL"
     newest = database(tmp_path / "a", wal, made, at_version(known[-1]))

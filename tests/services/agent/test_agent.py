@@ -294,15 +294,14 @@ def test_an_automatic_agent_pays_once_however_a_study_is_spelled(make: MakeAgent
     assert set(setup.tester.releases) == {digest(payload)}
 
 
-def test_a_study_that_was_approved_before_its_bytes_were_looked_at_is_not_paid_for(
+def test_a_studys_bytes_are_looked_at_again_before_it_is_paid_for(
     make: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An agent of an earlier version took it in; this one looks again before it spends."""
     setup = make()
     payload = encode(setup.world.study()) + b" "
     setup.tester.add(sign_envelope(payload, STUDY_TYPE, setup.world.analyst), digest(payload), NOW + 1000)
-    with monkeypatch.context() as earlier:
-        earlier.setattr(setup.agent.intake, "require_canonical", lambda *_: None)
+    with monkeypatch.context() as careless:
+        careless.setattr(setup.agent.intake, "require_canonical", lambda *_: None)
         setup.agent.poll(0)
     assert setup.row(digest(payload)).state is State.APPROVED
     setup.agent.work()

@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from agent_fakes import IDS, UNIT_COLUMN, AttackedAgent, Peer, World, aligned_study
 
-from tacit_protocol.domain import Domain, NumericColumn
+from tacit_protocol.domain import DataError, Domain, NumericColumn
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import PROCEDURES
@@ -30,7 +30,7 @@ from tacit_services.agent.alignment import (
     unit_key_of,
 )
 from tacit_services.agent.data.reader import AlignedUnits, TableBounds
-from tacit_services.agent.data.source import DataError, Source
+from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.intake import ALIGNED_OTHERWISE, NEVER_ALIGNED, Part
 from tacit_services.agent.schema import State

@@ -11,10 +11,9 @@ import pytest
 from agent_fakes import FAKES, NOW, AttackedAgent, FakeSum, FakeTester, MakeAgent, World
 from people_windows import add, agent_process, free_port, wait_for, window_of
 
-from tacit_protocol.domain import Domain, NumericColumn, Table, WorkersUnavailableError
+from tacit_protocol.domain import DataError, Domain, NumericColumn, Table, WorkersUnavailableError
 from tacit_protocol.messages.study import Study
 from tacit_protocol.signing import issue_token
-from tacit_services.agent.data.source import DataError
 from tacit_services.agent.intake import StudyRefusedError
 from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.readings import ATTEMPTS_MAX, Lock, lock_of

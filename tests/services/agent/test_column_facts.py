@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn, VectorColumn
+from tacit_protocol.domain import CategoricalColumn, Column, DataError, NumericColumn, VectorColumn
 from tacit_services.agent.column_facts import column_facts, data_findings
-from tacit_services.agent.data.source import DataError
 from tacit_services.agent.settings import open_source
 
 AGE = NumericColumn(name="age", lower=0, upper=120)

@@ -28,6 +28,7 @@ from small_models import FLOAT, STRING, centred, linear, model_of, parsed, put
 
 from tacit_protocol.domain import (
     VECTOR_MAX,
+    DataError,
     Domain,
     Encoder,
     EncoderModel,
@@ -50,7 +51,7 @@ from tacit_services.agent.data.encoders import (
     ModelRefusedError,
     RowEncoders,
 )
-from tacit_services.agent.data.source import DataError, Source
+from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable, TableBounds
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import open_source

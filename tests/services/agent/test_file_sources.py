@@ -18,9 +18,9 @@ import pytest
 from openpyxl.cell import WriteOnlyCell
 
 from tacit_protocol.arrow_columns import numbers, text
-from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
+from tacit_protocol.domain import CategoricalColumn, DataError, Domain, NumericColumn
 from tacit_services.agent.data import file_source
-from tacit_services.agent.data.source import Columns, DataError, Source
+from tacit_services.agent.data.source import Columns, Source
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.settings import SourceSettings, open_source
 

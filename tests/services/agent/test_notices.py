@@ -24,14 +24,13 @@ from tacit_services.agent.notices import (
     LISTED_MAX,
     QUIET_S,
     RETRY_S,
-    NoticeSettings,
     Notifier,
     seen_left,
 )
 from tacit_services.agent.participant import Loops
 from tacit_services.agent.readings import lock_of
 from tacit_services.agent.schema import State
-from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.settings import AgentSettings, NoticeSettings
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_server import tls_context
 from tacit_services.shared.settings import SettingsError
@@ -388,7 +387,7 @@ def test_a_running_agent_says_it_by_itself(hooked: tuple[AttackedAgent, Hook]) -
     agent.world.ask(agent.tester, agent.world.study())
     agent.turn()
     stop = threading.Event()
-    loops = Loops(agent.agent, stop, 0, notifier(agent))
+    loops = Loops(agent.agent, stop, 0, notifier(agent).look)
     loops.start()
     try:
         assert hook.came.wait(120)

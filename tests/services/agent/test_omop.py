@@ -14,7 +14,8 @@ import pymysql
 import pytest
 
 from tacit_protocol.arrow_columns import numbers, text
-from tacit_services.agent.data.source import Columns, DataError, Source
+from tacit_protocol.domain import DataError
+from tacit_services.agent.data.source import Columns, Source
 from tacit_services.agent.settings import SourceSettings
 
 RECIPE = Path(__file__).parents[3] / "deploy" / "settings" / "omop.sql"

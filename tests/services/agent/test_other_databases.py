@@ -16,9 +16,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mssql, oracle
 
 from tacit_protocol.arrow_columns import numbers, text
-from tacit_protocol.domain import Domain, NumericColumn
+from tacit_protocol.domain import DataError, Domain, NumericColumn
 from tacit_services.agent.data import sql_source
-from tacit_services.agent.data.source import Columns, DataError
+from tacit_services.agent.data.source import Columns
 from tacit_services.agent.data.sql_source import Ranges, Snapshot, SqlSource
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.settings import open_source

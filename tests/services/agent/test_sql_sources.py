@@ -19,8 +19,8 @@ import pytest
 from long_runs import LONG
 
 from tacit_protocol.arrow_columns import numbers, text, text_of
-from tacit_protocol.domain import Domain, NumericColumn
-from tacit_services.agent.data.source import Columns, DataError, Splits
+from tacit_protocol.domain import DataError, Domain, NumericColumn
+from tacit_services.agent.data.source import Columns, Splits
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.agent.data.table import SourceTable
 

@@ -16,6 +16,7 @@ from process_workers import ProcessWorkers
 from tacit_protocol.domain import (
     ONE_WORKER,
     CategoricalColumn,
+    DataError,
     Domain,
     NumericColumn,
     PooledTable,
@@ -32,7 +33,7 @@ from tacit_protocol.features.moments import UnitCountError, sum_features
 from tacit_protocol.features.sketches import BucketDesign, SketchRelease
 from tacit_protocol.messages.alignment import UnitKey
 from tacit_services.agent.data.reader import AlignedUnits, TableBounds, UnitHasher
-from tacit_services.agent.data.source import DataError, Source, Splits
+from tacit_services.agent.data.source import Source, Splits
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.agent.data.table import SourceTable
 from tacit_services.agent.settings import open_source

@@ -10,9 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from curator_world import COLUMNS, POLICY, REGISTRATION, ROWS, STORAGE_KEY, CuratorWorld, problem
 
+from tacit_protocol.domain import DataError
 from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent
 from tacit_protocol.signing import PrivateKey
-from tacit_services.agent.data.source import Columns, DataError
+from tacit_services.agent.data.source import Columns
 from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.curator.curator import DECISIONS
 from tacit_services.curator.data_sets import DATA_SETS, INVITATIONS, METADATA, ConfiguredDataSet

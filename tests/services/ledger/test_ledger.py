@@ -18,7 +18,6 @@ from debit_process import COST
 from tacit_protocol.privacy.accounting import (
     EVERYTHING_MAY_RUN,
     FAMILIES,
-    Amounts,
     Division,
     Family,
     charge,
@@ -163,7 +162,7 @@ def test_what_studies_take_and_what_is_left_add_up_to_the_cap(
     for name, cost in zip("abcdef", costs, strict=False):
         account = run_transaction(sqlite, lambda c: account_of(c, "patients"), read_only=True)
         words = payment_words(account, cost)
-        own = part_of_cap(account, spend(sqlite, name, cost).amounts or Amounts())
+        own = part_of_cap(account, spend(sqlite, name, cost).amounts)
         part += own
         assert words.startswith(f"takes {math.ceil(1000 * own) / 10:g} % of the cap")
         assert standing_in(sqlite).left_percent == math.floor(1000 * (1 - part)) / 10
@@ -334,8 +333,10 @@ def test_a_study_is_debited_once(engine: sa.Engine) -> None:
 
 TAMPERINGS = {
     "fewer debits": ACCOUNTS.update().values(debits=0),
-    "an entry of the older form": ENTRIES.update().where(ENTRIES.c.sequence == 2).values(form=1),
-    "an amount beside those of the form": ENTRIES.update().values(spent_after_micro=1),
+    "people who did not approve": ENTRIES.update()
+    .where(ENTRIES.c.sequence == 2)
+    .values(approved_by='["bob"]'),
+    "an empty list of people": ENTRIES.update().where(ENTRIES.c.sequence == 2).values(approved_by="[]"),
 }
 """What tests/audits/test_ledger_tampering.py does not try."""
 

@@ -18,8 +18,7 @@ import pytest
 from cluster_functions import SECRET
 from dask_cluster import DaskCluster, connections_closed_whole, write_certificates
 
-from tacit_protocol.domain import ThreadWorkers, WorkersUnavailableError
-from tacit_services.agent.data.source import DataError
+from tacit_protocol.domain import DataError, ThreadWorkers, WorkersUnavailableError
 from tacit_services.shared import cluster as cluster_module
 from tacit_services.shared.cluster import (
     Certificates,
@@ -29,7 +28,8 @@ from tacit_services.shared.cluster import (
     difference,
     versions,
 )
-from tacit_services.shared.compute import ComputeSettings, look_at_workers
+from tacit_services.shared.compute import ComputeSettings
+from tacit_services.shared.workers import look_at_workers
 
 pytestmark = pytest.mark.long
 

@@ -16,7 +16,7 @@ from cluster_functions import SECRET
 from dask_cluster import write_certificates
 from threadpoolctl import threadpool_info
 
-from tacit_services.agent.data.source import DataError
+from tacit_protocol.domain import DataError
 from tacit_services.agent.settings import AgentSettings
 from tacit_services.shared import compute as module
 from tacit_services.shared.cluster import (
@@ -34,10 +34,10 @@ from tacit_services.shared.compute import (
     ComputeSettings,
     arithmetic,
     cgroup_cores,
-    make_workers,
     probe,
 )
 from tacit_services.shared.settings import SettingsError
+from tacit_services.shared.workers import make_workers
 
 AGENT = f"""\
 name = "north"

@@ -330,7 +330,7 @@ def test_nothing_and_an_older_release_are_not_copied(source_url: str, tmp_path: 
     with pytest.raises(CopyError, match="no database"):
         copy_database(source_url, target, "tester")
     engine = create_engine(source_url)
-    run_transaction(engine, lambda c: c.execute(sa.text("UPDATE alembic_agent SET version_num = 'a0001'")))
+    run_transaction(engine, lambda c: c.execute(sa.text("UPDATE alembic_agent SET version_num = 'a0000'")))
     engine.dispose()
     with pytest.raises(CopyError, match="older release"):
         copy_database(source_url, target, "agent")

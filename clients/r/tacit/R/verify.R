@@ -29,13 +29,16 @@ open_study <- function(bytes, step) {
   })
 }
 
-# Whether a study's bytes are its canonical ones; NA of a procedure that this package does not know.
-is_canonical <- function(study, payload) {
+# Refuse a study whose bytes are not its canonical ones; of a procedure that this package does not know, say FALSE.
+require_canonical <- function(opened, step) {
+  study <- opened$study
   if (is.null(wire()[["x-parameters"]][[study$procedure]])) {
-    return(NA)
+    return(FALSE)
   }
   study$title <- utf8::utf8_normalize(study$title)
-  tryCatch(identical(study_bytes(study), payload), tacit_error = function(error) FALSE)
+  same <- tryCatch(identical(study_bytes(study), opened$payload), tacit_error = function(error) FALSE)
+  if (!same) wrong(step, "the study's bytes are not its canonical ones")
+  TRUE
 }
 
 # Who sends a release: every owner that does not reuse one, or the curator for all of them.
@@ -76,12 +79,15 @@ verdict_of <- function(study, digest, bytes) {
   if (is.null(found$result) == (found$outcome == "completed")) {
     wrong("verdict", "a result belongs to a completed study, and to no other")
   }
+  if (is.null(found$declines) != (found$outcome == "completed")) {
+    wrong("verdict", "it lists who declined unless the study is completed")
+  }
   new_verdict(study, digest, found)
 }
 
 same_names <- function(one, other) setequal(as.character(one), as.character(other))
 
-tacit_verify <- function(transcript, tester_key = NULL, cancellation = NULL) {
+tacit_verify <- function(transcript, tester_key = NULL) {
   if (is.character(transcript)) {
     if (!file.exists(transcript)) fail("input", paste0("there is no file ", transcript))
     transcript <- readBin(transcript, "raw", min(file.size(transcript), TRANSCRIPT_BYTES_MAX + 1))
@@ -93,6 +99,7 @@ tacit_verify <- function(transcript, tester_key = NULL, cancellation = NULL) {
   if (!is.null(tester_key) && !identical(study$tester$key, tester_key)) {
     wrong("study", "it names another tester than the one expected")
   }
+  is_known <- require_canonical(opened, "study")
   senders <- senders_of(study)
   strangers <- setdiff(names(whole$releases), names(senders))
   if (length(strangers)) wrong("release", "the study's roster does not name this owner", strangers[1])
@@ -105,16 +112,13 @@ tacit_verify <- function(transcript, tester_key = NULL, cancellation = NULL) {
   verdict <- verdict_of(study, opened$digest, whole$verdict)
   verify_roster(study, senders, verdict, digests)
   declined <- verify_declines(whole, senders, opened$digest, verdict)
-  verify_cancellation(whole, study, opened$digest, verdict, cancellation)
-  canonical <- is_canonical(study, opened$payload)
+  verify_cancellation(whole, study, opened$digest, verdict)
   structure(
     list(
       study = study, digest = opened$digest, verdict = verdict, releases = digests, declined = declined,
-      canonical = canonical,
       notes = c(
         NOTES[1], sprintf(NOTES[2], study$analyst$key, study$analyst$name),
-        if (is.na(canonical)) "This package does not know the procedure: whether the bytes are canonical was not looked at.",
-        if (isFALSE(canonical)) "The study's bytes are not the canonical ones of this version.",
+        if (!is_known) "This package does not know the procedure: whether the bytes are canonical was not looked at.",
         if (length(verdict$revoked)) "That a key was revoked is the tester's word.",
         if (is.null(tester_key)) "The tester's key is the one that the study names: compare it with what the tester's operator told you."
       )
@@ -162,6 +166,7 @@ verify_reused <- function(whole, study) {
   sources <- lapply(stats::setNames(nm = names(whole$sources)), function(digest) {
     source <- open_study(whole$sources[[digest]], "reuse")
     if (!identical(source$digest, digest)) wrong("reuse", "an earlier study is not the one that its digest names")
+    require_canonical(source, "reuse")
     source$study
   })
   digests <- list()
@@ -211,14 +216,13 @@ verify_declines <- function(whole, senders, study_digest, verdict) {
   as.character(names(whole$declines))
 }
 
-verify_cancellation <- function(whole, study, study_digest, verdict, handed_in) {
+verify_cancellation <- function(whole, study, study_digest, verdict) {
   if (verdict$outcome != "cancelled") {
     if (!is.null(whole$cancellation)) wrong("cancellation", "the study was not cancelled, and there is one")
     return(invisible())
   }
-  text <- whole$cancellation %||% handed_in
-  if (is.null(text)) wrong("cancellation", "no cancellation signed by the study's analyst is there")
-  open_own(text, "cancellation", "cancellation", "CancellationMessage", study$analyst$key, study_digest)
+  if (is.null(whole$cancellation)) wrong("cancellation", "no cancellation signed by the study's analyst is there")
+  open_own(whole$cancellation, "cancellation", "cancellation", "CancellationMessage", study$analyst$key, study_digest)
 }
 
 print.tacit_verified <- function(x, ...) {

@@ -20,9 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
+from tacit_protocol.domain import DataError
 from tacit_protocol.public_knowledge import ColumnSchema, header_fault, line_fault
 from tacit_services.agent.data.regular_files import FileState, file_state, opened
-from tacit_services.agent.data.source import Columns, DataError
+from tacit_services.agent.data.source import Columns
 
 BLOCK_BYTES = 2 * 1024 * 1024
 """How much of the file is parsed at a time: bounds memory."""

@@ -31,6 +31,7 @@ import pyarrow as pa
 from tacit_protocol.arrow_columns import UNDECODED, text, vectors
 from tacit_protocol.domain import (
     TEXT_MAX,
+    DataError,
     Encoder,
     ImageColumn,
     InputColumn,
@@ -39,7 +40,7 @@ from tacit_protocol.domain import (
     WorkersUnavailableError,
 )
 from tacit_services.agent.data.regular_files import opened
-from tacit_services.agent.data.source import Columns, DataError, installed
+from tacit_services.agent.data.source import Columns, installed
 
 Floats = npt.NDArray[np.float64]
 

@@ -22,14 +22,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tacit_protocol.arrow_columns import UNDECODED, text_of
+from tacit_protocol.domain import DataError
 from tacit_services.agent.data.regular_files import FileState, OpenedFile, file_state, opened
-from tacit_services.agent.data.source import (
-    LONG_CHARACTERS,
-    READ_BYTES,
-    Columns,
-    DataError,
-    installed,
-)
+from tacit_services.agent.data.source import LONG_CHARACTERS, READ_BYTES, Columns, installed
 from tacit_services.agent.data.sql_source import VALUE_BYTES, batch_of
 
 NOT_READ = "the file cannot be read: it is damaged, has a password, or is not of the kind that its name says"

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tacit_protocol.arrow_columns import UNDECODED, is_text
-from tacit_protocol.domain import VECTOR_MAX, in_order
+from tacit_protocol.domain import VECTOR_MAX, DataError, in_order
 from tacit_protocol.public_knowledge import ColumnSchema, arrow_type
 from tacit_services.agent.data.regular_files import (
     LINKED,
@@ -32,12 +32,7 @@ from tacit_services.agent.data.regular_files import (
     opened,
     opened_folder,
 )
-from tacit_services.agent.data.source import (
-    READ_BYTES,
-    Columns,
-    DataError,
-    Run,
-)
+from tacit_services.agent.data.source import READ_BYTES, Columns, Run
 
 DAMAGED = "the Parquet file cannot be read; it may be damaged"
 

@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tacit_protocol.arrow_columns import UNDECODED, is_bytes, numbers, text
-from tacit_protocol.domain import ONE_WORKER, Domain, EncodedChunk, RawColumn, Workers, encode
+from tacit_protocol.domain import ONE_WORKER, DataError, Domain, EncodedChunk, RawColumn, Workers, encode
 from tacit_protocol.messages.alignment import AlignmentError, UnitKey, canonical_id
 from tacit_services.agent.data.encoders import RowEncoders, Run
-from tacit_services.agent.data.source import READ_BYTES, Columns, DataError, HasTypes, Source
+from tacit_services.agent.data.source import READ_BYTES, Columns, HasTypes, Source
 
 HASH_BYTES = 8
 """Size of a unit's hash. Among 10^8 units the chance that any two share one is 3e-4; two that did would be

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from tacit_services.agent.data.source import DataError
+from tacit_protocol.domain import DataError
 
 MISSING_FILE = "the data set's file is missing or may not be read"
 REPLACED = "the data set's file was replaced while it was being read; it must stay as it is during a study"

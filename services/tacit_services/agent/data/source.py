@@ -6,11 +6,8 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from tacit_protocol import domain
-from tacit_protocol.domain import VECTOR_MAX
+from tacit_protocol.domain import VECTOR_MAX, DataError
 from tacit_protocol.public_knowledge import ColumnSchema, header_fault, name_fault
-
-DataError = domain.DataError
 
 READ_BYTES = 64 * 2**20
 """What a source may hold while it is read, besides the rows handed out, unless told otherwise."""

@@ -27,19 +27,12 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql
 
 from tacit_protocol.arrow_columns import UNDECODED, text_of
+from tacit_protocol.domain import DataError
 from tacit_protocol.public_knowledge import ColumnSchema, ColumnType
 from tacit_services.agent.data.csv_source import parsed_block
 from tacit_services.agent.data.parquet_source import balanced_runs
 from tacit_services.agent.data.regular_files import REPLACED, FileState, file_state
-from tacit_services.agent.data.source import (
-    LONG_BYTES,
-    LONG_CHARACTERS,
-    READ_BYTES,
-    Columns,
-    DataError,
-    Run,
-    installed,
-)
+from tacit_services.agent.data.source import LONG_BYTES, LONG_CHARACTERS, READ_BYTES, Columns, Run, installed
 from tacit_services.shared.settings import FILE_DATABASES
 
 UNREACHABLE = "the database cannot be reached: check the source's URL"

@@ -22,6 +22,7 @@ from tacit_protocol.arrow_columns import text
 from tacit_protocol.domain import (
     ONE_WORKER,
     CategoricalColumn,
+    DataError,
     Domain,
     EncodedChunk,
     Reduction,
@@ -39,15 +40,7 @@ from tacit_services.agent.data.reader import (
     UnitHasher,
     UnitHashes,
 )
-from tacit_services.agent.data.source import (
-    Columns,
-    DataError,
-    GroupsRows,
-    ReadsWithin,
-    Source,
-    Splits,
-    require_columns,
-)
+from tacit_services.agent.data.source import Columns, GroupsRows, ReadsWithin, Source, Splits, require_columns
 
 Item = TypeVar("Item")
 

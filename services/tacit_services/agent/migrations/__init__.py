@@ -1,1 +1,1 @@
-"""The agent's schema, one step per module."""
+"""The agent's schema, one migration per module."""

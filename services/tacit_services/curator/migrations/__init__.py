@@ -1,1 +1,1 @@
-"""The curator's schema, one step per module."""
+"""The curator's schema, one migration per module."""

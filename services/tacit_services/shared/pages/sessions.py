@@ -34,35 +34,18 @@ class SignInTables:
             sa.Table(
                 prefix + name,
                 metadata,
-                *_columns(),
+                sa.Column("digest", sa.String(64), primary_key=True),
+                sa.Column("key", sa.String(64), nullable=False),
+                sa.Column("expires_at", sa.BigInteger, nullable=False),
                 sa.Column("person", sa.String(63), nullable=False, server_default=KEY_HOLDER),
             )
-            for name in NAMES
+            for name in ("sign_in_links", "page_sessions")
         )
         return cls(links, sessions, PeopleTables.make(metadata, prefix))
 
     def of_people(self, engine: Engine, clock: Clock) -> People:
         """Return the people, whose links and browsers end with them."""
         return People(engine, self.people, clock, (self.links, self.sessions))
-
-
-NAMES = ("sign_in_links", "page_sessions")
-
-
-def _columns() -> list[sa.Column[str] | sa.Column[int]]:
-    return [
-        sa.Column("digest", sa.String(64), primary_key=True),
-        sa.Column("key", sa.String(64), nullable=False),
-        sa.Column("expires_at", sa.BigInteger, nullable=False),
-    ]
-
-
-def create_tables(prefix: str) -> None:
-    """Create both tables, as they first were; for migrations."""
-    from alembic import op  # noqa: PLC0415 (migrations alone need it)
-
-    for name in NAMES:
-        op.create_table(prefix + name, *_columns())
 
 
 LINK_LIFE_S = 300

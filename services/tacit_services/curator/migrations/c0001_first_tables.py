@@ -1,28 +1,30 @@
-"""Owners, invitations, data sets, and the ledger of their accounts."""
+"""The first tables: owners, invitations and data sets, the ledger, studies and decisions, sign-in."""
 
 import sqlalchemy as sa
 from alembic import op
 
-from tacit_services.ledger.migration import create_ledger
+from tacit_services.ledger.migration import create_ledger, create_studies
+from tacit_services.shared.migration import create_sign_in
 
 revision = "c0001"
 down_revision = None
 
+_ACCOUNT_LENGTH = 127
+"""owner/data-set, two names of at most 63 characters."""
+
 
 def upgrade() -> None:
-    """Create the first tables."""
-    _create_owners()
-    _create_data_sets()
-    create_ledger(127)  # owner/data-set, two names of at most 63 characters
-
-
-def _create_owners() -> None:
+    """Create the tables; those of studies and answers are an agent's."""
+    create_ledger(_ACCOUNT_LENGTH)
+    create_studies(_ACCOUNT_LENGTH)
+    create_sign_in("curator_")
     op.create_table(
         "curator_owners",
         sa.Column("name", sa.String(63), primary_key=True),
         sa.Column("key", sa.String(64), nullable=False, unique=True),
         sa.Column("role", sa.String(16), nullable=False),
         sa.Column("enrolled_at", sa.BigInteger, nullable=False),
+        sa.Column("revoked_at", sa.BigInteger, nullable=True),
     )
     op.create_table(
         "curator_invitations",
@@ -31,10 +33,8 @@ def _create_owners() -> None:
         sa.Column("role", sa.String(16), nullable=False),
         sa.Column("expires_at", sa.BigInteger, nullable=False),
         sa.Column("used_by", sa.String(64), nullable=True),
+        sa.Column("revoked_at", sa.BigInteger, nullable=True),
     )
-
-
-def _create_data_sets() -> None:
     op.create_table("curator_storage", sa.Column("id", sa.String(32), primary_key=True))
     op.create_table(
         "curator_data_sets",
@@ -53,3 +53,15 @@ def _create_data_sets() -> None:
         sa.Column("size_bytes", sa.BigInteger, nullable=True),
         sa.Column("uploaded_at", sa.BigInteger, nullable=True),
     )
+    op.create_table(
+        "curator_decisions",
+        sa.Column("study", sa.String(64), primary_key=True),
+        sa.Column("owner", sa.String(63), primary_key=True),
+        sa.Column("account", sa.String(127), nullable=False),
+        sa.Column("decision", sa.String(16), nullable=False),
+        sa.Column("decided_by", sa.String(16), nullable=True),
+        sa.Column("decided_at", sa.BigInteger, nullable=True),
+        sa.Column("version", sa.BigInteger, nullable=False, server_default="0"),
+        sa.ForeignKeyConstraint(["study"], ["agent_studies.digest"], name="fk_curator_decisions_study"),
+    )
+    op.create_index("ix_curator_decisions_owner", "curator_decisions", ["owner"])

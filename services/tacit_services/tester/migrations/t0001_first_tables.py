@@ -1,7 +1,9 @@
-"""The first tables: parties, invitations, studies, answers, jobs and verdicts."""
+"""The first tables: parties, studies and their answers, jobs and verdicts, the archive, sign-in."""
 
 import sqlalchemy as sa
 from alembic import op
+
+from tacit_services.shared.migration import create_sign_in
 
 revision = "0001"
 down_revision = None
@@ -15,12 +17,21 @@ def _study() -> sa.Column[str]:
 
 def upgrade() -> None:
     """Create the tables."""
+    create_sign_in("")
+    _create_parties()
+    _create_studies()
+    _create_answers()
+    _create_results()
+
+
+def _create_parties() -> None:
     op.create_table(
         "parties",
         sa.Column("name", sa.String(63), primary_key=True),
         sa.Column("key", sa.String(64), nullable=False, unique=True),
         sa.Column("role", sa.String(16), nullable=False),
         sa.Column("enrolled_at", sa.BigInteger, nullable=False),
+        sa.Column("revoked_at", sa.BigInteger, nullable=True),
     )
     op.create_table(
         "invitations",
@@ -29,10 +40,15 @@ def upgrade() -> None:
         sa.Column("role", sa.String(16), nullable=False),
         sa.Column("expires_at", sa.BigInteger, nullable=False),
         sa.Column("used_by", sa.String(64), nullable=True),
+        sa.Column("revoked_at", sa.BigInteger, nullable=True),
     )
-    _create_studies()
-    _create_answers()
-    _create_results()
+    op.create_table(
+        "catalogue",
+        sa.Column("owner", sa.String(63), primary_key=True),
+        sa.Column("key", sa.String(64), nullable=False),
+        sa.Column("version", sa.BigInteger, nullable=False),
+        sa.Column("envelope", sa.LargeBinary, nullable=False),
+    )
 
 
 def _create_studies() -> None:
@@ -55,6 +71,14 @@ def _create_studies() -> None:
         sa.Column("position", sa.Integer, nullable=False),
         sa.Column("key", sa.String(64), nullable=False, index=True),
     )
+    op.create_table(
+        "archived",
+        sa.Column("study", sa.String(64), primary_key=True),
+        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("ended_at", sa.BigInteger, nullable=False),
+        sa.Column("archived_at", sa.BigInteger, nullable=False),
+        sa.Column("file_digest", sa.String(64), nullable=False),
+    )
 
 
 def _create_answers() -> None:
@@ -68,18 +92,41 @@ def _create_answers() -> None:
         sa.Column("received_at", sa.BigInteger, nullable=False),
     )
     op.create_table(
+        "reuses",
+        _study(),
+        sa.Column("owner", sa.String(63), primary_key=True),
+        sa.Column("source", sa.String(64), nullable=False, index=True),
+        sa.ForeignKeyConstraint(["source", "owner"], ["releases.study", "releases.owner"]),
+    )
+    op.create_table(
+        "sealed",
+        _study(),
+        sa.Column("owner", sa.String(63), primary_key=True),
+        sa.Column("ciphertext", sa.LargeBinary, nullable=False),
+        sa.ForeignKeyConstraint(["study", "owner"], ["releases.study", "releases.owner"]),
+    )
+    op.create_table(
+        "mask_keys",
+        _study(),
+        sa.Column("owner", sa.String(63), primary_key=True),
+        sa.Column("envelope", sa.LargeBinary, nullable=False),
+        sa.Column("digest", sa.String(64), nullable=False),
+        sa.Column("received_at", sa.BigInteger, nullable=False),
+    )
+    op.create_table(
         "declines",
         _study(),
         sa.Column("owner", sa.String(63), primary_key=True),
         sa.Column("envelope", sa.LargeBinary, nullable=False),
         sa.Column("received_at", sa.BigInteger, nullable=False),
     )
-    op.create_table(
-        "cancellations",
-        _study(),
-        sa.Column("envelope", sa.LargeBinary, nullable=False),
-        sa.Column("received_at", sa.BigInteger, nullable=False),
-    )
+    for name in ("cancellations", "acceptances"):
+        op.create_table(
+            name,
+            _study(),
+            sa.Column("envelope", sa.LargeBinary, nullable=False),
+            sa.Column("received_at", sa.BigInteger, nullable=False),
+        )
 
 
 def _create_results() -> None:
