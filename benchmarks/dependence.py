@@ -574,20 +574,18 @@ def tables_run(ways: Mapping[str, dict[str, Any]], law: str, n: int, epsilon: fl
         found[way] = result.reject
         if way == "table":
             found |= tabulated(drawn, result)
-    if ways is OTHER_WAYS and len(names) == 2:
-        table_of_all = NoisyTable(*noisy_counts(np.column_stack(list(side.values())), epsilon, rng))
-        seed = np.random.SeedSequence(number)
-        found[NAIVE] = independence_test(table_of_all, (4, 4), PERMUTATIONS, seed).pvalue <= LEVEL
     return found
 
 
-def noisy_counts(
-    x: Floats, epsilon: float, rng: np.random.Generator
-) -> tuple[Floats, int, tuple[CellNoise, ...]]:
-    """Count units (n, 2) in four by four equal cells, with noise; return the counts, n and the noise."""
-    first, second = np.minimum((4 * x).astype(int), 3).T
-    noise = CellNoise("laplace", 2 / epsilon)
-    return np.bincount(4 * first + second, minlength=16) + noise.draw(rng, (16,)), len(x), (noise,)
+def naive_run(law: str, n: int, epsilon: float, number: int) -> Answers:
+    """Ask of the same rows of two columns by a noisy table of four by four equal cells."""
+    rng, noise = np.random.default_rng([n, round(1000 * epsilon), number]), CellNoise("laplace", 2 / epsilon)
+    drawn = "noisy circle" if law == "circle" else law
+    first, second = np.minimum((4 * rows(drawn, n, rng)).astype(int), 3).T
+    counts = np.bincount(4 * first + second, minlength=16) + noise.draw(rng, (16,))
+    seed = np.random.SeedSequence(number)
+    pvalue = independence_test(NoisyTable(counts, n, (noise,)), (4, 4), PERMUTATIONS, seed).pvalue
+    return {NAIVE: pvalue <= LEVEL}
 
 
 def tabulated(law: str, result: Any) -> Answers:
@@ -667,6 +665,8 @@ def tables_cells() -> list[Cell]:
     ):
         made += cells_for(form, TABLE_RUNS, functools.partial(run_of, others), settings)
         made += cells_for(OF_TABLES + form, TABLE_RUNS, functools.partial(run_of, ways), settings)
+    of_two = [one for one in TABULATED if rows(one[0], 2, np.random.default_rng(0)).shape[1] == 2]
+    made += cells_for(f"{NAIVE}, {POWER_CELL}", TABLE_RUNS, naive_run, of_two)
     return made + cells_for(TABLE_LEVEL, LEVEL_RUNS, tables_level_run, TABLE_NULLS)
 
 
@@ -684,7 +684,7 @@ def tables_parts(counts: Counts) -> dict[str, str]:
         for setting in settings:
             cell, *head = form.format(*setting), *map(str, setting[:-1])
             row = {way: counts.shown(cell, way, ".2f") for way in others}
-            row |= {NAIVE: counts.shown(cell, NAIVE, ".2f")} if form == POWER_CELL else {}
+            row |= {NAIVE: counts.shown(f"{NAIVE}, {cell}", NAIVE, ".2f")} if form == POWER_CELL else {}
             row |= {way: counts.shown(OF_TABLES + cell, way, ".2f") for way in ways}
             runs = f"{counts.runs[cell]}, {counts.runs[OF_TABLES + cell]}"
             rows_of[form][", ".join([*head, f"{setting[-1]:g}"])] = row | {"runs": runs}

@@ -43,8 +43,8 @@ from tacit_protocol.procedures.stratified_table import (
 from tacit_protocol.procedures.survival import Times, curves, hazard_ratio, log_rank, log_rank_test
 
 RUNS, POWER_RUNS, REPLICATES, LEVEL = 1000, 300, 199, 0.05
-LIFE_POWER_RUNS, LIFE_COVERED_RUNS, FAILED_RUNS = 400, 300, 2000
-"""Of survival: of powers; in which of a cell's runs intervals are asked for; of levels that had failed."""
+LIFE_POWER_RUNS, RATIO_RUNS, CURVE_RUNS, FAILED_RUNS = 400, 400, 600, 2000
+"""Of survival: of powers; first of a cell that ask for ratios, and for curves; of levels that had failed."""
 
 POWER_EPSILONS, SHIFTS = (0.3, 1.0), {"shift 0": 0.0, "shift .4": 0.4}
 
@@ -192,12 +192,11 @@ def life_checked(name: str, owners: int, design: str, ratio: float, run: int) ->
     answers: dict[str, float] = {}
     if ratio == 1:
         answers[question("test", design, LEVEL)] = log_rank_test(held, REPLICATES, seed).pvalue <= LEVEL
-    if run >= LIFE_COVERED_RUNS:
-        return answers
-    counts, variances = (np.concatenate([getattr(o, k) for o in held]) for k in ("counts", "variances"))
-    found = hazard_ratio(counts, variances, (1, 0), LEVEL)
-    answers["hazard ratio"] = within(ratio, found.lower, found.upper)
-    if shift and owners > 1:
+    if run < RATIO_RUNS:
+        counts, variances = (np.concatenate([getattr(o, k) for o in held]) for k in ("counts", "variances"))
+        found = hazard_ratio(counts, variances, (1, 0), LEVEL)
+        answers["hazard ratio"] = within(ratio, found.lower, found.upper)
+    if run >= CURVE_RUNS or (shift and owners > 1):
         return answers
     one, truth = curves(held, np.arange(m + 1.0), LEVEL, seed)[0], np.exp(-base * np.arange(1, m + 1))
     mean, half = (1 - truth[-1]) / base, np.log(2) / base
@@ -278,7 +277,7 @@ def life_cells() -> list[Cell]:
     """Return all cells of survival."""
     found: list[Cell] = []
     for owners, design, ratio in product((1, 4, 10), LIVES, (1.0, 1.6)):
-        form, runs = "check {} owners, {}, hazard ratio {:g}", RUNS if ratio == 1 else LIFE_COVERED_RUNS
+        form, runs = "check {} owners, {}, hazard ratio {:g}", RUNS if ratio == 1 else CURVE_RUNS
         found += cells_of(form, runs, life_checked, [owners], [design], [ratio], seeded=True)
     for design, ratio in product(COARSE, (1.0, 2.0)):
         form, lost = "check 1 owners, {}, hazard ratio {:g}", COARSE[design][-1] != "nobody"
