@@ -60,7 +60,7 @@ from tacit_protocol.procedures.association.statistic import (
     rank_block,
 )
 
-RUNS, PURE_RUNS, POWER_RUNS, LEVEL, DELTA, BOUND, STRONG = 1000, 400, 300, 0.05, 1e-5, 4.0, 0.5
+RUNS, PURE_RUNS, POWER_RUNS, LEVEL, DELTA, BOUND, STRONG = 1000, 1000, 400, 0.05, 1e-5, 4.0, 0.5
 
 DESIGNS: dict[str, tuple[int, float, float, str]] = {
     "n=1000, ε=.5, normal": (1000, 0.5, 0.0, "normal"),

@@ -10,6 +10,8 @@ was tested before: ``--cells search`` runs both on the same tables, ``--cells co
 longer nulls, ``--cells cost`` the power that the other nulls cost.
 ``plain`` is the same test with the plain chi-square statistic, sum D_i over its scale, in the place of the
 one that subtracts what is explained: a baseline, here and in a test alone.
+``noisy 2 x 2`` are four noisy counts of yes and no, and the difference of shares that they show over its
+standard error, with the noise in it or, ``as if exact``, without.
 """
 
 from dataclasses import replace
@@ -17,6 +19,7 @@ from functools import partial
 from itertools import product
 
 import numpy as np
+from scipy.special import chdtrc
 
 from benchmarks.harness import (
     Answers,
@@ -48,6 +51,7 @@ EPSILONS = (0.3, 1.0, 3.0, 20.0)
 OURS, PLAIN, FITTED = "ours", "plain", "fitted"
 
 LISTED_POWER_RUNS = 400
+NAIVE = ("noisy 2 x 2", "noisy 2 x 2, as if exact")
 SEARCH_RUNS, CONFIRM_RUNS, COST_RUNS, CONFIRM_REPLICATES = 400, 3000, 300, 1999
 SEARCH_EPSILONS = (0.03, 0.1, 0.3, 1.0, 5.0, 20.0)
 CONFIRM_LEVELS = (0.05, 0.01, 0.001)
@@ -237,6 +241,23 @@ def homogeneity_cost_run(name: str, cells: int, part: float, units: int, epsilon
     return judged(pvalues, (OURS, FITTED), epsilon, LEVELS)
 
 
+def fourfold(counts: Floats, variance: float) -> dict[str, float]:
+    """Return the p-values by the names of NAIVE, of noisy counts (2, 2): a difference of rows' shares of yes.
+
+    Both are chi-square of one degree, the first with the noise's ``variance`` of a count beside that of yes.
+    """
+    rows = np.maximum(counts.sum(axis=1), 1.0)
+    shares = np.clip(counts[:, 0] / rows, 0.0, 1.0)
+    pooled = float(np.clip(counts[:, 0].sum() / rows.sum(), 1 / rows.sum(), 1 - 1 / rows.sum()))
+    sampled = pooled * (1 - pooled) * np.sum(1 / rows)
+    noise = variance * (pooled**2 + (1 - pooled) ** 2) * np.sum(1 / rows**2)
+    square = float(np.diff(shares)[0] ** 2)
+    return {
+        name: float(chdtrc(1, square / spread))
+        for name, spread in zip(NAIVE, (sampled + noise, sampled), strict=True)
+    }
+
+
 def given_listed_run(
     name: str, phi: float, unlisted: float, together: bool, units: int, epsilon: float, run: int
 ) -> Answers:
@@ -260,6 +281,7 @@ def given_listed_run(
     if not unlisted:
         four = replace(drawn, counts=drawn.counts[listed])
         found["four cells"] = independence_test(four, (2, 2), REPLICATES, seed).pvalue
+    found |= fourfold(drawn.counts[listed].reshape(2, 2), drawn.noise_variance)
     return {question(method, epsilon, 0.05): pvalue <= 0.05 for method, pvalue in found.items()}
 
 
@@ -283,6 +305,7 @@ def given_listed_owners_run(
         ).pvalue,
         "all cells": homogeneity_test(tables, REPLICATES, seed).pvalue,
     }
+    found |= fourfold(np.stack([own.counts[:2] for own in tables]), tables[0].noise_variance)
     return {question(method, epsilon, 0.05): pvalue <= 0.05 for method, pvalue in found.items()}
 
 
@@ -409,6 +432,8 @@ def parts(counts: Counts) -> dict[str, str]:
         "search": _both(counts, "search", LEVELS),
         "confirm": _both(counts, "confirm", CONFIRM_LEVELS),
         "cost": _both(counts, "cost", LEVELS),
+        "listed runs": counts.runs_of("listed level"),
+        "listed power runs": counts.runs_of("listed power"),
         "listed": _listed(counts, "listed level"),
         "listed power": _listed(counts, "listed power"),
         "statement of listed": level_statement(counts, "listed level", OURS),
@@ -444,7 +469,7 @@ def _listed(counts: Counts, kind: str) -> str:
     rows: dict[str, dict[str, str]] = {}
     for cell in (cell for cell in counts.runs if cell.startswith(kind)):
         epsilon = float(cell.rpartition("=")[2])
-        for method in (OURS, "four cells", "all cells"):
+        for method in (OURS, *NAIVE, "four cells", "all cells"):
             if rate := counts.shown(cell, question(method, epsilon, 0.05), ".3f"):
                 rows.setdefault(cell.removeprefix(kind).strip(), {})[method] = rate
     return table(rows, "law") if rows else ""

@@ -5,12 +5,13 @@
 
 Every run draws rows from a law whose value is known, and asks ``tacit.local`` with OpenDP's noise, or, of
 Cramér's V, the statistic that the procedure calls (its test alone takes ten times as long). A database's
-``held`` is the mean over its questions in a run.
+``held`` is the mean over its questions in a run. Survival, mutual independence, associations of 15 columns
+and groups in 50 have simulated noise, and of the latter two no test is made.
 """
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import combinations, product
 from typing import Any
@@ -22,6 +23,8 @@ from scipy.spatial.distance import cdist
 from scipy.special import ndtri
 
 import tacit.local
+from benchmarks import dependence, strata
+from benchmarks.association import cells_of_values, correlation_of, midranks
 from benchmarks.database_errors import (
     BANDWIDTH,
     DEVIATIONS,
@@ -31,32 +34,49 @@ from benchmarks.database_errors import (
     compare_run,
     two_groups,
 )
-from benchmarks.harness import Answers, Benchmark, Cell, Counts, Floats, cells_of, covered, main, table
+from benchmarks.harness import (
+    Answers,
+    Benchmark,
+    Cell,
+    Counts,
+    Floats,
+    cells_for,
+    cells_of,
+    covered,
+    main,
+    table,
+)
 from benchmarks.problems import dependent, locations_of
 from tacit.database.points import Estimate
 from tacit.database.released import ReleasedDatabase
 from tacit.errors import InputError
-from tacit.in_process.runner import local_study, terms, two_sample_procedure
+from tacit.in_process.runner import local_study, terms, two_sample_procedure, with_units
 from tacit.in_process.samples import ArrayTable, Sample
 from tacit.local.distance import CORRELATION_OWNERS
 from tacit.local.synthetic import release_database
+from tacit.planning.simulation import SimulatedNoise
 from tacit.results import TwoSampleResult
 from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.features.cell_counts import compared_places
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.moments import sum_features
-from tacit_protocol.messages.study import Study
+from tacit_protocol.features.private_cells import GRIDS
+from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.distance_covariance import distance_correlation_sqr, distance_covariance_sqr
+from tacit_protocol.numerics.inference import Estimated, estimated, laplace_widening
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.accounting import gaussian_mu
+from tacit_protocol.procedures import association, group_comparison
 from tacit_protocol.procedures.counts.homogeneity import differences
 from tacit_protocol.procedures.counts.independence_table import cramers_v
 from tacit_protocol.procedures.curated_two_sample.plan import plan_of as curated_plan
 from tacit_protocol.procedures.distance_correlation.release import plan_of
+from tacit_protocol.procedures.group_comparison.statistic import mean_difference
 from tacit_protocol.procedures.kernel_two_sample.release import plan_of as two_sample_plan
+from tacit_protocol.procedures.survival import curves
 
 EPSILON, LEVEL, DELTA = 1.0, 0.05, 1e-5
-RUNS, RUNS_DATABASE, RUNS_COUNTS, RUNS_SHARES = 100, 20, 200, 500
+RUNS, RUNS_DATABASE, RUNS_COUNTS, RUNS_SHARES, RUNS_OF_MANY = 100, 20, 200, 500, 1000
 POPULATION = 400_000
 """Rows that stand for a law whose distance covariance has no formula: its error is far smaller."""
 POPULATION_OF_SEVERAL = 3000
@@ -559,6 +579,126 @@ def mmd_run(
     return covered(found.interval, mmd_truth(kind, features, curated, epsilon), found.estimate)
 
 
+RARE_LIVES = ((1, 1000, 0.02), (4, 1000, 0.02), (10, 1000, 0.02), (1, 3000, 0.003), (4, 1000, 0.003))
+"""Owners, units of each, and the hazard in each of INTERVALS."""
+INTERVALS = 20
+
+
+def survival_run(owners: int, units: int, hazard: float, number: int) -> Answers:
+    """Ask for the curve of one of two groups alike, its band and its restricted mean."""
+    rng, seed = np.random.default_rng([number, owners, units]), np.random.SeedSequence([number, 1])
+    lives, _ = strata.lives_of(rng, owners, (units, EPSILON, INTERVALS, hazard, 0.0), 1.0)
+    found = curves(lives, np.arange(INTERVALS + 1.0), LEVEL, seed)[0]
+    truth = np.exp(-hazard * np.arange(1, INTERVALS + 1))
+    value, lower, upper = found.restricted_mean
+    mean = covered((lower, upper), float((1 - truth[-1]) / hazard), value)
+    return {
+        "held": float(np.mean((found.lower <= truth) & (truth <= found.upper))),
+        "held, all together": bool(np.all((found.band_lower <= truth) & (truth <= found.band_upper))),
+        "held, restricted mean": mean["held"],
+        "width": float(np.mean(found.upper - found.lower)),
+        "estimate": float(found.survival[-1]),
+    }
+
+
+MUTUAL = (("chain of 3", 1000, 1.0), ("chain of 5", 1000, 1.0), ("four with a common cause", 3000, 1.0))
+"""Laws of benchmarks.dependence, units and epsilon."""
+
+
+def mutual_run(law: str, units: int, epsilon: float, number: int) -> Answers:
+    """Ask several owners for the distance correlations of their cells, each pair by itself."""
+    rng = np.random.default_rng([number, units])
+    sides = [{f"x{place}": column} for place, column in enumerate(dependence.rows(law, units, rng).T)]
+    chosen = dependence.NEWLY_ASKED | {"permutations": 99}
+    result = dependence.asked("mutual_independence", sides, epsilon, number, rng, chosen, apart=True)
+    cuts = {name: own for release in result.source.releases.values() for name, own in release.cuts.items()}
+    found = []
+    for pair in result.pairs:
+        places = [int(name[1:]) for name in (pair.first, pair.second)]
+        own = [np.array(cuts[name]) / GRIDS[len(cuts[name]) + 1] for name in (pair.first, pair.second)]
+        sizes = [len(ends) + 1 for ends in own]
+        intervals = (pair.interval, pair.cramers_v_interval, pair.correlation_interval)
+        held = dependence.held(law, places, own, sizes, intervals)
+        if "distance correlation held" in held:
+            found.append([held["distance correlation held"], held["distance correlation width"]])
+    if not found:
+        return {}
+    rate, width = np.mean(found, axis=0)
+    estimate = float(np.mean([pair.distance_correlation or 0.0 for pair in result.pairs]))
+    return {"held": float(rate), "width": float(width), "estimate": estimate}
+
+
+COLUMNS_ASSOCIATED, COLUMNS_COMPARED = 15, 50
+CORRELATION, SHIFT = 0.5, 0.5
+"""Of every two of 15 columns; and of the second group, in standard deviations, in every one of 50."""
+
+MANY = ((1, 5000, 0.0), (1, 5000, DELTA), (4, 1000, DELTA), (1, 20_000, 0.0))
+"""Owners, units of each, delta."""
+
+
+def _alike(units: int, columns: int, rng: np.random.Generator) -> Floats:
+    """Draw normal columns (n, D) every two of which have CORRELATION, within bounds of four deviations."""
+    common, own = rng.standard_normal((units, 1)), rng.standard_normal((units, columns))
+    return np.clip(0.5 + (math.sqrt(CORRELATION) * common + math.sqrt(1 - CORRELATION) * own) / 8, 0, 1)
+
+
+@functools.cache
+def rank_truth(bins: int) -> float:
+    """Return the rank correlation of two such columns by a release's cells."""
+    x, weights = _alike(POPULATION, 2, np.random.default_rng(1)), np.full(POPULATION, 1 / POPULATION)
+    return correlation_of(*(midranks(cells_of_values(own, bins), weights) for own in x.T), weights)
+
+
+def _released(
+    procedure: str, sides: list[Any], delta: float, number: int, **chosen: Any
+) -> tuple[Study, list[Release]]:
+    """Return a study of these owners' columns and what they release, without a verdict."""
+    named, study, tables = dependence.posed(procedure, sides, EPSILON, number, chosen, delta=delta)
+    study, noise = with_units(study, tables), SimulatedNoise(np.random.default_rng([number, 2]))
+    return study, [named.privatise(study, named.summarise(study, own), noise) for own in tables]
+
+
+def _stated(found: list[Estimated], truth: float) -> Answers:
+    """Return in which part of the intervals, where one is stated, the truth is; and in which part it is."""
+    each = [
+        covered((o.lower, o.upper), truth, o.value) for o in found if None not in (o.lower, o.upper, o.value)
+    ]
+    told = {name: float(np.mean([own[name] for own in each])) for name in each[0]} if each else {}
+    return told | {"intervals stated": len(each) / len(found)}
+
+
+def association_run(owners: int, units: int, delta: float, number: int) -> Answers:
+    """Ask how 15 columns go together: the rank correlations of all pairs, each interval by itself."""
+    rng = np.random.default_rng([number, owners, units])
+    sides = [dependence.named_columns(_alike(units, COLUMNS_ASSOCIATED, rng)) for _ in range(owners)]
+    study, releases = _released("association", sides, delta, number)
+    plan, found = association.plan_of(study), []
+    for own in association._blocks(plan, releases):
+        blocks = [one.widened(laplace_widening(LEVEL)) for one in own] if plan.pure else own
+        effects = association._correlations(blocks, pooled=True)[association.RANKS]
+        found.append(association.estimated(effects, LEVEL))
+    return _stated(found, rank_truth(plan.histograms(units).bins))
+
+
+def comparison_run(owners: int, units: int, delta: float, number: int) -> Answers:
+    """Ask how two groups differ in 50 columns: the difference of means in each, each interval by itself."""
+    rng, sides = np.random.default_rng([number, owners, units]), list[Any]()
+    for _ in range(owners):
+        second = rng.random(units) < 0.5
+        values = rng.standard_normal((units, COLUMNS_COMPARED)) + SHIFT * second[:, None]
+        columns = dependence.named_columns(np.clip(0.5 + values / 8, 0, 1))
+        sides.append({**columns, "g": np.where(second, "b", "a").astype(object)})
+    study, releases = _released("group_comparison", sides, delta, number, group="g")
+    plan = group_comparison.plan_of(study)
+    if plan.pure:
+        wide, cells = laplace_widening(LEVEL), group_comparison._cells(plan, releases)
+        blocks = [[one.block(wide) for one in own] for own in cells]
+    else:
+        blocks = list(group_comparison._blocks(plan, releases))
+    kind = "mean difference"
+    return _stated([estimated(mean_difference(own, 1, 0), LEVEL, kind) for own in blocks], SHIFT / 8)
+
+
 def cells() -> list[Cell]:
     """Return everything that is run."""
     both = ("laplace", "gaussian")
@@ -598,13 +738,28 @@ def cells() -> list[Cell]:
         found += cells_of("database, {}, {}, n={}: {}", RUNS_DATABASE, database_run, *axes)
     axes = (POPULATIONS, (200, 20_000), NULLS)
     found += cells_of("databases compared, {}, n={}, null={}", RUNS, compared_run, *axes)
-    return found + cells_of("witness, {}, {}", RUNS, location_run, WHOSE, ("same", "shifted"))
+    found += cells_of("witness, {}, {}", RUNS, location_run, WHOSE, ("same", "shifted"))
+    many: tuple[tuple[str, Callable[..., Answers], Sequence[Sequence[Any]]], ...] = (
+        ("survival, rare events, {} owners, n={}, hazard {:g}", survival_run, RARE_LIVES),
+        ("mutual independence, {}, n={}, ε={:g}", mutual_run, MUTUAL),
+        ("association of 15 columns, {} owners, n={}, ε=1, δ={:g}", association_run, MANY),
+        ("groups in 50 columns, {} owners, n={}, ε=1, δ={:g}", comparison_run, MANY),
+    )
+    for form, of_many, settings in many:
+        found += cells_for(form, RUNS_OF_MANY, of_many, settings)
+    return found
 
 
-CLAIMED = ("held", "held, correlation", "held, of these units", "held, all together")
+CLAIMED = (
+    "held",
+    "held, correlation",
+    "held, of these units",
+    "held, all together",
+    "held, restricted mean",
+)
 """What results claim to cover."""
 
-BESIDE = ("held, whole", "held, whole, with truncation")
+BESIDE = ("held, whole", "held, whole, with truncation", "intervals stated")
 """What they do not claim, and the page shows."""
 
 

@@ -8,7 +8,9 @@ operating system, as it comes (nothing planned) and with so many cells, in one r
 same rows the naive ways: at a curator ten blocks, a permutation test of the distance covariance at .2 in
 each, and Laplace noise on the number of those that reject; and the permutation test without privacy.
 
-Quantile tables, where one party holds all columns: permutations, votes of blocks, and one noisy table.
+Quantile tables, where one party holds all columns: permutations, votes of blocks, and one noisy table; beside
+them the naive ``noisy 4 x 4``, counts of equal public cells of two columns with Laplace noise of 2/epsilon,
+and the test of such a table by simulation.
 
 Mutual independence, of three owners and more: two rounds and one; beside every pair in a study of its own
 with its part of epsilon (Bonferroni), each owner's randomised answer whether it is above the middle, given or
@@ -47,12 +49,16 @@ from tacit.planning.simulation import SimulatedNoise
 from tacit.results import AnsweredCorrelationResult
 from tacit_protocol.domain import NumericColumn
 from tacit_protocol.features.private_cells import GRIDS, ColumnCells
+from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
+from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.numerics.randomised_tables import (
     cell_cramers_v,
     cell_distance_correlation,
     cell_rank_correlation,
 )
+from tacit_protocol.procedures.base import Procedure
+from tacit_protocol.procedures.counts.independence_table import independence_test
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation import answers
 from tacit_protocol.procedures.distance_correlation.answers import fitted_part
@@ -145,19 +151,18 @@ def held(
     return found
 
 
-def asked(
+def posed(
     procedure: str,
     sides: Sequence[Mapping[str, Any]],
     epsilon: float,
     number: int,
-    rng: np.random.Generator,
     chosen: Mapping[str, Any],
     *,
     delta: float = 0.0,
     apart: bool = False,
     unit: Any = None,
-) -> Any:
-    """Run one study on owners' columns by name, each side its own where ``apart``, with simulated noise."""
+) -> tuple[Procedure, Study, list[ArrayTable]]:
+    """Return one study of owners' columns by name, and their tables, each side its own where ``apart``."""
     columns = {name: values for side in sides for name, values in side.items()}
     known = {name: ["a", "b"] if values.dtype == object else (0, 1) for name, values in columns.items()}
     study = local_study(
@@ -178,7 +183,21 @@ def asked(
     ]
     study = study if apart else study.model_copy(update={"owners": tuple(declared)})
     named = procedure_named(procedure)
-    return run(named, named.with_defaults(study), tables, SimulatedNoise(rng))
+    return named, named.with_defaults(study), tables
+
+
+def asked(
+    procedure: str,
+    sides: Sequence[Mapping[str, Any]],
+    epsilon: float,
+    number: int,
+    rng: np.random.Generator,
+    chosen: Mapping[str, Any],
+    **more: Any,
+) -> Any:
+    """Run the study that ``posed`` makes of the same, with simulated noise."""
+    named, study, tables = posed(procedure, sides, epsilon, number, chosen, **more)
+    return run(named, study, tables, SimulatedNoise(rng))
 
 
 def named_columns(values: Floats, name: str = "x") -> dict[str, Floats]:
@@ -498,7 +517,14 @@ TABLE_NULLS = (
     ("normal", 2, 20_000, 0.1),
     ("two owners", 2, 400, 1.0),
     ("two owners", 3, 1000, 1.0),
+    *((kind, 2, 400, 1.0) for kind in ("normal", "skewed", "tied", "rare")),
+    *((kind, 2, 500, 1.0) for kind in ("normal", "skewed")),
+    ("two owners", 2, 1000, 1.0),
+    ("normal", 2, 5000, 0.3),
+    ("skewed", 2, 1000, 0.7),
+    *((kind, 3, 4000, 1.0) for kind in ("normal", "skewed")),
 )
+"""The last eleven have four cells a number, and noise of a variance of .31 to .8 n on all counts together."""
 TABLE_LEVEL, SHIFT_CELL = "level {} d={} n={} ε={:g}", "shift d={} n={} ε={:g}"
 
 BY_TABLE: dict[str, Any] = {"method": "table", "permutations": PERMUTATIONS}
@@ -511,6 +537,7 @@ TABLE_WAYS: dict[str, dict[str, Any]] = {
     "table": BY_TABLE,
     "auto": {"method": "auto", "permutations": PERMUTATIONS},
 }
+NAIVE = "noisy 4 x 4"
 OF_TABLES, TABLE_RUNS = "tables, ", 400
 """How the names of cells begin whose runs, of the same rows, are asked by table and auto, and how many."""
 
@@ -547,6 +574,17 @@ def tables_run(ways: Mapping[str, dict[str, Any]], law: str, n: int, epsilon: fl
         if way == "table":
             found |= tabulated(drawn, result)
     return found
+
+
+def naive_run(law: str, n: int, epsilon: float, number: int) -> Answers:
+    """Ask of the same rows of two columns by a noisy table of four by four equal cells."""
+    rng, noise = np.random.default_rng([n, round(1000 * epsilon), number]), CellNoise("laplace", 2 / epsilon)
+    drawn = "noisy circle" if law == "circle" else law
+    first, second = np.minimum((4 * rows(drawn, n, rng)).astype(int), 3).T
+    counts = np.bincount(4 * first + second, minlength=16) + noise.draw(rng, (16,))
+    seed = np.random.SeedSequence(number)
+    pvalue = independence_test(NoisyTable(counts, n, (noise,)), (4, 4), PERMUTATIONS, seed).pvalue
+    return {NAIVE: pvalue <= LEVEL}
 
 
 def tabulated(law: str, result: Any) -> Answers:
@@ -624,8 +662,10 @@ def tables_cells() -> list[Cell]:
         (SHIFT_CELL, shift_run, SHIFTS, OTHER_SAMPLE_WAYS, SAMPLE_TABLE),
         (GRID_CELL, grid_run, GRID, OTHER_WAYS, TABLE_WAYS),
     ):
-        made += cells_for(form, POWER_RUNS, functools.partial(run_of, others), settings)
+        made += cells_for(form, TABLE_RUNS, functools.partial(run_of, others), settings)
         made += cells_for(OF_TABLES + form, TABLE_RUNS, functools.partial(run_of, ways), settings)
+    of_two = [one for one in TABULATED if rows(one[0], 2, np.random.default_rng(0)).shape[1] == 2]
+    made += cells_for(f"{NAIVE}, {POWER_CELL}", TABLE_RUNS, naive_run, of_two)
     return made + cells_for(TABLE_LEVEL, LEVEL_RUNS, tables_level_run, TABLE_NULLS)
 
 
@@ -643,6 +683,7 @@ def tables_parts(counts: Counts) -> dict[str, str]:
         for setting in settings:
             cell, *head = form.format(*setting), *map(str, setting[:-1])
             row = {way: counts.shown(cell, way, ".2f") for way in others}
+            row |= {NAIVE: counts.shown(f"{NAIVE}, {cell}", NAIVE, ".2f")} if form == POWER_CELL else {}
             row |= {way: counts.shown(OF_TABLES + cell, way, ".2f") for way in ways}
             runs = f"{counts.runs[cell]}, {counts.runs[OF_TABLES + cell]}"
             rows_of[form][", ".join([*head, f"{setting[-1]:g}"])] = row | {"runs": runs}

@@ -1,22 +1,15 @@
-"""The private joint independence test (dpdHSIC): level, power and speed, beside its peers on the same data.
+"""The private joint independence test (dpdHSIC): level and power, beside its peers on the same data.
 
-    python -m benchmarks.joint_independence      # both pages; continues where it stopped
-    python -m benchmarks.joint_independence --page joint-independence-speed
+    python -m benchmarks.joint_independence      # continues where it stopped
 
 Statistics come from the services' own functions and are computed once for all epsilons and levels; noise is
 drawn afresh for each, and simulated. The Bonferroni and bootstrap versions are baselines, here and nowhere
-else. Times are processor time of one thread, the least of two rounds in which ours and the peers take turns,
-for others use the machine; the ratios are what counts. A peer is timed on a few replicates and scaled up;
-hyppo is optional: where it is not installed, its cells are empty.
+else.
 """
 
-import importlib.util
 import math
-import os
-import resource
-import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -35,13 +28,12 @@ from benchmarks.harness import (
     main,
     named,
     question,
-    table,
 )
 from benchmarks.problems import no_codes, noise_of
 from tacit.in_process.runner import local_study, run, terms
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.planning.simulation import SimulatedNoise
-from tacit_protocol.domain import Domain, linear_algebra
+from tacit_protocol.domain import Domain
 from tacit_protocol.features.fixed_rank import features_of
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
@@ -405,112 +397,7 @@ def _powers(counts: Counts, name: str) -> str:
     return grid("method", named("{}", (OURS, BONFERRONI, BOOTSTRAP, OPEN)), columns, shown)
 
 
-BANDWIDTH = 0.12
-ROUNDS = 2
-PEER_ENTRIES = 8 * 10**6
-"""Kernel values of a peer's replicates in a round: 2 of 2000 units, 1 of more. It takes the same for each."""
-
-SPEED_CASES = [
-    (kernel, *size, 1000)
-    for kernel in ("gaussian", "laplacian")
-    for size in ((2000, 2), (2000, 3), (10_000, 2))
-]
-"""Kernel, units, variables and permutations."""
-
-HYPPO_UNITS_MAX = 2000
-"""Most units that hyppo is timed on: it holds some ten matrices."""
-
-
-def timed(action: Callable[..., object], *arguments: object) -> float:
-    """Seconds of processor time that an action takes."""
-    started = time.process_time()
-    action(*arguments)
-    return time.process_time() - started
-
-
-def plain(matrices: Sequence[Floats], replicates: int) -> None:
-    """Gather, multiply and sum whole matrices, as one writes it first."""
-    rng = np.random.default_rng(1)
-    units = len(matrices[0])
-    for _ in range(replicates):
-        orders = [rng.permutation(units) for _ in matrices[1:]]
-        gathered = [matrices[0], *(m[p][:, p] for m, p in zip(matrices[1:], orders, strict=True))]
-        product, crossed, means = np.ones((units, units)), np.ones(units), 1.0
-        for matrix in gathered:
-            product = product * matrix
-            crossed = crossed * matrix.mean(axis=1)
-            means *= float(matrix.mean())
-        np.sqrt(max(0.0, float(product.mean() - 2 * crossed.mean() + means)))
-
-
-def hyppo(kernel: str, values: Floats) -> Callable[[int], None] | None:
-    """Return hyppo's test by its replicates; None where it is not there or does not take the case."""
-    if values.shape[1] != 2 or importlib.util.find_spec("hyppo") is None:
-        return None
-    hsic = importlib.import_module("hyppo.independence").Hsic
-    gamma = 1 / (2 * BANDWIDTH**2) if kernel == "gaussian" else 1 / BANDWIDTH
-
-    def run(replicates: int) -> None:
-        test = hsic(compute_kernel=kernel, gamma=gamma)
-        test.test(values[:, :1], values[:, 1:], reps=replicates, workers=1, auto=False)
-
-    return run
-
-
-def speed_run(kernel: str, units: int, variables: int, permutations: int, _: int) -> Answers:
-    """Time one case, and its peers by replicate."""
-    drawn = 0.5 + 0.15 * np.random.default_rng(0).standard_normal((units, variables))
-    values = np.clip(drawn, 0, 1)
-    rows = UnitRows(values, no_codes(units), np.arange(units + 1))
-
-    def grams() -> list[UnitGram]:
-        own = ProductKernel(kernel, BANDWIDTH)
-        features = features_of(own, 1, ())
-        return [UnitGram(own, rows.columns([j], []), features) for j in range(variables)]
-
-    def ours() -> Floats:
-        return permuted_statistics(grams(), permutations, np.random.SeedSequence(1))
-
-    matrices = [gram.rows(0, gram.size).copy() for gram in grams()]
-    replicates = max(1, PEER_ENTRIES // units**2)
-    peers: dict[str, Callable[[int], None] | None] = {
-        "plain": partial(plain, matrices),
-        "hyppo": hyppo(kernel, values) if units <= HYPPO_UNITS_MAX else None,
-    }
-    taking_part = {name: run for name, run in peers.items() if run is not None}
-    if "hyppo" in taking_part:
-        taking_part["hyppo"](1)  # compiles
-    seconds: dict[str, list[float]] = {name: [] for name in ("ours", *taking_part)}
-    with linear_algebra().limit(limits=1):
-        for _ in range(ROUNDS):
-            seconds["ours"].append(timed(ours))
-            for name, run in taking_part.items():
-                seconds[name].append(timed(run, replicates) / replicates * (permutations + 1))
-    least = {name: min(found) for name, found in seconds.items()}
-    found = {f"{name}, s": value for name, value in least.items()}
-    found |= {f"{name} / ours": least[name] / least["ours"] for name in taking_part}
-    return found | {"peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20}
-
-
-def speed_cells() -> list[Cell]:
-    """List the cases."""
-    return cells_for("{} | {} | {} | {}", 1, speed_run, SPEED_CASES)
-
-
-def speed_parts(counts: Counts) -> dict[str, str]:
-    """Write the table of the page."""
-    forms = dict.fromkeys(("ours, s", "plain, s", "hyppo, s"), ".1f")
-    forms |= {"plain / ours": ".0f", "hyppo / ours": ".0f"}
-    rows = {c: {head: counts.shown(c, head, form) for head, form in forms.items()} for c in counts.runs}
-    peak = max((counts.rate(cell, "peak") or 0.0 for cell in counts.runs), default=0.0)
-    load = f"{os.getloadavg()[2]:.0f} on {os.cpu_count()}"
-    return {"table": table(rows, "kernel | n | d | B"), "peak": f"{peak:.1f}", "load": load}
-
-
-BENCHMARKS = (
-    Benchmark("joint-independence", cells, parts),
-    Benchmark("joint-independence-speed", speed_cells, speed_parts),
-)
+BENCHMARKS = (Benchmark("joint-independence", cells, parts),)
 
 if __name__ == "__main__":
     main(__doc__, *BENCHMARKS)

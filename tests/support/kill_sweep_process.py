@@ -774,19 +774,27 @@ def store_findings_outside(sweep: Sweep) -> None:
 
 
 def reserve_outside(_: Sweep) -> None:
-    """What a study costs is reserved in a transaction of its own, before the one that approves."""
+    """What a study costs is reserved in a transaction of its own, before the one that approves.
+
+    What is reserved already is taken for another's.
+    """
     genuine, reserve = Participant._decide, participant.reserve
     patched: Any = Participant
 
+    def reserve_new(connection: sa.Connection, account: str, job: Any, now: int) -> bool:
+        own = (RESERVATIONS.c.data_set == account, RESERVATIONS.c.study == job.digest)
+        if connection.execute(RESERVATIONS.select().where(*own)).first() is not None:
+            return False
+        reserve(connection, account, job.digest, job.cost, at=now)
+        return True
+
     def decide(self: Any, item: Any, envelope: bytes) -> None:
         job = self.intake.accept(item.digest, self.intake.authenticate(item.digest, envelope), self._now())
-        try:
-            for part in job.parts:
-                run_transaction(
-                    self.engine, lambda c, a=part.account: reserve(c, a, job.digest, job.cost, at=self._now())
-                )
-        except sa.exc.IntegrityError:
-            raise TesterError("reserved before") from None  # what the loop goes on after
+        for part in job.parts:
+            if not run_transaction(
+                self.engine, lambda c, a=part.account: reserve_new(c, a, job, self._now())
+            ):
+                raise TesterError("reserved before")  # what the loop goes on after
         failpoints.reached(AcceptanceStep.RESERVED)
         genuine(self, item, envelope)
 
