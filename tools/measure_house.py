@@ -171,7 +171,7 @@ def main() -> None:
         f"pairs of {len(rooms)} rooms of procedures that import one another": imports_between(graph, rooms),
         f"functions of {SMALL} lines or fewer with one use": small_functions_with_one_use(trees),
         "class names with two meanings or more": len(shared),
-        "test lines": lines([file for file in sources("tests")]),
+        "test lines": lines(list(sources("tests"))),
         "words of docs": sum(
             len([word for word in file.read_text("utf-8").split() if any(map(str.isalpha, word))])
             for file in sorted((ROOT / "docs").rglob("*.md"))
