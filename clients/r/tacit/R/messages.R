@@ -141,8 +141,8 @@ write_object <- function(parts) {
 # Write a value in the one form that a schema allows, and refuse what it does not.
 #
 # R's vectors become arrays, `NULL` null, whole numbers integers or numbers as the schema says. Fields that are
-# left out are spelled out with their defaults, and those that a format got later (`x-added-fields`) are left
-# out where they hold them. `write = FALSE` checks alone, without the work of spelling numbers.
+# left out are spelled out with their defaults. `write = FALSE` checks alone, without the work of spelling
+# numbers.
 encode_as <- function(value, schema, path = "$", write = TRUE) {
   if (!is.null(schema[["$ref"]])) {
     name <- sub("#/$defs/", "", schema[["$ref"]], fixed = TRUE)
@@ -239,10 +239,7 @@ encode_object <- function(value, schema, path, write) {
       usual <- list(default = list()) # an empty list or mapping, which schemas cannot state
     }
     given <- if (name %in% names(value)) value[[name]] else usual$default
-    written <- encode_as(given, property, within(name), write)
-    added <- name %in% unlist(schema[["x-added-fields"]])
-    if (added && (!write || identical(written, encode_as(usual$default, property, within(name))))) next
-    parts[name] <- written
+    parts[name] <- encode_as(given, property, within(name), write)
   }
   patterns <- schema$patternProperties
   free <- schema$additionalProperties

@@ -67,7 +67,7 @@ def study_of(
     )
 
 
-# What new studies ask for.
+# What studies ask for that say nothing.
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,9 @@ def study_of(
         (study_of({"categories": 2}), "two-round"),
     ],
 )
-def test_new_studies_state_a_method_by_public_numbers_and_older_ones_keep_their_bytes(
-    study: Study, method: str
-) -> None:
-    stated = PROCEDURE.with_defaults(study)
-    assert stated.parameters.get("method", "sketch") == method
-    assert stated.parameters.get("cuts") == (None if method == "sketch" else "fitted")
-    assert canonical(PROCEDURE, study).parameters["method"] == study.parameters.get("method", "sketch")
+def test_the_method_is_chosen_by_public_numbers(study: Study, method: str) -> None:
+    stated = canonical(PROCEDURE, PROCEDURE.with_defaults(study)).parameters
+    assert (stated["method"], stated["cuts"]) == (method, "fitted")
 
 
 def test_a_study_that_reads_a_release_again_or_stays_with_one_owner_is_no_study_of_answers() -> None:

@@ -102,14 +102,9 @@ def verdict_of(study: Study, x: Any, y: Any, source: Any) -> AnsweredScreeningVe
         (study_of({"method": "sketch"}, delta=1e-5), "sketch", "laplace"),
     ],
 )
-def test_new_studies_state_method_and_noise_by_public_numbers_and_older_ones_keep_their_bytes(
-    study: Study, method: str, noise: str
-) -> None:
-    stated = PROCEDURE.with_defaults(study).parameters
-    assert (stated.get("method", "sketch"), stated.get("noise", "laplace")) == (method, noise)
-    older = canonical(PROCEDURE, study_of({"method": "sketch"}, delta=1e-5))
-    assert "method" not in older.parameters
-    assert method_of(older) == "sketch"
+def test_method_and_noise_are_chosen_by_public_numbers(study: Study, method: str, noise: str) -> None:
+    stated = canonical(PROCEDURE, PROCEDURE.with_defaults(study)).parameters
+    assert (stated["method"], stated["noise"]) == (method, noise)
     PROCEDURE.check(PROCEDURE.with_defaults(study))
 
 
