@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -46,7 +47,6 @@ from tacit_protocol.procedures.relay import OwnAnswer
 from tacit_services.agent import participant
 from tacit_services.agent import releases as releases_module
 from tacit_services.agent import studies as agent_studies
-from tacit_services.agent.releases import Releaser
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.curator import curator as curator_module
 from tacit_services.ledger import accounts
@@ -354,8 +354,8 @@ def encode_releases_again(patch: pytest.MonkeyPatch) -> None:
 def exchange_releases(patch: pytest.MonkeyPatch) -> None:
     genuine = reuse._answers
 
-    def exchanged(engine: Engine, name: str, study: Study) -> dict[str, OwnAnswer]:
-        answers = genuine(engine, name, study)
+    def exchanged(engine: Engine, digest: str, study: Study, progress: Any) -> dict[str, OwnAnswer]:
+        answers = genuine(engine, digest, study, progress)
         order = sorted(answers, key=lambda owner: _sum_in(answers[owner]))
         return {owner.name: answers[other] for owner, other in zip(study.owners, order, strict=True)}
 
@@ -367,12 +367,12 @@ def _sum_in(answer: OwnAnswer) -> int:
 
 
 def debit_the_first_alone(patch: pytest.MonkeyPatch) -> None:
-    genuine = Releaser._debit
+    genuine = curator_module.debit_parts
 
-    def first_alone(self: Releaser, connection: Any, job: Any, now: int) -> Any:
-        return genuine(self, connection, type(job)(**{**vars(job), "parts": job.parts[:1]}), now)
+    def first_alone(connection: Any, job: Any, *, at: int) -> Any:
+        return genuine(connection, replace(job, parts=job.parts[:1]), at=at)
 
-    patch.setattr(Releaser, "_debit", first_alone)
+    patch.setattr(curator_module, "debit_parts", first_alone)
 
 
 def give_nothing_back(patch: pytest.MonkeyPatch) -> None:
@@ -399,7 +399,7 @@ def overlook_what_is_reserved(patch: pytest.MonkeyPatch) -> None:
         (AgentHistories, spend_without_looking, "spent is not what the debits took"),
         (AgentHistories, encode_releases_again, "another release than the stored one was sent"),
         (AgentHistories, exchange_releases, "the transcript does not hold"),
-        (CuratorHistories, debit_the_first_alone, "debits and releases differ"),
+        (CuratorHistories, debit_the_first_alone, "a release was not paid for"),
         (TwoRoundHistories, give_nothing_back, "what is reserved is not what is approved"),
         (TwoRoundHistories, overlook_what_is_reserved, "spent more than a share|passes the cap"),
     ],
