@@ -45,6 +45,7 @@ from tacit_protocol.procedures.embedding_release.plan import (
     plan_of,
     require_same_database,
     require_same_mean,
+    require_shared_ridge,
 )
 from tacit_protocol.procedures.embedding_release.release import (
     HISTOGRAMS,
@@ -255,6 +256,8 @@ class EmbeddingRelease(SumsOfOwners, Procedure):
         else:
             raise StudyError("a database is read from releases of kernel_two_sample and embedding_release")
         require_same_mean(study, ours, source, theirs)
+        if source.procedure != self.name:
+            require_shared_ridge(ours)
         kept = {name: release.vectors[name] for name in (HISTOGRAMS, MEAN) if name in release.vectors}
         return Release(units=release.units, guarantee=release.guarantee, vectors=kept, choice=release.choice)
 

@@ -420,6 +420,15 @@ def require_same_database(study: Study, source: Study) -> None:
     if not reads_means(parse_parameters(KernelTwoSampleParameters, study)):
         raise StudyError("a database has no second moment: leave statistic and null at auto, or ask for mmd")
     require_same_mean(study, ours, source, theirs)
+    require_shared_ridge(theirs)
+
+
+def require_shared_ridge(database: EmbeddingReleaseParameters) -> None:
+    """Raise StudyError unless a database's coordinates are those of a two-sample test of the same points."""
+    if ridge_of(database) != "coarse":
+        raise StudyError(
+            "a two-sample test and a database read each other's means with placement middle alone"
+        )
 
 
 def require_same_mean(
@@ -441,8 +450,6 @@ def require_same_mean(
     for name in ("method", "kernel", "bandwidth", "category_similarity", "n_frequencies", "candidate_rows"):
         if getattr(ours, name) != getattr(theirs, name):
             raise StudyError(f"the reused release was made with another {name}; use the same")
-    if ridge_of(ours) != ridge_of(theirs):
-        raise StudyError("the reused release was made with another placement; use the same")
     if noise_of(ours, study.budget) != noise_of(theirs, source.budget):
         raise StudyError("the reused release was made with another noise; use the same")
     if draws_from_histograms(ours):

@@ -564,7 +564,8 @@ def plan_beside(study: Study) -> Beside | None:
     if not study.columns_apart:
         return None
     parameters = parse_parameters(GroupComparisonParameters, study)
-    if {"noise", "soft_cells"} & set(study.parameters):
+    fields = GroupComparisonParameters.model_fields
+    if any(getattr(parameters, name) != fields[name].default for name in ("noise", "soft_cells")):
         raise StudyError("noise has no effect beside another owner's answers, which are pure: leave it out")
     sender, receiver, group, own = beside(study, parameters.group)
     levels = tuple(len(column.levels) for column in own.categorical)

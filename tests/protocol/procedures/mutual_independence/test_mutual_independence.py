@@ -158,7 +158,7 @@ def test_a_table_of_half_the_noise_is_caught(monkeypatch: pytest.MonkeyPatch) ->
     assert largest(study, 2, sent_to_last(study)) > 1.5 * EPSILON
 
 
-DEALT = TWO | {"cuts": "dealt", "test": "sum"}
+DEALT = TWO | {"test": "sum", "halves": False}
 
 
 @pytest.mark.parametrize("side", [0, 2])
@@ -354,7 +354,7 @@ def test_one_senders_answers_for_another_are_refused() -> None:
         (study_of({"method": "one-round", "receiver": "a"}), "leave receiver out"),
         (study_of({"receiver": "z"}), "which of the owners counts"),
         (study_of({"categories": 4}, owners=6), "combinations of cells"),
-        (study_of({"categories": 5}), "at most 4 with private cuts"),
+        (study_of({"categories": 5}), "at most 4 with dealt cuts"),
     ],
 )
 def test_studies_that_cannot_be_run_are_refused(study: Study, words: str) -> None:
@@ -384,7 +384,7 @@ def test_dependence_of_three_of_which_no_two_depend_is_seen(method: str) -> None
     rng = np.random.default_rng(SEED)
     first, second = rng.integers(0, 2, (2, 4000)).astype(float)
     columns = [first, second, (first + second) % 2]
-    study = study_of(TWO | {"method": method}, epsilon=3.0)
+    study = study_of(TWO | {"method": method, "test": "steps"}, epsilon=3.0)
     verdict = verdict_of(study, columns, SimulatedNoise(rng))
     assert verdict.reject
     assert verdict.steps[-1].pvalue == pytest.approx(1 / 200)

@@ -55,7 +55,7 @@ def test_dependence_within_a_variable_of_two_columns_is_not_tested() -> None:
     probabilities = np.multiply.outer(pair, np.array([0.5, 0.5]))
     table = NoisyTable(1000 * probabilities.ravel(), 1000, (CellNoise("laplace", 1e-6),))
     grouped = Statistic((Variable.of([2, 2], [True, True]), Variable.of([2], [True])))
-    assert grouped.of([table.counts], [table]) == pytest.approx(0, abs=1e-6)
+    assert grouped.of([table.counts], [table]) < 0
     assert two(2, 2, 2).of([table.counts], [table]) > 500
 
 

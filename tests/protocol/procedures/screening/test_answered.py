@@ -23,7 +23,6 @@ from tacit_protocol.privacy.guarantee import RandomisedAnswers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import mixing
 from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError, canonical
-from tacit_protocol.procedures.discovery import method_of
 from tacit_protocol.procedures.distance_correlation.answers import AnswersPlan
 from tacit_protocol.procedures.relay import cost_for, relay_of
 from tacit_protocol.procedures.screening import Screening, answered_plan
