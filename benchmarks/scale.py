@@ -35,7 +35,8 @@ from tacit_protocol.procedures.kernel_two_sample.release import plan_of
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.shared.compute import ComputeSettings, make_workers, prepare_to_compute
+from tacit_services.shared.compute import ComputeSettings, prepare_to_compute
+from tacit_services.shared.workers import make_workers
 
 COLUMNS = 20
 BOUNDS = (-5.0, 5.0)
