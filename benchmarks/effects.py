@@ -3,9 +3,8 @@
     python -m benchmarks.effects                 # continues where it stopped
 
 Coverage: two owners, a column, a law; every interval is asked whether it holds the true effect of the
-populations, clipped as the column is. Power: the default features of studies from before there were effects,
-beside those of new studies, on the same rows; and these with a tenth more rows. Noise is simulated with
-NumPy; everything else goes through the procedure.
+populations, clipped as the column is. Noise is simulated with NumPy; everything else goes through the
+procedure.
 """
 
 import math
@@ -27,7 +26,7 @@ from benchmarks.harness import (
     seeds,
     table,
 )
-from benchmarks.problems import LEVEL, PROBLEMS, MemoryTable, noise_of, study_of
+from benchmarks.problems import PROBLEMS, MemoryTable, noise_of, study_of
 from benchmarks.two_sample import Asked, verdicts
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
@@ -124,7 +123,7 @@ def covered(name: str, law: str, design: str, run: int) -> Answers:
             table_of(domain, np.zeros(n), (rng.random(n) < share).astype(float), rng)
             for n, share in zip(units, (p, q), strict=True)
         ]
-    study = study_of(domain, {"effects": "units" if domain.numeric else "shares"}, epsilon=epsilon, run=run)
+    study = study_of(domain, {}, epsilon=epsilon, run=run)
     study = study.model_copy(update={"level": ALPHA})
     procedure, noise = KernelTwoSample(), noise_of(rng)
     names = [owner.name for owner in study.owners]
@@ -146,47 +145,13 @@ def covered(name: str, law: str, design: str, run: int) -> Answers:
     return answers
 
 
-OLD, NEW, MORE = "before", "with effects", "with effects, a tenth more rows"
-POWERS = {
-    ("GMD100", 1000): 400,
-    ("GMD100", 1500): 400,
-    ("GVD", 2000): 100,
-    ("GVD", 3000): 100,
-    ("GMD5", 250): 600,
-    ("GMD5", 400): 600,
-}
-"""Runs by problem and units of each owner."""
-
-
-def powers(name: str, setting: tuple[str, int], run: int) -> Answers:
-    """Ask both defaults of one study's rows."""
-    rng, _ = seeds(name, run)
-    problem, n = setting
-    most = math.ceil(1.1 * n)
-    drawn = {owner: PROBLEMS[problem].table(most, owner == "y", rng) for owner in ("x", "y")}
-    answers: dict[str, float] = {}
-    for method, count in ((OLD, n), (NEW, n), (MORE, most)):
-        tables = {
-            owner: MemoryTable(
-                own.domain,
-                EncodedChunk(own.chunk.numeric[:count], own.chunk.categorical[:count], None, count),
-            )
-            for owner, own in drawn.items()
-        }
-        parameters = {} if method == OLD else {"effects": "units"}
-        noise = noise_of(rng)
-        [(_, verdict)] = verdicts(Asked(parameters, tables, (1.0,), rng, run), noise)
-        answers[method] = verdict.pvalue <= LEVEL
-    return answers
-
-
 def level(name: str, setting: tuple[str, int], run: int) -> Answers:
-    """Ask the new default of two samples of one population."""
+    """Ask the default of two samples of one population."""
     rng, _ = seeds(name, run)
     problem, n = setting
     tables = {owner: PROBLEMS[problem].table(n, False, rng) for owner in ("x", "y")}
     noise = noise_of(rng)
-    asked = Asked({"effects": "units"}, tables, EPSILONS, rng, run)
+    asked = Asked({}, tables, EPSILONS, rng, run)
     return {
         question("test", epsilon, alpha): verdict.pvalue <= alpha
         for epsilon, verdict in verdicts(asked, noise)
@@ -196,13 +161,8 @@ def level(name: str, setting: tuple[str, int], run: int) -> Answers:
 
 def cells() -> list[Cell]:
     """Return all cells."""
-    found = [
-        cell
-        for setting, runs in POWERS.items()
-        for cell in cells_of("power {0[0]}, n={0[1]}", runs, powers, [setting], seeded=True)
-    ]
     settings = (("SG5", 300), ("Heavy", 300), ("Heavy", 3000), ("Ties", 300), ("Ties", 3000))
-    found += cells_of("level {0[0]}, n={0[1]}", RUNS, level, settings, seeded=True)
+    found = cells_of("level {0[0]}, n={0[1]}", RUNS, level, settings, seeded=True)
     found += cells_of("{}, {}", RARE_RUNS, covered, ("rare",), DESIGNS, seeded=True)
     others = [law for law in (*LAWS, *SHARES) if law != "rare"]
     return found + cells_of("{}, {}", RUNS, covered, others, DESIGNS, seeded=True)
@@ -210,12 +170,9 @@ def cells() -> list[Cell]:
 
 def parts(counts: Counts) -> dict[str, str]:
     """Write the page's tables."""
-    power, levels, numbers, shares = {}, {}, {}, {}
+    levels, numbers, shares = {}, {}, {}
     lowest, joint = (1.0, ""), (1.0, "")
     for cell in counts.runs:
-        if cell.startswith("power "):
-            power[cell.removeprefix("power ")] = {m: counts.shown(cell, m, ".2f") for m in (OLD, NEW, MORE)}
-            continue
         if cell.startswith("level "):
             levels[cell.removeprefix("level ")] = {
                 f"ε = {e:g}, level {a:g}": counts.shown(cell, question("test", e, a))
@@ -237,8 +194,7 @@ def parts(counts: Counts) -> dict[str, str]:
     tails = [(counts.tail(c, q, float(q.rpartition(" ")[2])), f"{c}, {q}") for c, q in asked]
     tail, where = min(tails, default=(1.0, ""))
     return {
-        "runs": extent(runs for cell, runs in counts.runs.items() if not cell.startswith(("power", "level"))),
-        "power runs": counts.runs_of("power"),
+        "runs": extent(runs for cell, runs in counts.runs.items() if not cell.startswith("level")),
         "statement": (
             f"Of {count} intervals at .95 the lowest coverage is {lowest[0]:.3f} ({lowest[1]}), with a\n"
             f"Monte-Carlo error of .007 to .011. The lowest that hold together is {joint[0]:.3f}\n"
@@ -249,7 +205,6 @@ def parts(counts: Counts) -> dict[str, str]:
             f"with probability {tail:.2g} were the level exact; times {len(tails)}: "
             f"{min(1.0, tail * len(tails)):.2g}.\n\n" + (table(levels, "problem") if levels else "")
         ),
-        "power": table(power, "problem") if power else "",
         "numbers": table(numbers, "design") if numbers else "",
         "shares": table(shares, "design") if shares else "",
     }

@@ -440,7 +440,7 @@ NAIVE_CELLS, NAIVE_REPLICATES = 4, 399
 
 FEW_METHODS: Mapping[str, Parameters | None] = {
     "chosen": None,
-    "many features, Gaussian": {"effects": "units"},
+    "many features, Gaussian": {"noise": "gaussian"},
     "cells, K-norm": {"noise": "k-norm", "features": "columns", "resolution": 4},
 }
 CHOSEN_PURE: Mapping[str, Parameters | None] = {"chosen, δ = 0": None}

@@ -38,7 +38,6 @@ ONE_NUMBER, NUMBERS, MIXED, CATEGORIES = domain(1), domain(2), domain(2, "ab"), 
 ME: dict[str, Any] = {"features": "me"}
 NARROW: dict[str, Any] = {"bandwidth": 0.02}
 COLUMNS: dict[str, Any] = {"features": "columns", "cycles": (1.0, 2.0)}
-UNITS: dict[str, Any] = {"effects": "units"}
 HALF_CYCLE: dict[str, Any] = {"features": "columns", "cycles": (0.5,)}
 PAPER: dict[str, Any] = {"calibration": "paper"}
 
@@ -58,8 +57,7 @@ KERNEL_STUDIES = {
     "default, 2 numbers": kernel_study(NUMBERS, {}),
     "default, mixed": kernel_study(MIXED, {}),
     "columns, mixed": kernel_study(MIXED, COLUMNS, 0.3),
-    "effects, 2 numbers": kernel_study(NUMBERS, UNITS),
-    "effects, columns, mixed": kernel_study(MIXED, UNITS | {"features": "columns"}, 0.3),
+    "moments, columns, mixed": kernel_study(MIXED, {"features": "columns"}, 0.3),
     "ME, narrow": kernel_study(NUMBERS, ME | NARROW | {"n_features": 6}),
     "ME, wide": kernel_study(NUMBERS, ME | {"n_features": 20, "bandwidth": 2.0}),
     "ME, mixed": kernel_study(MIXED, ME | {"n_features": 15, "kernel": "laplacian"}, 0.5),
@@ -92,8 +90,8 @@ def worst_neighbours(asked: Study, index: int) -> Neighbours:
 
 REACHED = {
     "columns, mixed": 0.999,
-    "effects, 2 numbers": 0.9,
-    "effects, columns, mixed": 0.999,
+    "default, 2 numbers": 0.9,
+    "moments, columns, mixed": 0.999,
     "ME, narrow": 0.999,
     "SCF": 0.8,
 }
@@ -244,7 +242,6 @@ CURATED_TWO_SAMPLE = {
     ),
     "default, 2 numbers": means(curated_study(NUMBERS, {}), reached=0.9),
     "default, mixed, 1 : 4": means(curated_study(MIXED, {}), 4, reached=0.9),
-    "effects, mixed, 1 : 4": means(curated_study(MIXED, UNITS), 4, reached=0.9),
     "columns, 1 : 30, units of 4 rows": means(curated_study(MIXED, COLUMNS, 0.3), 30, 4, reached=0.9),
     "ME": means(curated_study(NUMBERS, ME | {"n_features": 8})),
     "ME, mixed, 1 : 2": means(curated_study(MIXED, ME | {"n_features": 15, "kernel": "laplacian"}, 0.5), 2),

@@ -79,8 +79,6 @@ CANDIDATES = [[[20.0, "a"], [40.0, "b"]], [[50.0, "a"], [60.0, "b"]], [[80.0, "c
 CASES: dict[str, Case] = {
     "kernel_two_sample-auto": Case("kernel_two_sample"),
     "kernel_two_sample-three-owners": Case("kernel_two_sample", {}, THREE),
-    "kernel_two_sample-effects": Case("kernel_two_sample", {"effects": "units"}, THREE),
-    "kernel_two_sample-shares": Case("kernel_two_sample", {"effects": "shares"}),
     "kernel_two_sample-k-norm": Case("kernel_two_sample", {"noise": "k-norm"}, THREE, delta=0.0),
     "kernel_two_sample-k-norm-resolution": Case(
         "kernel_two_sample", {"noise": "k-norm", "features": "columns", "resolution": 8}, delta=0.0
@@ -118,7 +116,6 @@ CASES: dict[str, Case] = {
     "curated_two_sample-mean-covariance": Case(
         "curated_two_sample", {"release": "mean-covariance"}, curated=True
     ),
-    "curated_two_sample-effects": Case("curated_two_sample", {"effects": "units"}, curated=True),
     "curated_two_sample-me-mmd": Case(
         "curated_two_sample",
         {"features": "me", "n_features": 5, "statistic": "mmd"},

@@ -10,7 +10,7 @@ maps that they stand for.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -357,10 +357,7 @@ def _none_or_share(value: float) -> float:
 
 
 class FeatureParameters(StrictModel):
-    """What a study may choose of mean embeddings (me), smooth characteristics (scf) and columns.
-
-    Studies that do not state ``window`` or ``effects``, as those from before there were any, have none.
-    """
+    """What a study may choose of mean embeddings (me), smooth characteristics (scf) and columns."""
 
     kernel: Literal["gaussian", "laplacian"] = Field(
         "gaussian", description="The kernel's shape, of me; laplacian sees finer structure."
@@ -395,34 +392,23 @@ class FeatureParameters(StrictModel):
     )
     cycles: (
         Annotated[tuple[Annotated[float, Field(gt=0, le=64)], ...], Field(min_length=1, max_length=16)] | None
-    ) = Field(None, description="Frequencies in turns over a column's bounds (auto and columns).")
+    ) = Field(
+        None,
+        description=(
+            "Frequencies in turns over a column's bounds (auto and columns), in place of the default ones "
+            "and of means and squares: the verdict then states no effects of numeric columns."
+        ),
+    )
     pair_share: Annotated[float, Field(ge=0, le=SHARE_MAX), AfterValidator(_none_or_share)] = Field(
         PAIR_SHARE, description="Part of the level and of the weight that goes to pairs of columns (auto)."
     )
-    effects: Literal["none", "shares", "units"] = Field(
-        "none",
-        description=(
-            "Effects that the verdict states (auto and columns): none; of categories' shares; or units, also "
-            "of numeric columns, whose features then hold their means and squares. New studies state it."
-        ),
-    )
-
-
-def effects_by_default(domain: Domain, features: str, cycles: object) -> Mapping[str, str]:
-    """Return the effects that a new study states: all that its features can tell."""
-    if features not in ("auto", "columns"):
-        return {}
-    if domain.numeric and cycles is None:
-        return {"effects": "units"}
-    return {"effects": "shares"} if domain.categorical else {}
 
 
 def acting_parameters(features: str, parameters: FeatureParameters) -> dict[str, bool]:
     """Say of every parameter of the features whether it acts on features of that name."""
     kernel = features in ("me", "scf")
     return {
-        "cycles": features in ("auto", "columns") and parameters.effects != "units",
-        "effects": features in ("auto", "columns"),
+        "cycles": features in ("auto", "columns"),
         "pair_share": features == "auto",
         "kernel": features == "me",
         "category_similarity": features == "me",
@@ -448,14 +434,17 @@ def idle_parameter(parameters: StrictModel, acting: dict[str, bool]) -> str | No
 
 
 def additive_features(domain: Domain, parameters: FeatureParameters, *, pairs: bool) -> AdditiveFeatures:
-    """Build the column-wise features and, where ``pairs``, the pairwise ones."""
+    """Build the column-wise features and, where ``pairs``, the pairwise ones.
+
+    Numeric columns have their means and squares in place of the lowest cycle, unless the study states cycles.
+    """
     numeric = len(domain.numeric)
     categories = tuple(column.categories for column in domain.categorical)
     choice = default_choice(
         numeric,
         categories,
         parameters.pair_share if pairs else 0.0,
-        moments=numeric > 0 and parameters.effects == "units",
+        moments=numeric > 0 and parameters.cycles is None,
     )
     if parameters.cycles is not None:
         weights = (1.0,) * len(parameters.cycles)

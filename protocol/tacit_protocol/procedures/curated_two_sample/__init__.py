@@ -19,7 +19,6 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from tacit_protocol.domain import PooledTable, Table, Workers, workers_of
-from tacit_protocol.features.mean_embedding import effects_by_default
 from tacit_protocol.features.moments import MEAN, read_second_moment
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.accounting import Family
@@ -197,13 +196,6 @@ class CuratedTwoSample(Procedure):
         {},
         *({"release": "mean-covariance"} | dict(choice) for choice in FEATURE_CHOICES),
     )
-
-    def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return the effects that the features can tell, where it releases means."""
-        given, release = study.parameters, parameters_of(study).release
-        if release != "mean-covariance":
-            return {}
-        return effects_by_default(study.domain, str(given.get("features", "auto")), given.get("cycles"))
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -473,8 +465,8 @@ def _verdict_fields(
 def _effects(
     plan: CuratedPlan, study: Study, release: Release, found: CuratedFinding
 ) -> dict[str, tuple[Any, ...]]:
-    """Return effects and summaries by field, where the study asks for them."""
-    if plan.parameters.effects == "none" or not isinstance(plan.release, CuratedAdditiveRelease):
+    """Return effects and summaries by field, where the features can tell them."""
+    if not isinstance(plan.release, CuratedAdditiveRelease):
         return {}
     means = means_of(plan.release, release, plan.units(release.units_by_owner))
     names = ("+".join(plan.samples[0]), "+".join(plan.samples[1]))

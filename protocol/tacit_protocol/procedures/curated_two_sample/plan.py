@@ -210,7 +210,6 @@ def _refuse_idle_parameters(choice: CuratedChoice, form: Form) -> None:
     if choice.features == "kernel":
         acting |= {"kernel": True, "bandwidth": True, "category_similarity": True}
     acting |= {
-        "effects": form == "max",
         "calibration": choice.release == "mean-covariance",
         "statistic": choice.release == "mean-covariance" and form != "paired",
         "mean_share": form in ("mmd", "noise-aware"),

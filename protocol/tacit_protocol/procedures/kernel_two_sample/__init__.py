@@ -24,7 +24,6 @@ from tacit_protocol.features.additive import (
     AdditiveSums,
 )
 from tacit_protocol.features.cell_means import CellFeatures, CellRelease
-from tacit_protocol.features.mean_embedding import effects_by_default
 from tacit_protocol.features.moments import DIAGONAL, MEAN, FeatureSums, MomentRelease, read_second_moment
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Family
@@ -357,7 +356,7 @@ class KernelTwoSample(Procedure):
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
 
     def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:
-        """Return the noise and features that suit numbers of units, where the study leaves both; its effects.
+        """Return the noise and features that suit numbers of units, where the study leaves both.
 
         Without ``units`` it is K-norm noise where there is no delta, of the units if all owners declare them.
         """
@@ -373,7 +372,7 @@ class KernelTwoSample(Procedure):
             if known is not None:
                 return fitting_noise(study, known)
             return {"noise": "k-norm", **cells_by_default(study, None)}
-        return effects_by_default(study.domain, str(given.get("features", "auto")), given.get("cycles"))
+        return {}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -556,10 +555,9 @@ class KernelTwoSample(Procedure):
 def _effects(
     plan: TwoSamplePlan, study: Study, samples: Samples, overall: Finding
 ) -> tuple[tuple[JointEffect, ...], tuple[Summary, ...]]:
-    """Return the effects and summaries that a study states; none unless it asks for them."""
+    """Return the effects and summaries that the features can tell; none of kernel features."""
     features = plan.release.features
-    few = isinstance(features, CellFeatures)
-    if not isinstance(features, AdditiveFeatures) or (plan.parameters.effects == "none" and not few):
+    if not isinstance(features, AdditiveFeatures):
         return (), ()
     return effects_by_column(study.domain, features, samples, study.level, overall.groups)
 

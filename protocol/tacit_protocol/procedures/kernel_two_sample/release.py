@@ -329,7 +329,7 @@ ones. In simulations of a shift in one column of 20 they see more, of 30, at 1.5
 
 
 RESOLUTIONS = (4, 5, 8, 12, 16, 24, 32, 48, 64)
-"""Cells of a numeric column that new studies choose from."""
+"""Numbers of cells of a numeric column that are chosen from."""
 
 PAIR_RESOLUTIONS = (4, 5, 8, 12, 16)
 """The same where pairs of columns are compared: their tables have the square of as many."""
@@ -366,7 +366,7 @@ def _cells(study: Study, parameters: KernelTwoSampleParameters) -> CellFeatures:
 
 
 def cells_by_default(study: Study, units: int | None) -> dict[str, str | int]:
-    """Return what new studies under K-norm noise state of their cells, with so many units if known.
+    """Return the cells that suit K-norm noise, with so many units if known, as parameters.
 
     The most cells whose noise is at most FINER_FROM of sampling's; pairs of two columns, and of more where
     noise with them is at most PAIRS_TO of sampling's; fine cells where FINE_UNITS and FINE_TO say so.
@@ -412,7 +412,7 @@ PAIRED = 2
 
 def leaves_noise(study: Study) -> bool:
     """Say whether a study leaves it open what is released: noise and features."""
-    return not set(study.parameters) - OF_THE_TEST - {"effects"}
+    return not set(study.parameters) - OF_THE_TEST
 
 
 def fitting_noise(study: Study, units: int) -> dict[str, str | int]:
@@ -426,8 +426,7 @@ def fitting_noise(study: Study, units: int) -> dict[str, str | int]:
     levels = tuple(len(column.levels) for column in study.domain.categorical)
     gaussian = np.inf
     if study.budget.delta_pico:
-        many = {"effects": "units"} if numeric else {"effects": "shares"}
-        gaussian = _relative_noise(study.model_copy(update={"parameters": many}), units)
+        gaussian = _relative_noise(study.model_copy(update={"parameters": {}}), units)
         if gaussian <= GAUSSIAN_FROM[numeric + len(levels) > 1] * sampling:
             return {}
     chosen: dict[str, str | int] = {"noise": "k-norm", **cells_by_default(study, units)}

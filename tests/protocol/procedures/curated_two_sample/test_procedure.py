@@ -43,7 +43,7 @@ def test_who_says_nothing_gets_what_sees_most_and_who_names_a_parameter_of_means
         return parameters_of(silent.model_copy(update={"parameters": given})).release
 
     assert taken() == "permutation"
-    assert taken(features="me") == taken(calibration="paper") == taken(effects="units") == "mean-covariance"
+    assert taken(features="me") == taken(calibration="paper") == taken(pair_share=0.2) == "mean-covariance"
     assert taken(blocks=5) == taken(categories=3) == "auto"
 
 

@@ -182,7 +182,7 @@ def test_points_as_a_verdict_wrote_them_are_the_same_points() -> None:
     source = database(placement="uniform")
     release = made(source, sample(1), SeededNoise(1))
     rows = [list(row) for row in DATABASE.assemble(source, {"o0": release}).points]
-    written = reusing(database(points=rows), "o0")
+    written = reusing(database(points=rows, n_points=None, placement=None), "o0")
     assert reread(DATABASE, written, written.owners[0], source, release) == release
     study = reusing(study_of(PLANE, {"features": "me", "locations": rows, "bandwidth": 0.4}), "o0")
     with pytest.raises(StudyError, match="placement middle alone"):
