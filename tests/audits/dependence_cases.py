@@ -326,7 +326,7 @@ SCREENING = {
 }
 
 
-HALVES = {"cuts": "dealt", "halves": True, "categories": None}
+HALVES = {"categories": None}
 
 
 def beside_two(
@@ -347,7 +347,6 @@ def beside_two(
 
 MUTUAL_INDEPENDENCE = {
     "beside two owners' answers": beside_two({"cuts": "even"}, 4.0, reached=0.99, black_box=True),
-    "beside two owners' answers, private cuts": beside_two({}, reached=0.8, adaptive=True),
-    "beside two owners' answers, dealt cuts": beside_two({"cuts": "dealt"}, 4.0, reached=0.8, adaptive=True),
+    "beside two owners' answers, dealt cuts": beside_two({}, 4.0, reached=0.8, adaptive=True),
     "beside two owners' answers, halves": beside_two(HALVES, 2.0, units=700, reached=0.8, adaptive=True),
 }

@@ -259,7 +259,7 @@ CASES: dict[str, Case] = {
     ),
     "mutual_independence-two-round": Case(
         "mutual_independence",
-        {"cuts": "private", "test": "steps", "halves": False} | PERMUTATIONS,
+        PERMUTATIONS,
         APART_THREE,
         ("age", "score", "ward"),
         delta=0.0,
@@ -268,22 +268,6 @@ CASES: dict[str, Case] = {
     "mutual_independence-one-round": Case(
         "mutual_independence",
         {"method": "one-round", "categories": 2, "cuts": "even"} | PERMUTATIONS,
-        APART_THREE,
-        ("age", "score", "ward"),
-        delta=0.0,
-        epsilon=4.0,
-    ),
-    "mutual_independence-sum-dealt": Case(
-        "mutual_independence",
-        {"test": "sum", "halves": False} | PERMUTATIONS,
-        APART_THREE,
-        ("age", "score", "ward"),
-        delta=0.0,
-        epsilon=4.0,
-    ),
-    "mutual_independence-mixture": Case(
-        "mutual_independence",
-        {"halves": False} | PERMUTATIONS,
         APART_THREE,
         ("age", "score", "ward"),
         delta=0.0,

@@ -316,15 +316,12 @@ class SeveralAnswers:
         return rng.multinomial(rows.astype(np.int64), shares) + noise
 
 
-Form = Literal["sum", "mixture"]
-"""How the squares of all products become one statistic."""
-
 ONE_PRODUCT, ALL_PRODUCTS = 0.8, 0.4
-"""What part of a square's variance is no chance, in a mixture: where one product alone depends, and where all
+"""What part of a square's variance is no chance: where one product alone depends, and where all
 do, of the one of most weight."""
 
 FURTHER_COLUMN = 0.5
-"""How likely, in a mixture, it is that a product of one column more is what depends, all such together: three
+"""How likely it is that a product of one column more is what depends, all such together: three
 that depend together alone are not lost among pairs, nor pairs among the many products of many columns."""
 
 
@@ -419,7 +416,6 @@ class _Squares:
     """
 
     tables: Sequence[SeveralAnswers]
-    form: Form = "sum"
     parts: list[_Products] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -452,8 +448,6 @@ class _Squares:
         several = columns > 1
         smooth, columns = SMOOTHNESS ** (first.places(ordered=True)[several] - 2.0), columns[several]
         squares, weights = squares[:, several], np.sqrt(signal[:, several] / units) * smooth
-        if self.form == "sum":
-            return np.asarray((squares * weights).sum(axis=1))
         likely = FURTHER_COLUMN**columns * smooth
         for count in set(columns.tolist()):
             likely[columns == count] /= smooth[columns == count].sum()
@@ -473,17 +467,15 @@ def mutual_test(
     replicates: int,
     seed: np.random.SeedSequence,
     progress: Callable[[float], None] | None = None,
-    *,
-    form: Form = "sum",
 ) -> SimulatedTest:
     """Test whether all sides are independent; the p-value is at least 1/(replicates + 1).
 
     ``tables`` are of disjoint parts of the units, in which the same sides may have other cells; the first has
-    the most. The statistic is of the squares of all products of two or more sides' contrasts: their sum, or
-    what is large where one product depends as well as where all do. Its null keeps the answers' margins in
+    the most. The statistic is of the squares of all products of two or more sides' contrasts, and large where
+    one product depends as well as where all do. Its null keeps the answers' margins in
     each part, which permuting each side's answers there does, and draws the last side given them.
     """
-    statistic = _Squares(tables, form)
+    statistic = _Squares(tables)
     found = float(
         statistic.of([(table.answered[None].astype(np.float64), table.noisy) for table in tables])[0]
     )

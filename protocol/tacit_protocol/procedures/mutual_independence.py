@@ -53,7 +53,6 @@ from tacit_protocol.privacy.guarantee import (
     ANSWER_BYTES_MAX,
     CODES_MAX,
     COORDINATES_MAX,
-    EPSILON_UNITS,
     Guarantee,
     LaplaceEvent,
     NoisyVector,
@@ -92,14 +91,11 @@ from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY, L2_
 from tacit_protocol.procedures.distance_correlation.answered import SIGNAL_HOPELESS
 from tacit_protocol.procedures.distance_correlation.answers import (
     CELLS_FIRST,
-    CUTS_PART,
     CUTS_STREAM,
     EVEN_CELLS_MAX,
     ROWS_STREAM,
     SIGNAL_MIN,
-    TOO_SMALL,
     UNITS_MIN,
-    fitted_part,
 )
 from tacit_protocol.procedures.distance_correlation.release import (
     NULL_STREAM,
@@ -154,16 +150,16 @@ RETENTION_LIKE, SIGNAL_AMPLE = 0.9, 1000.0
 less than this part of two cells' retention, unless there are units enough to find either."""
 
 
-def dealt_units(units: int, epsilon: float, cuts: int, *, signs: bool = False) -> int:
+def dealt_units(units: int, epsilon: float, cuts: int) -> int:
     """Return how many units place so many cuts of a column, from public numbers alone.
 
     Of cuts at a rank r away from the median, about 4.5 r^2 of a pair's signal is lost, and each unit that
     answers nothing is 1/n of it: sampling and noise have r^2 = 1/(4 m) + 8/(m epsilon)^2, and the square and
     cube roots are near the best m of both. Of three columns' signs that matter together about 10 |r| is lost:
-    for such ``signs`` more units place a middle. docs/mathematics/randomised-columns.md.
+    more units place a middle for them. docs/mathematics/randomised-columns.md.
     """
     best = math.sqrt(units) + 2.5 * math.cbrt(units / epsilon**2)
-    best *= SIGNS_MORE if signs and cuts == 1 else 1
+    best *= SIGNS_MORE if cuts == 1 else 1
     return math.ceil(min(units * DEALT_PART_MAX, max(best, cuts * DEALT_SPENT / epsilon)))
 
 
@@ -182,33 +178,16 @@ class MutualIndependenceParameters(StrictModel):
     categories: Annotated[int, Field(ge=2, le=16)] | None = Field(
         None,
         description=(
-            "Cells of a numeric column: 2 to 4 with private cuts. By default 2 or 3, by epsilon and the "
-            "number of units."
+            "Cells of a numeric column: 2 to 4 with dealt cuts, 2 to 16 with even ones. By default 2 or 3, "
+            "by epsilon and the number of units; where epsilon is small, 2 for half of the units and 3 for "
+            "the others."
         ),
     )
-    cuts: Literal["private", "fitted", "dealt", "even"] = Field(
+    cuts: Literal["dealt", "even"] = Field(
         "dealt",
         description=(
-            "Where a numeric column's cells end: at quantiles bought with 15 % of epsilon, or with a part "
-            "that is smaller the more units there are (fitted); at those of units that public numbers draw, "
-            "at the whole of epsilon, which then answer nothing (dealt); or "
-            "evenly within its bounds."
-        ),
-    )
-    test: Literal["steps", "sum", "mixture"] = Field(
-        "mixture",
-        description=(
-            "The joint test: one statistic of all columns, large where one pair or more depends as well as "
-            "where all do (mixture), or where many do (sum); or the smallest of the steps' p-values times "
-            "their number."
-        ),
-    )
-    halves: bool = Field(
-        True,
-        description=(
-            "Where categories is left out and epsilon is small: public numbers deal half of the units to two "
-            "cells, which see signs that matter together alone, and half to three, which see curves. More "
-            "units place dealt cuts of two cells."
+            "Where a numeric column's cells end: at quantiles of units that public numbers draw, at the "
+            "whole of epsilon, which then answer nothing (dealt); or evenly within its bounds."
         ),
     )
     permutations: Annotated[int, Field(ge=99, le=9999)] = Field(
@@ -299,7 +278,7 @@ class MutualPlan:
             cells.append(ColumnCells(own, 0, count, isinstance(own, NumericColumn) and cuts != "even"))
         placing = 0
         if cuts == "dealt" and self._numeric:
-            placing = dealt_units(units, self.study.budget.epsilon, numeric - 1, signs=self.parameters.halves)
+            placing = dealt_units(units, self.study.budget.epsilon, numeric - 1)
         return Part(name, tuple(cells), first, units, placing)
 
     @property
@@ -309,19 +288,16 @@ class MutualPlan:
     def _default(self, units: int) -> tuple[int, int]:
         """Return the cells of a number, and how many of so many units have two in any case."""
         # What a pair of answers keeps: the weakest pair decides, which is of two that answer.
-        kept, of_two = self._kept(units, CELLS_FIRST), self._kept(units, 2)
+        kept, of_two = (retention(self.study.budget.epsilon_micro, cells) for cells in (CELLS_FIRST, 2))
         alike, one_round = kept >= RETENTION_LIKE * of_two, self._dealt and self.last is None
         if units * kept**4 < (SIGNAL_AMPLE if one_round and not alike else SIGNAL_MIN):
             return 2, 0
-        if alike or not (self.parameters.halves and self._numeric):
+        if alike or not self._numeric:
             return CELLS_FIRST, 0
         spent = units * self.study.budget.epsilon
         if spent < HALVES_SPENT or units * of_two**4 < HALVES_SIGNAL:
             return 2, 0
         return CELLS_FIRST, units // 2
-
-    def _kept(self, units: int, cells: int) -> float:
-        return retention(self._rest_micro(units, bought=True), cells)
 
     @property
     def _dealt(self) -> bool:
@@ -342,21 +318,6 @@ class MutualPlan:
             found.append((part, np.sort(own[part.placing :]), np.sort(placing)))
         return found
 
-    def _cuts_micro(self, units: int, *, bought: bool) -> int:
-        # Dealt units have either of both, at the whole of epsilon.
-        if not bought or self._dealt:
-            return 0
-        fitted = self.parameters.cuts == "fitted"
-        part = fitted_part(units, self.study.budget.epsilon) if fitted else CUTS_PART
-        return max(1, int(self.study.budget.epsilon_micro * part))
-
-    def _rest_micro(self, units: int, *, bought: bool) -> int:
-        return self.study.budget.epsilon_micro - self._cuts_micro(units, bought=bought)
-
-    def _cuts_epsilon(self, units: int) -> float:
-        micro = self._cuts_micro(units, bought=True) or self.study.budget.epsilon_micro
-        return micro / EPSILON_UNITS
-
     def shape(self, part: Part) -> tuple[int, ...]:
         """Return the shape of a part's joint table, in ``order``."""
         return tuple(part.cells[side].cells for side in self.order)
@@ -374,14 +335,11 @@ class MutualPlan:
         """Raise StudyError where an owner's cuts, answers or tables cannot be drawn among so many units."""
         for part in self.parts(units):
             cells = part.cells[side]
-            if self._rest_micro(part.units, bought=cells.bought) < 1:
-                raise StudyError(TOO_SMALL)
             if cells.bought:
-                placing = part.placing or part.units
-                cells.mechanism(placing, self._cuts_epsilon(part.units)).scale  # noqa: B018 (raises)
+                cells.mechanism(part.placing, self.study.budget.epsilon).scale  # noqa: B018 (raises)
             if not self.answers_at(side):
                 laid = self._counted(part, np.zeros(0, dtype=np.int64), units)
-                require_laplace(laid, self._table_guarantee(part))
+                require_laplace(laid, self._table_guarantee)
 
     # What leaves.
 
@@ -405,19 +363,17 @@ class MutualPlan:
                 if not isinstance(noise, ChoiceSource):
                     raise TypeError("this noise source draws numbers alone, and the study asks for a choice")
                 held = own.rows.numeric[placing, 0]
-                cuts[called] = cells.draw_cuts(held, self._cuts_epsilon(part.units), noise)
+                cuts[called] = cells.draw_cuts(held, self.study.budget.epsilon, noise)
             ends = cuts.get(called, cells.even_cuts())
             codes = cells.codes(own.rows.numeric[answering], own.rows.categorical[answering], ends)
             if not self.answers_at(own.side):
                 beside = [*self._answers(own.received, part), codes]
                 laid = self._counted(part, np.bincount(_combined(beside, self.shape(part))), units)
-                guarantee = self._table_guarantee(part)
-                vectors[part.named(COUNTS)] = release_laplace_sums(laid, guarantee, noise)
+                vectors[part.named(COUNTS)] = release_laplace_sums(laid, self._table_guarantee, noise)
                 continue
             if not isinstance(noise, UniformSource):
                 raise TypeError("this noise source draws numbers alone, and the study asks for answers")
-            micro = self._rest_micro(part.units, bought=cells.bought)
-            answers[called] = randomise(codes, cells.cells, micro, noise)
+            answers[called] = randomise(codes, cells.cells, self.study.budget.epsilon_micro, noise)
         return Release(units=units, guarantee=self.guarantee, vectors=vectors, answers=answers, cuts=cuts)
 
     def _answers(self, releases: Mapping[str, Release], part: Part) -> list[Integers]:
@@ -435,11 +391,10 @@ class MutualPlan:
         values[: len(counts)] = counts
         return SumPart(part.named(COUNTS), values << bits, -bits, L2_SENSITIVITY, 1.0, l1=L1_SENSITIVITY)
 
-    def _table_guarantee(self, part: Part) -> Guarantee:
-        """Return what the table's noise is made for: what is left beside the cuts."""
-        bought = self.last is not None and part.cells[self.last].bought
-        rest = self._rest_micro(part.units, bought=bought)
-        event = LaplaceEvent(noise_multiplier=laplace_multiplier(rest / EPSILON_UNITS))
+    @cached_property
+    def _table_guarantee(self) -> Guarantee:
+        """What a table's noise is made for: the units that are counted place no cuts."""
+        event = LaplaceEvent(noise_multiplier=laplace_multiplier(self.study.budget.epsilon))
         return Guarantee(budget=self.study.budget, events=(event,))
 
     # What is checked, and read.
@@ -476,7 +431,7 @@ class MutualPlan:
                 raise LayoutError("the release has not the counts of the second round, and nothing else")
             for part in parts:
                 laid = self._counted(part, np.zeros(0, dtype=np.int64), units)
-                own = self._table_guarantee(part)
+                own = self._table_guarantee
                 check_laplace_sums(release.vectors[laid.name], own, laid, own)
         except (StudyError, ValueError) as error:
             raise ReleaseError(str(error)) from None
@@ -489,7 +444,7 @@ class MutualPlan:
             own, cells = release.answers[part.named(name)], part.cells[side]
             if (own.codes, own.units) != (cells.cells, part.answering) or own.values().max() >= cells.cells:
                 raise LayoutError("the answers have not the shape that the study fixes")
-            if own.retention != retention(self._rest_micro(part.units, bought=cells.bought), cells.cells):
+            if own.retention != retention(self.study.budget.epsilon_micro, cells.cells):
                 raise LayoutError("the answers are not randomised as the study fixes")
 
     def joint(self, releases: Mapping[str, Release]) -> "list[JointTable]":
@@ -511,7 +466,7 @@ class MutualPlan:
                 counts = np.bincount(_combined(answers, shape), minlength=math.prod(shape)).astype(np.float64)
             else:
                 laid = self._counted(part, np.zeros(0, dtype=np.int64), units)
-                noise, kept = sums_scale(laid, self._table_guarantee(part)), [*kept, 1.0]
+                noise, kept = sums_scale(laid, self._table_guarantee), [*kept, 1.0]
                 counts = own[self.last].vectors[laid.name].mean(1)
             found.append(
                 JointTable(
@@ -530,9 +485,7 @@ class MutualPlan:
         found = 0.0
         for part in self.parts(units):
             weakest = sorted(
-                retention(self._rest_micro(part.units, bought=cells.bought), cells.cells)
-                if self.answers_at(side)
-                else 1.0
+                retention(self.study.budget.epsilon_micro, cells.cells) if self.answers_at(side) else 1.0
                 for side, cells in enumerate(part.cells)
             )[:2]
             found += part.answering * math.prod(weakest) ** 2
@@ -697,9 +650,8 @@ class MutualIndependenceResult(PvalueVerdict):
     """Whether columns of several owners are independent of each other, and which pairs depend.
 
     Attributes:
-        statistic: of the joint test, from private releases alone: of all columns together; where the study
-            says ``test = "steps"``, of the step with the smallest p-value.
-        pvalue: of the joint test; by steps the smallest p-value times their number, at most 1.
+        statistic: of the joint test of all columns together, from private releases alone.
+        pvalue: of the joint test.
         steps: each column beside all before it.
         pairs: every two columns, in the order of their p-values, the stronger first where these are equal.
             Dependence of three columns of which no two depend is in none of them, and in the joint test.
@@ -786,11 +738,10 @@ class MutualIndependence(Procedure):
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say what the study could not see, at these numbers of units or with so few simulations."""
         plan, found = mutual_plan(study), []
-        steps = len(study.owners) - 1 if plan.parameters.test == "steps" else 1
-        if steps / (plan.parameters.permutations + 1) > study.level:
+        if 1 / (plan.parameters.permutations + 1) > study.level:
             found.append(
                 "with so few permutations nothing can be rejected at this level; ask for at least "
-                f"{math.ceil(steps / study.level) - 1} permutations, which cost no privacy"
+                f"{math.ceil(1 / study.level) - 1} permutations, which cost no privacy"
             )
         if units and plan.signal(min(units.values())) < SIGNAL_HOPELESS:
             found.append(
@@ -889,11 +840,9 @@ class MutualIndependence(Procedure):
         joint, more = parts[0], parts[1:]
         owners, steps = len(study.owners), []
         pairs = list(combinations(range(owners), 2))
-        work, whole = owners + len(pairs), None
-        if plan.parameters.test != "steps":
-            report, form = step(progress, "simulating", 0, 1 / work), plan.parameters.test
-            tables = [part.whole for part in parts]
-            whole = mutual_test(tables, count, public_seed(study, JOINT_STREAM), report, form=form)
+        work = owners + len(pairs)
+        report = step(progress, "simulating", 0, 1 / work)
+        whole = mutual_test([part.whole for part in parts], count, public_seed(study, JOINT_STREAM), report)
         for place in range(1, owners):
             report = step(progress, "simulating", place / work, (place + 1) / work)
             seed, others = public_seed(study, NULL_STREAM, place), [part.step(place) for part in more]
@@ -917,12 +866,10 @@ class MutualIndependence(Procedure):
                 pvalue = independence_test(table, count, seed, report).pvalue
             adjusted = min(1.0, pvalue * len(pairs))
             found.append(_pair(joint, (first, second), table, adjusted, study.level))
-        surest = min(steps, key=lambda each: each.pvalue)
-        stepped = (surest.statistic, min(1.0, surest.pvalue * len(steps)))
         units = {owner.name: releases[owner.name].units for owner in study.owners}
         return MutualIndependenceResult(
             method=_method(plan, parts),
-            **decided(study, *(stepped if whole is None else (whole.statistic, whole.pvalue))),
+            **decided(study, whole.statistic, whole.pvalue),
             **common_fields(study, units),
             steps=tuple(steps),
             pairs=tuple(sorted(found, key=lambda pair: (pair.pvalue, -(pair.cramers_v or 0)))),

@@ -107,16 +107,15 @@ class DistanceCorrelationParameters(StrictModel):
     categories: Annotated[int, Field(ge=2, le=16)] | None = Field(
         None,
         description=(
-            "Cells of a numeric column, of two-round and one-round: 2 to 4 with private cuts. Chosen by "
-            "epsilon and the number of units where none is given."
+            "Cells of a numeric column, of two-round and one-round: 2 to 4 with fitted cuts, 2 to 16 with "
+            "even ones. Chosen by epsilon and the number of units where none is given."
         ),
     )
-    cuts: Literal["private", "fitted", "even"] = Field(
+    cuts: Literal["fitted", "even"] = Field(
         "fitted",
         description=(
-            "Where a numeric column's cells end: at quantiles bought with 15 % of epsilon, or with a part "
-            "that is smaller the more units there are (fitted); or evenly within its bounds (two-round and "
-            "one-round)."
+            "Where a numeric column's cells end: at quantiles bought with 3 to 15 % of epsilon, less the "
+            "more units there are (fitted); or evenly within its bounds (two-round and one-round)."
         ),
     )
 

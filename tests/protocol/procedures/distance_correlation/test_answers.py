@@ -226,7 +226,7 @@ def test_nor_do_releases_whose_cuts_take_a_part_that_fits_the_number_of_units(
     """The part is smaller the more units there are, as if these few were thousands."""
     assert [answers.fitted_part(units, 1.0) for units in (20, 1000, 10**6)] == [0.15, 0.1, 0.03]
     monkeypatch.setattr(answers, "CUTS_SPENT", 0.05 * UNITS * EPSILON)
-    study = study_of(TWO | {"cuts": "fitted"})
+    study = study_of(TWO)
     plan = answers.answers_plan(study, parse_parameters(PROCEDURE.Parameters, study))
     assert plan._cuts_micro(UNITS, bought=True) == int(0.05 * EPSILON * 1_000_000)
     assert 0.97 * EPSILON < largest(study, sent) <= EPSILON * (1 + 1e-9)
