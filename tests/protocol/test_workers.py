@@ -11,8 +11,8 @@ from process_workers import ProcessWorkers
 from two_sample_cases import MemoryTable, domain_of
 
 from tacit_protocol.domain import ONE_WORKER, ItemT, PooledTable, ResultT, SharedT, ThreadWorkers, Workers
-from tacit_protocol.features.kernels import ProductKernel
-from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
+from tacit_protocol.features.kernels import KernelMixture, ProductKernel
+from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.joint_independence import statistic
 from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics

@@ -21,11 +21,11 @@ from tacit_protocol.domain import linear_algebra
 from tacit_protocol.features.kernels import (
     DistanceKernel,
     FloatMatrix,
+    KernelMixture,
     LinearKernel,
     ProductKernel,
     Rows,
 )
-from tacit_protocol.features.unit_gram import KernelMixture
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

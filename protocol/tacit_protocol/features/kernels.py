@@ -425,3 +425,37 @@ class RandomFourier(OnUnitSphere):
         if len(pairs) > PATTERNS_MAX:
             return None
         return np.unique(np.array([cells[a] * cells[b] for a, b in pairs]), axis=0)
+
+
+@dataclass(frozen=True)
+class KernelMixture:
+    """A weighted average of product kernels: sees structure at several scales. Weights are public.
+
+    ``kernels`` and ``weights`` have the same length of at least 1; weights are positive and add up to 1.
+    """
+
+    kernels: tuple[ProductKernel, ...]
+    weights: tuple[float, ...]
+
+    def gram(self, rows: Rows, locations: Rows) -> FloatMatrix:
+        """Return [k(x_i, t_j)], (rows, locations) float64."""
+        total = self.kernels[0].gram(rows, locations)
+        if len(self.kernels) == 1:
+            return total
+        total *= self.weights[0]
+        for kernel, weight in zip(self.kernels[1:], self.weights[1:], strict=True):
+            total += weight * kernel.gram(rows, locations)
+        return total
+
+    def error(self, numeric_columns: int) -> float:
+        """Bound |computed k - k| over the domain, for so many numeric columns, by the rules of rounding.
+
+        A sum over m columns has a relative error of m units of 2^-53; expanded exponents have terms that
+        cancel.
+        """
+        largest = 0.0
+        for kernel in self.kernels:
+            expanded = numeric_columns / kernel.bandwidth**2
+            terms = expanded / 2 if kernel.shape == "gaussian" and expanded <= EXPANSION_MAX else 0.0
+            largest = max(largest, 1 + terms)
+        return (numeric_columns + ROUNDINGS) * 2.0**-53 * largest

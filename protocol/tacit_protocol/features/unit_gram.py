@@ -3,23 +3,21 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import EncodedChunk
+from tacit_protocol.features.fixed_rank import Features
 from tacit_protocol.features.kernels import (
-    EXPANSION_MAX,
     CodeMatrix,
     DistanceKernel,
     FloatMatrix,
+    KernelMixture,
     ProductKernel,
     Rows,
 )
-
-if TYPE_CHECKING:
-    from tacit_protocol.features.fixed_rank import Features
 
 Integers = npt.NDArray[np.int64]
 
@@ -28,10 +26,6 @@ BLOCK_ENTRIES = 2**22
 
 HIGH_BITS = 26
 """Kernel values are summed as multiples of 2**-26, exactly for 2**27 rows, and a remainder below 2**-27."""
-
-
-ROUNDINGS = 32
-"""Roundings of a kernel value besides its sum over columns: scaling, exp, weights, averages over rows."""
 
 VALUE_NS, NUMERIC_NS, CATEGORY_NS = 1.5, 1.0, 1.5
 """Rough times of a kernel value, and of what each numeric and each categorical column adds to it."""
@@ -49,40 +43,6 @@ class EvaluatedKernel(Kernel, Protocol):
 
     def error(self, numeric_columns: int) -> float:
         """Bound |computed k - k| over the domain, for so many numeric columns."""
-
-
-@dataclass(frozen=True)
-class KernelMixture:
-    """A weighted average of product kernels: sees structure at several scales. Weights are public.
-
-    ``kernels`` and ``weights`` have the same length of at least 1; weights are positive and add up to 1.
-    """
-
-    kernels: tuple[ProductKernel, ...]
-    weights: tuple[float, ...]
-
-    def gram(self, rows: Rows, locations: Rows) -> FloatMatrix:
-        """Return [k(x_i, t_j)], (rows, locations) float64."""
-        total = self.kernels[0].gram(rows, locations)
-        if len(self.kernels) == 1:
-            return total
-        total *= self.weights[0]
-        for kernel, weight in zip(self.kernels[1:], self.weights[1:], strict=True):
-            total += weight * kernel.gram(rows, locations)
-        return total
-
-    def error(self, numeric_columns: int) -> float:
-        """Bound |computed k - k| over the domain, for so many numeric columns, by the rules of rounding.
-
-        A sum over m columns has a relative error of m units of 2^-53; expanded exponents have terms that
-        cancel.
-        """
-        largest = 0.0
-        for kernel in self.kernels:
-            expanded = numeric_columns / kernel.bandwidth**2
-            terms = expanded / 2 if kernel.shape == "gaussian" and expanded <= EXPANSION_MAX else 0.0
-            largest = max(largest, 1 + terms)
-        return (numeric_columns + ROUNDINGS) * 2.0**-53 * largest
 
 
 @dataclass(frozen=True, repr=False)
@@ -176,7 +136,7 @@ class UnitGram:
         self,
         kernel: Kernel,
         rows: UnitRows,
-        features: "Features | None" = None,
+        features: Features | None = None,
         *,
         several_rows: bool = False,
     ) -> None:

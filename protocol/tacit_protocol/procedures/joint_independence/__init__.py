@@ -26,9 +26,15 @@ from pydantic import BaseModel, Field
 
 from tacit_protocol.domain import ColumnName, Domain, PooledTable, Table, Workers, workers_of
 from tacit_protocol.features.fixed_rank import features_of
-from tacit_protocol.features.kernels import BANDWIDTH_MAX, DistanceKernel, LinearKernel, ProductKernel
+from tacit_protocol.features.kernels import (
+    BANDWIDTH_MAX,
+    DistanceKernel,
+    KernelMixture,
+    LinearKernel,
+    ProductKernel,
+)
 from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX
-from tacit_protocol.features.unit_gram import EvaluatedKernel, KernelMixture, UnitGram, UnitRows, gather_units
+from tacit_protocol.features.unit_gram import EvaluatedKernel, UnitGram, UnitRows, gather_units
 from tacit_protocol.messages.study import UNITS_MAX, Release, Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import same_guarantee

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tacit_protocol.features.kernels import DistanceKernel, ProductKernel
-from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
+from tacit_protocol.features.kernels import DistanceKernel, KernelMixture, ProductKernel
+from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.procedures.joint_independence import PERMUTATIONS_MIN, statistic
 from tacit_protocol.procedures.joint_independence.markov import (
     ROUNDINGS_MAX,

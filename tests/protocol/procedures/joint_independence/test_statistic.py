@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tacit_protocol.features.fixed_rank import LEFT_OUT, features_of
-from tacit_protocol.features.kernels import EXPANSION_MAX, ProductKernel
-from tacit_protocol.features.unit_gram import KernelMixture, UnitGram, UnitRows
+from tacit_protocol.features.kernels import EXPANSION_MAX, KernelMixture, ProductKernel
+from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.procedures.joint_independence import statistic
 from tacit_protocol.procedures.joint_independence.statistic import (
     CELL_ERROR,
