@@ -269,14 +269,14 @@ def fine_cells_of_one_column(patch: Patch) -> None:
 
 MISTAKES: list[tuple[Callable[[Patch], None], str, float]] = [
     (diameter_of_columns, "kernel_two_sample: columns, mixed", 1.05),
-    (diameter_of_columns, "kernel_two_sample: effects, columns, mixed", 1.05),
-    (polynomials_that_do_not_move, "kernel_two_sample: effects, columns, mixed", 1.05),
+    (diameter_of_columns, "kernel_two_sample: moments, columns, mixed", 1.05),
+    (polynomials_that_do_not_move, "kernel_two_sample: moments, columns, mixed", 1.05),
     (k_norm_of_smaller_moves, "kernel_two_sample: K-norm, mixed", 1.005),
     (units_in_two_cells, "kernel_two_sample: K-norm, pairs, mixed", 1.9),
     (one_fine_cell_for_a_replaced_unit, "kernel_two_sample: K-norm, fine cells", 1.15),
     (one_fine_cell_for_a_replaced_unit, "kernel_two_sample: K-norm, fine cells, mixed", 1.15),
     (fine_cells_of_one_column, "kernel_two_sample: K-norm, fine cells, mixed", 1.15),
-    (polynomials_that_do_not_move, "curated_two_sample: effects, mixed, 1 : 4", 1.01),
+    (polynomials_that_do_not_move, "curated_two_sample: default, mixed, 1 : 4", 1.01),
     (second_moments_that_forget_the_mean, "kernel_two_sample: ME, narrow", 1.2),
     (difference_of_means, "curated_two_sample: columns, 1 : 30, units of 4 rows", 1.05),
     (difference_of_means, "curated_two_sample: columns, 1 number", 1.05),
