@@ -146,7 +146,7 @@ parties <- tacit_parties(session)
 stopifnot(all(c("north", "south", "analyst") %in% parties$name))
 study <- tacit_study(
   session, "Are the patients of north and south alike? \\u00e9",
-  procedure = "kernel_two_sample", parameters = list(effects = "units"), epsilon = 4, delta = 1e-5,
+  procedure = "kernel_two_sample", parameters = list(noise = "gaussian"), epsilon = 4, delta = 1e-5,
   columns = list(tacit_numeric("age", 0, 120), tacit_categorical("sex", c("F", "M"))),
   owners = lapply(c("north", "south"), tacit_owner, data_set = "patients", units = 1000)
 )
