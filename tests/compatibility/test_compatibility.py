@@ -1,12 +1,9 @@
 """Transcripts made by earlier code verify, and say what they said: verdict, SDK, command, report, picture."""
 
 import json
-import math
-from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from compatibility_cases import CASES, FIXTURES, stated
+from compatibility_cases import CASES, FIXTURES, differences, stated
 
 from tacit_protocol.procedures.discovery import PROCEDURES
 
@@ -14,25 +11,6 @@ KEPT = sorted(FIXTURES.glob("*.json"))
 
 FIRST = {CASES[name].procedure: name for name in reversed(CASES)}
 """One case of each procedure: those that the default tier looks at."""
-
-
-TOLERANCE = 2e-8
-"""Relative, of numbers rounded to DIGITS digits: processors differ in the last one."""
-
-
-def differences(found: Any, before: Any, place: str) -> Iterator[str]:
-    """Yield where two plain values differ; numbers, by more than ``TOLERANCE``."""
-    if isinstance(found, dict) and isinstance(before, dict) and found.keys() == before.keys():
-        for key in found:
-            yield from differences(found[key], before[key], f"{place}/{key}")
-    elif isinstance(found, list) and isinstance(before, list) and len(found) == len(before):
-        for index, (one, other) in enumerate(zip(found, before, strict=True)):
-            yield from differences(one, other, f"{place}/{index}")
-    elif isinstance(found, float) and isinstance(before, float):
-        if not math.isclose(found, before, rel_tol=TOLERANCE):
-            yield f"{place}: {found} was {before}"
-    elif found != before:
-        yield f"{place}: {str(found)[:300]} was {str(before)[:300]}"
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ import contextlib
 import dataclasses
 import io
 import json
+import math
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -518,6 +519,25 @@ def restate(parts: Sequence[str]) -> None:
         found = stated(json.dumps(kept["transcript"]).encode(), kept["stated"].get("fields"))
         kept["stated"] |= {part: found[part] for part in parts if part in found}
         file.write_text(json.dumps(kept, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+
+
+TOLERANCE = 2e-8
+"""Relative, of numbers rounded to DIGITS digits: processors differ in the last one."""
+
+
+def differences(found: Any, before: Any, place: str, tolerance: float = TOLERANCE) -> Iterator[str]:
+    """Yield where two plain values differ; numbers, by more than ``tolerance``."""
+    if isinstance(found, dict) and isinstance(before, dict) and found.keys() == before.keys():
+        for key in found:
+            yield from differences(found[key], before[key], f"{place}/{key}", tolerance)
+    elif isinstance(found, list) and isinstance(before, list) and len(found) == len(before):
+        for index, (one, other) in enumerate(zip(found, before, strict=True)):
+            yield from differences(one, other, f"{place}/{index}", tolerance)
+    elif isinstance(found, float) and isinstance(before, float):
+        if not math.isclose(found, before, rel_tol=tolerance):
+            yield f"{place}: {found} was {before}"
+    elif found != before:
+        yield f"{place}: {str(found)[:300]} was {str(before)[:300]}"
 
 
 # What is read of a transcript: verdict, SDK fields, command, report, picture, what stewards read.
