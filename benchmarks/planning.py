@@ -71,7 +71,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "effect": 0.8,
         "epsilon": 4.0,
         "columns": ["a", "b", "y"],
-        "method": "sketch",
+        "matrix": True,
     },
     "identity, mcgof": {"n": 250, "cells": 10},
     "identity, privit-laplace": {"n": 400, "cells": 10, "method": "privit-laplace"},

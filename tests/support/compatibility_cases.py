@@ -224,9 +224,6 @@ CASES: dict[str, Case] = {
     "curated_distance_correlation-no-test": Case(
         "curated_distance_correlation", {"test": False, "groups": [["age", "score"], ["ward"]]}, curated=True
     ),
-    "screening-by": Case(
-        "screening", {"outcome": "south"}, APART, ("age", "score", "outcome"), epsilon=10.0, units=2000
-    ),
     "screening-bh-matrix": Case(
         "screening",
         {"outcome": "south", "control": "bh", "matrix": True},
@@ -237,17 +234,18 @@ CASES: dict[str, Case] = {
     ),
     "screening-two-round": Case(
         "screening",
-        {"method": "two-round", "outcome": "south", "permutations": 999},
+        {"outcome": "south", "permutations": 999},
         APART,
         ("age", "score", "outcome"),
         delta=0.0,
     ),
     "screening-two-round-gaussian": Case(
         "screening",
-        {"method": "two-round", "outcome": "south", "noise": "gaussian", "permutations": 1999},
-        APART,
-        ("age", "score", "outcome"),
-        epsilon=8.0,
+        {"outcome": "south", "permutations": 1999},
+        {"north": ("age", "score", "ward", "sex"), "south": ("outcome",)},
+        ("age", "score", "ward", "sex", "outcome"),
+        epsilon=1.0,
+        units=2000,
     ),
     "screening-one-round": Case(
         "screening",
