@@ -25,7 +25,7 @@ from pydantic import BaseModel
 from signed_study import signed_transcript
 
 from tacit.command.study_view import print_result, result_fields
-from tacit.in_process.runner import local_study, run
+from tacit.in_process.runner import declaring, local_study, run
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.results import result_of
 from tacit_protocol.domain import Domain
@@ -41,7 +41,10 @@ LETTERS = ("a", "b", "c")
 
 @dataclass(frozen=True)
 class Case:
-    """A study of made-up rows: ``owners`` holds each owner's columns, all of them where it is empty."""
+    """A study of made-up rows: ``owners`` holds each owner's columns, all of them where it is empty.
+
+    ``declared`` says whether owners declare their units.
+    """
 
     procedure: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -52,6 +55,7 @@ class Case:
     delta: float = 1e-5
     units: int = 600
     level: float = 0.05
+    declared: bool = False
 
 
 BOUNDS: Mapping[str, Any] = {
@@ -392,9 +396,11 @@ CASES: dict[str, Case] = {
     ),
     "group_comparison-four-cells": Case(
         "group_comparison",
-        {"group": "sex", "noise": "laplace", "soft_cells": 4},
+        {"group": "sex", "noise": "laplace"},
         columns=("age", "score", "sex"),
+        epsilon=0.5,
         delta=0.0,
+        declared=True,
     ),
     "group_comparison-categories": Case("group_comparison", {"group": "sex"}, THREE, COUNTED),
     "group_comparison-masked": Case(
@@ -507,6 +513,8 @@ def play(case: Case) -> dict[str, Any]:
         curated=case.curated,
         columns=[held or None for held in case.owners.values()],
     )
+    if case.declared:
+        study = declaring(study, [case.units] * len(case.owners))
     tables = []
     for place, owner in enumerate(study.owners):
         held: Domain = study.domain_of(owner)
