@@ -273,6 +273,7 @@ QUESTIONS: Mapping[str, Question] = {
             *("screening", "numbers", "split", ""),
             Point(100_000, 5, 0, 2),
             {"rows": ROWS, "columns": (5, 20, 100), "epsilon": EPSILONS},
+            lambda _: {"matrix": True},
         ),
         Question(
             *("mutual_independence", "numbers", "apart", ""),

@@ -211,12 +211,14 @@ def _screened(epsilon: float, number: int) -> dict[str, Answers]:
         y,
         epsilon=epsilon,
         delta=DELTA,
-        method="sketch",
+        matrix=True,
         alpha=LEVEL,
         bounds=(0, 1),
         n_permutations=99,
         seed=number,
     )
+    if not isinstance(result, tacit.local.ScreeningResult):
+        raise TypeError("a matrix comes with sketches")
     found: dict[str, Answers] = {}
     for pair in result.pairs:
         place = int(pair.column.split(".")[1]) - 1

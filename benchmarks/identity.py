@@ -47,7 +47,7 @@ from tacit_protocol.procedures.identity.privit import (
     RepetitionRefusedError,
     plan_privit,
 )
-from tacit_protocol.procedures.identity.simulate import PlannedIdentity, first_guess
+from tacit_protocol.procedures.identity.simulate import PlannedIdentity
 from tacit_protocol.procedures.identity.statistic import GoodnessOfFit, Weights
 
 EXPERIMENTS = {
@@ -228,6 +228,28 @@ def size_run(experiment: str, cells: int, label: str, _: int) -> Answers:
     parts = cells if small is None else max(2, cells // 200)
     guess = first_guess(plan.method, parts, ALPHA / 2, plan.epsilon, plan.rho or 0.005)
     return {"units": size_of(search.found(max(20, round(math.log(max(guess, 10.0)) / GRID))))}
+
+
+def first_guess(method: str, cells: int, distance: float, epsilon: float, rho: float) -> float:
+    """Return about how many units a test needs to see a total variation distance: where a search starts.
+
+    The squared distance on k equal cells makes 4 n distance^2 of a statistic whose spread is sqrt(2k) by
+    counting, and by noise of variance v on a cell sqrt(2k) v k/n; a noisy statistic's own noise is 8 sqrt(k
+    log k/n)/epsilon.
+    """
+    signal, spread = 4 * distance**2, math.sqrt(2 * cells)
+    counting = spread / signal
+    if method == "chi-square":
+        return counting
+    if method == "privit-laplace":
+        own: float = (16 * math.sqrt(cells * math.log(cells + 1)) / epsilon / signal) ** (2 / 3)
+        return counting + own
+    if method == "privit":
+        return 40 * counting + 400 / epsilon / distance
+    if method == "repetition":
+        return counting * max(2.0, 4 / epsilon)
+    variance = 1 / rho if method == "zcdp-gof" else 8 / epsilon**2
+    return counting + math.sqrt(spread * variance * cells / signal)
 
 
 def cells() -> list[Cell]:

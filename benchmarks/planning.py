@@ -32,8 +32,7 @@ from benchmarks.harness import (
     table,
     with_square,
 )
-from tacit.local import plan_error, plan_identity, plan_power, plan_smallest
-from tacit.planning.counts import plan_homogeneity, plan_independence
+from tacit.local import plan_error, plan_power, plan_smallest
 from tacit.planning.questions import population_of
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, paninski
 from tacit_protocol.procedures.counts.homogeneity import Weights
@@ -71,7 +70,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "effect": 0.8,
         "epsilon": 4.0,
         "columns": ["a", "b", "y"],
-        "method": "sketch",
+        "matrix": True,
     },
     "identity, mcgof": {"n": 250, "cells": 10},
     "identity, privit-laplace": {"n": 400, "cells": 10, "method": "privit-laplace"},
@@ -181,7 +180,7 @@ def homogeneity_power(units: int) -> float:
 
     def null() -> Floats:
         held = [NoisyTable(_noisy(p, units, 1, rng)[0] * units, units, NOISE) for p in (EQUAL, other)]
-        return pooled_null(held, weights, DRAWS, np.random.SeedSequence(int(rng.integers(2**62)))).statistics
+        return pooled_null(held, DRAWS, np.random.SeedSequence(int(rng.integers(2**62)))).statistics
 
     return _rejected(null, lambda size: scores(EQUAL, other, size))
 
@@ -203,8 +202,19 @@ def chi_square_power(units: int, epsilon: float, delta: float = 1e-6) -> float:
 
 
 def _identity(method: str) -> tuple[Callable[..., Any], Power]:
-    asked = {"epsilon": 0.5, "delta": 1e-6, "distance": 0.2, "method": method}
-    return functools.partial(plan_identity, 10, **asked), lambda n: identity_power(method, int(n))
+    asked: Mapping[str, Any] = {
+        "epsilon": 0.5,
+        "delta": 1e-6,
+        "effect": 0.2,
+        "method": method,
+        "runs": SEARCHED,
+    }
+    planner = functools.partial(plan_smallest, "n", procedure="identity", cells=10, **asked)
+    return planner, lambda n: identity_power(method, int(n))
+
+
+SEARCHED = 400
+"""Simulated studies of each number of units that a planner of counts tries."""
 
 
 SMALLEST: Mapping[str, Any] = {
@@ -217,20 +227,40 @@ SMALLEST: Mapping[str, Any] = {
 }
 
 LEAST: dict[str, tuple[Callable[..., Any], Power]] = {
-    "plan_independence": (
-        functools.partial(plan_independence, TABLE, epsilon=0.5),
+    "independence_table, over n": (
+        functools.partial(
+            plan_smallest,
+            "n",
+            procedure="independence_table",
+            cells=np.shape(TABLE),
+            other=TABLE,
+            epsilon=0.5,
+            delta=0.0,
+            runs=SEARCHED,
+        ),
         lambda n: independence_power(int(n)),
     ),
-    "plan_homogeneity": (
-        functools.partial(plan_homogeneity, 10, epsilon=0.5, distance=0.1),
+    "homogeneity, over n": (
+        functools.partial(
+            plan_smallest,
+            "n",
+            procedure="homogeneity",
+            cells=10,
+            effect=0.1,
+            epsilon=0.5,
+            delta=0.0,
+            runs=SEARCHED,
+        ),
         lambda n: homogeneity_power(int(n)),
     ),
-    **{f"plan_identity, {method}": _identity(method) for method in ("mcgof", "privit-laplace", "zcdp-gof")},
-    "plan_smallest, over n": (
+    **{
+        f"identity, {method}, over n": _identity(method) for method in ("mcgof", "privit-laplace", "zcdp-gof")
+    },
+    "identity, chi-square null, over n": (
         functools.partial(plan_smallest, "n", epsilon=0.5, **SMALLEST),
         lambda n: chi_square_power(int(n), 0.5),
     ),
-    "plan_smallest, over epsilon": (
+    "identity, chi-square null, over epsilon": (
         functools.partial(plan_smallest, "epsilon", n=500, **SMALLEST),
         lambda epsilon: chi_square_power(500, epsilon),
     ),
@@ -244,7 +274,7 @@ def least(name: str, run: int) -> Answers:
     began = time.process_time()
     plan = planner(seed=run)
     took = time.process_time() - began
-    found, claimed = (plan.units, plan.power) if hasattr(plan, "units") else (plan.smallest, plan.plan.power)
+    found, claimed = plan.smallest, plan.plan.power
     true = power(found)
     return {
         "claimed": claimed,

@@ -1,14 +1,13 @@
 """Screening: which columns that depend on an outcome are found, how many falsely, and what intervals cover.
 
     python -m benchmarks.screening      # everything; continues where it stopped
-    python -m benchmarks.screening --runs 0.1 --cells split --folder /tmp/glance
+    python -m benchmarks.screening --runs 0.1 --cells null --folder /tmp/glance
 
 Every run is the services' own procedure, with simulated noise of OpenDP's laws: OpenDP draws a sketch's two
 million numbers in half a minute. Answers: in two rounds as it comes, the same without a delta, and the
-sketch; beside them the naive way, in which each owner sends one randomised answer of every unit, for the pair
-of columns that it is dealt to, above or below the middle, and an analyst runs chi-squared. Splitting is one
-``tacit.local.distance_correlation`` for each column, each with its part of epsilon and of delta, and noise of
-the operating system. All have the same control of false discoveries on their p-values, and see the same rows.
+sketches of a correlation matrix; beside them the naive way, in which each owner sends one randomised answer
+of every unit, for the pair of columns that it is dealt to, above or below the middle, and an analyst runs
+chi-squared. All have the same control of false discoveries on their p-values, and see the same rows.
 """
 
 import functools
@@ -18,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-import tacit.local
 from benchmarks.harness import (
     Answers,
     Benchmark,
@@ -49,10 +47,6 @@ DELTA, LEVEL = 1e-5, 0.05
 COLUMNS, EPSILONS = (5, 20, 80), (1.0, 2.0, 4.0, 8.0)
 UNITS = (20_000, 100_000)
 RUNS = 40
-SPLIT_COLUMNS, SPLIT_EPSILONS, SPLIT_RUNS = (5, 20), (4.0, 8.0), 10
-SPLIT_PERMUTATIONS = 9999
-"""Enough for a single discovery among twenty."""
-
 CONTROLS: tuple[Control, ...] = ("by", "bh")
 
 GRID = 500
@@ -153,33 +147,14 @@ def simulated(*drawn: int) -> SimulatedNoise:
 
 
 def screen_run(columns: int, units: int, epsilon: float, run: int) -> Answers:
-    """Screen all columns under one budget."""
+    """Screen all columns by sketches."""
     x, y, dependent = rows(columns, units, run)
     noise = simulated(columns, units, round(100 * epsilon), run)
-    result = screened(x, y, epsilon, DELTA, run, noise, {"method": "sketch"})
+    result = screened(x, y, epsilon, DELTA, run, noise, {"matrix": True})
     found = {pair.column: pair for pair in result.pairs}
     pairs = [found[f"x.{index + 1}"] for index in range(columns)]
     pvalues = np.array([pair.pvalue for pair in pairs])
     return {**_answers("joint", pvalues, dependent), **_covered(pairs, dependent)}
-
-
-def split_run(columns: int, units: int, epsilon: float, run: int) -> Answers:
-    """Ask one study for each column, each with its part of the budget."""
-    x, y, dependent = rows(columns, units, run)
-    pvalues = [
-        tacit.local.distance_correlation(
-            x[:, index],
-            y,
-            epsilon=epsilon / columns,
-            delta=DELTA / columns,
-            method="sketch",
-            bounds=(0, 1),
-            n_permutations=SPLIT_PERMUTATIONS,
-            seed=run * columns + index,
-        ).pvalue
-        for index in range(columns)
-    ]
-    return _answers("split", np.array(pvalues), dependent)
 
 
 ASKED = (
@@ -204,7 +179,7 @@ def answered_run(columns: int, units: int, epsilon: float, run: int) -> Answers:
     found: dict[str, float] = {}
     noise = simulated(columns, units, round(100 * epsilon), run)
     for way, delta in (("two rounds", DELTA), ("two rounds, no δ", 0.0), ("sketch", DELTA)):
-        chosen = {"method": "sketch"} if way == "sketch" else {}
+        chosen = {"matrix": True} if way == "sketch" else {}
         result = screened(x, y, epsilon, delta, run, noise, chosen)
         pvalues = {pair.column: pair.pvalue for pair in result.ranking}
         own = np.array([pvalues[f"x.{index + 1}"] for index in range(columns)])
@@ -304,15 +279,14 @@ def _name(columns: int, units: int, epsilon: float) -> str:
 
 
 def cells() -> list[Cell]:
-    """List the cells: joint sketches, then splitting."""
+    """List the cells: joint sketches, answers, and answers of independent columns."""
     found = cells_of("joint p={} n={} ε={:g}", RUNS, screen_run, COLUMNS, UNITS, EPSILONS)
     found += [
         Cell(f"answers {_name(*asked)}", ANSWERED_RUNS, functools.partial(answered_run, *asked))
         for asked in ASKED
     ]
     found += [Cell(_null_name(*asked), NULL_RUNS, functools.partial(null_run, *asked)) for asked in NULLS]
-    axes = (SPLIT_COLUMNS, UNITS[:1], SPLIT_EPSILONS)
-    return found + cells_of("split p={} n={} ε={:g}", SPLIT_RUNS, split_run, *axes)
+    return found
 
 
 def _null_name(columns: int, units: int, epsilon: float, delta: float) -> str:
@@ -391,11 +365,9 @@ def parts(counts: Counts) -> dict[str, str]:
             powers.append(f"{words}:\n\n{_rates(counts, 'joint', control, kind, units).rstrip()}")
     return {
         "runs": counts.runs_of("joint"),
-        "runs of splitting": counts.runs_of("split"),
         "false discoveries": grid("", rows, false, lambda row, asked: _mean(counts, row, asked)),
         "intervals": grid("", rows, covered, lambda row, asked: _mean(counts, row, asked)),
         "powers": "\n\n".join(powers),
-        "splitting": _rates(counts, "split", "by", "linear", UNITS[0]),
         **_answered(counts),
     }
 

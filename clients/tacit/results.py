@@ -416,7 +416,7 @@ class AnsweredScreeningResult(AnsweredScreeningVerdict):
         """None: answers tell nothing of one owner's columns among each other."""
 
     def correlation_matrix(self, **_: Any) -> CorrelationMatrix:
-        """Raise InputError: only a screening by sketches, with matrix = true, has such a matrix."""
+        """Raise InputError: only a screening with matrix = true has such a matrix."""
         raise InputError(NO_MATRIX)
 
 
@@ -441,10 +441,8 @@ class ScreeningResult(ScreeningVerdict):
             unknown: what to put for columns whose own variance is lost in the noise.
 
         Raises:
-            InputError: the study did not ask for the matrix, or a correlation is unknown.
+            InputError: a correlation is unknown.
         """
-        if self.matrix is None:
-            raise InputError(NO_MATRIX)
         below = [float("nan") if value is None else value for value in self.matrix.correlations]
         signed = filled(symmetric(below, len(self.matrix.columns)), unknown)
         return CorrelationMatrix(

@@ -1,7 +1,7 @@
 """Audit every mechanism and every small release with 200 000 runs per neighbour, and print the table.
 
 ``python tests/audits/audit_report.py`` prints what docs/security/audits.md shows. Names of mechanisms,
-procedures and cases, ``gaussian identity "screening: 2 columns, 1 frequency"``, ask for their lines alone.
+procedures and cases, ``gaussian identity "screening: sketch, 1 group"``, ask for their lines alone.
 """
 
 import sys

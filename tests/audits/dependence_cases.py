@@ -251,24 +251,25 @@ def held(
     parameters: Mapping[str, Any],
     epsilon: float = 1.0,
     *,
-    categories: bool = False,
+    delta: float = 1e-5,
+    groups: int = 0,
     units: int = 60,
     rows: tuple[int, int] = (1, 1),
     aligned: bool = False,
     **parts: Any,
 ) -> ReleaseCase:
-    """The audited owner holds the x columns (and a group); the other owner holds one column, y.
+    """The audited owner holds the x columns (and groups); the other owner holds one column, y.
 
     ``rows`` are those that the replaced unit has in one table and in the other.
     """
     own: list[Column] = [NumericColumn(name=f"x{i}", lower=0.0, upper=1.0) for i in range(numeric)]
-    if categories:
-        own.append(CategoricalColumn(name="group", levels=("a", "b")))
+    own += [CategoricalColumn(name=f"group{i}", levels=("a", "b")) for i in range(groups)]
     asked = study(
         procedure,
         (*own, NumericColumn(name="y", lower=0.0, upper=1.0)),
         parameters,
         epsilon,
+        delta,
         owners={"x-owner": tuple(column.name for column in own), "y-owner": ("y",)},
     )
     return ReleaseCase(asked, partial(held_neighbours, asked, units, rows, aligned), tables=6, **parts)
@@ -286,14 +287,14 @@ DISTANCE_CORRELATION = {
     "sketch, units of 4 rows": correlation(1, {}, rows=(4, 4), reached=0.95),
     "sketch, aligned, a unit of 1 row or of 5": correlation(1, {}, rows=(1, 5), aligned=True, reached=0.95),
     "sketch, aligned, categories, units of 3 rows": correlation(
-        0, {}, categories=True, rows=(3, 3), aligned=True, reached=0.99
+        0, {}, groups=1, rows=(3, 3), aligned=True, reached=0.99
     ),
     "pnc, aligned, units of 3 rows": correlation(3, PNC | FIVE, rows=(3, 3), aligned=True, reached=0.6),
     "pnc-disjoint, aligned, a unit of 4 rows or of 1": correlation(
         1, DISJOINT, rows=(4, 1), aligned=True, reached=0.99
     ),
-    "sketch, categories": correlation(0, {}, categories=True, reached=0.99),
-    "sketch, mixed": correlation(2, {}, categories=True, reached=0.7),
+    "sketch, categories": correlation(0, {}, groups=1, reached=0.99),
+    "sketch, mixed": correlation(2, {}, groups=1, reached=0.7),
     "pnc, 1 number": correlation(1, PNC, reached=0.99),
     "pnc, 3 numbers": correlation(3, PNC | FIVE, reached=0.6),
     "pnc-disjoint, 3 numbers": correlation(3, DISJOINT | FIVE, reached=0.3),
@@ -302,27 +303,29 @@ DISTANCE_CORRELATION = {
 }
 
 screening = partial(held, "screening")
-ANSWERED: dict[str, Any] = {"method": "two-round", "categories": 2, "outcome": "y-owner"}
-EVEN: dict[str, Any] = ANSWERED | {"cuts": "even"}
-GAUSSIAN: dict[str, Any] = {"noise": "gaussian"}
+MATRIX: dict[str, Any] = {"matrix": True}
+ANSWERED: dict[str, Any] = {"categories": 2, "outcome": "y-owner"}
 
 SCREENING = {
-    "1 column": screening(1, {}, reached=0.95),
-    "3 columns": screening(3, {}, reached=0.95),
-    "20 columns": screening(20, {}, reached=0.95),
-    "70 columns, few frequencies": screening(70, {}, reached=0.9),
-    "3 columns, 20 frequencies": screening(3, {"n_features": 20}, reached=0.98),
-    "3 columns, units of 4 rows": screening(3, {}, rows=(4, 4), reached=0.95),
-    "3 columns, aligned, a unit of 1 row or of 5": screening(3, {}, rows=(1, 5), aligned=True, reached=0.95),
-    "groups": screening(0, {}, categories=True, reached=0.97),
-    "mixed": screening(2, {}, categories=True, reached=0.95),
-    "2 columns, 1 frequency": screening(2, {"n_features": 1}, 4.0, units=32, reached=0.8, black_box=True),
-    "beside answers, 1 column": screening(1, EVEN, 4.0, reached=0.99, black_box=True),
-    "beside answers, 20 columns": screening(20, EVEN, units=400, reached=0.99),
+    "sketch, 1 column": screening(1, MATRIX, reached=0.95),
+    "sketch, 3 columns": screening(3, MATRIX, reached=0.95),
+    "sketch, 20 columns": screening(20, MATRIX, reached=0.95),
+    "sketch, 70 columns, few frequencies": screening(70, MATRIX, reached=0.9),
+    "sketch, 3 columns, units of 4 rows": screening(3, MATRIX, rows=(4, 4), reached=0.95),
+    "sketch, 3 columns, aligned, a unit of 1 row or of 5": screening(
+        3, MATRIX, rows=(1, 5), aligned=True, reached=0.95
+    ),
+    "sketch, groups": screening(0, MATRIX, groups=1, reached=0.97),
+    "sketch, mixed": screening(2, MATRIX, groups=1, reached=0.95),
+    "sketch, 1 group": screening(0, MATRIX, 4.0, groups=1, units=32, reached=0.8, black_box=True),
+    "beside answers, 1 group": screening(0, ANSWERED, 4.0, groups=1, reached=0.99, black_box=True),
+    "beside answers, 20 groups": screening(0, ANSWERED, delta=0.0, groups=20, units=400, reached=0.99),
     "beside answers, private cuts": screening(3, ANSWERED, reached=0.8, adaptive=True),
-    "beside answers, mixed, units of 4 rows": screening(2, EVEN, categories=True, rows=(4, 4), reached=0.99),
-    "beside answers, 20 columns, Gaussian": screening(20, EVEN | GAUSSIAN, units=400, reached=0.99),
-    "beside answers, private cuts, Gaussian": screening(3, ANSWERED | GAUSSIAN, reached=0.8, adaptive=True),
+    "beside answers, mixed, units of 4 rows": screening(
+        2, ANSWERED, groups=1, rows=(4, 4), reached=0.8, adaptive=True
+    ),
+    "beside answers, 20 groups, Gaussian": screening(0, ANSWERED, groups=20, units=400, reached=0.99),
+    "beside answers, private cuts, Gaussian": screening(6, ANSWERED, units=120, reached=0.8, adaptive=True),
 }
 
 

@@ -75,10 +75,14 @@ BESIDE = {
 }
 
 
-def soft(*columns: Column, epsilon: float = 1.0, rows: int = 1, cells: int = 6, **parts: Any) -> ReleaseCase:
+def soft(
+    *columns: Column, epsilon: float = 1.0, rows: int = 1, units: int | None = None, **parts: Any
+) -> ReleaseCase:
     """In pure epsilon the replaced unit goes to another group, at any values, or across its own."""
-    chosen = {"group": "g", "noise": "laplace", "soft_cells": cells}
+    chosen = {"group": "g", "noise": "laplace"}
     asked = study("group_comparison", columns, chosen, epsilon, 0.0, owners=TWO_OWNERS)
+    owners = tuple(owner.model_copy(update={"units": units}) for owner in asked.owners)
+    asked = asked.model_copy(update={"owners": owners})
     return ReleaseCase(asked, partial(far_apart, asked, rows), **parts)
 
 
@@ -99,7 +103,7 @@ def far_apart(asked: Study, rows: int, index: int) -> Neighbours:
 SOFT = {
     "soft cells, a number": soft(GROUP, AGE, epsilon=4.0, reached=0.999, black_box=True),
     "soft cells, numbers and categories": soft(THREE, AGE, SCORE, WARD, SICK, reached=0.999),
-    "four soft cells, numbers and a category": soft(THREE, AGE, SCORE, WARD, cells=4, reached=0.999),
+    "four soft cells, numbers and a category": soft(THREE, AGE, SCORE, WARD, units=30, reached=0.999),
     "soft cells, a number and a category, units of 3 rows": soft(GROUP, AGE, WARD, rows=3, reached=0.99),
 }
 

@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from signed_study import signed_transcript
 
 from tacit.command.study_view import print_result, result_fields
-from tacit.in_process.runner import local_study, run
+from tacit.in_process.runner import declaring, local_study, run
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.results import result_of
 from tacit_protocol.domain import Domain
@@ -42,7 +42,10 @@ LETTERS = ("a", "b", "c")
 
 @dataclass(frozen=True)
 class Case:
-    """A study of made-up rows: ``owners`` holds each owner's columns, all of them where it is empty."""
+    """A study of made-up rows: ``owners`` holds each owner's columns, all of them where it is empty.
+
+    ``declared`` says whether owners declare their units.
+    """
 
     procedure: str
     parameters: Mapping[str, Any] = field(default_factory=dict)
@@ -53,6 +56,7 @@ class Case:
     delta: float = 1e-5
     units: int = 600
     level: float = 0.05
+    declared: bool = False
 
 
 BOUNDS: Mapping[str, Any] = {
@@ -225,9 +229,6 @@ CASES: dict[str, Case] = {
     "curated_distance_correlation-no-test": Case(
         "curated_distance_correlation", {"test": False, "groups": [["age", "score"], ["ward"]]}, curated=True
     ),
-    "screening-by": Case(
-        "screening", {"outcome": "south"}, APART, ("age", "score", "outcome"), epsilon=10.0, units=2000
-    ),
     "screening-bh-matrix": Case(
         "screening",
         {"outcome": "south", "control": "bh", "matrix": True},
@@ -238,17 +239,18 @@ CASES: dict[str, Case] = {
     ),
     "screening-two-round": Case(
         "screening",
-        {"method": "two-round", "outcome": "south", "permutations": 999},
+        {"outcome": "south", "permutations": 999},
         APART,
         ("age", "score", "outcome"),
         delta=0.0,
     ),
     "screening-two-round-gaussian": Case(
         "screening",
-        {"method": "two-round", "outcome": "south", "noise": "gaussian", "permutations": 1999},
-        APART,
-        ("age", "score", "outcome"),
-        epsilon=8.0,
+        {"outcome": "south", "permutations": 1999},
+        {"north": ("age", "score", "ward", "sex"), "south": ("outcome",)},
+        ("age", "score", "ward", "sex", "outcome"),
+        epsilon=1.0,
+        units=2000,
     ),
     "screening-one-round": Case(
         "screening",
@@ -379,9 +381,11 @@ CASES: dict[str, Case] = {
     ),
     "group_comparison-four-cells": Case(
         "group_comparison",
-        {"group": "sex", "noise": "laplace", "soft_cells": 4},
+        {"group": "sex", "noise": "laplace"},
         columns=("age", "score", "sex"),
+        epsilon=0.5,
         delta=0.0,
+        declared=True,
     ),
     "group_comparison-categories": Case("group_comparison", {"group": "sex"}, THREE, COUNTED),
     "group_comparison-masked": Case(
@@ -494,6 +498,8 @@ def play(case: Case) -> dict[str, Any]:
         curated=case.curated,
         columns=[held or None for held in case.owners.values()],
     )
+    if case.declared:
+        study = declaring(study, [case.units] * len(case.owners))
     tables = []
     for place, owner in enumerate(study.owners):
         held: Domain = study.domain_of(owner)

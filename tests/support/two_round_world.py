@@ -197,7 +197,7 @@ def answers_study(**changes: Any) -> Study:
 
 def screening_study(**changes: Any) -> Study:
     """Return a screening by randomised answers, whose outcome is the sender's."""
-    parameters = {"method": "two-round", "outcome": SENDER, "categories": 2, "permutations": 99}
+    parameters = {"outcome": SENDER, "categories": 2, "permutations": 99}
     fields: dict[str, Any] = {"procedure": Screening.name, "parameters": parameters}
     return two_round_study(**{**fields, **changes})
 

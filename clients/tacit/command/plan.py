@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tacit.database.released import ReleasedDatabase
     from tacit.planning.questions import Question
     from tacit.planning.simulation import Interval, Plan, Setting
-    from tacit.planning.sizes import SampleSizePlan
     from tacit_protocol.domain import Domain
 
 
@@ -231,171 +230,6 @@ def with_flags(command: Callable[..., None], source: str | None = None) -> Calla
     return run
 
 
-def show_plans(plans: "Sequence[SampleSizePlan]", as_json: bool) -> None:
-    """Print the best plan, which comes first, and what other methods would need."""
-    from tacit.planning.simulation import outcome_words
-
-    best, *others = plans
-    if as_json:
-        print_json(asdict(best) | ({"others": [asdict(plan) for plan in others]} if others else {}))
-        return
-    lines(
-        f"About {best.units} units: found {outcome_words(best.found, best.runs)}",
-        f"  {best.method}, {best.cells} cells, distance {best.distance:.3g}; epsilon {best.epsilon:g}, "
-        f"delta {best.delta:g}, level {best.alpha:g}",
-    )
-    if others:
-        lines("  " + "; ".join(f"{plan.method} would need about {plan.units}" for plan in others))
-
-
-Epsilon = Annotated[float, typer.Option(help="What every owner spends.")]
-Delta = Annotated[float, typer.Option(help="What every owner spends; Gaussian noise needs it.")]
-Rho = Annotated[float | None, typer.Option(help="zCDP of Gaussian noise.")]
-Gaussian = Annotated[bool, typer.Option("--gaussian", help="Gaussian noise in the place of Laplace.")]
-Alpha = Annotated[float, typer.Option("--level", help="Level of the test: its first error.")]
-Miss = Annotated[float, typer.Option(help="Second error: how often the difference may be missed.")]
-Runs = Annotated[int, typer.Option(help="Simulated studies of each size that is tried.", min=1)]
-Seed = Annotated[int | None, typer.Option(help="Seed of the simulations.")]
-
-
-def homogeneity(
-    *,
-    epsilon: Epsilon,
-    cells: Annotated[int | None, typer.Option(help="Number of equally likely cells.", min=2)] = None,
-    probability: Annotated[
-        list[float] | None,
-        typer.Option(help="Of each cell, in the place of --cells; give it for every cell."),
-    ] = None,
-    distance: Annotated[float, typer.Option(help="Total variation distance between the two owners.")] = 0.1,
-    delta: Delta = 0.0,
-    rho: Rho = None,
-    gaussian: Gaussian = False,
-    alpha: Alpha = 0.05,
-    miss: Miss = 0.2,
-    runs: Runs = 400,
-    seed: Seed = None,
-    as_json: Json = False,
-) -> None:
-    """Find how many units each of two owners needs for homogeneity, by simulation."""
-    from tacit.planning.counts import plan_homogeneity
-
-    if (cells is None) == (not probability):
-        raise InputError("give either --cells or every cell's --probability")
-    with progress("simulating studies", quiet=as_json) as report:
-        plan = plan_homogeneity(
-            cells if cells is not None else list(probability or []),
-            epsilon=epsilon,
-            distance=distance,
-            delta=delta,
-            rho=rho,
-            gaussian=gaussian,
-            alpha=alpha,
-            miss=miss,
-            runs=runs,
-            seed=seed,
-            progress=report,
-        )
-    show_plans([plan], as_json)
-
-
-def independence(
-    *,
-    epsilon: Epsilon,
-    row: Annotated[list[str], typer.Option(help="Probabilities of a row, such as .4,.1; once for each row.")],
-    delta: Delta = 0.0,
-    rho: Rho = None,
-    gaussian: Gaussian = False,
-    alpha: Alpha = 0.05,
-    miss: Miss = 0.2,
-    runs: Runs = 400,
-    seed: Seed = None,
-    as_json: Json = False,
-) -> None:
-    """Find how many units independence_table needs to find a given dependence, by simulation."""
-    from tacit.planning.counts import plan_independence
-
-    try:
-        rows = [[read_number(value) for value in text.split(",")] for text in row]
-    except ValueError:
-        raise InputError("a row is numbers with commas between them") from None
-    if len({len(values) for values in rows}) != 1:
-        raise InputError("rows must be of one length")
-    with progress("simulating studies", quiet=as_json) as report:
-        plan = plan_independence(
-            rows,
-            epsilon=epsilon,
-            delta=delta,
-            rho=rho,
-            gaussian=gaussian,
-            alpha=alpha,
-            miss=miss,
-            runs=runs,
-            seed=seed,
-            progress=report,
-        )
-    show_plans([plan], as_json)
-
-
-def identity(
-    *,
-    epsilon: Annotated[float, typer.Option(help="What the owner spends.")],
-    cells: Annotated[int | None, typer.Option(help="Number of equally likely cells.", min=2)] = None,
-    probability: Annotated[
-        list[float] | None,
-        typer.Option(help="Of each cell, in the place of --cells; give it for every cell."),
-    ] = None,
-    distance: Annotated[float, typer.Option(help="Total variation distance to be seen.")] = 0.1,
-    delta: Annotated[float, typer.Option(help="What the owner spends; zcdp-gof needs it.")] = 0.0,
-    alpha: Annotated[float, typer.Option("--level", help="Level of the test: its first error.")] = 0.05,
-    miss: Annotated[float, typer.Option(help="Second error: how often the distance may be missed.")] = 0.2,
-    method: Annotated[
-        Literal["best", "privit", "privit-laplace", "mcgof", "zcdp-gof", "repetition"],
-        typer.Option(help="Of the procedure identity; best compares those that need the fewest units."),
-    ] = "best",
-    rho: Annotated[float | None, typer.Option(help="zCDP of zcdp-gof.")] = None,
-    runs: Annotated[int, typer.Option(help="Simulated studies of each size that is tried.", min=1)] = 400,
-    seed: Annotated[int | None, typer.Option(help="Seed of the simulations.")] = None,
-    as_json: Json = False,
-) -> None:
-    """Find how many units an identity test needs, by simulation."""
-    from tacit.planning.counts import compare_identity_methods, plan_identity
-
-    if (cells is None) == (not probability):
-        raise InputError("give either --cells or every cell's --probability")
-    if method == "best" and rho is not None:
-        raise InputError("--rho is of zcdp-gof alone: say --method zcdp-gof, or give --delta")
-    asked = cells if cells is not None else list(probability or [])
-    with progress("simulating studies", quiet=as_json) as report:
-        if method == "best":
-            plans = compare_identity_methods(
-                asked,
-                epsilon=epsilon,
-                distance=distance,
-                delta=delta,
-                alpha=alpha,
-                miss=miss,
-                runs=runs,
-                seed=seed,
-                progress=report,
-            )
-        else:
-            plan = plan_identity(
-                asked,
-                epsilon=epsilon,
-                distance=distance,
-                delta=delta,
-                alpha=alpha,
-                miss=miss,
-                method=method,
-                rho=rho,
-                runs=runs,
-                seed=seed,
-                progress=report,
-            )
-            plans = [plan]
-    show_plans(plans, as_json)
-
-
 RELEASE_ROWS = 1000
 """Rows of a release, by herding, on which locations are optimised."""
 
@@ -541,8 +375,6 @@ Target = Annotated[
 
 def power(planning: Planning, *, as_json: Json = False) -> None:
     """Estimate how often a study would find an effect; of a release, how exact it is."""
-    from dataclasses import asdict
-
     from tacit.planning.simulation import simulate
 
     with progress("simulating studies", quiet=as_json) as report:
@@ -566,8 +398,6 @@ def curve(
     as_json: Json = False,
 ) -> None:
     """Simulate how power (or the error of a release) grows with epsilon or with the number of units."""
-    from dataclasses import asdict
-
     from tacit.planning.curve import simulate_curve
     from tacit.planning.search import TARGET, require_target
 
@@ -609,8 +439,6 @@ def curve(
 
 def smallest(planning: Planning, *, over: Over = "n", target: Target = None, as_json: Json = False) -> None:
     """Find the smallest epsilon, or the fewest units of each owner, that reach a target."""
-    from dataclasses import asdict
-
     from tacit.planning import search
 
     if target is None and planning.question.measures_error:
@@ -637,8 +465,6 @@ def choice(
     as_json: Json = False,
 ) -> None:
     """Find the number of features, the bandwidth or the method that is best for an effect."""
-    from dataclasses import asdict
-
     from tacit.planning.search import choose, parameters_words
 
     with progress("simulating studies", quiet=as_json) as report:
@@ -705,6 +531,3 @@ app.command("smallest")(with_flags(smallest))
 app.command("choice")(with_flags(choice))
 app.command("two-sample")(with_flags(power, source="kernel_two_sample"))
 app.command("locations")(locations)
-app.command("identity")(identity)
-app.command("homogeneity")(homogeneity)
-app.command("independence")(independence)

@@ -32,9 +32,7 @@ from tacit.planning import (
     plan_power,
     plan_smallest,
 )
-from tacit.planning.counts import compare_identity_methods, plan_homogeneity, plan_identity, plan_independence
 from tacit.planning.locations import OptimisedLocations, optimise_locations
-from tacit.planning.sizes import SampleSizePlan
 from tacit.results import (
     AggregatedTestResult,
     AnsweredCorrelationResult,
@@ -84,7 +82,6 @@ __all__ = [
     "PowerPlan",
     "RandomisedColumn",
     "ReleasedDatabase",
-    "SampleSizePlan",
     "ScreeningResult",
     "SmallestPlan",
     "StratifiedTableResult",
@@ -92,7 +89,6 @@ __all__ = [
     "TwoSampleResult",
     "aggregated_test",
     "association",
-    "compare_identity_methods",
     "conditional_independence",
     "copula_sample",
     "distance_correlation",
@@ -108,9 +104,6 @@ __all__ = [
     "plan_choice",
     "plan_curve",
     "plan_error",
-    "plan_homogeneity",
-    "plan_identity",
-    "plan_independence",
     "plan_power",
     "plan_smallest",
     "randomise_column",

@@ -563,62 +563,16 @@ SCREENING_OWNERS = ("columns-owner", "outcome-owner")
 """Names of the two owners."""
 
 
-ScreeningMethod = Literal["auto", "two-round", "one-round", "sketch"]
-
-
-@overload
 def screening(
     x: Any,
     y: Any,
     *,
     epsilon: float,
     delta: float = 0.0,
-    method: Literal["sketch"],
-    **options: Any,
-) -> ScreeningResult: ...
-
-
-@overload
-def screening(
-    x: Any,
-    y: Any,
-    *,
-    epsilon: float,
-    delta: float = 0.0,
-    method: Literal["two-round", "one-round"],
-    **options: Any,
-) -> AnsweredScreeningResult: ...
-
-
-@overload
-def screening(
-    x: Any, y: Any, *, epsilon: float, delta: float = 0.0, matrix: Literal[True], **options: Any
-) -> ScreeningResult: ...
-
-
-@overload
-def screening(
-    x: Any,
-    y: Any,
-    *,
-    epsilon: float,
-    delta: float = 0.0,
-    method: ScreeningMethod = "auto",
-    **options: Any,
-) -> AnsweredScreeningResult | ScreeningResult: ...
-
-
-def screening(
-    x: Any,
-    y: Any,
-    *,
-    epsilon: float,
-    delta: float = 0.0,
-    method: ScreeningMethod = "auto",
+    method: Literal["two-round", "one-round"] = "two-round",
     control: Literal["by", "bh"] = "by",
     matrix: bool = False,
     categories: int | None = None,
-    n_features: int | None = None,
     n_permutations: int | None = None,
     bounds: Any = None,
     alpha: float = 0.05,
@@ -627,7 +581,6 @@ def screening(
     missing: Missing = "refuse",
     seed: int | None = None,
     progress: Progress | None = None,
-    **parameters: Any,
 ) -> AnsweredScreeningResult | ScreeningResult:
     """Find which of one owner's columns depend on another owner's outcome, privately.
 
@@ -636,17 +589,16 @@ def screening(
         y: the outcome, or several, of the other owner, over the same rows in the same order, unless ``units``
             holds ids.
         epsilon: budget that every owner spends, greater than 0.
-        delta: budget that every owner spends, in [0, 1); above 0 for "sketch". With "two-round" it may pay
-            for Gaussian noise, which is less where ``x`` has many columns.
+        delta: budget that every owner spends, in [0, 1); above 0 with ``matrix``. It pays for Gaussian noise
+            of the counts, where that is less: where ``x`` has many columns.
         method: "two-round": the owner of ``y`` releases a randomised answer of every row, and that of ``x``
             counts its columns' cells beside them, with noise. "one-round": both release randomised answers,
-            of the pair of columns that a row is dealt to. "sketch": sums of features over public buckets.
-            "auto" (the default) takes the first wherever it can be had, by public numbers alone.
+            of the pair of columns that a row is dealt to.
         control: "by", Benjamini and Yekutieli, valid under any dependence; or "bh", Benjamini and Hochberg,
             which finds more and needs p-values that are independent or positively dependent.
-        matrix: also estimate the distance correlations of all columns with each other, which takes "sketch".
-        categories: cells of a numeric column, 2 to 4, of "two-round" and "one-round"; chosen by default.
-        n_features: frequencies of a numeric column, of "sketch"; chosen by default.
+        matrix: estimate the distance correlations of all columns with each other: both owners then release
+            sketches, sums of features over public buckets, which find far fewer columns than answers.
+        categories: cells of a numeric column, 2 to 4, of answers; chosen by default.
         n_permutations: random permutations, or simulations, of the tests; by default enough for the number of
             pairs.
         bounds: what is publicly known: a list with both owners' bounds, a (lower, upper) pair or a list of
@@ -663,7 +615,6 @@ def screening(
         seed: fixes how rows are dealt out, buckets, permutations and simulations. Never the noise: two calls
             differ.
         progress: called with the part done, in [0, 1], and the step.
-        parameters: further parameters of the procedure, ``cuts`` and ``noise``.
 
     Returns:
         A frozen result with the ranked pairs.
@@ -688,14 +639,12 @@ def screening(
         SCREENING_OWNERS,
         {
             "outcome": SCREENING_OWNERS[1],
-            "method": None if method == "auto" else method,
+            "method": method,
             "control": control,
             "matrix": matrix,
             "categories": categories,
-            "n_features": n_features,
             "permutations": n_permutations,
-        }
-        | parameters,
+        },
         **at,
         columns=held.variables.groups,
         aligned=held.aligned,
@@ -705,6 +654,4 @@ def screening(
     study = as_run(procedure, study, [table.units for table in tables])
     with by_argument_names():
         found = run(procedure, study, tables, OpenDPNoise(), progress)
-    if isinstance(found, AnsweredScreeningResult):
-        return found
-    return of_type(ScreeningResult, found)
+    return of_type(ScreeningResult, found) if matrix else of_type(AnsweredScreeningResult, found)

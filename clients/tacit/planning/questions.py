@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.runner import CountedTable, as_run, declaring, local_study, two_sample_procedure
@@ -18,8 +19,16 @@ from tacit_protocol.domain import LEVELS_MAX, CategoricalColumn, Domain, Table
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Procedure, StudyError
 from tacit_protocol.procedures.base import Question as Kind
+from tacit_protocol.procedures.counts.base import Cells
 from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions
-from tacit_protocol.procedures.populations import Effect, EffectError, Held, Measure, Population
+from tacit_protocol.procedures.populations import (
+    Effect,
+    EffectError,
+    Held,
+    Measure,
+    Population,
+    SimulatedAtOnce,
+)
 from tacit_protocol.procedures.relay import relay_of
 from tacit_protocol.procedures.within_owners import WIDE
 from tacit_protocol.verdicts.presentation import joined
@@ -131,6 +140,23 @@ class Question:
             return self.population.draw(sizes, rng)
         except EffectError as error:
             raise InputError(str(error)) from None
+
+    def rejections(
+        self, study: Study, units: Sequence[int], lots: Sequence[int], rng: np.random.Generator
+    ) -> npt.NDArray[np.float64] | None:
+        """Return 1 or 0 of each study, whether it rejects, simulated at once; None where that cannot be.
+
+        ``lots`` are how many studies share one simulated null distribution, in turn. Raises StudyRefusedError
+        where the procedure does not take the study.
+        """
+        procedure, population = self.procedure, self.population
+        if not isinstance(procedure, SimulatedAtOnce) or not isinstance(population, Cells):
+            return None
+        try:
+            procedure.check(study)
+            return procedure.rejections(study, population.laws, units, lots, rng)
+        except StudyError as error:
+            raise StudyRefusedError(str(error)) from error
 
     def tables(self, held: Sequence[Held]) -> list[Table]:
         """Return what was drawn as the owners' tables."""

@@ -121,7 +121,7 @@ def smallest(
         there = at(question, setting, over, place)
         # Every place has luck of its own: the fit takes their studies for independent.
         luck = _seed(seed, len(tried), times)
-        found = or_nothing(question, there, runs=times * runs, seed=luck, progress=report)
+        found = or_nothing(question, there, runs=times * runs, seed=luck, progress=report, rough=times == 1)
         tried[place] = tried[place].with_more(found) if place in tried else found
         return None if found.refused else _trial(found)
 
@@ -141,7 +141,7 @@ def _seed(seed: int, place: int, times: int) -> int:
 
 def _trial(found: Answers) -> Trial:
     if not found.question.measures_error:
-        return Trial(found.mean, len(found.values))
+        return Trial(found.mean, found.independent * len(found.values))
     return Trial(found.mean, len(found.values), float(found.values.var() / max(found.mean, 1e-12) ** 2))
 
 

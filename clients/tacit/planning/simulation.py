@@ -1,7 +1,8 @@
 """Power by simulation: whole studies of synthetic data through the procedures' own code.
 
 The procedure computes features, release, null distribution and decision as in the services. Only the noise
-is NumPy's by default, of the same law, and protects nobody: ``real_noise`` draws OpenDP's.
+is NumPy's by default, of the same law, and protects nobody: ``real_noise`` draws OpenDP's. Of tests on counts
+statistics alone are simulated, and several studies share a null distribution (docs/mathematics/planning.md).
 """
 
 import math
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
-from scipy.special import betaincinv, stdtrit
+from scipy.special import betaincinv, ndtri, stdtrit
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.runner import run, seed_text
@@ -23,6 +24,7 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.k_norm_mechanism import ProductBody, simulated_k_norm
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Progress
+from tacit_protocol.procedures.populations import NULL_DRAWS_MAX, null_draws
 
 Interval = tuple[float, float]
 
@@ -133,6 +135,13 @@ class SimulatedNoise:
 
 RUNS = 100
 """Simulated studies by default: an interval of .1 to either side at most."""
+
+NULL_PART, STUDIES_MAX = 0.2, 50
+"""Of the variance of a share of rejections, what null distributions add that its studies have in common; and
+most studies that have one in common: a study draws it from its own noisy table."""
+
+NULLS_SEARCHED = 2
+"""Null distributions of each setting that a search tries: they add as much as studies' own variance."""
 
 ROWS_MAX = 5_000_000
 """Most units of an owner whose rows are drawn: more would not fit a common machine's memory."""
@@ -280,6 +289,8 @@ class Answers:
     values: Floats
     seed_of_warnings: str
     refused: str = ""
+    independent: float = 1.0
+    """Which part of them counts as independent: studies that share few null distributions share an error."""
 
     @property
     def mean(self) -> float:
@@ -343,6 +354,7 @@ def simulate(
     seed: int | None,
     progress: Progress | None = None,
     real_noise: bool = False,
+    rough: bool = False,
 ) -> Answers:
     """Simulate ``runs`` studies of a question.
 
@@ -353,6 +365,7 @@ def simulate(
         seed: fixes the samples and the public choices of every run, and the noise unless it is real.
         progress: called with the part done, in [0, 1], and the step.
         real_noise: draw OpenDP's noise, which no seed can fix.
+        rough: simulate few null distributions, where studies share them.
 
     Raises:
         InputError: the inputs do not fit together.
@@ -360,6 +373,10 @@ def simulate(
     """
     if not isinstance(runs, int) or not 1 <= runs <= RUNS_MAX:
         raise InputError(f"runs must be a whole number from 1 to {RUNS_MAX}")
+    if not real_noise and (found := _at_once(question, setting, runs, seed, rough=rough)) is not None:
+        if progress is not None:
+            progress(1.0, f"simulated {runs} studies")
+        return found
     values = []
     for number, (study, rng) in enumerate(_studies(question, setting, runs, seed), 1):
         held = question.draw(setting.n, rng)
@@ -372,6 +389,35 @@ def simulate(
     return Answers(question, setting, np.array(values), seed_text(seed))
 
 
+def _at_once(
+    question: Question, setting: Setting, runs: int, seed: int | None, *, rough: bool
+) -> Answers | None:
+    """Simulate the statistics of all studies; None where studies have to be played one by one."""
+    _require_seed(seed)
+    study = setting.study(question, seed_text(seed))
+    nulls = min(runs, NULLS_SEARCHED if rough else nulls_of(runs, setting.alpha))
+    lots = [len(part) for part in np.array_split(np.arange(runs), nulls)]
+    values = question.rejections(study, setting.n, lots, np.random.default_rng(seed))
+    if values is None:
+        return None
+    return Answers(question, setting, values, seed_text(seed), independent=0.5 if rough else 1.0)
+
+
+def nulls_of(runs: int, level: float) -> int:
+    """Return how many null distributions so many studies need, so that these say what is theirs.
+
+    An error e of a test's level moves its power by e phi(z)/phi(z_level): the most where the power is 1/2.
+    """
+    moved = math.exp(float(ndtri(level)) ** 2 / 2)
+    of_null = moved**2 * level * (1 - level) / null_draws(level, NULL_DRAWS_MAX)
+    return math.ceil(max(of_null * runs / (NULL_PART / 4), runs / STUDIES_MAX))
+
+
+def _require_seed(seed: int | None) -> None:
+    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
+        raise InputError("seed must be a whole number, not negative")
+
+
 def _studies(
     question: Question, setting: Setting, runs: int, seed: int | None
 ) -> Iterator[tuple[Study, np.random.Generator]]:
@@ -380,8 +426,7 @@ def _studies(
     Runs of the same number have the same seeds whatever the setting, so that settings are compared on the
     same luck.
     """
-    if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int) or seed < 0):
-        raise InputError("seed must be a whole number, not negative")
+    _require_seed(seed)
     for number, child in enumerate(np.random.SeedSequence(seed).spawn(runs)):
         text = seed_text(None if seed is None else seed * RUNS_MAX + number)
         yield setting.study(question, text), np.random.default_rng(child)
@@ -393,7 +438,13 @@ def fresh_seed() -> int:
 
 
 def or_nothing(
-    question: Question, setting: Setting, *, runs: int, seed: int | None, progress: Progress | None = None
+    question: Question,
+    setting: Setting,
+    *,
+    runs: int,
+    seed: int | None,
+    progress: Progress | None = None,
+    rough: bool = False,
 ) -> Answers:
     """Simulate; a study that the procedure refuses at so few or so many units finds nothing.
 
@@ -401,7 +452,7 @@ def or_nothing(
         InputError: the inputs do not fit together, or a release, which has an error and no power, is refused.
     """
     try:
-        return simulate(question, setting, runs=runs, seed=seed, progress=progress)
+        return simulate(question, setting, runs=runs, seed=seed, progress=progress, rough=rough)
     except StudyRefusedError as error:
         if question.measures_error:
             raise InputError(str(error)) from error

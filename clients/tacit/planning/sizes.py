@@ -15,26 +15,8 @@ import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
 from tacit.errors import InputError
-from tacit.planning.simulation import Interval, exact_interval
-from tacit_protocol.features.cell_counts import CELLS_MAX
-from tacit_protocol.messages.study import LEVEL_MIN
-from tacit_protocol.numerics import noisy_tables
-from tacit_protocol.numerics.noisy_tables import paninski, total_variation
-from tacit_protocol.privacy.guarantee import EPSILON_MAX
-from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.identity.simulate import BATCH_NUMBERS
 
 Floats = npt.NDArray[np.float64]
-
-Power = Callable[[int, int, int, np.random.SeedSequence], int | None]
-"""Counts the rejections of simulated studies of so many units, with so many null distributions; None where
-the method does not take so few units."""
-
-Scores = Callable[[int, np.random.Generator], Floats]
-"""Draws so many statistics, (n,), larger where more is to be seen; of a null distribution (values, n)."""
-
-RUNS = 400
-"""Simulated studies of each number of units."""
 
 REFINEMENTS, REFINED, CONFIRMED = 3, 2, 4
 """After the search so many places near the target are simulated, with so many times the runs each; and the
@@ -56,49 +38,6 @@ UNITS_MAX = 10**9
 """Largest number of units that is tried."""
 
 STEP_MAX = math.floor(math.log(UNITS_MAX) / STEP)
-
-DRAWS_MIN, DRAWS_MAX = 999, 99_999
-"""Simulations of a null distribution: ten beyond the critical value where that is between these."""
-
-NULL_PART, STUDIES_MAX = 0.2, 50
-"""Of the variance of a share of rejections, what null distributions add that its studies have in common; and
-most studies that have one in common: a study draws it from its own noisy table."""
-
-NULLS_SEARCHED = 2
-"""Null distributions of each number of units that a search tries."""
-
-NOWHERE = "not even 10^9 units are enough: ask for a larger epsilon, distance or error"
-
-
-@dataclass(frozen=True)
-class SampleSizePlan:
-    """The fewest units at which a test finds what is looked for often enough.
-
-    Attributes:
-        units: the number, good to about 3 %.
-        power: the simulated power at that number, of fresh studies that the search did not use.
-        interval: of confidence .95 for the power.
-        found: how many of those studies found it.
-        runs: how many studies those are.
-        method: of the procedure.
-        cells: number of cells.
-        distance: total variation distance of the alternative.
-        epsilon: what the owner would spend.
-        delta: what the owner would spend.
-        alpha: level of the test, its first error.
-    """
-
-    units: int
-    power: float
-    interval: Interval
-    found: int
-    runs: int
-    method: str
-    cells: int
-    distance: float
-    epsilon: float
-    delta: float
-    alpha: float
 
 
 @dataclass(frozen=True)
@@ -224,111 +163,13 @@ def _height(mean: float, falling: bool) -> float:
     return -math.log(mean) if falling else float(ndtri(mean))
 
 
-@dataclass(frozen=True)
-class Goal:
-    """What a plan has to reach: the first error ``alpha``, the second ``miss``, by ``runs`` simulations.
-
-    Raises InputError where they make no sense.
-    """
-
-    epsilon: float
-    delta: float
-    alpha: float
-    miss: float
-    runs: int
-    seed: int | None
-
-    def __post_init__(self) -> None:
-        if not (LEVEL_MIN <= self.alpha < 0.5 and 0 < self.miss < 1):
-            raise InputError(f"alpha must lie in (0, 0.5), and be {LEVEL_MIN:g} at least; miss in (0, 1)")
-        if not (0 < self.epsilon <= EPSILON_MAX and self.runs > 0):
-            raise InputError(f"epsilon and runs must be positive and finite, epsilon {EPSILON_MAX} at most")
-        if not 0 <= self.delta < 1:
-            raise InputError("delta must lie in [0, 1)")
-        if self.seed is not None and self.seed < 0:
-            raise InputError("seed must be a whole number, not negative")
-
-    @property
-    def draws(self) -> int:
-        """Simulations of a null distribution."""
-        return min(DRAWS_MAX, max(DRAWS_MIN, math.ceil(10 / self.alpha) - 1))
-
-    def nulls(self, runs: int) -> int:
-        """Return how many null distributions so many studies need, so that these say what is theirs.
-
-        An error e of a test's level moves its power by e phi(z_miss)/phi(z_alpha).
-        """
-        moved = math.exp((float(ndtri(self.alpha)) ** 2 - float(ndtri(self.miss)) ** 2) / 2)
-        of_null = moved**2 * self.alpha * (1 - self.alpha) / self.draws
-        needed = of_null * runs / (NULL_PART * self.miss * (1 - self.miss))
-        return math.ceil(max(needed, runs / STUDIES_MAX))
-
-    def rejections(self, null: Scores, drawn: Scores, runs: int, nulls: int, rng: np.random.Generator) -> int:
-        """Count rejections at the level: the studies share so many simulated null distributions."""
-        rejected = 0
-        for part in np.array_split(np.arange(runs), min(runs, nulls)):
-            statistics = drawn(len(part), rng)
-            # Where a null distribution has values that nobody knows, the largest of their p-values counts.
-            within = [
-                np.searchsorted(own, statistics, side="left")
-                for own in np.sort(np.atleast_2d(null(self.draws, rng)))
-            ]
-            larger = self.draws - np.min(within, axis=0)
-            rejected += int(np.sum((1 + larger) / (self.draws + 1) <= self.alpha))
-        return rejected
-
-    def plan(
-        self, method: str, pair: tuple[Floats, Floats], power: Power, start: float, progress: Progress | None
-    ) -> SampleSizePlan:
-        """Find the fewest units, starting a search at about ``start``.
-
-        ``pair`` is the null distribution and the alternative, (k,) each. Raises InputError where no number of
-        units up to 10^9 is enough.
-        """
-        if self.alpha * (self.draws + 1) < 1:
-            raise InputError(f"alpha: no test simulates null distributions for levels below {1e-5:g}")
-
-        def simulate(step: float, times: int) -> Trial | None:
-            units, runs = units_at(step), times * self.runs
-            if progress is not None:
-                progress(1 - 0.8 ** (len(search.trials) + 1), f"simulating {units} units")
-            # What few null distributions add is about as much as the studies' own variance.
-            nulls = NULLS_SEARCHED if times == 1 else self.nulls(runs)
-            found = power(units, runs, nulls, np.random.SeedSequence([self.seed or 0, times, units]))
-            return None if found is None else Trial(found / runs, runs / 2 if times == 1 else runs)
-
-        search = Search(simulate, 1 - self.miss)
-        units = units_at(search.least(round(math.log(max(start, 10.0)) / STEP), STEP_MAX, 1, NOWHERE))
-        runs = CONFIRMED * self.runs
-        fresh = np.random.SeedSequence([self.seed or 0, CONFIRMED, units])
-        found = power(units, runs, self.nulls(runs), fresh) or 0
-        return SampleSizePlan(
-            units=units,
-            power=found / runs,
-            interval=exact_interval(found, runs),
-            found=found,
-            runs=runs,
-            method=method,
-            cells=len(pair[0]),
-            distance=total_variation(*pair),
-            epsilon=self.epsilon,
-            delta=self.delta,
-            alpha=self.alpha,
-        )
-
-
-def units_at(step: float) -> int:
-    """Return the number of units that a step stands for."""
-    return math.ceil(math.exp(STEP * step))
-
-
 def smallest_step(
     enough: Callable[[int], bool],
     start: int,
-    largest: int = STEP_MAX,
+    largest: int,
     *,
-    lowest: int = 1,
-    nowhere: str = NOWHERE,
+    lowest: int,
+    nowhere: str,
 ) -> int:
     """Return the smallest step, from ``lowest`` to ``largest``, that is enough: gallop, then halve.
 
@@ -351,53 +192,3 @@ def smallest_step(
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
-
-
-def seed_from(rng: np.random.Generator) -> np.random.SeedSequence:
-    """Draw a seed."""
-    return np.random.SeedSequence([int(word) for word in rng.integers(2**32, size=4)])
-
-
-def in_batches(some: Scores, numbers: int) -> Scores:
-    """Return what draws in batches, each statistic of so many numbers, which are not held all at once."""
-    batch = max(1, BATCH_NUMBERS // numbers)
-
-    def drawn(count: int, rng: np.random.Generator) -> Floats:
-        sizes = [min(batch, count - done) for done in range(0, count, batch)]
-        return np.concatenate([some(size, rng) for size in sizes])
-
-    return drawn
-
-
-def distributions(
-    q: int | npt.ArrayLike, distance: float, other: npt.ArrayLike | None
-) -> tuple[Floats, Floats]:
-    """Return a known distribution, by default of ``q`` equal cells, and its alternative, (k,) each.
-
-    The alternative is ``other``, or at that total variation distance, more and less in cells in turn. Raises
-    InputError where they are none, or the same.
-    """
-    known = _uniform(q) if isinstance(q, int) else distribution(q)
-    if other is not None:
-        alternative = distribution(other)
-        if alternative.shape != known.shape or np.allclose(alternative, known):
-            raise InputError("other must be another distribution on the same cells")
-        return known, alternative
-    whole = total_variation(paninski(known, 1.0), known)
-    if not 0 < distance <= whole:
-        raise InputError(f"distance must lie between 0 and {whole:.3g} here; or pass other")
-    return known, paninski(known, distance / whole)
-
-
-def _uniform(cells: int) -> Floats:
-    if not 2 <= cells <= CELLS_MAX:
-        raise InputError(f"a distribution needs at least two cells, and has {CELLS_MAX} at most")
-    return np.full(cells, 1 / cells)
-
-
-def distribution(values: npt.ArrayLike) -> Floats:
-    """Return probabilities (k,); raises InputError where they are none."""
-    try:
-        return noisy_tables.distribution(values)
-    except noisy_tables.DistributionError as error:
-        raise InputError(str(error)) from None

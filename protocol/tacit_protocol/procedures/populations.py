@@ -4,10 +4,11 @@ A procedure names the one that it is planned with. All of it is made up, or draw
 nothing here sees an owner's data.
 """
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -136,6 +137,63 @@ class Population:
             held: what was drawn for its owners.
         """
         return float(result.reject)
+
+
+NULL_DRAWS_MIN, NULL_DRAWS_MAX = 999, 99_999
+"""Draws of a null distribution that simulated studies share: ten beyond the critical value, between these."""
+
+
+def null_draws(level: float, replicates: int) -> int:
+    """Return how many draws a shared null distribution has: a study's own number at most."""
+    return min(replicates, NULL_DRAWS_MAX, max(NULL_DRAWS_MIN, math.ceil(10 / level) - 1))
+
+
+def fresh_seed(rng: np.random.Generator) -> np.random.SeedSequence:
+    """Draw a seed."""
+    return np.random.SeedSequence([int(word) for word in rng.integers(2**32, size=4)])
+
+
+@runtime_checkable
+class SimulatedAtOnce(Protocol):
+    """A procedure of which many studies are simulated at once, by their statistics alone."""
+
+    def rejections(
+        self,
+        study: Study,
+        laws: Sequence[Floats],
+        units: Sequence[int],
+        lots: Sequence[int],
+        rng: np.random.Generator,
+    ) -> Floats | None:
+        """Return 1 or 0 of each study, whether it rejects; None where whole studies have to be played.
+
+        Args:
+            study: the study as it is run, checked.
+            laws: the probabilities of each owner's cells, (k,) each.
+            units: each owner's number of units.
+            lots: how many studies share one simulated null distribution, in turn.
+            rng: draws counts, noise and null distributions.
+        """
+
+
+def shared_rejections(
+    drawn: Callable[[int], Floats],
+    null: Callable[[], Floats],
+    lots: Sequence[int],
+    level: float,
+) -> Floats:
+    """Return 1 or 0 of each study: those of a lot are held against one null distribution.
+
+    ``drawn`` draws statistics (n,), larger where more is to be seen; ``null`` those of a null distribution,
+    (draws,), or (values, draws) where it has values that nobody knows: the largest of the p-values counts.
+    """
+    found = []
+    for size in lots:
+        statistics, simulated = drawn(size), np.sort(np.atleast_2d(null()))
+        draws = simulated.shape[-1]
+        below = np.min([np.searchsorted(own, statistics, side="left") for own in simulated], axis=0)
+        found.append((1 + draws - below) / (draws + 1) <= level)
+    return np.concatenate(found).astype(np.float64)
 
 
 class Records(Population):

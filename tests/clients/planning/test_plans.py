@@ -16,15 +16,14 @@ from typer.testing import CliRunner
 from tacit.command.app import command_tree
 from tacit.errors import InputError, StudyRefusedError
 from tacit.local import (
-    compare_identity_methods,
     identity,
     joint_independence,
     kernel_two_sample,
     plan_choice,
     plan_curve,
     plan_error,
-    plan_identity,
     plan_power,
+    plan_smallest,
 )
 from tacit.planning import PowerPlan, power_of_draft
 from tacit.planning.curve import MORE_MAX, next_place
@@ -280,18 +279,17 @@ def test_simulated_noise_has_the_discrete_laplace_law() -> None:
     "flags",
     [
         ("homogeneity", "--cells", "4"),
-        ("independence", "--row", ".4,.1", "--row", ".1,.4"),
-        ("identity", "--cells", "10", "--distance", "0.2"),
+        ("independence_table", "--cells", "2", "--cells", "2", "--row", ".4,.1", "--row", ".1,.4"),
+        ("identity", "--cells", "10", "--effect", "0.2"),
     ],
 )
-def test_the_command_plans_units(flags: tuple[str, ...]) -> None:
-    command = ["plan", *flags, "--epsilon", "1", "--runs", "50", "--seed", "1"]
+def test_the_command_plans_units_of_counts(flags: tuple[str, ...]) -> None:
+    command = ["plan", "smallest", *flags, "--epsilon", "1", "--runs", "50", "--seed", "1"]
     planned = CliRunner().invoke(command_tree(), [*command, "--json"])
     assert planned.exit_code == 0, planned.output
-    units = json.loads(planned.stdout)["units"]
-    assert units > 20
+    assert json.loads(planned.stdout)["smallest"] > 20
     said = CliRunner().invoke(command_tree(), command).stdout
-    assert re.search(rf"About {units} units.*: found in \d+ of 200 simulated studies \(95 % interval", said)
+    assert re.search(r"in \d+ of 200 simulated studies \(95 % interval", said)
 
 
 def test_the_best_method_depends_on_what_is_looked_for() -> None:
@@ -300,29 +298,14 @@ def test_the_best_method_depends_on_what_is_looked_for() -> None:
     q = falling / falling.sum()
     spread, single = paninski(q, 0.5), q.copy()
     single[[0, -1]] += (-0.1, 0.1)
+    asked: dict[str, Any] = {"procedure": "identity", "cells": 60, "probabilities": q.tolist()}
+    asked |= {"epsilon": 1.0, "delta": 0.0, "runs": 100, "seed": 1}
     for other, best in ((spread, "privit-laplace"), (single, "mcgof")):
-        plans = compare_identity_methods(q, other=other, epsilon=1.0, runs=100, seed=1)
-        assert [plan.units for plan in plans] == sorted(plan.units for plan in plans)
-        assert plans[0].method == best
-        assert plans[0].units < 0.8 * plans[1].units
-    with_delta = compare_identity_methods(10, epsilon=1.0, delta=1e-6, distance=0.3, runs=50, seed=1)
-    assert {plan.method for plan in with_delta} == {"privit-laplace", "mcgof", "zcdp-gof"}
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: plan_identity(1, epsilon=1.0), "at least two cells"),
-        (lambda: plan_identity([0.5, 0.6], epsilon=1.0), "add up to 1"),
-        (lambda: plan_identity(10, epsilon=1.0, distance=0.7), "distance must lie"),
-        (lambda: plan_identity(10, epsilon=1.0, method="zcdp-gof"), "delta above 0"),
-        (lambda: plan_identity([0.5, 0.5], other=[0.5, 0.5], epsilon=1.0), "another distribution"),
-        (lambda: plan_identity(5, epsilon=1e-9, method="privit", distance=0.1), "10\\^9 units"),
-    ],
-)
-def test_mistakes_are_told(call: Callable[[], Any], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        call()
+        methods = ("privit-laplace", "mcgof")
+        units = {one: plan_smallest("n", method=one, other=other, **asked).smallest for one in methods}
+        least, most = sorted(units, key=units.__getitem__)
+        assert least == best
+        assert units[least] < 0.8 * units[most]
 
 
 def test_the_planner_takes_the_cells_that_an_effect_is_seen_in() -> None:

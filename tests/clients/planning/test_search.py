@@ -1,12 +1,15 @@
 """Searches for the least place: its power is what was asked for, and what is claimed is not flattered."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from tacit.planning.counts import plan_homogeneity, plan_independence
+from tacit.local import plan_power, plan_smallest
+from tacit.planning import PowerPlan
+from tacit.planning.questions import Question
 from tacit.planning.sizes import STEP, STEP_MAX, Search, Trial
 
 TABLE = [[0.3, 0.1, 0.1], [0.1, 0.2, 0.2]]
@@ -44,17 +47,60 @@ def test_nine_places_of_ten_have_the_power_asked_for_less_a_fiftieth(growth: flo
     assert flattered.mean() > 0.008
 
 
+TABLES: dict[str, dict[str, Any]] = {
+    "independence": {"procedure": "independence_table", "cells": (2, 3), "other": TABLE, "delta": 0.0},
+    "homogeneity": {"procedure": "homogeneity", "cells": 10, "effect": 0.1, "delta": 0.0},
+    "homogeneity, Gaussian": {
+        "procedure": "homogeneity",
+        "cells": 10,
+        "effect": 0.2,
+        "noise": "gaussian",
+        "delta": 1e-6,
+    },
+    **{
+        f"identity, {method}": {
+            "procedure": "identity",
+            "cells": 10,
+            "effect": 0.2,
+            "method": method,
+            "delta": 1e-6,
+        }
+        for method in ("mcgof", "privit-laplace", "zcdp-gof", "repetition")
+    },
+}
+"""Questions on counts whose studies are simulated at once."""
+
+PLACES = {"independence": 155, "homogeneity": 1080, "homogeneity, Gaussian": 700, "identity, mcgof": 250}
+PLACES |= {"identity, privit-laplace": 244, "identity, zcdp-gof": 409, "identity, repetition": 4000}
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("plan", [plan_independence, plan_homogeneity])
-def test_plans_claim_what_fresh_studies_found(plan: object) -> None:
+@pytest.mark.parametrize("asked", ["independence", "homogeneity"])
+def test_plans_claim_what_fresh_studies_found(asked: str) -> None:
     """Not the number by which the place was chosen, which is at or above the target in every plan."""
-    if plan is plan_independence:
-        plans = [plan_independence(TABLE, epsilon=0.5, seed=seed) for seed in range(5)]
-    else:
-        plans = [plan_homogeneity(10, epsilon=0.5, distance=0.1, seed=seed) for seed in range(5)]
-    claims = [one.power for one in plans]
+    plans = [plan_smallest("n", epsilon=0.5, seed=seed, runs=400, **TABLES[asked]) for seed in range(5)]
+    claims = [one.plan.power for one in plans if isinstance(one.plan, PowerPlan)]
     assert min(claims) < 0.8 < max(claims)
     assert np.mean(claims) == pytest.approx(0.8, abs=0.02)
-    assert {one.runs for one in plans} == {1600}
-    units = [one.units for one in plans]
+    assert {one.plan.runs for one in plans} == {1600}
+    units = [one.smallest for one in plans]
     assert max(units) / min(units) < 1.15
+    assert np.mean(units) == pytest.approx(PLACES[asked], rel=0.04)
+
+
+@pytest.mark.sweep(2)
+@pytest.mark.parametrize("asked", TABLES)
+def test_studies_simulated_at_once_find_what_whole_studies_find(
+    asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 150 studies each way, shares differ by more than .28 with probability 1e-6 at most."""
+    terms: dict[str, Any] = {"epsilon": 0.5, "seed": 1, "runs": 150} | TABLES[asked]
+    if terms["procedure"] != "identity":
+        terms["replicates"] = 999
+    at_once = plan_power(PLACES[asked], **terms)
+    monkeypatch.setattr(Question, "rejections", lambda *_: None)
+    whole = plan_power(PLACES[asked], **terms)
+    assert isinstance(at_once, PowerPlan)
+    assert isinstance(whole, PowerPlan)
+    assert 0.5 < at_once.power < 0.95
+    assert abs(at_once.power - whole.power) < 0.28

@@ -387,6 +387,32 @@ class CountTest(CountProcedure):
         """Test the owners' tables; the null's first simulations do not depend on how many there are."""
         raise NotImplementedError
 
+    def drawn_at_once(
+        self,
+        study: Study,
+        laws: Sequence[Floats],
+        units: Sequence[int],
+        rng: np.random.Generator,
+    ) -> Callable[[int], list[NoisyTable]] | None:
+        """Return what draws noisy tables of so many studies, counts (n, k): each owner's, or their sums.
+
+        None where tables are masked, or beside another owner's answers.
+        """
+        plan = self.plan(study)
+        if plan.masking is not None or self.beside(study) is not None:
+            return None
+        none = np.zeros(plan.grid.size)
+        tables = [NoisyTable(none, count, (plan.noise,), plan.compared) for count in units]
+
+        def draw(size: int) -> list[NoisyTable]:
+            drawn = [
+                replace(own, counts=rng.multinomial(own.units, law, size=size) + own.draw_noise(rng, size))
+                for own, law in zip(tables, laws, strict=True)
+            ]
+            return [add_tables(drawn)] if self.added else drawn
+
+        return draw
+
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
         """Work out the null distribution again; simulations are the first of the verdict's."""
         tables = tables_of(self.plan(study), study, verdict, releases)
@@ -700,11 +726,16 @@ class Cells(Population):
                 str(error).replace("parameter probabilities", "probabilities of cells")
             ) from None
 
+    @property
+    def laws(self) -> Sequence[Floats]:
+        """The probabilities of each owner's cells, (k,) each."""
+        null, other = (cells / cells.sum() for cells in self.cells)
+        return [null] * (len(self.study.owners) - 1) + [other]
+
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
         """Draw every owner's counts."""
-        null, other = self.cells
         return [
-            _drawn(other if place == len(sizes) else null, size, rng) for place, size in enumerate(sizes, 1)
+            rng.multinomial(size, law).astype(np.int64) for size, law in zip(sizes, self.laws, strict=True)
         ]
 
     def words(self) -> str:
@@ -725,10 +756,6 @@ class _Rows:
 
     def chunks(self) -> Iterator[EncodedChunk]:
         yield encode(self.domain, dict(self.columns))
-
-
-def _drawn(probabilities: Floats, units: int, rng: np.random.Generator) -> Held:
-    return rng.multinomial(units, probabilities / probabilities.sum()).astype(np.int64)
 
 
 def moved(probabilities: Floats, distance: float) -> Floats:

@@ -69,7 +69,7 @@ from tacit_protocol.procedures.counts.base import (
     tables_of,
 )
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
-from tacit_protocol.procedures.populations import Population
+from tacit_protocol.procedures.populations import Population, fresh_seed, null_draws, shared_rejections
 from tacit_protocol.verdicts.base import (
     EFFECTS,
     BaseVerdict,
@@ -394,6 +394,29 @@ class Homogeneity(CountTest):
     ) -> TableTest:
         """Test whether the tables come from one distribution."""
         return homogeneity_test(tables, replicates, public_seed(study, TEST_STREAM), progress)
+
+    def rejections(
+        self,
+        study: Study,
+        laws: Sequence[Floats],
+        units: Sequence[int],
+        lots: Sequence[int],
+        rng: np.random.Generator,
+    ) -> Floats | None:
+        """Simulate studies by their statistics; see ``SimulatedAtOnce``."""
+        draw = self.drawn_at_once(study, laws, units, rng)
+        if draw is None:
+            return None
+        draws = null_draws(study.level, self.parameters(study).replicates)
+
+        def statistics(size: int) -> Floats:
+            return np.asarray(compared_cells([table.held for table in draw(size)])[1].sum(axis=-1))
+
+        def null() -> Floats:
+            tables = [replace(table, counts=table.counts[0]) for table in draw(1)]
+            return homogeneity_null(tables, draws, fresh_seed(rng)).statistics
+
+        return shared_rejections(statistics, null, lots, study.level)
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:
         """Return the cells with the largest residuals; none where the tables are not at hand."""

@@ -79,7 +79,13 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.masking import MaskedParameters
-from tacit_protocol.procedures.populations import Floats, Population
+from tacit_protocol.procedures.populations import (
+    Floats,
+    Population,
+    fresh_seed,
+    null_draws,
+    shared_rejections,
+)
 from tacit_protocol.procedures.stratified_table import CONTRASTS_MAX, Strata, stratified_test
 from tacit_protocol.verdicts.base import (
     BaseVerdict,
@@ -581,6 +587,31 @@ class IndependenceTable(CountTest):
         """Test whether the columns of the tables, added up, are independent."""
         seed, shape = public_seed(study, TEST_STREAM), self.plan(study).grid.compared_shape
         return independence_test(add_tables(tables), shape, replicates, seed, progress)
+
+    def rejections(
+        self,
+        study: Study,
+        laws: Sequence[Floats],
+        units: Sequence[int],
+        lots: Sequence[int],
+        rng: np.random.Generator,
+    ) -> Floats | None:
+        """Simulate studies by their statistics; see ``SimulatedAtOnce``."""
+        draw = self.drawn_at_once(study, laws, units, rng)
+        if draw is None:
+            return None
+        draws = null_draws(study.level, self.parameters(study).replicates)
+        shape = self.plan(study).grid.compared_shape
+
+        def statistics(size: int) -> Floats:
+            return compared_residuals(draw(size)[0].held, shape).statistics
+
+        def null() -> Floats:
+            (table,) = draw(1)
+            own = replace(table, counts=table.counts[0])
+            return independence_null(own, shape, draws, fresh_seed(rng)).statistics
+
+        return shared_rejections(statistics, null, lots, study.level)
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:
         """Return the cells with the largest residuals; none where the tables are not at hand."""

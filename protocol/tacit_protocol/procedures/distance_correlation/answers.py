@@ -619,10 +619,10 @@ def require_small(plan: AnswersPlan) -> None:
     for side in (0, 1):
         widest = max(plan.cells(side, place, 2**30).cells for place in range(len(plan.names[side])))
         if plan.answers_at(side) and widest > CODES_MAX:
-            raise StudyError(f"a randomised column has at most {CODES_MAX} categories: use fewer, or sketch")
+            raise StudyError(f"a randomised column has at most {CODES_MAX} categories: use fewer")
     largest = max(math.prod(plan._shape(pair, 2**30)) for pair in range(len(plan.pairs)))
     if largest > TABLE_MAX:
-        raise StudyError(f"a table of answers has at most {TABLE_MAX} cells: use fewer categories, or sketch")
+        raise StudyError(f"a table of answers has at most {TABLE_MAX} cells: use fewer categories")
 
 
 def _first(study: Study, parameters: DistanceCorrelationParameters, domains: tuple[Domain, Domain]) -> int:

@@ -46,7 +46,6 @@ from tacit_protocol.procedures.base import (
     require_work,
     reuse_warnings,
     step,
-    units_declared,
 )
 from tacit_protocol.procedures.counts.unlisted import (
     NO_PART,
@@ -56,13 +55,11 @@ from tacit_protocol.procedures.counts.unlisted import (
 )
 from tacit_protocol.procedures.group_comparison.release import (
     ANSWERED_SQUARE,
-    FEW_CELLS,
     SQUARES,
     GroupCells,
     GroupComparisonParameters,
     GroupFeatures,
     Plan,
-    fitting_cells,
     fitting_noise,
     masked_plan,
     plan_beside,
@@ -296,11 +293,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
     population: ClassVar[type[Population] | None] = GroupShift
     masked_numbers: ClassVar[str] = "covariances within owners"
 
-    choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
-        {},
-        {"noise": "laplace"},
-        {"noise": "laplace", "soft_cells": FEW_CELLS},
-    )
+    choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({}, {"noise": "laplace"})
 
     def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:
         """Return the noise that suits numbers of units; without them, Laplace's where there is no delta."""
@@ -308,11 +301,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
             return {}
         if units is not None and (fitting := fitting_noise(study, min(units.values()))):
             return fitting
-        if study.budget.delta_pico:
-            return {}
-        declared = units_declared(study)
-        known = len(declared) == len(study.owners)
-        return fitting_cells(study, min(declared.values())) if known else {"noise": "laplace"}
+        return {} if study.budget.delta_pico else {"noise": "laplace"}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -455,6 +444,8 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
             raise StudyError("the reused release was made for other groups; name the same column")
         if plan_of(source).pure != plan_of(study).pure:
             raise StudyError("the reused release was made with another noise; use the same")
+        if plan_of(source).features.width != plan_of(study).features.width:
+            raise StudyError("the reused release was made for other numbers of units; declare the same")
         return release
 
     def asks(self, study: Study) -> tuple[str, ...]:

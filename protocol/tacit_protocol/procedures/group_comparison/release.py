@@ -31,7 +31,7 @@ docs/mathematics/group-comparison.md.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -61,9 +61,9 @@ from tacit_protocol.privacy.laplace_mechanism import (
     require_laplace,
     sums_scale,
 )
-from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
 from tacit_protocol.procedures.answered_column import Beside, beside
-from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
+from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once, units_declared
 from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.within_owners import STEPS, MaskedPairs, WithinPairs, shared_within
 
@@ -97,9 +97,6 @@ class GroupComparisonParameters(MaskedParameters):
         description=(
             "gaussian, of four sums a number, needs a delta; laplace, of soft cells, costs epsilon alone."
         ),
-    )
-    soft_cells: Literal[4, 6] = Field(
-        6, description="Cells of a number in Laplace noise: six, or four where noise is nearly all there is."
     )
 
 
@@ -375,29 +372,32 @@ FEW_CELLS_FROM = 0.5
 many times its number of units: the variance that sampling makes at most."""
 
 
-def fitting_cells(study: Study, units: int) -> dict[str, Any]:
-    """Return Laplace noise with the cells that suit so many units an owner, as parameters."""
-    few = {"noise": "laplace", "soft_cells": FEW_CELLS}
-    plan = plan_of(study.model_copy(update={"parameters": dict(study.parameters) | few}))
-    variance = FEW_CELLS * 2 * sums_scale(plan.parts(units)[0], plan.guarantee) ** 2
-    noisy = variance > FEW_CELLS_FROM * units / plan.features.groups
-    return few if noisy and isinstance(plan.outcomes[0], NumericColumn) else {"noise": "laplace"}
+def fitting_cells(study: Study, groups: int, columns: int) -> int:
+    """Return the cells of a number that suit the units that owners declare; six where one declares none."""
+    declared = units_declared(study)
+    if len(declared) < len(study.owners):
+        return SOFT_CELLS
+    scale = CELLS_MOVEMENT * columns * laplace_multiplier(study.budget.epsilon)
+    noisy = FEW_CELLS * 2 * scale**2 > FEW_CELLS_FROM * min(declared.values()) / groups
+    return FEW_CELLS if noisy else SOFT_CELLS
 
 
-def fitting_noise(study: Study, units: int) -> dict[str, Any]:
+def fitting_noise(study: Study, units: int) -> dict[str, str]:
     """Return the noise that suits a study of so many units an owner, as parameters: none where Gaussian.
 
     From public numbers alone: units, budget, groups, columns and their kinds.
     """
-    few = fitting_cells(study, units)
+    laplace = {"noise": "laplace"}
     if study.budget.delta_pico == 0:
-        return few
+        return laplace
     many, pure = (
         plan_of(study.model_copy(update={"parameters": dict(study.parameters) | noise}))
-        for noise in ({"noise": "gaussian"}, few)
+        for noise in ({"noise": "gaussian"}, laplace)
     )
     gaussian, sampling = many.noise(units), SAMPLING * float(np.sqrt(units / many.features.groups))
-    return few if pure.noise(units) < LAPLACE_TO * gaussian and gaussian > GAUSSIAN_FROM * sampling else {}
+    return (
+        laplace if pure.noise(units) < LAPLACE_TO * gaussian and gaussian > GAUSSIAN_FROM * sampling else {}
+    )
 
 
 @planned_once
@@ -419,22 +419,23 @@ def plan_of(study: Study) -> Plan:
     if any((len(group.levels) - 1) * (len(c.levels) - 1) > CONTRASTS_MAX for _, c in others):
         raise StudyError(f"at most {CONTRASTS_MAX} contrasts of groups and levels: use fewer levels")
     laplace = parameters.noise == "laplace"
-    if not laplace and parameters.soft_cells != SOFT_CELLS:
-        raise StudyError("parameter soft_cells is of Laplace noise: leave it out")
     places = (
         domain.categorical.index(group),
         len(group.levels),
         len(numeric),
         tuple((place, len(c.levels)) for place, c in others),
     )
-    features = GroupCells(*places, cells=parameters.soft_cells) if laplace else GroupFeatures(*places)
-    if features.dimension > COORDINATES_MAX:
-        raise StudyError("the study asks for too many numbers; use fewer columns, levels or groups")
     try:
         budget = study.budget
         guarantee = laplace_sum_guarantee(budget) if laplace else gaussian_guarantee(budget)
     except SensitivityError as error:
         raise StudyError(str(error)) from None
+    features: GroupFeatures | GroupCells = GroupFeatures(*places)
+    if laplace:
+        cells = fitting_cells(study, len(group.levels), len(numeric) + len(others))
+        features = GroupCells(*places, cells=cells)
+    if features.dimension > COORDINATES_MAX:
+        raise StudyError("the study asks for too many numbers; use fewer columns, levels or groups")
     release = MomentRelease(features, MomentShares(1.0, 0.0))
     return Plan(group, (*numeric, *(c for _, c in others)), features, release, guarantee)
 
@@ -564,8 +565,7 @@ def plan_beside(study: Study) -> Beside | None:
     if not study.columns_apart:
         return None
     parameters = parse_parameters(GroupComparisonParameters, study)
-    fields = GroupComparisonParameters.model_fields
-    if any(getattr(parameters, name) != fields[name].default for name in ("noise", "soft_cells")):
+    if parameters.noise != "gaussian":
         raise StudyError("noise has no effect beside another owner's answers, which are pure: leave it out")
     sender, receiver, group, own = beside(study, parameters.group)
     levels = tuple(len(column.levels) for column in own.categorical)

@@ -54,9 +54,10 @@ from tacit_protocol.procedures.identity.release import (
     IdentityPlan,
     plan_of,
 )
+from tacit_protocol.procedures.identity.simulate import PlannedIdentity
 from tacit_protocol.procedures.identity.statistic import DRAW_WORK
 from tacit_protocol.procedures.masking import SharedNoise, SumsOfOwners, is_masked
-from tacit_protocol.procedures.populations import Floats, Held, Population
+from tacit_protocol.procedures.populations import Floats, Population, null_draws, shared_rejections
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
@@ -127,10 +128,10 @@ class IdentitySummary:
 class KnownCells(Cells):
     """Counts whose cells are larger and smaller in turn than the known distribution says, at every owner."""
 
-    def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[Held]:
-        """Draw every owner's counts."""
-        one = super().draw
-        return [held for size in sizes for held in one((size,), rng)]
+    @property
+    def laws(self) -> Sequence[Floats]:
+        """The probabilities of each owner's cells, (k,) each."""
+        return [super().laws[-1]] * len(self.study.owners)
 
     @cached_property
     def null(self) -> Floats:
@@ -325,6 +326,45 @@ class Identity(SumsOfOwners, Procedure):
                 return (NEW_CLASS,)
             case _:
                 return (CHI_SQUARED,)
+
+    def rejections(
+        self,
+        study: Study,
+        laws: Sequence[Floats],
+        units: Sequence[int],
+        lots: Sequence[int],
+        rng: np.random.Generator,
+    ) -> Floats | None:
+        """Simulate studies by their statistics, or decisions; see ``SimulatedAtOnce``."""
+        plan = plan_of(study)
+        chosen, n, law = plan.parameters, units[0], laws[0]
+        if plan.shared is not None or (chosen.samples, chosen.blocks) != (None, None):
+            return None
+        test = PlannedIdentity(
+            plan.method,
+            plan.probabilities,
+            n,
+            study.budget.epsilon,
+            study.level,
+            distance=chosen.distance,
+            weights=chosen.weights,
+            clipping=chosen.clipping,
+        )
+        if plan.method in DECISIONS:
+            return np.concatenate([test.decisions(law, size, rng) for size in lots]).astype(np.float64)
+        scores, draws = test.scores(), null_draws(study.level, chosen.replicates)
+        if plan.method in COUNTED:
+            fit = plan.fitted(n)
+            scores = fit.scores
+            if fit.by_chi_square(plan.null):
+                found = scores(law, sum(lots), rng)
+                return np.array([float(fit.chi_square_pvalue(one) <= study.level) for one in found])
+        return shared_rejections(
+            lambda size: scores(law, size, rng),
+            lambda: scores(plan.probabilities, draws, rng),
+            lots,
+            study.level,
+        )
 
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
         """Work out the null distribution again; simulations are the verdict's, or the first of them."""

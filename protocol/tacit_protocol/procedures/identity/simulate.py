@@ -19,12 +19,9 @@ from tacit_protocol.procedures.identity.privit import (
     plan_privit,
     replicates_needed,
 )
-from tacit_protocol.procedures.identity.statistic import GoodnessOfFit, Weights
+from tacit_protocol.procedures.identity.statistic import GoodnessOfFit, Weights, in_batches
 
 Floats = npt.NDArray[np.float64]
-
-BATCH_NUMBERS = 2**20
-"""Numbers of simulated counts held at once: 8 MiB."""
 
 Scores = Callable[[Floats, int, np.random.Generator], Floats]
 """Draws scores, (runs,), of data that follow a distribution: larger is further from the known one."""
@@ -96,12 +93,7 @@ class PlannedIdentity:
             rho = gaussian_mu(self.epsilon, self.delta) ** 2 / 2 if self.rho is None else self.rho
             noise = CellNoise("gaussian", 1 / math.sqrt(rho))
         fit = GoodnessOfFit(self.probabilities, self.units, noise, self.weights or "noise-aware")
-
-        def part(size: int) -> Floats:
-            counts = rng.multinomial(self.units, p, size=size)
-            return fit.statistic(counts + noise.draw(rng, counts.shape))
-
-        return _in_batches(part, runs, len(p))
+        return fit.scores(p, runs, rng)
 
     def _clipped_scores(self, p: Floats, runs: int, rng: np.random.Generator) -> Floats:
         filtered = self.clipping == "filter"
@@ -115,11 +107,11 @@ class PlannedIdentity:
             None if published else multiplier,
         )
         scale = clipped.sensitivity * multiplier
-        return _in_batches(lambda size: clipped.simulate(rng, scale, size, p), runs, len(p))
+        return in_batches(lambda size: clipped.simulate(rng, scale, size, p), runs, len(p))
 
     def _open_scores(self, p: Floats, runs: int, rng: np.random.Generator) -> Floats:
         test = Repetition(self.probabilities, self.epsilon, self.level)
-        return _in_batches(
+        return in_batches(
             lambda size: test.statistic(rng.multinomial(self.units, p, size=size)), runs, len(p)
         )
 
@@ -141,43 +133,15 @@ class PlannedIdentity:
         test = Repetition(self.probabilities, self.epsilon, self.level)
         size = test.block_units(self.units)
         null = np.sort(
-            _in_batches(
+            in_batches(
                 lambda part: test.statistic(rng.multinomial(size, self.probabilities, size=part)),
                 max(999, replicates_needed(self.level)),
                 len(p),
             )
         )
         # One block's answer has the law of the answer drawn: blocks are alike.
-        values = _in_batches(lambda part: test.statistic(rng.multinomial(size, p, size=part)), runs, len(p))
+        values = in_batches(lambda part: test.statistic(rng.multinomial(size, p, size=part)), runs, len(p))
         larger = len(null) - np.searchsorted(null, values, side="left")
         rejects = (1 + larger) / (len(null) + 1) <= test.block_level
         coin = rng.random(runs) < self.level
         return np.where(coin, rng.random(runs) < 0.5, rejects)
-
-
-def _in_batches(draw: Callable[[int], Floats], runs: int, cells: int) -> Floats:
-    batch = max(1, BATCH_NUMBERS // cells)
-    sizes = [batch] * (runs // batch) + ([runs % batch] if runs % batch else [])
-    return np.concatenate([draw(size) for size in sizes])
-
-
-def first_guess(method: str, cells: int, distance: float, epsilon: float, rho: float) -> float:
-    """Return about how many units a test needs to see a total variation distance: where a search starts.
-
-    The squared distance on k equal cells makes 4 n distance^2 of a statistic whose spread is sqrt(2k) by
-    counting, and by noise of variance v on a cell sqrt(2k) v k/n; a noisy statistic's own noise is 8 sqrt(k
-    log k/n)/epsilon.
-    """
-    signal, spread = 4 * distance**2, math.sqrt(2 * cells)
-    counting = spread / signal
-    if method == "chi-square":
-        return counting
-    if method == "privit-laplace":
-        own: float = (16 * math.sqrt(cells * math.log(cells + 1)) / epsilon / signal) ** (2 / 3)
-        return counting + own
-    if method == "privit":
-        return 40 * counting + 400 / epsilon / distance
-    if method == "repetition":
-        return counting * max(2.0, 4 / epsilon)
-    variance = 1 / rho if method == "zcdp-gof" else 8 / epsilon**2
-    return counting + math.sqrt(spread * variance * cells / signal)

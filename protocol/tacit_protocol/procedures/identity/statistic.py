@@ -36,6 +36,12 @@ DRAW_WORK = 1000
 """Simulated numbers that take as long as what a draw takes whatever the number of cells."""
 
 
+def in_batches(draw: Callable[[int], Floats], runs: int, cells: int) -> Floats:
+    """Draw so many statistics, (runs,), of so many cells each, in parts that fit a processor's cache."""
+    batch = max(1, BATCH_NUMBERS // cells)
+    return np.concatenate([draw(min(batch, runs - done)) for done in range(0, runs, batch)])
+
+
 @dataclass(frozen=True)
 class Fit:
     """What noisy counts tell: the statistic, its p-value, and in words how the null was found."""
@@ -88,15 +94,28 @@ class GoodnessOfFit:
         Raises ValueError where chi-square is asked for with weights or noise that it does not serve.
         """
         found = float(self.statistic(counts))
-        fits = self.weights == "noise-aware" and self.noise.kind == "gaussian"
-        if null == "chi-square" and not fits:
-            raise ValueError("chi-square is the null of noise-aware weights and Gaussian noise alone")
-        if null == "chi-square" or (null == "auto" and fits and self.chi_square_holds):
+        if self.by_chi_square(null):
             if progress is not None:
                 progress(1.0)
             words = f"chi-square with {len(self.probabilities) - 1} degrees of freedom"
             return Fit(found, self.chi_square_pvalue(found), words)
         return Fit(found, self.monte_carlo_pvalue(found, draws, seed, progress), f"{draws} simulations")
+
+    def by_chi_square(self, null: Null) -> bool:
+        """Say whether the null is the chi-square distribution. Raises ValueError where it does not serve."""
+        fits = self.weights == "noise-aware" and self.noise.kind == "gaussian"
+        if null == "chi-square" and not fits:
+            raise ValueError("chi-square is the null of noise-aware weights and Gaussian noise alone")
+        return null == "chi-square" or (null == "auto" and fits and self.chi_square_holds)
+
+    def scores(self, p: Floats, runs: int, rng: np.random.Generator) -> Floats:
+        """Draw statistics, (runs,), of data that follow ``p`` (k,)."""
+
+        def part(size: int) -> Floats:
+            counts = rng.multinomial(self.units, p, size=size)
+            return self.statistic(counts + self.noise.draw(rng, counts.shape))
+
+        return in_batches(part, runs, len(p))
 
     def monte_carlo_pvalue(
         self,

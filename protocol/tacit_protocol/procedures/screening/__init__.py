@@ -1,12 +1,12 @@
 """Feature screening: which of one owner's columns depend on an outcome that another owner holds.
 
-``two-round`` and ``one-round`` are by randomised answers (answered.py). With ``sketch`` each owner sends one
-joint sketch of all its columns, under one budget; the tester estimates the distance covariance of every pair
-of an outcome and a column, tests each pair at exactly its level, and controls the false discovery rate
-(Benjamini and Yekutieli 2001). Named as a use of private distance correlation by P4, Vepakomma, Pushpita and
-Raskar, who give no method for it.  Every pair of columns is a pair of :class:`Side` of the sketched distance
-covariance. The same permutations serve all pairs: each p-value is exact by itself, and the procedure that
-controls the false discovery rate does not mind how they depend on each other. Sensitivities of the sketches:
+Columns are found by randomised answers (answered.py). For a correlation matrix (``matrix``) each owner sends
+one joint sketch of all its columns instead, under one budget; the tester estimates the distance covariance of
+every pair of an outcome and a column, tests each pair at exactly its level, and controls the false discovery
+rate (Benjamini and Yekutieli 2001). Named as a use of private distance correlation by P4, Vepakomma,
+Pushpita and Raskar, who give no method for it. Every pair of columns is a pair of :class:`Side` of the
+sketched distance covariance. The same permutations serve all pairs: each p-value is exact by itself, and the
+procedure that controls the false discovery rate does not mind how they depend on each other. Sensitivities:
 ``SketchRelease.parts`` in features/sketches.py. Derivations: docs/mathematics/screening.md.
 """
 
@@ -98,9 +98,7 @@ from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.procedures.screening.answered import (
     AnsweredScreening,
     answered_verdict,
-    least_noise,
     screening_answers,
-    suits_screening,
 )
 from tacit_protocol.procedures.screening.verdict import (
     AnsweredScreeningVerdict,
@@ -332,37 +330,32 @@ class ScreeningParameters(StrictModel):
     control: Literal["by", "bh"] = Field(
         "by", description="Control of false discoveries: by holds always, bh assumes positive dependence."
     )
-    matrix: bool = Field(False, description="Also estimate the correlations of all columns with each other.")
-    n_features: Annotated[int, Field(ge=1, le=64)] | None = Field(
-        None, description="Frequencies of a numeric column; more see finer structure and blur the estimate."
+    matrix: bool = Field(
+        False,
+        description=(
+            "Estimate the correlations of all columns with each other, from sketches, which find far fewer "
+            "columns than answers."
+        ),
     )
     permutations: Annotated[int, Field(ge=99, le=PERMUTATIONS_MAX)] | None = Field(
         None, description="Permutations of the test; they cost no privacy."
     )
-    method: Literal["two-round", "one-round", "sketch"] = Field(
-        "sketch",
-        description=(
-            "two-round or one-round, randomised answers of the outcome's owner or of both; or sketch."
-        ),
+    method: Literal["two-round", "one-round"] = Field(
+        "two-round",
+        description="Whose columns are randomised answers: the outcome's owner's, or both owners'.",
     )
-    categories: Annotated[int, Field(ge=2, le=16)] | None = Field(
+    categories: Annotated[int, Field(ge=2, le=4)] | None = Field(
         None,
         description=(
-            "Cells of a numeric column, of two-round and one-round: 2 to 4 with private cuts. Chosen by "
-            "epsilon, columns and the number of units where none is given."
+            "Cells of a numeric column. Chosen by epsilon, columns and the number of units where none is "
+            "given."
         ),
     )
-    cuts: Literal["private", "even"] = Field(
-        "private",
-        description=(
-            "Where a numeric column's cells end: at quantiles bought with a part of epsilon, or evenly "
-            "within its bounds (two-round and one-round)."
-        ),
-    )
-    noise: Literal["laplace", "gaussian"] = Field(
-        "laplace",
-        description="Of the counts in two-round: laplace, and no delta; or gaussian, less for many columns.",
-    )
+
+    @property
+    def cuts(self) -> Literal["private"]:
+        """How a numeric column's cells end: at quantiles bought with a part of epsilon."""
+        return "private"
 
 
 @dataclass(frozen=True)
@@ -453,13 +446,13 @@ def _permutations(parameters: ScreeningParameters, smallest: float, work: float)
 
 @planned_once
 def answered_plan(study: Study) -> AnsweredScreening | None:
-    """Return what a study by randomised answers fixes; None of one by sketches.
+    """Return what a study by randomised answers fixes; None of one for a correlation matrix.
 
     Raises:
         StudyError: it cannot be run as written.
     """
     parameters = parse_parameters(ScreeningParameters, study)
-    if parameters.method == "sketch":
+    if parameters.matrix:
         return None
     require_two_sides(study)
     first, second = (_names(study.domain_of(owner)) for owner in study.owners)
@@ -473,20 +466,20 @@ def answered_plan(study: Study) -> AnsweredScreening | None:
 
 @planned_once
 def screening_plan(study: Study) -> ScreeningPlan:
-    """Return what the study fixes; raises StudyError where it cannot be run as written."""
+    """Return what a study for a correlation matrix fixes; raises StudyError where it cannot be run."""
     parameters = parse_parameters(ScreeningParameters, study)
     require_two_sides(study)
     guarantee = gaussian_guarantee(study.budget)
-    if (parameters.categories, parameters.cuts, parameters.noise) != (None, "private", "laplace"):
-        raise StudyError("parameters categories, cuts and noise are for two-round and one-round")
+    if (parameters.method, parameters.categories) != ("two-round", None):
+        raise StudyError(
+            "a correlation matrix is made of sketches: leave parameters method and categories out"
+        )
     first, second = (study.domain_of(owner) for owner in study.owners)
     names = (_names(first), _names(second))
     _require_room(parameters, names)
-    sketches = (_sketch(parameters, first), _sketch(parameters, second))
+    sketches = (_sketch(first), _sketch(second))
     if min(_room(sketch) for sketch in sketches) < BUCKETS_MIN:
-        raise StudyError(
-            f"an owner would send over {COORDINATES_MAX} numbers; use fewer columns, levels or n_features"
-        )
+        raise StudyError(f"an owner would send over {COORDINATES_MAX} numbers; use fewer columns or levels")
     return ScreeningPlan(
         parameters, sketches, names, _outcome(study, parameters, names), study.level, guarantee
     )
@@ -504,9 +497,8 @@ def _require_room(parameters: ScreeningParameters, names: tuple[tuple[str, ...],
         raise StudyError(f"a correlation matrix takes at most {MATRIX_COLUMNS_MAX} columns; leave some out")
 
 
-def _sketch(parameters: ScreeningParameters, domain: Domain) -> SketchRelease:
-    few = len(domain.columns) > COLUMNS_FEW
-    count = parameters.n_features or (FREQUENCIES_FEW if few else FREQUENCIES_MANY)
+def _sketch(domain: Domain) -> SketchRelease:
+    count = FREQUENCIES_FEW if len(domain.columns) > COLUMNS_FEW else FREQUENCIES_MANY
     categories = tuple(column.categories for column in domain.categorical)
     return SketchRelease(BrownianColumns(len(domain.numeric), count, categories))
 
@@ -558,7 +550,6 @@ class Screening(Procedure):
     methods: ClassVar[Mapping[str, frozenset[Family]]] = {
         "two-round": frozenset(("gaussian", "pure")),
         "one-round": frozenset(("pure",)),
-        "sketch": frozenset(("gaussian",)),
     }
     Parameters: ClassVar[type[BaseModel]] = ScreeningParameters
     Verdict: ClassVar[type[BaseVerdict]] = ScreeningVerdict
@@ -577,30 +568,8 @@ class Screening(Procedure):
     population: ClassVar[type[Population] | None] = ScreenedDependence
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {},
-        *({"method": "two-round", "categories": count} for count in (2, 3, 4)),
-        *({"method": "sketch", "n_features": count} for count in (1, 2, 3, 5)),
+        *({"categories": count} for count in (2, 3, 4)),
     )
-
-    def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:  # noqa: ARG002
-        """Ask for answers in two rounds where public numbers alone say that they can be had.
-
-        The sketch's own parameters, or an earlier release, ask for it.
-        """
-        stated = study.parameters
-        apart = len(study.owners) == 2 and all(owner.columns for owner in study.owners)
-        if "n_features" in stated or stated.get("matrix") or not apart or study.curator is not None:
-            return {}
-        if study.reusing or stated.get("method", "two-round") != "two-round":
-            return {}
-        domains = [study.domain_of(owner) for owner in study.owners]
-        names = [owner.name for owner in study.owners]
-        place = int(len(domains[1].columns) < len(domains[0].columns))
-        if stated.get("outcome") in names:
-            place = names.index(stated["outcome"])
-        outcomes, columns = domains[place], domains[1 - place]
-        if not suits_screening(outcomes, columns):
-            return {}
-        return {"method": "two-round", "noise": least_noise(study.budget, len(columns.columns))}
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -792,7 +761,7 @@ class Screening(Procedure):
             reject=any(pair.reject for pair in pairs),
             **common_fields(study, units),
             pairs=pairs,
-            matrix=_matrix(plan, columns) if plan.parameters.matrix else None,
+            matrix=_matrix(plan, columns),
             buckets=design.buckets,
             aligned=study.alignment is not None,
             warnings=self.warnings(study, units)

@@ -10,13 +10,11 @@ Derivations: docs/mathematics/screening.md.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import ndtri
 
-from tacit_protocol.domain import CategoricalColumn, Domain
-from tacit_protocol.features.private_cells import QUANTILE_CELLS_MAX, answered_categories
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.numerics.noisy_tables import SimulatedTest
 from tacit_protocol.numerics.randomised_tables import (
@@ -26,14 +24,11 @@ from tacit_protocol.numerics.randomised_tables import (
     table_estimates,
 )
 from tacit_protocol.privacy.accounting import gaussian_mu
-from tacit_protocol.privacy.guarantee import CODES_MAX, COORDINATES_MAX, Budget
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
 from tacit_protocol.procedures.base import HOPELESS, Progress, StudyError, common_fields, public_seed, step
 from tacit_protocol.procedures.distance_correlation.answered import SIGNAL_HOPELESS
 from tacit_protocol.procedures.distance_correlation.answers import (
-    CELLS_FIRST,
-    CELLS_SECOND,
     PAIRS_MAX,
-    TABLE_MAX,
     AnswersPlan,
     PairTable,
     require_small,
@@ -58,42 +53,30 @@ def screening_answers(study: Study, parameters: "ScreeningParameters", outcome: 
 
     ``outcome`` is the place of the owner with the outcomes, who answers first.
     """
-    if parameters.n_features is not None or parameters.matrix:
-        raise StudyError("parameters n_features and matrix are the sketch's; leave them out")
     if study.reusing:
         raise StudyError("answers are made for their own study here; leave reuses out")
     two_rounds = parameters.method == "two-round"
-    if parameters.noise == "gaussian" and (not two_rounds or study.budget.delta_pico == 0):
-        raise StudyError("Gaussian noise is for the tables of two-round, and needs a delta above 0")
-    first, second = (study.domain_of(owner) for owner in study.owners)
+    domains = study.domain_of(study.owners[0]), study.domain_of(study.owners[1])
     plan = AnswersPlan(
         study,
         parameters,
-        (first, second),
+        domains,
         outcome if two_rounds else 0,
         LOOK,
         all_counted=two_rounds,
-        noise=parameters.noise,
+        noise=least_noise(study.budget, len(domains[1 - outcome].columns)) if two_rounds else "laplace",
     )
     if not two_rounds and len(plan.pairs) > PAIRS_MAX:
         raise StudyError(f"one-round is for at most {PAIRS_MAX} pairs of columns: leave some out")
     require_small(plan)
     if two_rounds and plan.numbers(1 - outcome, 2**30) > COORDINATES_MAX:
-        raise StudyError(f"an owner would send over {COORDINATES_MAX} numbers; use fewer columns or levels")
+        raise StudyError(
+            f"an owner would send over {COORDINATES_MAX} numbers; use fewer columns or categories"
+        )
     return plan
 
 
-def suits_screening(outcomes: Domain, columns: Domain) -> bool:
-    """Say whether randomised answers can be had, from public numbers alone; a sketch finds far less."""
-    answered = [answered_categories(c) for c in outcomes.columns if isinstance(c, CategoricalColumn)]
-    counted = [c.categories if isinstance(c, CategoricalColumn) else CELLS_SECOND for c in columns.columns]
-    widest = max([*answered, CELLS_FIRST])
-    sent = sum([*answered, CELLS_FIRST * len(outcomes.numeric)]) * sum(counted)
-    cuts = (QUANTILE_CELLS_MAX - 1) * len(counted)
-    return widest <= CODES_MAX and widest * max(counted) <= TABLE_MAX and sent + cuts <= COORDINATES_MAX
-
-
-def least_noise(budget: Budget, columns: int) -> str:
+def least_noise(budget: Budget, columns: int) -> Literal["laplace", "gaussian"]:
     """Return the noise with the smaller variance on tables of so many columns: Laplace, or Gaussian.
 
     >>> least_noise(Budget.of(1, 1e-5), 3), least_noise(Budget.of(1, 1e-5), 20)

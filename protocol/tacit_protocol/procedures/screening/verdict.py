@@ -246,7 +246,7 @@ class RankedPairs(BaseVerdict):
 
 
 class ScreeningVerdict(RankedPairs):
-    """Which columns depend on the outcomes, by sketches: see RankedPairs."""
+    """Which columns depend on the outcomes, and a correlation matrix, by sketches: see RankedPairs."""
 
     listed_of_pair: ClassVar[tuple[str, ...]] = (
         "outcome",
@@ -263,12 +263,12 @@ class ScreeningVerdict(RankedPairs):
     )
 
     pairs: Annotated[tuple[ScreenedColumn, ...], SCREENED]
-    matrix: Annotated[CorrelationMatrix | None, Shown("")]
+    matrix: Annotated[CorrelationMatrix, Shown("")]
     buckets: int
 
     def fields(self) -> dict[str, Any]:
         """Return what the command lists beside the common fields."""
-        return super().fields() | {"matrix": None if self.matrix is None else self.matrix.model_dump()}
+        return super().fields() | {"matrix": self.matrix.model_dump()}
 
 
 class AnsweredScreeningVerdict(RankedPairs):

@@ -22,7 +22,6 @@ from tacit_protocol.procedures.group_comparison.release import (
     SOFT_CELLS,
     GroupCells,
     few_cells,
-    fitting_noise,
     plan_of,
     soft_cells,
 )
@@ -163,22 +162,42 @@ def test_normal_intervals_are_widened_to_the_sum_of_two_laplace_numbers(level: f
 
 
 @pytest.mark.parametrize(
-    ("columns", "epsilon", "delta", "units", "chosen"),
+    ("columns", "epsilon", "delta", "units", "noise", "cells"),
     [
-        (1, 1.0, 1e-5, 300, {"noise": "laplace"}),
-        (1, 0.3, 0.0, 300, {"noise": "laplace", "soft_cells": 4}),
-        (5, 1.0, 1e-5, 1000, {"noise": "laplace", "soft_cells": 4}),
-        (9, 1.0, 1e-5, 1000, {}),
-        (1, 1.0, 1e-5, 100_000, {}),
-        (9, 1.0, 0.0, 1000, {"noise": "laplace", "soft_cells": 4}),
-        (9, 1.0, 0.0, 100_000, {"noise": "laplace"}),
+        (1, 1.0, 1e-5, 300, "laplace", 6),
+        (1, 0.3, 0.0, 300, "laplace", 4),
+        (5, 1.0, 1e-5, 1000, "laplace", 4),
+        (9, 1.0, 1e-5, 1000, "gaussian", None),
+        (1, 1.0, 1e-5, 100_000, "gaussian", None),
+        (9, 1.0, 0.0, 1000, "laplace", 4),
+        (9, 1.0, 0.0, 100_000, "laplace", 6),
     ],
 )
-def test_noise_is_chosen_from_public_numbers(
-    columns: int, epsilon: float, delta: float, units: int, chosen: dict[str, Any]
+def test_noise_and_cells_are_chosen_from_public_numbers(
+    columns: int, epsilon: float, delta: float, units: int, noise: str, cells: int | None
 ) -> None:
-    study = asked(*NUMBERS[:columns], epsilon=epsilon, delta=delta)
-    assert fitting_noise(study, units) == chosen
+    study = declared(asked(*NUMBERS[:columns], epsilon=epsilon, delta=delta), units)
+    found = PROCEDURE.with_defaults(study, {owner.name: units for owner in study.owners})
+    assert found.parameters.get("noise", "gaussian") == noise
+    assert getattr(plan_of(found).features, "cells", None) == cells
+
+
+def declared(study: Study, *units: int | None) -> Study:
+    """Return a study whose owners declare so many units: the first ones these, the others the last."""
+    counts = [*units, *[units[-1]] * len(study.owners)]
+    owners = [own.model_copy(update={"units": n}) for own, n in zip(study.owners, counts, strict=False)]
+    return study.model_copy(update={"owners": tuple(owners)})
+
+
+def test_a_number_has_six_cells_where_an_owner_declares_no_units_and_else_the_smallest_owner_s() -> None:
+    study = asked(NUMBERS[0], epsilon=0.3, noise="laplace")
+    for units, cells in (((), 6), ((300, None), 6), ((300, 10**6), 4), ((10**6, 300), 4), ((2**50,), 6)):
+        features = plan_of(declared(study, *units) if units else study).features
+        assert isinstance(features, GroupCells)
+        assert features.cells == cells
+    few, many = declared(study, 300), declared(study, 10**6)
+    with pytest.raises(StudyError, match="other numbers of units"):
+        PROCEDURE.reread(few, few.owners[0], many, None)
 
 
 def test_a_new_study_has_gaussian_noise_where_it_has_a_delta_and_fits_where_no_ledger_is() -> None:
