@@ -2,8 +2,9 @@
 
     PYTHONPATH=tests/support .venv/bin/python -m compatibility_cases    # plays what has no fixture yet
 
-A fixture is not made anew without a reason: its noise was drawn from the operating system, and what later code makes of its
-releases is what is tested. Delete one only where a verdict is meant to change, and say so in the changelog.
+A fixture is not made anew without a reason: its noise was drawn from the operating system, and what later
+code makes of its releases is what is tested. Delete one only where a study or a verdict is meant to change,
+and say so in the changelog.
 Those named ``federation-`` are transcripts of real federations: owners aligned, peer mode with and without
 a published covariance, a release read again, a study that was declined.
 """

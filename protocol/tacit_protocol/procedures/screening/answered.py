@@ -10,7 +10,7 @@ Derivations: docs/mathematics/screening.md.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.special import ndtri
@@ -29,6 +29,7 @@ from tacit_protocol.procedures.base import HOPELESS, Progress, StudyError, commo
 from tacit_protocol.procedures.distance_correlation.answered import SIGNAL_HOPELESS
 from tacit_protocol.procedures.distance_correlation.answers import (
     PAIRS_MAX,
+    AnswerParameters,
     AnswersPlan,
     PairTable,
     require_small,
@@ -41,14 +42,11 @@ from tacit_protocol.procedures.screening.verdict import (
     false_discovery_values,
 )
 
-if TYPE_CHECKING:
-    from tacit_protocol.procedures.screening import ScreeningParameters
-
 LOOK, LOOK_LEVEL = 999, 0.05
 """Simulations of a first look at every pair, and the p-value up to which a pair gets all of them."""
 
 
-def screening_answers(study: Study, parameters: "ScreeningParameters", outcome: int) -> AnswersPlan:
+def screening_answers(study: Study, parameters: AnswerParameters, outcome: int) -> AnswersPlan:
     """Return what a study by randomised answers fixes; raises StudyError where it cannot be run as written.
 
     ``outcome`` is the place of the owner with the outcomes, who answers first.
