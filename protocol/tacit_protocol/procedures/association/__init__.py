@@ -609,7 +609,7 @@ def _below(kind: str, size: float) -> str:
 def _drowned_masked(
     study: Study, masked: MaskedScores, found: ReadPairs, units: int, pvalues: npt.NDArray[np.float64]
 ) -> Iterator[str]:
-    """Say the same where sums of covariances alone are read: of values, and of the middle of their bounds."""
+    """Say the same as ``_drowned`` of sums of covariances: of values, and of the middle of their bounds."""
     pairs = list(itertools.combinations(range(len(study.domain.columns)), 2))
     for at, column, own in _alone(study, pvalues):
         size = min(
