@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+from numpy.polynomial import Polynomial
 from scipy.optimize import brentq
 from scipy.special import chdtrc, ndtri
 
@@ -141,6 +142,16 @@ class Score:
         variance = variance + (moved * np.swapaxes(moved, -1, -2)).sum(axis=(-1, -2)) / 2
         return weights * found / 2, weights**2 * variance
 
+    def excess(self, counts: Floats, variances: Floats, z: float) -> Callable[[Floats], Floats]:
+        """Return U^2 - z^2 Var U of strata (S, k) together, (t,), as a function of effects (t,)."""
+
+        def excess(theta: Floats) -> Floats:
+            each = np.broadcast_to(counts, (len(theta), *counts.shape))
+            score, variance = self.at(each, variances, theta[:, None])
+            return np.asarray(score.sum(axis=-1) ** 2 - z**2 * variance.sum(axis=-1))
+
+        return excess
+
     def pooled(self, counts: Floats, variances: Floats) -> Floats:
         """Return the effect at which all strata's U add up to 0, (...); NaN where there is none."""
         weights = 1 / (np.maximum(counts.sum(axis=-1), LEAST) + variances.sum(axis=-1))
@@ -173,12 +184,8 @@ class Score:
         if 0 < abs(value) < RATIO_MAX:
             values = np.sort(np.append(values, value))
 
-        def kept(theta: Floats) -> npt.NDArray[np.bool_]:
-            each = np.broadcast_to(counts, (len(theta), *counts.shape))
-            score, variance = self.at(each, variances, theta[:, None])
-            return np.asarray(score.sum(axis=-1) ** 2 <= z**2 * variance.sum(axis=-1))
-
-        inside = np.flatnonzero(kept(values))
+        excess = self.excess(counts, variances, z)
+        inside = np.flatnonzero(excess(values) <= 0)
         if not len(inside):  # the best value lies beyond what is looked at
             return Estimated(value, None, None) if self.ratio else Estimated(value, value, value)
 
@@ -188,11 +195,27 @@ class Score:
             within, without = float(values[inner]), float(values[outer])
             for _ in range(HALVINGS):
                 middle = (within + without) / 2
-                within, without = (middle, without) if kept(np.array([middle]))[0] else (within, middle)
+                within, without = (
+                    (middle, without) if excess(np.array([middle]))[0] <= 0 else (within, middle)
+                )
             return within
 
         first, last = int(inside[0]), int(inside[-1])
         return Estimated(value, end(first, first - 1), end(last, last + 1))
+
+
+class FixedScore(Score):
+    """A score whose expected cells no effect changes: U is linear in it, Var U quadratic."""
+
+    def excess(self, counts: Floats, variances: Floats, z: float) -> Callable[[Floats], Floats]:
+        """Return U^2 - z^2 Var U as a function of effects: it is evaluated at three."""
+        each = np.broadcast_to(counts, (3, *counts.shape))
+        found = self.at(each, variances, np.array([[-1.0], [0.0], [1.0]]))
+        score, variance = (
+            Polynomial((own[1], (own[2] - own[0]) / 2, (own[0] + own[2]) / 2 - own[1]))
+            for own in (part.sum(axis=-1) for part in found)
+        )
+        return lambda theta: np.asarray(score(theta) ** 2 - z**2 * variance(theta))
 
 
 def _unbiased(form: Floats, counts: Floats, variances: Floats) -> Floats:

@@ -30,7 +30,7 @@ from scipy.special import ndtri
 
 from tacit_protocol.domain import CategoricalColumn, ColumnName, NumericColumn
 from tacit_protocol.messages.study import Release, Study
-from tacit_protocol.numerics.inference import LEAST, Estimated, Score
+from tacit_protocol.numerics.inference import LEAST, Estimated, FixedScore
 from tacit_protocol.numerics.noisy_tables import (
     NoisyTable,
     PlacedCells,
@@ -285,7 +285,9 @@ def _hazard_ratio(
     if inverse is not None:
         unmixed = np.kron(inverse, np.eye(2 * m))
         forms = [unmixed.T @ form @ unmixed for form in forms]
-    score = Score(forms[0], forms[1], lambda counts, _: np.broadcast_to(smooth, counts.shape), ratio=True)
+    score = FixedScore(
+        forms[0], forms[1], lambda counts, _: np.broadcast_to(smooth, counts.shape), ratio=True
+    )
     return score.estimate(flat, np.repeat(variances[:, None], flat.shape[1], axis=1), level)
 
 

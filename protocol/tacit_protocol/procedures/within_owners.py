@@ -47,6 +47,7 @@ from tacit_protocol.procedures.masking import (
     shared_noise_in,
     total_of,
 )
+from tacit_protocol.procedures.means.private_means import RARE_UNITS
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     EFFECTS,
@@ -85,14 +86,28 @@ def visible(half: float, level: float) -> float:
     return half * (z + float(ndtri(POWER))) / z
 
 
+HIDDEN = 2.0
+"""Up to how many standard deviations of its noise a sum of squares may be none."""
+
+
+def told_spread(squares: float, noise: float, units: float) -> tuple[float, bool]:
+    """Return the standard deviation of so many units' values in [-1, 1]; or, and False, the most it may be.
+
+    ``squares`` is the noisy sum of squares about their mean, or means, ``noise`` its noise's standard
+    deviation, which hides the former where it is large.
+    """
+    told = squares > HIDDEN * noise
+    most = squares if told else max(squares, 0.0) + HIDDEN * noise
+    return min(1.0, math.sqrt(most / max(units, RARE_UNITS))), told
+
+
 def bounds_warning(
-    column: NumericColumn, spread: tuple[float, bool], unseen: str, test: str, *, large: bool = True
+    column: NumericColumn, spread: tuple[float, bool], unseen: str, test: str | None, *, large: bool = True
 ) -> str | None:
     """Say what could not be seen within a column's bounds, and what to do; None where nothing is amiss.
 
-    ``spread`` is the standard deviation of the values, scaled to [-1, 1]; or, and False, the most that it may
-    be, where noise hides it. ``large`` says that what is unseen is no less than that. ``test`` is that of
-    blocks to ask for instead.
+    ``spread`` is that of ``told_spread``. ``large`` says that what is unseen is no less than that. ``test``
+    is that of blocks to ask for instead; None where none can be.
     """
     most, told = spread
     if told and not large:
@@ -107,10 +122,10 @@ def bounds_warning(
         found = f"noise is larger than what values of {bounds} differ by ({size})"
     else:
         found = f"noise hides how far values are spread within the bounds of {bounds}"
-    return (
-        f"{found}: {unseen} could not be seen; ask again, at new cost, with narrower public bounds, or with "
-        f'ranks in blocks, which need no narrow ones (aggregated_test, test "{test}")'
-    )
+    advice = f"{found}: {unseen} could not be seen; ask again, at new cost, with narrower public bounds"
+    if test is None:
+        return advice
+    return f'{advice}, or with ranks in blocks, which need no narrow ones (aggregated_test, test "{test}")'
 
 
 FIELLER = Work(
@@ -394,6 +409,17 @@ class ReadPairs:
         variances = np.maximum(self.variances[place] + self.doubt * (points + CAUTION), 0.0) + self.noise**2
         found = 2 * ndtr(-abs(float(self.covariances[place])) / np.sqrt(variances))
         return float(min(1.0, found @ weights / weights.sum()))
+
+    def deviation(self, place: int) -> tuple[float, bool]:
+        """Return the standard deviation of a pair's y within owners, as ``told_spread`` does.
+
+        M/C(x, x) is its variance: of all units, or of both groups where that of C is then larger.
+        """
+        square = float(self.weights[place]) ** 2
+        units = float(self.spreads[self.spread_of[place]])
+        if units <= HIDDEN * self.spread_noise:
+            return 1.0, False
+        return told_spread(float(self.variances[place]) / square, self.doubt / square, units)
 
     def slope(self, place: int) -> tuple[float, float, tuple[float, float, float]]:
         """Return C, C(x, x) and the variance of C - theta C(x, x) as a polynomial; its doubt is added."""

@@ -29,6 +29,7 @@ from tacit_protocol.procedures.association.release import (
     HISTOGRAMS,
     SCORES,
     AssociationParameters,
+    MaskedScores,
     Plan,
     Sums,
     fitting_noise,
@@ -47,6 +48,7 @@ from tacit_protocol.procedures.association.statistic import (
     independent,
     independent_masked,
     masked_correlation,
+    masked_visible,
     null_draws,
     rank_block,
 )
@@ -79,10 +81,12 @@ from tacit_protocol.procedures.within_owners import (
     WIDE,
     WITHIN_ALONE,
     PairSums,
+    ReadPairs,
     TestedPart,
     WithinOwnersVerdict,
     bounds_warning,
     smallest,
+    told_spread,
     visible,
 )
 from tacit_protocol.verdicts.base import BaseVerdict, Effect, compared_shown, effects_of, forest, number
@@ -477,12 +481,13 @@ class Association(SumsOfOwners, Procedure):
             for own, pair in zip(masked.pairs.of_pairs, places, strict=True)
         ]
         caveats = masked.shared.caveats(self.masked_numbers, WITHIN_ALONE)
+        drowned = _drowned_masked(study, masked, found, sum(units.values()), adjusted)
         return AssociationResult(
             method=f"masked score tests of covariances within {len(units)} owners, noise counted, of "
             f"{len(pairs)} pair{'' if len(pairs) == 1 else 's'} of columns, Holm's correction",
             **decided(study, tests[order[0]].statistic, float(adjusted[order[0]])),
             **common_fields(study, units, masked.shared.own),
-            warnings=(*self.warnings(study, units), *caveats, NO_INTERVAL),
+            warnings=(*drowned, *self.warnings(study, units), *caveats, NO_INTERVAL),
             pairs=tuple(
                 AssociatedPair(
                     first=first,
@@ -578,22 +583,49 @@ SMALL = 0.3
 """A correlation that must be seen; of no association as large nothing more is said."""
 
 
+def _alone(
+    study: Study, pvalues: npt.NDArray[np.float64]
+) -> Iterator[tuple[int, NumericColumn, Sequence[int]]]:
+    """Yield every number that goes together with nothing, its place and those of its pairs.
+
+    Of what was found nothing is said to have been unseen.
+    """
+    pairs = list(itertools.combinations(range(len(study.domain.columns)), 2))
+    for at, column in enumerate(study.domain.columns):
+        own = [place for place, pair in enumerate(pairs) if at in pair]
+        if isinstance(column, NumericColumn) and all(pvalues[place] > study.level for place in own):
+            yield at, column, own
+
+
+def _below(kind: str, size: float) -> str:
+    return f"a {kind} {'of any size' if size >= 1 else f'below about {size:.2g}'}"
+
+
+def _drowned_masked(
+    study: Study, masked: MaskedScores, found: ReadPairs, units: int, pvalues: npt.NDArray[np.float64]
+) -> Iterator[str]:
+    """Say the same as ``_drowned`` of sums of covariances: of values, and of the middle of their bounds."""
+    pairs = list(itertools.combinations(range(len(study.domain.columns)), 2))
+    for at, column, own in _alone(study, pvalues):
+        size = min(
+            masked_visible(found, masked.pairs.of_pairs[place], units, study.level, pairs[place])
+            for place in own
+        )
+        spread = told_spread(float(found.spreads[at]), found.spread_noise, units)
+        warning = bounds_warning(column, spread, _below(PEARSON, size), TEST_OF_RANKS)
+        if warning is not None and size >= SMALL and (spread[0] * WIDE < 2 or not spread[1]):
+            yield warning
+
+
 def _drowned(
     study: Study,
     blocks: Sequence[Sequence[Block]],
     common: Sequence[Mapping[str, Effects]],
     pvalues: npt.NDArray[np.float64],
 ) -> Iterator[str]:
-    """Say of which numbers the release shows that bounds are too wide, or noise too large, for what is asked.
-
-    Of those alone that go together with none: what was found was seen.
-    """
-    columns = study.domain.columns
-    pairs = list(itertools.combinations(range(len(columns)), 2))
-    for at, column in enumerate(columns):
-        own = [place for place, pair in enumerate(pairs) if at in pair]
-        if not isinstance(column, NumericColumn) or any(pvalues[place] <= study.level for place in own):
-            continue
+    """Say of which numbers the release shows that bounds are too wide, or noise is too large."""
+    pairs = list(itertools.combinations(range(len(study.domain.columns)), 2))
+    for at, column, own in _alone(study, pvalues):
         read, side = blocks[own[0]], pairs[own[0]].index(at)
         if not all(len(block.grades[side].shares) for block in read):
             continue
@@ -608,10 +640,7 @@ def _drowned(
         width = column.upper - column.lower
         wide = spread * WIDE < 2
         if wide or seen[RANKS] >= 1:
-            unseen = " and ".join(
-                f"a {kind} {'of any size' if size >= 1 else f'below about {size:.2g}'}"
-                for kind, size in seen.items()
-            )
+            unseen = " and ".join(_below(kind, size) for kind, size in seen.items())
             if (found_wide := bounds_warning(column, (spread, wide), unseen, TEST_OF_RANKS)) is not None:
                 yield found_wide
         if share > CROWDED:

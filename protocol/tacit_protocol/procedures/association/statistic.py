@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import chdtrc
+from scipy.special import chdtrc, ndtri
 
 from tacit_protocol.numerics.inference import Effects, Estimated, Number, effects_of_numbers
 from tacit_protocol.procedures.association.release import (
@@ -51,7 +51,7 @@ from tacit_protocol.procedures.association.release import (
     convex,
 )
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
-from tacit_protocol.procedures.within_owners import ReadPairs
+from tacit_protocol.procedures.within_owners import HIDDEN, ReadPairs, visible
 
 Floats = npt.NDArray[np.float64]
 
@@ -198,6 +198,23 @@ def masked_correlation(found: ReadPairs, place: int, columns: tuple[int, int]) -
         return None
     top = float(found.covariances[place] / found.weights[place])
     return min(1.0, max(-1.0, top / math.sqrt(first * second)))
+
+
+def masked_visible(
+    found: ReadPairs, places: range, units: int, level: float, columns: tuple[int, int]
+) -> float:
+    """Return the correlation that covariances of so many units show, of values or of the middle.
+
+    A column's sum of squares is taken to be no less than the noise that hides it; the middle counts where its
+    variance is told.
+    """
+    first, second = np.maximum(found.spreads[list(columns)], found.spread_noise)
+    largest = {places[0]: math.sqrt(first * second)}
+    for place in places[1:]:  # V adds up the owners' products of sums of squares, over n
+        if found.variances[place] > HIDDEN * found.doubt:
+            largest[place] = math.sqrt(found.variances[place] * units) / float(found.weights[place])
+    noises = [found.noise / (float(found.weights[place]) * size) for place, size in largest.items()]
+    return visible(-float(ndtri(level / 2)) * math.hypot(min(noises), units**-0.5), level)
 
 
 def _simulated(blocks: Sequence[Block], rng: np.random.Generator, draws: int) -> Tested:

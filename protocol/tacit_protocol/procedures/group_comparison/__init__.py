@@ -352,7 +352,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         """Name that of two groups, or of more."""
         if self.beside(study) is not None:
             return None
-        return _test_of_ranks(plan_of(study))
+        return "mann_whitney" if len(plan_of(study).group.levels) == 2 else "kruskal_wallis"
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where noise drowns groups at these numbers of units."""
@@ -505,6 +505,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
                     releases,
                     (plan.outcomes, _masked_tests(plan, found, places)),
                     lambda place: _masked_comparisons(plan, plan.outcomes[place], found, places[place]),
+                    lambda place: found.deviation(places[place][0]),
                 ),
             )
         read = [releases[name] for name in names]
@@ -577,6 +578,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
                 releases,
                 (outcomes, tests),
                 lambda place: _answered_comparisons(plan, outcomes[place], blocks[place]),
+                lambda place: blocks[place].deviation(),
                 left_out=list(_left_out_beside(plan, known, outcomes, blocks)),
             ),
             retention=known.kept,
@@ -589,14 +591,11 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         releases: Mapping[str, Release],
         tested: tuple[Sequence[Column], Sequence[Compared]],
         comparisons_of: Callable[[int], Iterable[Comparison]],
-        deviation_of: Callable[[int], tuple[float, bool]] | None = None,
+        deviation_of: Callable[[int], tuple[float, bool]],
         *,
         left_out: Sequence[LeftOut] = (),
     ) -> dict[str, Any]:
-        """Return a verdict's fields: of the columns and their tests, and of each one's comparisons.
-
-        Where the release tells how far a column is spread, what its bounds are too wide for is warned of.
-        """
+        """Return a verdict's fields: of the columns and their tests, of each one's comparisons and spread."""
         (outcomes, tests), units = tested, {o.name: releases[o.name].units for o in study.owners}
         beside, shared = self.beside(study), self.shared_noise(study)
         caveats = () if beside is None else beside.caveats
@@ -612,8 +611,9 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
             own = list(comparisons_of(int(place)))
             common[int(place)] = smallest([c.effects[c.difference].heterogeneity() for c in own])
             comparisons += own[: STATED_MAX - len(comparisons)]
-            if deviation_of is not None and adjusted[place] > study.level:
-                drowned += _drowned(study, outcomes[place], own, deviation_of(int(place)))
+            if isinstance(column := outcomes[place], NumericColumn) and adjusted[place] > study.level:
+                test = self.test_of_ranks(study)
+                drowned += _drowned(study.level, column, own, deviation_of(int(place)), test)
         best = int(order[0])
         # Of one effect at two owners none is an owner's.
         alone = [] if beside or shared else comparisons[: BY_OWNER_MAX // len(units)]
@@ -647,25 +647,23 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         }
 
 
-def _test_of_ranks(plan: Plan) -> str:
-    return "mann_whitney" if len(plan.group.levels) == 2 else "kruskal_wallis"
-
-
 def _drowned(
-    study: Study, column: Column, comparisons: Sequence[Comparison], spread: tuple[float, bool]
+    level: float,
+    column: NumericColumn,
+    comparisons: Sequence[Comparison],
+    spread: tuple[float, bool],
+    test: str | None,
 ) -> list[str]:
     """Say which differences of a column's means could not be seen, of a standard deviation or more.
 
-    ``spread`` is the standard deviation of T1 within groups, or the most it may be, and whether it is known.
+    ``spread`` is the standard deviation of T1, or the most it may be, and whether it is known; ``test`` that
+    of ranks.
     """
-    if not isinstance(column, NumericColumn):
-        return []
     width = column.upper - column.lower
-    stated = [own.stated(own.difference, study.level) for own in comparisons]
+    stated = [own.stated(own.difference, level) for own in comparisons]
     halves = [(e.upper - e.lower) / 2 for e in stated if e.upper is not None and e.lower is not None]
-    size = visible(min(halves, default=math.inf), study.level)
+    size = visible(min(halves, default=math.inf), level)
     unseen = "a difference of its mean " + ("of any size" if size >= width else f"below about {size:.2g}")
-    test = _test_of_ranks(plan_of(study))
     found = bounds_warning(column, spread, unseen, test, large=size >= spread[0] * width / 2)
     return [] if found is None else [found]
 

@@ -40,7 +40,7 @@ from tacit_protocol.numerics.inference import Effects, Number, effects_of_number
 from tacit_protocol.numerics.noisy_tables import CellNoise
 from tacit_protocol.privacy.randomised_response import unmixing
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
-from tacit_protocol.procedures.within_owners import ReadPairs
+from tacit_protocol.procedures.within_owners import ReadPairs, told_spread
 
 Floats = npt.NDArray[np.float64]
 
@@ -221,23 +221,14 @@ class _Group:
 
 
 def deviation(blocks: Sequence[Block]) -> tuple[float, bool]:
-    """Return the standard deviation of T1 within groups and owners; or, and False, the most that it may be.
-
-    The latter where noise hides it.
-    """
+    """Return the standard deviation of T1 within groups and owners, as ``told_spread`` does."""
     groups = [_Group.of(blocks, place) for place in range(len(blocks[0].sizes))]
     squares = sum(float(own.squares.sum()) for own in groups)
     noise = sum(
         float(np.sum(own.sum_variances[:, 1] / 4 + 4 * own.mean**2 * own.sum_variances[:, 0]))
         for own in groups
     )
-    told = squares > HIDDEN * math.sqrt(noise)
-    most = squares if told else max(squares, 0.0) + HIDDEN * math.sqrt(noise)
-    return math.sqrt(most / max(sum(float(block.sizes.sum()) for block in blocks), RARE_UNITS)), told
-
-
-HIDDEN = 2.0
-"""Up to how many standard deviations of its noise a sum of squares may be none."""
+    return told_spread(squares, math.sqrt(noise), sum(float(block.sizes.sum()) for block in blocks))
 
 
 def mean_difference(blocks: Sequence[Block], first: int, second: int) -> Effects:
@@ -495,6 +486,14 @@ class AnsweredBlock:
     def units(self) -> int:
         """Number of units."""
         return int(self.sizes.sum())
+
+    def deviation(self) -> tuple[float, bool]:
+        """Return the standard deviation of all units' T1, as ``told_spread`` does."""
+        first, second = len(self.sizes) * self.variances
+        one, two = (float(own) for own in self.sums.sum(axis=0))
+        squares = (self.units + two) / 2 - (one**2 - first) / self.units
+        noise = second / 4 + 4 * (one / self.units) ** 2 * first
+        return told_spread(squares, math.sqrt(noise), self.units)
 
 
 def compare_answered(block: AnsweredBlock, seed: np.random.SeedSequence) -> Compared:

@@ -409,6 +409,27 @@ def test_a_masked_association_is_found_and_told_without_an_interval_and_of_no_ow
     assert set(result.source.releases["sample-1"].masked) == set(PAIR_SHARES)
 
 
+def test_owners_who_mask_are_warned_of_bounds_that_are_much_wider_than_the_data() -> None:
+    """Values within a hundredth of the bounds; not where bounds fit, nor where an association was found."""
+    rng, wide = np.random.default_rng(24), {"x": (-400, 400), "y": (-400, 400)}
+    masked: dict[str, Any] = {"aggregation": "masked", "colluders": 0, "epsilon": 1.0}
+    for units, words in (
+        (2000, "noise hides how far values are spread within the bounds of x"),
+        (60_000, "the bounds of x"),
+    ):
+        samples = [owner(rng, units, 0.1, 56.0) for _ in range(2)]
+        first, second = associated(*samples, bounds=wide, **masked).warnings[:2]
+        assert first.startswith(f"{words} (-400 to 400)")
+        assert "a Pearson correlation " in first
+        assert " could not be seen; ask again, at new cost, with narrower public bounds" in first
+        assert 'aggregated_test, test "spearman"' in first
+        assert "y (-400 to 400)" in second
+    for rho, bounds in ((0.0, BOUNDS), (0.9, {"x": (-20, 20), "y": (-20, 20)})):
+        result = associated(*(owner(rng, 4000, rho) for _ in range(2)), bounds=bounds, **masked)
+        assert result.reject == (rho > 0)
+        assert not any("could not be seen" in words for words in result.warnings)
+
+
 @pytest.mark.filterwarnings("ignore::tacit.errors.DataWarning")
 def test_a_masked_constant_column_ends_in_a_verdict_without_an_estimate() -> None:
     rng = np.random.default_rng(13)

@@ -281,6 +281,38 @@ def test_tacit_local_takes_a_randomised_column_for_the_group() -> None:
     assert list(result.to_pandas()["kind"]) == ["mean difference"]
 
 
+WIDE_LAWS: dict[str, Any] = {
+    "spread of 5 in 0 to 2000": (lambda z: 50 + 5 * z, (0, 2000)),
+    "log-normal in 0 to 500": (np.exp, (0, 500)),
+    "bounds of four standard deviations": (lambda z: 60 + 10 * z, (20, 100)),
+}
+
+
+@pytest.mark.parametrize("law", WIDE_LAWS)
+def test_bounds_that_noise_makes_useless_are_warned_of_beside_answers(law: str) -> None:
+    """600 units: of 8 studies at least five, as of groups that the owner knows; where bounds fit, none."""
+    rng, (made, bounds), warned = np.random.default_rng(35), WIDE_LAWS[law], 0
+    for _ in range(8):
+        column = tacit.local.randomise_column(rng.choice(["a", "b"], 600), epsilon=1, bounds=["a", "b"])
+        outcomes = pa.table({"age": made(rng.standard_normal(600))})
+        result = tacit.local.group_comparison(outcomes, group=column, epsilon=1, bounds={"age": bounds})
+        first = result.warnings[0]
+        warned += f"age ({bounds[0]} to {bounds[1]})" in first and first.endswith("narrower public bounds")
+    assert warned == 0 if law.startswith("bounds") else warned >= 5
+
+
+def test_the_deviation_beside_answers_is_that_of_all_units() -> None:
+    """Noise on the sum of squares is .1 % of it: told. With a thousand times the noise it is hidden."""
+    rng = np.random.default_rng(36)
+    group, values = numbers(rng, 20_000, 0.5, 0.0)
+    spread, told = block(rng, group, values, 4.0).deviation()
+    assert told
+    assert spread == pytest.approx(0.25, rel=0.05)
+    spread, told = block(rng, group, values, 4.0, noise=1000.0).deviation()
+    assert not told
+    assert spread > 0.25
+
+
 def test_tacit_local_takes_a_randomised_number_by_its_cells() -> None:
     rng = np.random.default_rng(9)
     age = rng.random(3000) * 100

@@ -1,6 +1,7 @@
 """Comparison of groups: level, power, effects and their intervals, sensitivity, odd groups, bad studies."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -584,6 +585,48 @@ def test_bounds_that_noise_makes_useless_are_warned_of_first(law: str, noise: st
         assert "a difference of its mean below about" in first
         assert 'aggregated_test, test "mann_whitney"' in first
     assert warned == 0 if fits else warned >= 5
+
+
+@pytest.mark.parametrize("law", WIDE_LAWS)
+def test_owners_who_mask_are_warned_of_bounds_that_noise_makes_useless(law: str) -> None:
+    """By the variance of their sum: of 8 studies at least five, as above; where bounds fit, none."""
+    rng, (made, (lower, upper)), warned = np.random.default_rng(33), WIDE_LAWS[law], 0
+    fits = law.startswith("bounds")
+    bounds: Any = {"x": (lower, upper), "sex": ["f", "m"]}
+    for seed in range(8):
+        frames = []
+        for _ in range(3):
+            units = 2000 if fits else 400
+            group = rng.choice(["f", "m"], units)
+            frames.append(pd.DataFrame({"x": made(rng.standard_normal(units)), "sex": group}))
+        with seeded_noise(seed):
+            result = tacit.local.group_comparison(
+                *frames,
+                group="sex",
+                bounds=bounds,
+                aggregation="masked",
+                colluders=0,
+                epsilon=4 if fits else 1,
+                delta=1e-5,
+            )
+        first = result.warnings[0]
+        warned += f"x ({lower} to {upper}): a difference of its mean below about" in first
+        assert result.reject or fits or 'aggregated_test, test "mann_whitney"' in first
+    assert warned == 0 if fits else warned >= 5
+
+
+def test_of_masked_covariances_the_deviation_within_owners_is_told_or_hidden() -> None:
+    """12.5 years of 100 at owners who differ in all else: told without noise, hidden by a large one."""
+    rng, plan = np.random.default_rng(34), plan_masked(epsilon=20.0)
+    found = sums_read(plan, masked_owners(rng, 0.0, units=4000), None)
+    spread, told = found.deviation(0)
+    assert told
+    assert spread == pytest.approx(0.25, rel=0.05)
+    hidden = replace(found, doubt=float(found.variances[0]))
+    spread, told = hidden.deviation(0)
+    assert not told
+    assert spread == pytest.approx(0.25 * 3**0.5, rel=0.05)
+    assert replace(found, spread_noise=float(found.spreads[0])).deviation(0) == (1.0, False)
 
 
 def test_a_spread_that_the_release_tells_to_be_small_is_said_of_the_bounds() -> None:
