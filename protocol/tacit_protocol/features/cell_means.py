@@ -5,6 +5,8 @@ each column or, where pairs are compared, of every two columns crossed; and of e
 (t - c) / h, c the middle of the row's cell and h its width: a number in [-1/2, 1/2], which makes the column's
 mean exact. From SQUARES_FROM cells on also that of (t^2 - c^2) / (2 h), which lies there too and makes the
 mean of t^2 exact. A categorical column has its listed levels for cells; in a pair also one for all else.
+Where every unit is in one of a table's cells, the last is not released: it is the number of units, which is
+public, less the others.
 
 What is read are sums of these: every column's mean, its cells, and orthogonal contrasts of them, waves of a
 number's cells and polynomials of levels in their order, products of two in a pair. They span all differences
@@ -17,7 +19,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -124,15 +126,19 @@ class CellsOfColumns(ColumnFeatures):
         self._tables = tuple(combinations(columns, 2)) if pairs else tuple((column,) for column in columns)
         sizes = [int(np.prod([self._sizes[column] for column in table])) for table in self._tables]
         self._starts = np.cumsum([0, *sizes])
-        self.body = ProductBody((*sizes, *(1,) * (numeric * (1 + self.squares))))
+        whole = [pairs or table[0] < numeric for table in self._tables]
+        released = [size - left_out for size, left_out in zip(sizes, whole, strict=True)]
+        self._summed = np.cumsum([0, *released])
+        self.body = ProductBody((*released, *(1,) * (numeric * (1 + self.squares))))
         self._rows: list[npt.NDArray[np.float64]] = []
         self._found: list[tuple[int, str]] = []
         self.column_groups: list[tuple[int, int]] = []
         self.groups = tuple(self._column(column) for column in columns)
         if pairs:
             self.groups += tuple(self._pair(number) for number in range(len(self._tables)))
-        deviations = self.body.deviations(np.array(self._rows))
-        self.matrix = np.array(self._rows) / deviations[:, None]
+        self.rows, constants = self._without_last(np.array(self._rows), whole)
+        deviations = self.body.deviations(self.rows)
+        self._matrix, self._constants = self.rows / deviations[:, None], constants / deviations
         self._coordinates = tuple(
             Coordinate(column, part, 0.0, float(1 / deviation))
             for (column, part), deviation in zip(self._found, deviations, strict=True)
@@ -141,9 +147,31 @@ class CellsOfColumns(ColumnFeatures):
     @cached_property
     def law(self) -> KNormLaw:
         """The law of the noise on what is read."""
-        return self.body.law(np.array(self._rows))
+        return self.body.law(self.rows)
 
     # What is read.
+
+    def _without_last(
+        self, rows: FloatMatrix, whole: list[bool]
+    ) -> tuple[FloatMatrix, npt.NDArray[np.float64]]:
+        """Write sums of all cells as sums of those that are summed, (K, J), and constants, (K,).
+
+        The last cell of a table that holds every unit is 1 less the others.
+        """
+        lasts = self._starts[1:][whole] - 1
+        constants = rows[:, lasts].sum(axis=1)
+        for start, last in zip(self._starts[:-1][whole], lasts, strict=True):
+            rows[:, start:last] -= rows[:, [last]]
+        return np.delete(rows, lasts, axis=1), constants
+
+    def read(self, means: FloatMatrix) -> FloatMatrix:
+        """Return what is read, (..., K), of means of what is summed but for fine cells, (..., J)."""
+        return np.asarray(means @ self._matrix.T + self._constants)
+
+    @property
+    def _tabled(self) -> int:
+        """All cells, and numbers."""
+        return int(self._starts[-1]) + self._numeric * (1 + self.squares)
 
     @property
     def coordinates(self) -> tuple[Coordinate, ...]:
@@ -157,7 +185,7 @@ class CellsOfColumns(ColumnFeatures):
 
     def _margin(self, column: int, coefficients: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Return the sum of a column's cells times coefficients: the average of it over its tables."""
-        row = np.zeros(self.body.dimension)
+        row = np.zeros(self._tabled)
         held = [number for number, table in enumerate(self._tables) if column in table]
         for number in held:
             table = self._tables[number]
@@ -216,7 +244,7 @@ class CellsOfColumns(ColumnFeatures):
         one, other = tuple(self._tables[number])
         start = len(self._rows)
         for place in range(self._starts[number], self._starts[number + 1]):
-            row = np.zeros(self.body.dimension)
+            row = np.zeros(self._tabled)
             row[place] = 1.0
             self._add(one, "cell", row)
         bases = [
@@ -227,7 +255,7 @@ class CellsOfColumns(ColumnFeatures):
         rest = (1 - PRODUCT_SHARE) / max(1, len(products) - 1)
         for p, q in products:
             own = np.outer(bases[0][p], bases[1][q]).ravel()
-            row = np.zeros(self.body.dimension)
+            row = np.zeros(self._tabled)
             row[self._starts[number] : self._starts[number + 1]] = own
             at = self._add(one, "contrast", row)
             share = 1.0 if len(products) == 1 else PRODUCT_SHARE if p == q == 0 else rest
@@ -268,7 +296,7 @@ class CellsOfColumns(ColumnFeatures):
         found = np.zeros((count, self.dimension))
         scaled = np.clip(rows.numeric, 0.0, 1.0)
         codes = np.minimum((scaled * self.cells).astype(np.int64), self.cells - 1)
-        centres, width, place = middles(self.cells)[codes], 2 / self.cells, int(self._starts[-1])
+        centres, width, place = middles(self.cells)[codes], 2 / self.cells, int(self._summed[-1])
         t = 2 * scaled - 1
         numbers = [(t - centres) / width]
         if self.squares:
@@ -279,11 +307,11 @@ class CellsOfColumns(ColumnFeatures):
         cells = [codes[:, column] for column in range(self._numeric)]
         # What is not listed is in the last cell of a pair, and in none of a column alone.
         cells += [np.minimum(rows.categorical[:, at], count_of) for at, count_of in enumerate(self._levels)]
-        for table, start in zip(self._tables, self._starts[:-1], strict=True):
+        for table, (start, stop) in zip(self._tables, pairwise(self._summed), strict=True):
             own = cells[table[0]]
-            held = np.flatnonzero(own < self._sizes[table[0]])
             if len(table) > 1:
                 own = own * self._sizes[table[1]] + cells[table[1]]
+            held = np.flatnonzero(own < stop - start)
             found[held, start + own[held]] = 1.0
         if self.fine:
             own = np.minimum((scaled * FINE_CELLS).astype(np.int64), FINE_CELLS - 1)
@@ -348,7 +376,7 @@ class CellRelease(AdditiveRelease):
     def read(self, vectors: Mapping[str, NoisyVector], units: int) -> tuple[npt.NDArray[np.float64], float]:
         """Return what is read of the noisy means, (K,), and the standard deviation of its noise."""
         vector = vectors[COLUMN_MEANS]
-        return self.features.cells.matrix @ vector.mean(units), vector.scale / units
+        return self.features.cells.read(vector.mean(units)), vector.scale / units
 
     def read_fine(
         self, vectors: Mapping[str, NoisyVector], units: int

@@ -158,7 +158,7 @@ def test_tails_of_two_owners_noise_are_those_of_draws(name: str) -> None:
     A part in 25 is left aside for the law's own points.
     """
     cells, rng, draws = TAILS[name].cells, np.random.default_rng(29), 200_000
-    law, rows = cells.law, np.array(cells._rows)
+    law, rows = cells.law, cells.rows
     for kind in range(len(law.weights)):
         row = rows[law.kinds.index(kind)]
         apart = np.zeros(draws)
@@ -233,7 +233,7 @@ def test_variances_are_bounds_where_nothing_is_noisy(resolution: int, kind: str,
         "ends": rng.choice([0.0, 0.25, 1.0], (50_000, 1)),
     }[kind]
     rows = SimpleNamespace(numeric=u, categorical=rng.integers(0, 5, (50_000, 1)))
-    read = features.cells(rows) @ features.cells.matrix.T
+    read = features.cells.read(features.cells(rows))
     means = PrivateMeans(np.tile(read.mean(axis=0), (2, 1)), np.full(2, 1e9), np.zeros(2))
     bounds = max_form.cell_variances(features.cells, means)[0]
     for contrast in (own for group in features.cells.groups for own in group.contrasts):
@@ -241,6 +241,21 @@ def test_variances_are_bounds_where_nothing_is_noisy(resolution: int, kind: str,
         assert bounds[contrast.place] >= exact * (1 - 1e-6)
         if not contrast.spread or contrast.square is not None:
             assert bounds[contrast.place] == pytest.approx(exact, rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_cells_that_are_left_out_are_read_again(pairs: bool) -> None:
+    """Shares of all cells, and the mean, from what is summed; a level that is not listed has no cell."""
+    features, rng = CellFeatures(1, (3,), 4, pairs=pairs), np.random.default_rng(6)
+    u, codes = rng.uniform(size=(900, 1)) ** 2, rng.integers(0, 4, (900, 1))
+    cells = features.cells
+    read = cells.read(cells(SimpleNamespace(numeric=u, categorical=codes)).mean(axis=0))
+    raw = read / np.array([coordinate.scale for coordinate in cells.coordinates])
+    assert cells.body.sizes == ((4 * 4 - 1, 1) if pairs else (4 - 1, 3, 1))
+    for column, shares in enumerate((np.bincount((4 * u[:, 0]).astype(int)), np.bincount(codes[:, 0])[:3])):
+        start = cells.column_groups[column][0] + (column == 0)
+        np.testing.assert_allclose(raw[start : start + len(shares)], shares / 900, atol=1e-12)
+    assert raw[0] == pytest.approx(float(2 * u.mean() - 1))
 
 
 def test_three_owners_and_categories_are_compared() -> None:
@@ -267,8 +282,8 @@ def test_pvalues_that_forget_the_noise_are_caught() -> None:
     place = cells.groups[0].contrasts[1].place
     for _ in range(200):
         noise = rng.gamma(cells.body.dimension + 1, 1.0, (2, 1)) * cells.body.points(2, rng)
-        means = PrivateMeans(0.05 * noise @ cells.matrix.T, np.full(2, 1e4), np.full(2, 0.05))
-        variances = np.full((2, len(cells.matrix)), 0.1)
+        means = PrivateMeans(0.05 * cells.read(noise), np.full(2, 1e4), np.full(2, 0.05))
+        variances = np.full((2, len(cells.rows)), 0.1)
         right += max_form.k_norm_pvalues(means, variances, cells.law, [place])[1][0] <= 0.05
         wrong += planted.k_norm_pvalues(means, variances, cells.law, [place])[1][0] <= 0.05
     assert right <= stats.binom.isf(FALSE_ALARM, 200, 0.08)
