@@ -385,7 +385,7 @@ OWN = {
     # One's own files, keys and questions, and constants.
     *("tester init", "agent init", "curator init", "owner init", "party init", "agent certificate"),
     *(f"plan {verb}" for verb in ("power", "curve", "smallest", "choice", "locations")),
-    *(f"plan {verb}" for verb in ("two-sample", "identity", "homogeneity", "independence")),
+    *(f"plan {verb}" for verb in ("two-sample",)),
     *("demo", "study schema", "version"),
     # Checks, in words of one's own: of what the other side says nothing is repeated.
     *("conformance tester", "conformance agent"),

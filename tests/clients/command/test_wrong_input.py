@@ -33,7 +33,7 @@ LOCATIONS = (
     *("--public", "public.csv", "--n-features", "2", "--seed", "1"),
 )
 CURVE = ("plan", "curve", "noisy_counts", "--cells", "3", "--n", "300", "--runs", "2", "--value", "1")
-IDENTITY = ("plan", "identity", "--cells", "5", "--epsilon", "1", "--runs", "2")
+IDENTITY = ("plan", "power", "identity", "--cells", "5", "--n", "100", "--epsilon", "1", "--runs", "2")
 CHOICE = ("plan", "choice", "kernel_two_sample", "--column", "age:0:120", "--n", "300", "--runs", "2")
 EXPECT = ("release", "expect", "database.parquet", "--column", "age")
 COMPARE = ("release", "compare", "database.parquet")
