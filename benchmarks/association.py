@@ -50,9 +50,9 @@ from tacit_protocol.numerics.inference import Effects, laplace_widening
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, noise_scales
 from tacit_protocol.privacy.guarantee import Budget, NoisyVector
 from tacit_protocol.privacy.laplace_mechanism import choice_guarantee, sums_scale
-from tacit_protocol.procedures.association.release import HISTOGRAMS, SCORES, Plan
+from tacit_protocol.procedures.association.release import HISTOGRAMS, SCORES, AssociationPlan
 from tacit_protocol.procedures.association.statistic import (
-    Block,
+    OwnerSums,
     block,
     correlation,
     estimated,
@@ -230,7 +230,7 @@ def levels_checked(name: str, cell: Sequence[Any], run: int) -> Answers:
 
 
 @cache
-def plan_for(epsilon: float, numeric: bool, pure: bool = False) -> Plan:
+def plan_for(epsilon: float, numeric: bool, pure: bool = False) -> AssociationPlan:
     """Return the procedure's plan of two columns."""
     columns = tuple(
         NumericColumn(name=name, lower=-1.0, upper=1.0)
@@ -239,8 +239,8 @@ def plan_for(epsilon: float, numeric: bool, pure: bool = False) -> Plan:
         for name in ("x", "y")
     )
     if pure:
-        return Plan(Domain(columns=columns), choice_guarantee(Budget.of(epsilon, 0)), pure)
-    return Plan(Domain(columns=columns), gaussian_guarantee(Budget.of(epsilon, DELTA)))
+        return AssociationPlan(Domain(columns=columns), choice_guarantee(Budget.of(epsilon, 0)), pure)
+    return AssociationPlan(Domain(columns=columns), gaussian_guarantee(Budget.of(epsilon, DELTA)))
 
 
 def blocks_of(
@@ -250,7 +250,7 @@ def blocks_of(
     numeric: bool,
     pure: bool = False,
     counts: npt.NDArray[Any] | None = None,
-) -> list[Block]:
+) -> list[OwnerSums]:
     """Return the owners' noisy numbers; ``counts`` says how many units a row stands for, by default one."""
     plan, found = plan_for(epsilon, numeric, pure), []
     for values in owners:
@@ -297,7 +297,9 @@ def truths(law: str, shift: float, rho: float, owners: int, bins: int) -> dict[s
     }
 
 
-def held(effects: Effects, kind: str, asked: str, truth: float, blocks: Sequence[Block]) -> dict[str, float]:
+def held(
+    effects: Effects, kind: str, asked: str, truth: float, blocks: Sequence[OwnerSums]
+) -> dict[str, float]:
     """Say whether an interval holds the truth, and whether there is one; of ranks as in new studies."""
     found = estimated(effects, LEVEL)
     if found.value is None or found.lower is None or found.upper is None:

@@ -33,7 +33,13 @@ from tacit_protocol.messages.encoding import decode, digest, encode
 from tacit_protocol.messages.study import Owner, Party, Release, ReleaseMessage, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.base import Adapts, ReleaseError, StudyError, check_release, check_study
+from tacit_protocol.procedures.base import (
+    AdaptiveProcedure,
+    ReleaseError,
+    StudyError,
+    check_release,
+    check_study,
+)
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import check_answer, conclude, read_answer
 from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, PrivateKey, open_envelope, sign_envelope
@@ -438,7 +444,7 @@ class Sender:
         """Draw the noise, check and sign."""
         procedure, noise = procedure_named(self.study.procedure), OpenDPNoise()
         with meter.stage("noise"):
-            if isinstance(procedure, Adapts):
+            if isinstance(procedure, AdaptiveProcedure):
                 summary = procedure.adapt(self.study, summary, noise)
             release = procedure.privatise(self.study, summary, noise)
         with meter.stage("check and sign"):

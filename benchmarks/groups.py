@@ -44,7 +44,7 @@ from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 from tacit_protocol.privacy.randomised_response import retention
 from tacit_protocol.procedures.aggregated_test.statistic import TESTS, statistics_of
-from tacit_protocol.procedures.aggregated_test.statistic import Block as TestedBlock
+from tacit_protocol.procedures.aggregated_test.statistic import UnitBlock as TestedBlock
 from tacit_protocol.procedures.aggregation import REJECTIONS, Vote, VotesLaw, block_places
 from tacit_protocol.procedures.group_comparison.release import (
     ANSWERED_MOVEMENT,
@@ -59,8 +59,8 @@ from tacit_protocol.procedures.group_comparison.release import (
 )
 from tacit_protocol.procedures.group_comparison.statistic import (
     AnsweredBlock,
-    Block,
-    Cells,
+    NoisyCells,
+    OwnerGroupSums,
     answered_mean_difference,
     answered_risk_effects,
     compare,
@@ -153,7 +153,9 @@ def owners_of(
     return found
 
 
-def blocks_of(rng: np.random.Generator, owners: Owners, epsilon: float, numeric: bool) -> list[Block]:
+def blocks_of(
+    rng: np.random.Generator, owners: Owners, epsilon: float, numeric: bool
+) -> list[OwnerGroupSums]:
     """Return the owners' noisy numbers."""
     features = GroupFeatures(0, 2, 1, ()) if numeric else GroupFeatures(0, 2, 0, ((1, 2),))
     scale = features.diameter / gaussian_mu(epsilon, DELTA)
@@ -166,10 +168,12 @@ def blocks_of(rng: np.random.Generator, owners: Owners, epsilon: float, numeric:
         if numeric:
             deviation = scale / features.count_scale
             sizes = np.bincount(group.astype(int), minlength=2) + deviation * rng.standard_normal(2)
-            found.append(Block(len(values), sizes, sums, deviation**2, deviations**2, numeric=True))
+            found.append(OwnerGroupSums(len(values), sizes, sums, deviation**2, deviations**2, numeric=True))
         else:
             noise = float(np.sum(deviations**2))
-            found.append(Block(len(values), sums.sum(axis=1), sums, noise, deviations**2, numeric=False))
+            found.append(
+                OwnerGroupSums(len(values), sums.sum(axis=1), sums, noise, deviations**2, numeric=False)
+            )
     return found
 
 
@@ -291,7 +295,7 @@ def beside(name: str, design: str, part: float, run: int) -> Answers:
 
 def soft_of(
     rng: np.random.Generator, owners: Owners, epsilon: float, numeric: bool, hard: int = 0
-) -> list[Cells]:
+) -> list[NoisyCells]:
     """Return the owners' noisy soft cells, of one column; or ``hard`` cells of a histogram."""
     scale, found = CELLS_MOVEMENT / epsilon, []
     for values, group in owners:
@@ -302,7 +306,7 @@ def soft_of(
             rows = np.eye(hard)[np.minimum((values + 1) / 2 * hard, hard - 1).astype(int)]
         sums = np.stack([rows[group == own].sum(axis=0) for own in (0, 1)])
         noisy = sums + rng.laplace(0.0, scale, sums.shape)
-        found.append(Cells(len(values), noisy, scale, numeric=numeric and not hard))
+        found.append(NoisyCells(len(values), noisy, scale, numeric=numeric and not hard))
     return found
 
 

@@ -28,7 +28,7 @@ from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, PrivateKey, issue_token, sign_envelope
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
-from tacit_services.tester.studies import Identity, Studies
+from tacit_services.tester.studies import Studies, TesterIdentity
 from tacit_services.tester.tables import PARTIES
 
 START_S_MAX = 120
@@ -221,7 +221,7 @@ def enrolled(
     known += [(f"idle-{i:05d}", key, "owner") for i, key in enumerate(keys)]
     rows = [{"name": n, "key": k.public_hex, "role": r, "enrolled_at": now} for n, k, r in known]
     run_transaction(engine, lambda connection: connection.execute(PARTIES.insert(), rows))
-    studies = Studies(engine, Identity("tester", made.tester.public_hex))
+    studies = Studies(engine, TesterIdentity("tester", made.tester.public_hex))
     for study, envelope in made.studies.items():
         studies.create(study, envelope, made.analyst.public_hex, now)
     engine.dispose()

@@ -38,7 +38,7 @@ from tacit_protocol.procedures.joint_independence import JointIndependenceResult
 from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
 from tacit_protocol.procedures.kernel_two_sample.statistic import LocationComparison
 from tacit_protocol.procedures.masking import spent_budget
-from tacit_protocol.procedures.means.max_form import Comparison
+from tacit_protocol.procedures.means.max_form import TestedHypothesis
 from tacit_protocol.procedures.mutual_independence import MutualIndependenceResult
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.procedures.screening.verdict import (
@@ -53,7 +53,7 @@ from tacit_protocol.reporting.charts import Panel, panels_of
 from tacit_protocol.reporting.report import Reported, report_html
 from tacit_protocol.reporting.svg import stacked_svg
 from tacit_protocol.terminal import printable
-from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, ProcedureResult, Source
+from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, ProcedureResult, VerdictSource
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,7 +67,6 @@ __all__ = [
     "AnsweredScreeningResult",
     "AssociationResult",
     "CellsTableResult",
-    "Comparison",
     "CuratedDistanceCorrelationResult",
     "DatabaseResult",
     "DecisionResult",
@@ -87,12 +86,13 @@ __all__ = [
     "Result",
     "ScreenedColumn",
     "ScreeningResult",
-    "Source",
     "StratifiedTableResult",
     "StudyVerdict",
     "SurvivalCurve",
     "SurvivalResult",
+    "TestedHypothesis",
     "TwoSampleResult",
+    "VerdictSource",
     "decides_only",
     "result_from",
     "result_of",
@@ -210,7 +210,7 @@ def result_from(
     """Bind a verdict to what it was made from, and to what the SDK draws it with."""
     own = SDK_RESULTS.get(type(verdict))
     found = verdict if own is None else own.model_construct(verdict.model_fields_set, **vars(verdict))
-    return found.bound(Source(study, digest, releases or {}, RENDERING))
+    return found.bound(VerdictSource(study, digest, releases or {}, RENDERING))
 
 
 def decides_only(study: Study) -> bool:

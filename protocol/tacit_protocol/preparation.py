@@ -23,7 +23,7 @@ class PreparedStudy:
     payload: bytes
     digest: str
     guarantee: Guarantee
-    numbers_released: int
+    release_size: int
     warnings: tuple[str, ...]
     units_declared: bool
 
@@ -64,7 +64,7 @@ def prepared(study: Study) -> PreparedStudy:
         payload=payload,
         digest=digest(payload),
         guarantee=procedure.cost(study),
-        numbers_released=procedure.numbers_released(study),
+        release_size=procedure.release_size(study),
         warnings=warnings_of(procedure, study, units),
         units_declared=len(units) == len(study.owners),
     )
@@ -72,19 +72,19 @@ def prepared(study: Study) -> PreparedStudy:
 
 def stewards_words(prepared: PreparedStudy) -> dict[str, str]:
     """Return what the steward of whoever answers will read, by its name."""
-    from tacit_protocol.procedures.disclosure import Asked  # noqa: PLC0415 (statistics load when needed)
+    from tacit_protocol.procedures.disclosure import StudyTerms  # noqa: PLC0415 (statistics load when needed)
     from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415
     from tacit_protocol.procedures.relay import cost_for  # noqa: PLC0415
 
     study, procedure = prepared.study, procedure_named(prepared.study.procedure)
     if study.curator is not None:
-        asked = Asked.of(procedure, study, prepared.guarantee, study.curator.name)
+        asked = StudyTerms.of(procedure, study, prepared.guarantee, study.curator.name)
         # Each of these owners reads the same of its own data set at the curator.
         accounts = {owner.name: f"{owner.name}/{owner.data_set}" for owner in study.owners}
         return {name: asked.plain_words(study, None, account) for name, account in accounts.items()}
     words = {}
     for owner in study.owners:
         if owner.reuses is None:
-            asked = Asked.of(procedure, study, cost_for(procedure, study, owner.name), owner.name)
+            asked = StudyTerms.of(procedure, study, cost_for(procedure, study, owner.name), owner.name)
             words[owner.name] = asked.plain_words(study, owner, owner.data_set)
     return words

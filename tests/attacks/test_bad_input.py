@@ -44,7 +44,7 @@ from tacit_services.shared.http_app import (
     json_bytes,
     json_response,
 )
-from tacit_services.shared.http_server import Places
+from tacit_services.shared.http_server import ConnectionSlots
 
 CANARY = "Xc4nary7"
 
@@ -338,7 +338,7 @@ def test_connections_are_kept_for_known_callers_alone(
     services: dict[str, Service], name: str, path: str
 ) -> None:
     """Whoever makes a key can sign a token that holds: the key must be known."""
-    service, places, app = copy.copy(services[name]), Places(1), services[name].app
+    service, places, app = copy.copy(services[name]), ConnectionSlots(1), services[name].app
     wire = asyncio.Transport()
 
     async def over_a_connection(scope: Any, receive: Any, send: Any) -> None:

@@ -29,7 +29,7 @@ from tacit_protocol.signing import payload_of
 from tacit_services.agent.data import csv_source
 from tacit_services.agent.data.csv_source import CsvSource, RecordShape, records_of
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.intake import Job, StudyRefusedError
+from tacit_services.agent.intake import IntakeRefusedError, Job
 from tacit_services.agent.participant import Loops
 from tacit_services.agent.releases import DOUBLINGS, MARGIN_S, send_time
 from tacit_services.agent.schema import State
@@ -249,7 +249,7 @@ def test_a_rule_that_data_could_name_would_be_caught(
         try:
             job.procedure.summarise(job.study, table)
         except PublicRuleError as error:
-            raise StudyRefusedError("study-refused", str(error), error.rule) from None
+            raise IntakeRefusedError("study-refused", str(error), error.rule) from None
         except ValueError:
             return
 

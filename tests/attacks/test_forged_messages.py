@@ -35,13 +35,13 @@ from tacit_services.agent import alignment
 from tacit_services.agent import intake as intake_module
 from tacit_services.agent import participant as agent_module
 from tacit_services.agent.alignment import AlignmentRefusedError, alignments
-from tacit_services.agent.intake import Intake, StudyRefusedError
+from tacit_services.agent.intake import Intake, IntakeRefusedError
 from tacit_services.agent.schema import State
 from tacit_services.shared.database import run_transaction
 from tacit_services.tester import answers as answers_module
 from tacit_services.tester import studies as studies_module
-from tacit_services.tester.answers import Answers
-from tacit_services.tester.studies import Identity, Studies
+from tacit_services.tester.answers import AnswerIntake
+from tacit_services.tester.studies import Studies, TesterIdentity
 from tacit_services.tester.study_completion import Signer
 
 CONSTANT_TEXTS = {
@@ -92,7 +92,7 @@ def flips(envelope: bytes) -> Iterator[bytes]:
 
 def at_the_agent(intake: Intake, study_digest: str, envelope: bytes) -> str:
     """Return why the agent refuses an envelope."""
-    with pytest.raises(StudyRefusedError) as refused:
+    with pytest.raises(IntakeRefusedError) as refused:
         intake.authenticate(study_digest, envelope)
     return refused.value.reason
 
@@ -310,14 +310,14 @@ def test_a_tampered_study_offered_by_the_tester_is_declined_and_nothing_is_read(
 
 
 def studies_of(federation: Federation) -> Studies:
-    return Studies(federation.engine, Identity("tester", federation.parties.tester.public_hex))
+    return Studies(federation.engine, TesterIdentity("tester", federation.parties.tester.public_hex))
 
 
-def answers_of(federation: Federation, study: str) -> Answers:
+def answers_of(federation: Federation, study: str) -> AnswerIntake:
     """Return what takes answers at a tester that has read the study."""
     studies = studies_of(federation)
     studies.parsed(study)
-    return Answers(federation.engine, studies, NO_SIGNER, lambda: federation.now)
+    return AnswerIntake(federation.engine, studies, NO_SIGNER, lambda: federation.now)
 
 
 NORTH: Callable[[Any], PrivateKey] = lambda p: p.owners["north"]  # noqa: E731
@@ -338,7 +338,7 @@ TAKES = pytest.mark.parametrize("take", ANSWERS)
 
 
 def refused_by_the_tester(
-    federation: Federation, answers: Answers, study: str, envelope: bytes, take: str = "take_release"
+    federation: Federation, answers: AnswerIntake, study: str, envelope: bytes, take: str = "take_release"
 ) -> str:
     """Return why the tester's own code refuses an answer."""
     key = ANSWERS[take][3](federation.parties).public_hex

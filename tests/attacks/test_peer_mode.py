@@ -44,7 +44,7 @@ from tacit_protocol.signing import (
 )
 from tacit_services.agent import releases as sealed_module
 from tacit_services.agent import views
-from tacit_services.agent.intake import StudyRefusedError
+from tacit_services.agent.intake import IntakeRefusedError
 from tacit_services.agent.schema import OUTBOX, RECEIVED, SIGN_IN, STUDIES
 from tacit_services.agent.settings import DataSetSettings
 from tacit_services.agent.studies import study_row
@@ -165,7 +165,7 @@ def test_a_substituted_certificate_is_refused_before_data_are_touched(
     name, envelope = sealed(study)
     assert problem(world.call("PUT", f"/v1/studies/{name}", "ada", envelope)) == "study-refused"
     for agent in world.agents.values():
-        with pytest.raises(StudyRefusedError, match="certifi"):
+        with pytest.raises(IntakeRefusedError, match="certifi"):
             agent.intake.accept(name, agent.intake.authenticate(name, envelope), NOW)
     assert touched == []
 
@@ -175,7 +175,7 @@ def test_a_receiver_refuses_a_key_that_is_not_its_own_even_if_it_is_certified(wo
     signature = key_of(RECEIVER).sign(certified_bytes(key_of(RECEIVER).public_hex, public))
     name, envelope = sealed(substituted(SealingCertificate(key=public, signature=signature.hex())))
     receiver = world.agents[RECEIVER]
-    with pytest.raises(StudyRefusedError, match="another key"):
+    with pytest.raises(IntakeRefusedError, match="another key"):
         receiver.intake.accept(name, receiver.intake.authenticate(name, envelope), NOW)
 
 
@@ -411,4 +411,4 @@ def test_a_receiver_that_spends_nothing_is_not_held_to_its_budget(world: World) 
     row = run_transaction(receiver.engine, lambda c: study_row(c, study), read_only=True)
     assert row is not None
     shown = views.detail(receiver, row, SIGN_IN.people)
-    assert (shown["epsilon_micro"], shown["numbers_released"]) == (0, 0)
+    assert (shown["epsilon_micro"], shown["release_size"]) == (0, 0)

@@ -17,7 +17,7 @@ from tacit_protocol.messages.study import Owner
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_services.agent import views
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.editing import Chosen, DataSetEditor, EditFaultError
+from tacit_services.agent.editing import ChosenRows, DataSetEditor, EditFaultError
 from tacit_services.agent.settings import AgentSettings, SourceSettings, query_words
 from tacit_services.shared.people import Person
 from tacit_services.shared.settings import SettingsError
@@ -227,11 +227,11 @@ def test_an_admin_who_adds_a_data_set_is_told_and_may_name_the_account(tmp_path:
     window = window_of(agent).sign_in("adm")
     editor = DataSetEditor(agent.agent)
     said = {"name": "stays", "epsilon": 1.0, "delta": 0.0}
-    editor.add(Chosen(connection="w", query="SELECT x FROM stays"), said, admin())
+    editor.add(ChosenRows(connection="w", query="SELECT x FROM stays"), said, admin())
     for text in ("select X from  stays;", "SELECT x FROM stays -- more"):
         with pytest.raises(EditFaultError, match=r"of the same rows|without a semicolon"):
-            editor.columns(Chosen(connection="w", query=text))
-    again = Chosen(connection="w", query="SELECT x FROM stays WHERE 1=1")
+            editor.columns(ChosenRows(connection="w", query=text))
+    again = ChosenRows(connection="w", query="SELECT x FROM stays WHERE 1=1")
     form = {"connection": again.connection, "query": again.query, "form_token": window.token()}
     page = window.post("/data-sets/columns", form).text
     assert "stays: queries of the same database" in page

@@ -49,7 +49,7 @@ from tacit_services.ledger.accounts import debits_of, set_caps
 from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, RESERVATIONS
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.failpoints import AgentRelayStep, AgentStep
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester import reuse
 from tacit_services.tester import studies as tester_studies
 from tacit_services.tester.tables import ACCEPTANCES
@@ -463,7 +463,7 @@ def test_a_steward_is_told_that_too_little_is_left_and_the_study_waits_on(
     receiver.poll(0)
     assert (world.reserved(RECEIVER), world.outbox(RECEIVER)) == ([], [])
     decide(receiver, first, partial(receiver.approve, first))
-    with pytest.raises(ProblemError) as refused:
+    with pytest.raises(RegisteredProblemError) as refused:
         decide(receiver, second, partial(receiver.approve, second))
     assert refused.value.problem.slug == "budget-exceeded"
     states = {row.digest: row.state for row in world.rows(RECEIVER, STUDIES)}

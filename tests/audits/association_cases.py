@@ -10,7 +10,7 @@ from release_audit import Neighbours, ReleaseCase
 
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.association.release import HISTOGRAM_WEIGHT, Grades, plan_of
+from tacit_protocol.procedures.association.release import HISTOGRAM_WEIGHT, RankTransform, plan_of
 
 SICK = CategoricalColumn(name="s", levels=("no", "yes"))
 STAGE = CategoricalColumn(name="w", levels=("i", "ii", "iii"))
@@ -37,7 +37,8 @@ class WholeMap:
     def __init__(self, name: str) -> None:
         self._cells = plan_of(STUDIES[name]).histograms(OTHERS)
         even = [
-            Grades.of(cells, [1000] * cells.size, 1000 * cells.size, 0.0) for cells in self._cells.columns
+            RankTransform.of(cells, [1000] * cells.size, 1000 * cells.size, 0.0)
+            for cells in self._cells.columns
         ]
         self._scores = plan_of(STUDIES[name]).scores(even, OTHERS)
 

@@ -26,7 +26,7 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import Body, NoiseSource
 from tacit_protocol.procedures.base import (
-    Adapts,
+    AdaptiveProcedure,
     Procedure,
     StudyError,
     canonical,
@@ -228,7 +228,7 @@ def made(case: MadeCase, noise: NoiseSource) -> dict[str, Release]:
     senders = list(held) if relay is None else [owner.name for owner in relay.senders]
     for name in senders:
         summary = procedure.summarise(study, held[name])
-        if isinstance(procedure, Adapts):
+        if isinstance(procedure, AdaptiveProcedure):
             summary = procedure.adapt(study, summary, noise)
         found[name] = procedure.privatise(study, summary, noise)
     if relay is not None:
@@ -330,7 +330,7 @@ def _steps(case: MadeCase, tables: Mapping[str, Table]) -> Iterator[Callable[[],
     def answer(name: str) -> None:
         fixed: dict[str, Any] = {"order": np.random.default_rng(1)} if takes_order else {}
         summary = procedure.summarise(study, held[name], **fixed)
-        if isinstance(procedure, Adapts):
+        if isinstance(procedure, AdaptiveProcedure):
             summary = procedure.adapt(study, summary, noise)
         procedure.privatise(study, summary, noise)
 

@@ -18,7 +18,7 @@ from tacit_protocol.privacy.laplace_mechanism import laplace_sum_guarantee
 from tacit_protocol.procedures.association import release
 from tacit_protocol.procedures.association.release import (
     PAIR_WEIGHTS,
-    Plan,
+    AssociationPlan,
     ScorePairs,
     absolute_movement,
     masked_plan,
@@ -53,15 +53,15 @@ def test_histograms_and_scores_that_both_take_the_whole_budget_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Planted: each vector's noise as if the other did not leave."""
-    parts = Plan.parts
+    parts = AssociationPlan.parts
 
-    def whole(self: Plan, *given: object, **named: object) -> object:
+    def whole(self: AssociationPlan, *given: object, **named: object) -> object:
         return tuple(
             type(part)(part.name, part.sums, part.exponent, part.sensitivity, 1.0)
             for part in parts(self, *given, **named)  # type: ignore[arg-type]
         )
 
-    monkeypatch.setattr(Plan, "parts", whole)
+    monkeypatch.setattr(AssociationPlan, "parts", whole)
     assert is_caught("two numbers")
 
 
@@ -98,9 +98,9 @@ def test_products_that_are_forgotten_in_l1_are_caught(monkeypatch: pytest.Monkey
 def test_histograms_and_sums_of_ranks_that_both_take_all_of_epsilon_are_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    events = Plan.events
+    events = AssociationPlan.events
     monkeypatch.setattr(
-        Plan,
+        AssociationPlan,
         "events",
         lambda self, units: (laplace_sum_guarantee(self.guarantee.budget),) * len(events(self, units)),
     )

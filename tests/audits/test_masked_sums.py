@@ -29,7 +29,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.aggregation import Vote
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.counts.release import COUNTS, noisy_counts
-from tacit_protocol.procedures.masking import Masking, Roster, masked, masks_of, roster_of, total_of
+from tacit_protocol.procedures.masking import Masking, MaskingRoster, masked, masks_of, roster_of, total_of
 from tacit_protocol.signing import mask_public_hex
 
 Floats = np.typing.NDArray[np.float64]
@@ -45,7 +45,7 @@ def secret_of(name: str) -> bytes:
     return hashlib.sha256(f"mask {name}".encode()).digest()
 
 
-def roster_for(study: Study) -> Roster:
+def roster_for(study: Study) -> MaskingRoster:
     keys = {owner.name: mask_public_hex(secret_of(owner.name)) for owner in study.owners}
     return roster_of(digest(encode(study)), keys, keys)
 
@@ -82,7 +82,7 @@ class Colluding:
         units = np.ldexp(left.view(np.int64).astype(float), -COUNT_BITS).reshape(runs, 2)
         return np.asarray(units[:, 1] - units[:, 0])
 
-    def _release(self, owner: Owner, cells: Any, roster: Roster) -> Release:
+    def _release(self, owner: Owner, cells: Any, roster: MaskingRoster) -> Release:
         guarantee = NoisyCounts().plan(self.study).guarantee
         steps = cells.ravel() << COUNT_BITS
         # What a colluding owner drew is known, and so taken away: nothing need be drawn.
@@ -91,11 +91,11 @@ class Colluding:
         release = Release(units=40, guarantee=guarantee, vectors={COUNTS: vector})
         return masked(release, roster, owner.name, secret_of(owner.name))
 
-    def _known(self, roster: Roster, honest: list[str], size: int) -> Any:
+    def _known(self, roster: MaskingRoster, honest: list[str], size: int) -> Any:
         """Return the sum of the masks that honest owners share with those who collude."""
         total = np.zeros(size, dtype=np.uint64)
         for name, other in itertools.product(honest, self.colluding):
-            two = Roster(roster.study, {n: roster.keys[n] for n in (name, other)}, roster.digest)
+            two = MaskingRoster(roster.study, {n: roster.keys[n] for n in (name, other)}, roster.digest)
             total = total - masks_of(two, other, secret_of(other), COUNTS, size)
         return total
 

@@ -221,14 +221,14 @@ def test_the_same_is_done_by_others_whatever_the_rows(name: str) -> None:
 def test_three_columns_in_cells_too() -> None:
     study = joint("gaussian", "three numbers")
     seen: list[int] = []
-    cut = statistic.Cells.cut
+    cut = statistic.FeatureCells.cut
 
     def watched(*given: Any) -> Any:
         seen.append(len(given[2].each))
         return cut(*given)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(statistic.Cells, "cut", watched)
+        patched.setattr(statistic.FeatureCells, "cut", watched)
         as_long_whatever_the_rows(study, 2000)
     assert seen
     assert seen[0] > 1

@@ -89,7 +89,7 @@ class QuickProcedure(MeanProcedure):
         if study.parameters:
             raise StudyError("parameter *: there is no such parameter")
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         return 7
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
@@ -104,7 +104,9 @@ def quick_procedure(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_planning_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planning has tests of its own; a process for each study that is made here would take minutes."""
-    monkeypatch.setattr(preflight, "plan_in_process", lambda *_: preflight.Planned(unplanned="not here"))
+    monkeypatch.setattr(
+        preflight, "plan_in_process", lambda *_: preflight.PlanningReport(unplanned="not here")
+    )
 
 
 @dataclass

@@ -12,7 +12,7 @@ from service_apps import misfits
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tacit.client import conformance
-from tacit.client.conformance import Finding, Service, TesterKit
+from tacit.client.conformance import CheckedService, CheckResult, TesterKit
 from tacit.setup.configuration import DataSetSetup, PolicySetup, init_tester
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.setup.keys import load_key
@@ -67,21 +67,21 @@ def rewriting(change: Callable[[Scope, bytes, int, dict[bytes, bytes], bytes], t
     return wrap
 
 
-def checked(folder: Path, wrap: Wrap = lambda app: app) -> dict[str, Finding]:
+def checked(folder: Path, wrap: Wrap = lambda app: app) -> dict[str, CheckResult]:
     """Serve a tester, run the kit against it, and return what it found by the check's name."""
     (port,) = free_ports(1)
     settings = TesterSettings.load(init_tester(folder / "tester", "tester", "127.0.0.1", port))
     engine = create_engine(settings.database_url)
     upgrade(engine, "tester")
     app: Any = wrap(create_tester(settings, engine))
-    with served.serving(app, port) as url, Service(url, None) as service:
+    with served.serving(app, port) as url, CheckedService(url, None) as service:
         kit = TesterKit(service, load_key(folder / "tester" / "tester.pem"))
         found = {finding.name: finding for finding in kit.run()}
     engine.dispose()
     return found
 
 
-def broken(found: dict[str, Finding]) -> set[str]:
+def broken(found: dict[str, CheckResult]) -> set[str]:
     return {name for name, finding in found.items() if finding.state != "ok"}
 
 

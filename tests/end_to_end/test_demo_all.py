@@ -20,7 +20,7 @@ from tacit.client.agent import AgentClient
 from tacit.client.curator import CuratorClient
 from tacit.client.transcripts import verify_transcript_of
 from tacit.command.demo_view import show_all
-from tacit.demo.all_systems import AllAnswers, Answer, Question, published_people
+from tacit.demo.all_systems import AllAnswers, DemoAnswer, DemoQuestion, published_people
 from tacit.results import DatabaseResult, DistanceCorrelationResult, StudyVerdict, study_verdict
 from tacit.studies.draft import prepare
 
@@ -192,8 +192,10 @@ def require_same_json(
     folder: Path, verdicts: dict[str, StudyVerdict], capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers = [
-        Answer(
-            Question(name, "a system", verdict.study.title, {}, lambda result: f"reject: {result.reject}"),
+        DemoAnswer(
+            DemoQuestion(
+                name, "a system", verdict.study.title, {}, lambda result: f"reject: {result.reject}"
+            ),
             prepare(verdict.study),
             verdict,
             1.25,

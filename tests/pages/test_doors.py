@@ -41,7 +41,7 @@ from tacit_services.shared.http_server import Stopping, tls_context
 from tacit_services.shared.pages import openid
 from tacit_services.shared.pages.openid import FAILED_S, Flow, OpenId, OpenIdSettings
 from tacit_services.shared.people import Person, UserRequest
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.settings import SettingsError, parse_toml
 from tacit_services.tester.__main__ import create_tester
 from tacit_services.tester.settings import TesterSettings
@@ -175,7 +175,7 @@ def door_to(issuer: str, folder: Path) -> tuple[AttackedAgent, OpenId]:
 
 
 def refused(found: Any) -> str:
-    return found.problem.slug if isinstance(found, ProblemError) else repr(found)
+    return found.problem.slug if isinstance(found, RegisteredProblemError) else repr(found)
 
 
 def test_one_caller_asks_a_provider_and_its_failure_is_remembered(

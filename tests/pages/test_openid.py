@@ -30,7 +30,7 @@ from tacit_services.agent.schema import SIGN_IN
 from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.shared.pages.openid import Flow, OpenId, OpenIdSettings
 from tacit_services.shared.people import Person, UserRequest
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.settings import SettingsError
 
 ISSUER, CLIENT = "https://id.example", "tacit-north"
@@ -101,7 +101,7 @@ class Door:
         return flow, {"state": flow.derived("state"), "code": "c"}
 
     def problem(self, flow: Flow, answer: dict[str, str]) -> str:
-        with pytest.raises(ProblemError) as found:
+        with pytest.raises(RegisteredProblemError) as found:
             self.person(flow, answer)
         return found.value.problem.slug
 
@@ -290,7 +290,7 @@ PROVIDERS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("metadata", PROVIDERS.values(), ids=PROVIDERS)
 def test_a_provider_that_says_something_else_is_not_used(door: Door, metadata: dict[str, Any]) -> None:
     door.provider.metadata = metadata
-    with pytest.raises(ProblemError) as found:
+    with pytest.raises(RegisteredProblemError) as found:
         door.address(Flow.begin())
     assert found.value.problem.slug == "openid-unavailable"
     assert [request.url.path for request in door.provider.asked] == ["/.well-known/openid-configuration"]

@@ -21,7 +21,7 @@ from tacit_protocol.messages.answers import PlanAnswer
 from tacit_protocol.messages.study import Party
 from tacit_protocol.signing import issue_token
 from tacit_services.shared.http_server import Stopping
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester import routes as planner
 from tacit_services.tester.routes import FAILED, PLAN_COMMAND, TOO_SLOW, Planner
 
@@ -218,14 +218,14 @@ def test_one_plan_a_person_two_in_all_and_the_loop_goes_on() -> None:
         first = [asyncio.ensure_future(shared.plan(person, {})) for person in ("ann", "bob")]
         await asyncio.sleep(0)
         for person in ("ann", "bob", "cleo"):
-            with pytest.raises(ProblemError, match="rate-limited"):
+            with pytest.raises(RegisteredProblemError, match="rate-limited"):
                 await shared.plan(person, {})
         for one in first:
             one.cancel()
         await asyncio.gather(*first, return_exceptions=True)
         third = asyncio.ensure_future(shared.plan("cleo", {}))
         await asyncio.sleep(0)
-        with pytest.raises(ProblemError, match="rate-limited"):
+        with pytest.raises(RegisteredProblemError, match="rate-limited"):
             await shared.plan("cleo", {})
         third.cancel()
         await asyncio.gather(third, return_exceptions=True)

@@ -12,7 +12,7 @@ from typer.main import get_command
 
 from tacit.command.app import command_tree
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_services.agent.policy import DataSetPolicy, Policy
+from tacit_services.agent.policy import DataSetRules, Policy
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.curator.data_sets import ConfiguredDataSet
@@ -173,7 +173,7 @@ def test_python_in_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     + [
         ("agent-configuration.md", name)
-        for model in (AgentSettings, DataSetSettings, Policy, DataSetPolicy)
+        for model in (AgentSettings, DataSetSettings, Policy, DataSetRules)
         for name in fields_of(model)
     ],
 )

@@ -69,7 +69,7 @@ class FakeSum(Procedure):
         event = LaplaceEvent(noise_multiplier=1 / study.budget.epsilon)
         return Guarantee(budget=study.budget, events=(event,))
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         return 1
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:

@@ -18,12 +18,12 @@ from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import ReleaseMessage
 from tacit_protocol.signing import RELEASE_TYPE, sign_envelope
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.intake import Job, StudyRefusedError
+from tacit_services.agent.intake import IntakeRefusedError, Job
 from tacit_services.agent.releases import Releaser
 from tacit_services.agent.service import run
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import AlreadyDebitedError, debit, debits_of
-from tacit_services.ledger.entries import Entry
+from tacit_services.ledger.entries import LedgerEntry
 from tacit_services.shared.database import run_transaction
 
 CLIENTS: list[TesterClient] = []
@@ -39,13 +39,13 @@ def debit_in_its_own_transaction(original: Any) -> Any:
                 lambda connection: debit(connection, job.parts[0].account, job.digest, job.cost, at=0),
             )
         except AlreadyDebitedError:
-            raise StudyRefusedError("internal-error", "debited already") from None
+            raise IntakeRefusedError("internal-error", "debited already") from None
         return original(self, job, received, **waited)  # type: ignore[no-any-return]
 
     return release
 
 
-def entry_of_earlier_debit(self: Any, connection: sa.Connection, job: Job, now: int) -> list[Entry]:
+def entry_of_earlier_debit(self: Any, connection: sa.Connection, job: Job, now: int) -> list[LedgerEntry]:
     return debits_of(connection, job.parts[0].account)[-1:]
 
 

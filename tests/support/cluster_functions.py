@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import DataError
-from tacit_services.shared.cluster import Outcome, Sealed, Work
+from tacit_services.shared.cluster import Sealed, Task, TaskResult
 
 SECRET = "patient-4711-has-gout"  # noqa: S105 (what no log may hold)
 """A value in data, in arguments and in the texts of exceptions."""
@@ -95,7 +95,7 @@ def kill_worker(shared: Path, item: int) -> int:
     return item
 
 
-def unwrapped(ours: Sealed[dict[str, str]], work: Sealed[Work], item: Sealed[str]) -> Sealed[Outcome]:
+def unwrapped(ours: Sealed[dict[str, str]], work: Sealed[Task], item: Sealed[str]) -> Sealed[TaskResult]:
     """Run a task as Dask would have it, without the wrapper that keeps its exceptions."""
     opened = work.open()
-    return Sealed(Outcome(opened.function(opened.shared, item.open())))
+    return Sealed(TaskResult(opened.function(opened.shared, item.open())))

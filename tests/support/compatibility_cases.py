@@ -32,7 +32,7 @@ from tacit.in_process.samples import ArrayTable, Sample, domain_of
 from tacit.results import result_of
 from tacit_protocol.domain import Domain
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.disclosure import Asked
+from tacit_protocol.procedures.disclosure import StudyTerms
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.reporting.report import Reported, meaning_of, report_html
 from tacit_protocol.verification import VerifiedTranscript, verify_transcript
@@ -620,7 +620,7 @@ def asked(verified: VerifiedTranscript) -> dict[str, str]:
     found = {}
     for party in study.senders:
         owner = None if study.curator is not None else study.owner_named(party.name)
-        words_of = Asked.of(procedure, study, cost, party.name)
+        words_of = StudyTerms.of(procedure, study, cost, party.name)
         found[party.name] = words_of.plain_words(study, owner, "rows")
     return found
 

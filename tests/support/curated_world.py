@@ -18,7 +18,7 @@ from tacit_protocol.messages.study import Party, Release, Study
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError
 from tacit_protocol.strict import StrictModel
-from tacit_services.agent.participant import AlreadyDecidedError, Identity
+from tacit_services.agent.participant import AlreadyDecidedError, ParticipantIdentity
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import OUTBOX
 from tacit_services.agent.tester_client import TesterClient
@@ -28,7 +28,7 @@ from tacit_services.curator.store import RowStore, StorageKeys
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.people import Person
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester.tables import PARTIES
 
 CURATOR = "clearinghouse"
@@ -77,7 +77,7 @@ class CuratedDecision(CuratedSum):
     name: ClassVar[str] = "curated_decision"
     Verdict: ClassVar[type[BaseModel]] = DecisionVerdict
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         return 1
 
     def summarise(self, study: Study, table: Table) -> Any:
@@ -183,7 +183,7 @@ def make_curator(
     procedures: Mapping[str, Procedure] = PROCEDURES,
 ) -> Curator:
     """Put a curator together on an engine that is up to date."""
-    identity = Identity(CURATOR, key_of(CURATOR), key_of("tester").public_hex)
+    identity = ParticipantIdentity(CURATOR, key_of(CURATOR), key_of("tester").public_hex)
     intake = CuratorIntake(identity, engine, data_sets, procedures, respond_after_s_min=0)
     return Curator(identity, intake, Dependencies(engine, client, noise, clock))
 
@@ -225,7 +225,7 @@ class CuratedSimulation(Simulation):
                 curator.decline(name, BY_HAND, None, Person(""))
 
     def delete_data_set(self, owner: str) -> None:
-        with suppress(ProblemError):  # it was deleted before
+        with suppress(RegisteredProblemError):  # it was deleted before
             run_transaction(
                 self.engines[CURATOR],
                 lambda c: self.data_sets.delete(c, owner, "patients", int(self.now)),

@@ -12,8 +12,8 @@ from sqlalchemy.engine import Engine
 
 from tacit_protocol.signing import PrivateKey, issue_token
 from tacit_services.curator.__main__ import create_curator_app, open_storage
-from tacit_services.curator.data_sets import ConfiguredDataSet, DataSets, HeldDataSet
-from tacit_services.curator.routes import Access, CuratorContext, CuratorIdentity
+from tacit_services.curator.data_sets import ConfiguredDataSet, DataSets, RegisteredDataSet
+from tacit_services.curator.routes import CuratorAccess, CuratorContext, CuratorIdentity
 from tacit_services.curator.store import RowStore, StorageKeys
 from tacit_services.curator.uploads import CSV, UPLOAD_BYTES_MAX, UPLOADS_MAX, Uploads
 from tacit_services.shared.clock import Clock
@@ -88,7 +88,7 @@ class CuratorWorld:
         return CuratorContext(
             engine=self.engine,
             identity=CuratorIdentity("curator", key, URL, "tacit test"),
-            access=Access(self.engine, key, BearerToken(URL, clock)),
+            access=CuratorAccess(self.engine, key, BearerToken(URL, clock)),
             data_sets=self.data_sets,
             uploads=uploads,
             clock=clock,
@@ -136,7 +136,7 @@ class CuratorWorld:
     def show(self, owner: str = "north", name: str = "patients") -> httpx.Response:
         return self.call("GET", f"/v1/data-sets/{owner}/{name}", self.owners[owner])
 
-    def held(self, owner: str = "north", name: str = "patients") -> HeldDataSet:
+    def held(self, owner: str = "north", name: str = "patients") -> RegisteredDataSet:
         held = run_transaction(
             self.engine, lambda c: self.data_sets.held_data_set(c, owner, name), read_only=True
         )

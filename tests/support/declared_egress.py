@@ -371,7 +371,7 @@ AGENT: Mapping[str, Exchange] = _HEALTH | {
 """At an agent, which listens on its own machine unless told otherwise."""
 
 _STUDY_HERE = (
-    "digest title procedure state data_set epsilon_micro delta_pico numbers_released what_leaves deadline "
+    "digest title procedure state data_set epsilon_micro delta_pico release_size what_leaves deadline "
     "received_at changed_at analyst.name analyst.key"
 )
 _HERE = "tacit_services.curator.routes:summary"

@@ -23,12 +23,12 @@ from tacit_protocol.procedures.base import Procedure, Progress, StudyError
 from tacit_protocol.signing import STUDY_TYPE, PrivateKey, sign_envelope
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.policy import DataSetPolicy, Policy
+from tacit_services.agent.policy import DataSetRules, Policy
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
 from tacit_services.agent.tester_client import TesterClient
 from tacit_services.ledger.accounts import account_of, debits_of
-from tacit_services.ledger.entries import Entry
+from tacit_services.ledger.entries import LedgerEntry
 from tacit_services.tester.__main__ import create_tester
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import PARTIES
@@ -157,7 +157,7 @@ def agent_of(
         delta_per_study_max=1e-5,
         respond_after_s_min=0,
         analysts=("*",),
-        data_sets={data_set: DataSetPolicy(columns=(column,))},
+        data_sets={data_set: DataSetRules(columns=(column,))},
     )
     agent = Agent(settings, policy, key_of(name), {procedure.name: procedure}, uses)
     agent.open_accounts()
@@ -174,7 +174,7 @@ def enrol(connection: Connection, owners: Iterable[str]) -> None:
     connection.execute(PARTIES.insert(), rows)
 
 
-def check_account(connection: sa.Connection, data_set: str) -> list[Entry]:
+def check_account(connection: sa.Connection, data_set: str) -> list[LedgerEntry]:
     """Check that an account's sums are those of its debits and within its shares; returns the debits."""
     account, debits = account_of(connection, data_set), debits_of(connection, data_set)
     taken = sum((charge(entry.events) for entry in debits), Amounts())

@@ -44,7 +44,7 @@ from tacit_protocol.signing import STUDY_TYPE, sign_envelope
 from tacit_services.agent import tester_client
 from tacit_services.agent.data import reader, sql_source, table
 from tacit_services.agent.data.source import Columns
-from tacit_services.agent.intake import StudyRefusedError
+from tacit_services.agent.intake import IntakeRefusedError
 from tacit_services.agent.settings import open_source
 from tacit_services.agent.tester_client import TesterClient, TesterError
 
@@ -100,7 +100,7 @@ def outcome_of(attempt: Callable[[], Any]) -> dict[str, Any]:
     try:
         attempt()
         outcome = "taken"
-    except (TesterError, StudyRefusedError, ValueError) as error:
+    except (TesterError, IntakeRefusedError, ValueError) as error:
         outcome = f"{type(error).__name__}: {error}"
     return {"outcome": outcome, "seconds": time.process_time() - started_s, "peak_bytes": peak_bytes()}
 

@@ -338,7 +338,7 @@ def noted(asked: Point, noting: list[Any]) -> dict[str, Any]:
         check_study(procedure, study)
         spent = {party.name: cost_for(procedure, study, party.name) for party in study.senders}
         found["cost"] = together({name: cost_of(guarantee) for name, guarantee in spent.items()})
-        found["numbers"] = procedure.numbers_released(study)
+        found["numbers"] = procedure.release_size(study)
         require_units(procedure, study, units)
         found["sent"] = together(sent(case, procedure, study, noting))
     except (StudyError, StudyRefusedError) as refusal:

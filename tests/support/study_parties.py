@@ -61,7 +61,7 @@ class MeanProcedure(Procedure):
     def cost(self, study: Study) -> Guarantee:
         return Guarantee(budget=study.budget, events=(GaussianEvent(noise_multiplier=2.0),))
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         return 1
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:

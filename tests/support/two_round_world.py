@@ -61,7 +61,7 @@ class TwoRoundTable(Procedure):
         """Half the budget: the sender's. The receiver spends all of it."""
         return _guarantee(Budget.of(study.budget.epsilon / 2, 0), 1)
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         return UNITS
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:

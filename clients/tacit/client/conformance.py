@@ -27,7 +27,7 @@ from tacit.errors import TacitError
 from tacit.in_process.samples import ArrayTable, Sample
 from tacit.studies.draft import EnrolledKeys, StudyDraft, prepare
 from tacit_protocol.addresses import DIRECT
-from tacit_protocol.messages.answers import Identity, StudySummary
+from tacit_protocol.messages.answers import ServiceIdentity, StudySummary
 from tacit_protocol.messages.encoding import MessageError, decode, digest, encode, encode_json
 from tacit_protocol.messages.problems import MEDIA_TYPE, PROBLEMS, URN_PREFIX
 from tacit_protocol.messages.study import (
@@ -118,7 +118,7 @@ def spoiled(
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """A check, and whether it holds: ``ok``, ``failed`` with what was expected, or ``skipped``."""
 
     name: str
@@ -158,24 +158,24 @@ def refused(answer: "HttpResponse", *slugs: str) -> None:
 
 
 @dataclass
-class Checks:
+class CheckLog:
     """What was found so far."""
 
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[CheckResult] = field(default_factory=list)
 
     def look(self, name: str, check: Callable[[], Any]) -> Any:
         """Run one check; returns what it returns, or None where it is broken."""
         try:
             found = check()
         except BrokenError as error:
-            self.findings.append(Finding(name, "failed", str(error)))
+            self.findings.append(CheckResult(name, "failed", str(error)))
         except (TacitError, SignatureError, MessageError) as error:
             # Whatever a message of these says may be the other side's: the kind of fault is told alone.
             self.findings.append(
-                Finding(name, "failed", f"the answer cannot be used: {type(error).__name__}")
+                CheckResult(name, "failed", f"the answer cannot be used: {type(error).__name__}")
             )
         else:
-            self.findings.append(Finding(name, "ok"))
+            self.findings.append(CheckResult(name, "ok"))
             return True if found is None else found
         return None
 
@@ -185,10 +185,10 @@ class Checks:
 
     def skip(self, name: str, text: str) -> None:
         """Note what could not be looked at."""
-        self.findings.append(Finding(name, "skipped", text))
+        self.findings.append(CheckResult(name, "skipped", text))
 
 
-class Service:
+class CheckedService:
     """Requests to the service that is checked, by any key or none. Use it as a context manager."""
 
     def __init__(self, url: str, audience: str | None, ca_file: Path | None = None) -> None:
@@ -242,7 +242,7 @@ class Service:
         return json_object(self.ok(*asked, **options))
 
 
-def common_checks(service: Service, checks: Checks, closed: str, key: PrivateKey) -> None:
+def common_checks(service: CheckedService, checks: CheckLog, closed: str, key: PrivateKey) -> None:
     """Check what every service does alike; ``closed`` is an address that asks for the token of ``key``."""
 
     def unauthenticated(token: str | None) -> None:
@@ -288,16 +288,16 @@ class TesterKit:
         operator: its own key, which invites the kit's parties.
     """
 
-    def __init__(self, service: Service, operator: PrivateKey) -> None:
+    def __init__(self, service: CheckedService, operator: PrivateKey) -> None:
         self.service, self.operator = service, operator
-        self.checks = Checks()
+        self.checks = CheckLog()
         suffix = secrets.token_hex(4)
         self.names = {who: f"kit-{who}-{suffix}" for who in ("ann", "bob", "north", "south")}
         self.keys = {who: PrivateKey.generate() for who in self.names}
         self.stranger = PrivateKey.generate()
         self.tester: dict[str, Any] = {}
 
-    def run(self) -> list[Finding]:
+    def run(self) -> list[CheckResult]:
         """Make every check that can be made; returns what was found."""
         look, refuses = self.checks.look, self.checks.refuses
         common_checks(self.service, self.checks, "/v1/parties", self.operator)
@@ -345,7 +345,7 @@ class TesterKit:
 
     def _identity(self) -> None:
 
-        found = parse(Identity, self.service.ok("GET", "/v1/identity"))
+        found = parse(ServiceIdentity, self.service.ok("GET", "/v1/identity"))
         require(found.key == self.operator.public_hex, "its key is another than that of --key")
         require(found.audience == self.service.audience, "its audience is not --audience, or its URL")
         self.tester = {"name": found.name, "key": found.key}
@@ -620,10 +620,10 @@ def _shorter(release: dict[str, Any]) -> dict[str, Any]:
 
 
 def agent_findings(
-    service: Service, key: PrivateKey, name: str, study: bytes | None, command: str | None
-) -> list[Finding]:
+    service: CheckedService, key: PrivateKey, name: str, study: bytes | None, command: str | None
+) -> list[CheckResult]:
     """Check an agent's interface, and how it answers a study where one is given."""
-    checks = Checks()
+    checks = CheckLog()
     common_checks(service, checks, "/v1/status", key)
 
     def status() -> None:
@@ -656,7 +656,7 @@ def agent_findings(
     return checks.findings
 
 
-def _answer_checks(checks: Checks, key: PrivateKey, name: str, study: bytes, command: str) -> None:
+def _answer_checks(checks: CheckLog, key: PrivateKey, name: str, study: bytes, command: str) -> None:
     """Check what a command answers to a study, and to studies that nobody signed."""
     analyst = peek_key_id(study)
     payload = open_envelope(study, STUDY_TYPE, analyst)

@@ -26,10 +26,10 @@ from tacit.setup.keys import load_key
 from tacit_protocol.addresses import Proxy
 from tacit_protocol.messages.answers import (
     EnrolledParty,
-    Identity,
     Invitation,
     InvitationRecord,
     RevokedInvitations,
+    ServiceIdentity,
     StudySummary,
 )
 from tacit_protocol.messages.catalogue import CatalogueMessage
@@ -89,10 +89,10 @@ class ServiceCalls:
     """What testers and curators answer alike."""
 
     @call
-    def identity(self) -> Operation[Identity]:
+    def identity(self) -> Operation[ServiceIdentity]:
         """Ask the service who it is; needs no key."""
         answer = yield from ask(HttpRequest("GET", "/v1/identity", signed=False))
-        return parse(Identity, answer)
+        return parse(ServiceIdentity, answer)
 
     @call
     def invitations(self) -> Operation[list[InvitationRecord]]:

@@ -161,7 +161,7 @@ app.add_typer(connect.users_app("agent_door", AgentFile, AGENT_FILE))
 def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show the data sets, what is left of their budgets, and the studies by state."""
     from tacit.client.http import parse_item
-    from tacit_protocol.messages.answers import Standing
+    from tacit_protocol.messages.answers import BudgetBalance
 
     with connect.agent_client(config) as client:
         found = client.status()
@@ -175,7 +175,7 @@ def status(config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
             (
                 data_set["name"],
                 data_set["units"] or "not read yet",
-                parse_item(Standing, data_set).left_words,
+                parse_item(BudgetBalance, data_set).left_words,
             )
             for data_set in found["data_sets"]
         ],
@@ -214,7 +214,7 @@ def studies(
                 study["state"],
                 study["data_set"] or "",
                 "" if study["epsilon_micro"] is None else epsilon_text(study["epsilon_micro"]),
-                study["numbers_released"] or "",
+                study["release_size"] or "",
                 time_text(study["deadline"]),
             )
             for study in studies
@@ -391,7 +391,7 @@ FIELDS = (
 def show(data_set: OneDataSet = None, config: AgentFile = AGENT_FILE, as_json: Json = False) -> None:
     """Show what was spent, when, on which study, and what is left of each cap."""
     from tacit.client.http import parse_item
-    from tacit_protocol.messages.answers import Standing
+    from tacit_protocol.messages.answers import BudgetBalance
 
     with connect.agent_client(config) as client:
         entries = client.ledger(data_set)
@@ -402,7 +402,7 @@ def show(data_set: OneDataSet = None, config: AgentFile = AGENT_FILE, as_json: J
     print_entries(entries)
     for account in accounts:
         if data_set in {None, account["name"]}:
-            lines(f"{account['name']}: {parse_item(Standing, account).left_words} left")
+            lines(f"{account['name']}: {parse_item(BudgetBalance, account).left_words} left")
 
 
 def print_entries(entries: Iterable[Mapping[str, Any]]) -> None:
@@ -487,7 +487,7 @@ def checked_hashes(hashes: list[str]) -> list[str]:
 def print_verification(report: Mapping[str, Any]) -> None:
     """Print what checking a ledger has found."""
     from tacit.client.http import parse_item
-    from tacit_protocol.messages.answers import Standing
+    from tacit_protocol.messages.answers import BudgetBalance
 
     table(
         ("Head hash", "Data set", "Entries", "Left"),
@@ -496,7 +496,7 @@ def print_verification(report: Mapping[str, Any]) -> None:
                 account["head_hash"],
                 account["data_set"],
                 account["entries"],
-                parse_item(Standing, account["standing"]).left_words,
+                parse_item(BudgetBalance, account["standing"]).left_words,
             )
             for account in report["accounts"]
         ],

@@ -84,10 +84,10 @@ def check_tester(
     as_json: Json = False,
 ) -> None:
     """Check a tester, which keeps the kit's parties and studies. Exit code 1 where a check fails."""
-    from tacit.client.conformance import Service, TesterKit
+    from tacit.client.conformance import CheckedService, TesterKit
     from tacit.setup.keys import load_key
 
-    with Service(url, audience, connect.told_ca_file()) as service:
+    with CheckedService(url, audience, connect.told_ca_file()) as service:
         service.send("GET", "/healthz")  # where nothing answers, there is nothing to check
         findings = TesterKit(service, load_key(key)).run()
     _told(findings, as_json)
@@ -111,7 +111,7 @@ def check_agent(
     as_json: Json = False,
 ) -> None:
     """Check an agent's interface, and how it answers a carried study. Exit code 1 where a check fails."""
-    from tacit.client.conformance import Service, agent_findings
+    from tacit.client.conformance import CheckedService, agent_findings
     from tacit.setup.keys import load_key
 
     if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,62}", name):
@@ -120,7 +120,7 @@ def check_agent(
         content = None if study is None else study.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"cannot read {study}: {error.strerror}") from error
-    with Service(url, f"agent:{name}", connect.told_ca_file()) as service:
+    with CheckedService(url, f"agent:{name}", connect.told_ca_file()) as service:
         service.send("GET", "/healthz")
         findings = agent_findings(service, load_key(key), name, content, answer)
     _told(findings, as_json)

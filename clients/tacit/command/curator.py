@@ -525,11 +525,11 @@ def print_study(study: Mapping[str, Any]) -> None:
     """Print one study: what it asks in plain words, what remains, and who has said what."""
     from tacit.client.http import parse_item
     from tacit.command.study_view import asked_words
-    from tacit_protocol.messages.answers import Standing
+    from tacit_protocol.messages.answers import BudgetBalance
 
     lines(*asked_words(study))
     for account in study.get("accounts") or ():
-        standing = parse_item(Standing, account)
+        standing = parse_item(BudgetBalance, account)
         payment = f"; this study {account['payment']}" if account.get("payment") else ""
         lines(f"{account['account']}: {standing.left_words} left{payment}")
     for owner in study.get("owners") or ():

@@ -9,7 +9,7 @@ from typing import Any
 from tacit.client.sign_in import Door, agent_door, curator_owner_door, make_sign_in_link, party_door
 from tacit.command.output import console, epsilon_text, foreign, lines, print_json, table
 from tacit.command.study_view import print_prepared, print_verdict, verdict_fields
-from tacit.demo.all_systems import Account, AllAnswers, Answer
+from tacit.demo.all_systems import AllAnswers, DemoAccount, DemoAnswer
 from tacit.demo.hospitals import ATTRIBUTION, DemoOutcome
 from tacit.setup.federation import LocalFederation
 from tacit_protocol.preparation import PreparedStudy
@@ -148,7 +148,7 @@ def show_all(found: AllAnswers, links: Mapping[str, str], as_json: bool) -> None
         lines(f"The services stop now. To look at the pages: {program()} demo --all --keep-running")
 
 
-def _print_verdicts(answers: Sequence[Answer]) -> None:
+def _print_verdicts(answers: Sequence[DemoAnswer]) -> None:
     """Print the table; the procedure stands below its question, so that eighty columns hold it."""
     from rich.box import SIMPLE_HEAD  # noqa: PLC0415 (slow to import)
     from rich.table import Table  # noqa: PLC0415
@@ -171,13 +171,13 @@ def _print_verdicts(answers: Sequence[Answer]) -> None:
     console().print(grid)
 
 
-def _print_warnings(answers: Sequence[Answer]) -> None:
+def _print_warnings(answers: Sequence[DemoAnswer]) -> None:
     for number, answer in enumerate(answers, 1):
         for warning in () if answer.verdict.result is None else answer.verdict.result.warnings:
             lines(f"Warning of {number}: {warning}")
 
 
-def _print_accounts(accounts: Sequence[Account]) -> None:
+def _print_accounts(accounts: Sequence[DemoAccount]) -> None:
     rows = [(one.owner, one.place, one.standing.left_words) for one in accounts]
     table(("Owner", "Account kept by", "Left"), rows)
     lines(
@@ -197,7 +197,7 @@ def _fields(found: AllAnswers) -> dict[str, Any]:
     }
 
 
-def _answer_fields(answer: Answer) -> dict[str, Any]:
+def _answer_fields(answer: DemoAnswer) -> dict[str, Any]:
     study, result = answer.study.study, answer.verdict.result
     return {
         "name": answer.question.name,

@@ -96,9 +96,9 @@ def flags(
     # Loads NumPy and the statistics, which --help does without.
     from tacit.planning.questions import question_of_draft, units_of_draft
     from tacit.planning.simulation import Setting, sizes_of
-    from tacit_protocol.procedures.populations import Effect
+    from tacit_protocol.procedures.populations import SoughtEffect
 
-    found = Effect(
+    found = SoughtEffect(
         effect,
         _read_amounts(shift),
         _read_amounts(scale),
@@ -136,13 +136,13 @@ def _question_of(
     asked: Mapping[str, Any], public: Path | None, units: list[int], chosen: tuple[float, float, float]
 ) -> "Question":
     from tacit.command.inputs import read_public
-    from tacit.planning.questions import Asked
+    from tacit.planning.questions import PlanRequest
 
     if public is not None:
         if asked["bounds"] is None:
             raise InputError("say the columns of the public sample, and their bounds: --column")
         asked = {**asked, "public": read_public(public, asked["columns"])}
-    return Asked(**asked).question(units[0] if len(units) == 1 else units, *chosen)
+    return PlanRequest(**asked).question(units[0] if len(units) == 1 else units, *chosen)
 
 
 def _read_question(

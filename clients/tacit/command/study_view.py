@@ -30,7 +30,7 @@ def prepared_fields(prepared: PreparedStudy) -> dict[str, Any]:
     return {
         "digest": prepared.digest,
         "cost": prepared.guarantee.model_dump(mode="json"),
-        "numbers_released": prepared.numbers_released,
+        "release_size": prepared.release_size,
         "decision_only": decides_only(prepared.study),
         "warnings": list(prepared.warnings),
         "units_declared": prepared.units_declared,
@@ -68,7 +68,7 @@ def _asks(study: Study) -> tuple[str, ...]:
     # Statistics load when needed.
     from tacit_protocol.procedures.discovery import procedure_named  # noqa: PLC0415
 
-    return procedure_named(study.procedure).asks(study)
+    return procedure_named(study.procedure).describe_request(study)
 
 
 def _who_pays(prepared: PreparedStudy) -> str:
@@ -338,7 +338,7 @@ def _what_leaves(prepared: PreparedStudy) -> str:
     candidates = _candidates(prepared.study)
     if candidates:
         return f"the name of one of {candidates} public candidates"
-    return f"{prepared.numbers_released} noisy numbers"
+    return f"{prepared.release_size} noisy numbers"
 
 
 def _candidates(study: Study) -> int:

@@ -9,7 +9,7 @@ from tacit.database.released import ReleasedDatabase, databases_of, only_databas
 from tacit.errors import pandas_module
 from tacit_protocol.procedures.embedding_release.verdict import EmbeddingReleaseVerdict
 from tacit_protocol.reporting.svg import stacked_documents
-from tacit_protocol.verdicts.base import Source
+from tacit_protocol.verdicts.base import VerdictSource
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +25,7 @@ class DatabaseResult(EmbeddingReleaseVerdict):
 
     _databases: Mapping[str, ReleasedDatabase] = PrivateAttr(default_factory=dict)
 
-    def bound(self, source: Source) -> Self:
+    def bound(self, source: VerdictSource) -> Self:
         """Return the verdict with what it was made from, and its databases laid out."""
         found = super().bound(source)
         found._databases = databases_of(source.study, found)

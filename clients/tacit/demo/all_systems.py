@@ -36,7 +36,7 @@ from tacit.setup.federation import CURATOR, CuratedOwnerSetup, LocalCurator, Loc
 from tacit.setup.keys import create_unit_key
 from tacit.setup.processes import run_align
 from tacit.studies.draft import StudyDraft
-from tacit_protocol.messages.answers import Standing
+from tacit_protocol.messages.answers import BudgetBalance
 from tacit_protocol.preparation import PreparedStudy
 
 DELTA = 1e-5
@@ -250,7 +250,7 @@ HEART_COLUMNS: list[dict[str, Any]] = [
 
 
 @dataclass(frozen=True)
-class Question:
+class DemoQuestion:
     """A study of the demo: its name, what it asks, its draft, and its result in plain words."""
 
     name: str
@@ -260,7 +260,7 @@ class Question:
     words: Callable[[Result], str]
 
 
-def all_questions(curator: LocalCurator, alignment: str) -> tuple[Question, ...]:
+def all_questions(curator: LocalCurator, alignment: str) -> tuple[DemoQuestion, ...]:
     """Write down every question; ``alignment`` is the digest that the registers found."""
     return (
         _hospitals_alike(),
@@ -277,8 +277,8 @@ def all_questions(curator: LocalCurator, alignment: str) -> tuple[Question, ...]
     )
 
 
-def _hospitals_alike() -> Question:
-    return Question(
+def _hospitals_alike() -> DemoQuestion:
+    return DemoQuestion(
         "hospitals",
         "two-sample test, nobody trusted",
         "Do the patients of the four hospitals come from one population?",
@@ -287,11 +287,11 @@ def _hospitals_alike() -> Question:
     )
 
 
-def _hospitals_alike_at_the_curator(curator: LocalCurator) -> Question:
+def _hospitals_alike_at_the_curator(curator: LocalCurator) -> DemoQuestion:
     samples = [["cleveland", "budapest"], ["zurich-basel", "long-beach"]]
     draft = _draft("curated_two_sample", COLUMNS, curator.draft_owners(list(HOSPITALS)), 0.3, 0.0)
     parameters = {"release": "permutation", "samples": samples}
-    return Question(
+    return DemoQuestion(
         "hospitals-curated",
         "two-sample test, a curator trusted",
         "Are Cleveland's and Budapest's patients like those of Zurich, Basel and Long Beach?",
@@ -300,9 +300,9 @@ def _hospitals_alike_at_the_curator(curator: LocalCurator) -> Question:
     )
 
 
-def _independent_columns() -> Question:
+def _independent_columns() -> DemoQuestion:
     columns = _columns(COLUMNS, ("sex", "cp", "num"))
-    return Question(
+    return DemoQuestion(
         "independence",
         "joint independence",
         "At Cleveland, are sex, chest pain and disease independent of each other?",
@@ -312,11 +312,11 @@ def _independent_columns() -> Question:
     )
 
 
-def _even_digits() -> Question:
+def _even_digits() -> DemoQuestion:
     column = {"kind": "categorical", "name": DIGIT_COLUMN, "levels": list(DIGITS)}
     draft = _draft("identity", [column], _hospitals(DIGIT_HOSPITAL), 0.25, 0.0)
     even = [1 / len(DIGITS)] * len(DIGITS)
-    return Question(
+    return DemoQuestion(
         "digits",
         "identity test",
         "Is every last digit as frequent as the others in Cleveland's blood pressures?",
@@ -325,9 +325,9 @@ def _even_digits() -> Question:
     )
 
 
-def _share_of_women() -> Question:
+def _share_of_women() -> DemoQuestion:
     columns = _columns(COLUMNS, ("sex",))
-    return Question(
+    return DemoQuestion(
         "women",
         "homogeneity of categories",
         "Do Cleveland and Budapest see the same share of women?",
@@ -336,11 +336,11 @@ def _share_of_women() -> Question:
     )
 
 
-def _men_and_women_within_hospitals() -> Question:
+def _men_and_women_within_hospitals() -> DemoQuestion:
     # Degrees of the disease beyond 1 count with it: Budapest records no degree.
     disease = {"kind": "categorical", "name": "num", "levels": ["0", "1"]}
     columns = [*_columns(COLUMNS, ("sex",)), disease]
-    return Question(
+    return DemoQuestion(
         "sex",
         "stratified table, nobody trusted",
         "Within the hospitals, are men more often ill than women?",
@@ -350,9 +350,9 @@ def _men_and_women_within_hospitals() -> Question:
     )
 
 
-def _men_and_women_in_numbers() -> Question:
+def _men_and_women_in_numbers() -> DemoQuestion:
     columns = _columns(COLUMNS, ("age", "sex", "num"))
-    return Question(
+    return DemoQuestion(
         "men-and-women",
         "group comparison, nobody trusted",
         "Within the hospitals, do men and women differ in age and disease?",
@@ -362,9 +362,9 @@ def _men_and_women_in_numbers() -> Question:
     )
 
 
-def _age_and_disease() -> Question:
+def _age_and_disease() -> DemoQuestion:
     columns = _columns(COLUMNS, ("age", "num"))
-    return Question(
+    return DemoQuestion(
         "age",
         "association, nobody trusted",
         "Within the hospitals, are older patients more often ill?",
@@ -373,11 +373,11 @@ def _age_and_disease() -> Question:
     )
 
 
-def _time_to_death() -> Question:
+def _time_to_death() -> DemoQuestion:
     owner = {"name": HEART_CLINIC, "data_set": DATA_SET, "units": HEART_PATIENTS}
     parameters = {"group": "heart", "time": "time", "event": "died"}
     cuts = {"time": [30.0, 60.0, 90.0, 120.0, 180.0]}
-    return Question(
+    return DemoQuestion(
         "survival",
         "survival",
         "Do patients whose heart pumps weakly die earlier?",
@@ -386,12 +386,12 @@ def _time_to_death() -> Question:
     )
 
 
-def _income_and_education(alignment: str) -> Question:
+def _income_and_education(alignment: str) -> DemoQuestion:
     asked = {SCHOOL_REGISTER: "education_num", TAX_OFFICE: "income"}
     owners = [owner | {"columns": [asked[owner["name"]]]} for owner in _registers_questions(*REGISTERS)]
     columns = [REGISTER_COLUMNS[name] for name in asked.values()]
     draft = _draft("distance_correlation", columns, owners, 2.0, DELTA)
-    return Question(
+    return DemoQuestion(
         "income",
         "distance correlation of two owners",
         "Does income (the tax office knows it) depend on schooling (a register does)?",
@@ -401,10 +401,10 @@ def _income_and_education(alignment: str) -> Question:
     )
 
 
-def _working_hours() -> Question:
+def _working_hours() -> DemoQuestion:
     columns = [REGISTER_COLUMNS[name] for name in REGISTERS[SCHOOL_REGISTER]]
     draft = _draft("embedding_release", columns, _registers_questions(SCHOOL_REGISTER), 0.5, DELTA)
-    return Question(
+    return DemoQuestion(
         "database",
         "database release",
         "A database of the register's people: how long do they work?",
@@ -483,10 +483,10 @@ POLL_S = 0.3
 
 
 @dataclass(frozen=True)
-class Answer:
+class DemoAnswer:
     """A question with its verdict, which was verified from the transcript, and its time in seconds."""
 
-    question: Question
+    question: DemoQuestion
     study: PreparedStudy
     verdict: StudyVerdict
     seconds: float
@@ -508,20 +508,20 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Account:
+class DemoAccount:
     """What is spent of a data set's budget, and what is left. ``place`` is who keeps the account."""
 
     owner: str
     place: str
-    standing: Standing
+    standing: BudgetBalance
 
 
 @dataclass(frozen=True)
 class AllAnswers:
     """What the demo of everything found. ``folder`` holds the federation's files."""
 
-    answers: tuple[Answer, ...]
-    accounts: tuple[Account, ...]
+    answers: tuple[DemoAnswer, ...]
+    accounts: tuple[DemoAccount, ...]
     folder: Path
     tester_key: str
 
@@ -567,10 +567,10 @@ def ask_all(federation: LocalFederation, alignment: str, narrator: Narrator) -> 
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _HandedIn:
     """A question whose study the tester has, and when it was handed in."""
 
-    question: Question
+    question: DemoQuestion
     study: PreparedStudy
     at: float
 
@@ -583,16 +583,16 @@ class _Asking:
     federation: LocalFederation
     narrator: Narrator
 
-    def ask(self, question: Question) -> _Asked:
+    def ask(self, question: DemoQuestion) -> _HandedIn:
         prepared = self.client.prepare_study(
             StudyDraft.from_dict({"title": question.asks} | dict(question.draft))
         )
         self.narrator.progress(question.asks)
         # The demo shows what limits a study beside its verdict, and goes on.
         self.client.create_study(prepared, force=True)
-        return _Asked(question, prepared, time.monotonic())
+        return _HandedIn(question, prepared, time.monotonic())
 
-    def wait(self, questions: Mapping[str, Question]) -> dict[str, float]:
+    def wait(self, questions: Mapping[str, DemoQuestion]) -> dict[str, float]:
         """Wait until every study, given by digest, has ended; returns when each was seen to have."""
         ends_at = time.monotonic() + VERDICTS_TIMEOUT_S
         ended: dict[str, float] = {}
@@ -608,7 +608,7 @@ class _Asking:
             time.sleep(POLL_S)
         return ended
 
-    def answer(self, asked: _Asked, ended_at: float) -> Answer:
+    def answer(self, asked: _HandedIn, ended_at: float) -> DemoAnswer:
         from tacit.client.transcripts import verify_transcript_of  # noqa: PLC0415 (not before the services have started)
 
         question, study = asked.question, asked.study
@@ -618,16 +618,16 @@ class _Asking:
         verify_transcript_of(file.read_bytes(), study.digest, self.federation.tester_key)
         self.narrator.progress(f"{question.system}: verified")
         page = f"{self.federation.tester.url}/studies/{study.digest}"
-        return Answer(question, study, verdict, ended_at - asked.at, page, file)
+        return DemoAnswer(question, study, verdict, ended_at - asked.at, page, file)
 
 
-def _accounts(federation: LocalFederation) -> Iterator[Account]:
+def _accounts(federation: LocalFederation) -> Iterator[DemoAccount]:
     """Read what is spent and left everywhere."""
     for site in federation.agents:
         with federation.agent_client(site.name) as agent:
             for data_set in agent.status()["data_sets"]:
-                yield Account(site.name, "its agent", parse_item(Standing, data_set))
+                yield DemoAccount(site.name, "its agent", parse_item(BudgetBalance, data_set))
     if federation.curator is not None:
         with federation.curator.operator_client() as operator:
             for held in operator.data_sets():
-                yield Account(held.owner, "the curator", held)
+                yield DemoAccount(held.owner, "the curator", held)

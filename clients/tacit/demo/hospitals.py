@@ -18,7 +18,7 @@ from tacit.results import StudyVerdict
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.studies.draft import StudyDraft
-from tacit_protocol.messages.answers import Standing, StudySummary
+from tacit_protocol.messages.answers import BudgetBalance, StudySummary
 from tacit_protocol.preparation import PreparedStudy
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Remaining:
     """What one hospital's account has left."""
 
     name: str
-    standing: Standing
+    standing: BudgetBalance
 
 
 @dataclass(frozen=True)
@@ -188,4 +188,4 @@ def _wait(client: Client, digest: str, narrator: Narrator) -> StudyVerdict:
 def _remaining(federation: LocalFederation, name: str) -> Remaining:
     with federation.agent_client(name) as agent:
         data_set = agent.status()["data_sets"][0]
-    return Remaining(name, parse_item(Standing, data_set))
+    return Remaining(name, parse_item(BudgetBalance, data_set))

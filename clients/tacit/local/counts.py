@@ -47,7 +47,7 @@ from tacit_protocol.messages.study import UNITS_MAX, UnitRows
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.identity import Identity
+from tacit_protocol.procedures.identity import IdentityTest
 from tacit_protocol.procedures.masking import Aggregation
 
 OWNER = "owner"
@@ -611,13 +611,13 @@ def identity(
     probabilities = np.zeros(size)
     probabilities[cells] = known
     study = local_study(
-        Identity.name,
+        IdentityTest.name,
         domain,
         [OWNER],
         {"method": method, "probabilities": probabilities.tolist()} | parameters,
         **at,
     )
-    result = run(Identity(), study, [CountedTable(domain, counted, cells)], OpenDPNoise(), progress)
+    result = run(IdentityTest(), study, [CountedTable(domain, counted, cells)], OpenDPNoise(), progress)
     if not isinstance(result, IdentityResult | DecisionResult):
         raise TypeError("identity has a result of another kind")
     return result

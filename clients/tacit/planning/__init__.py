@@ -9,12 +9,12 @@ from typing import Any
 from tacit.errors import InputError
 from tacit.in_process.runner import Setting as Where
 from tacit.planning.curve import CurvePoint, Over, PowerCurve, simulate_curve
-from tacit.planning.questions import Asked, question_of_draft, units_of_draft
+from tacit.planning.questions import PlanRequest, question_of_draft, units_of_draft
 from tacit.planning.search import TARGET, ChoicePlan, SmallestPlan, choose, smallest
 from tacit.planning.simulation import RUNS, ErrorPlan, Plan, PowerPlan, Setting, simulate, sizes_of
 from tacit.studies.draft import StudyDraft
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.populations import Amounts, Effect, Shape
+from tacit_protocol.procedures.populations import Amounts, Shape, SoughtEffect
 
 __all__ = [
     "ChoicePlan",
@@ -115,8 +115,8 @@ def plan_power(
         >>> plan.power > 0.9
         True
     """
-    found = Effect(effect, shift, scale, shape, other)
-    asked = Asked(procedure, bounds, columns, public, cells, found, setting, parameters)
+    found = SoughtEffect(effect, shift, scale, shape, other)
+    asked = PlanRequest(procedure, bounds, columns, public, cells, found, setting, parameters)
     plan = _planned(
         asked, n, epsilon, delta, alpha, runs=runs, seed=seed, progress=progress, real_noise=real_noise
     )
@@ -281,21 +281,21 @@ def plan_choice(
 
 
 def _planned(
-    asked: Asked, n: int | Sequence[int], epsilon: float, delta: float, alpha: float, **simulated: Any
+    asked: PlanRequest, n: int | Sequence[int], epsilon: float, delta: float, alpha: float, **simulated: Any
 ) -> Plan:
     question = asked.question(n, epsilon, delta, alpha)
     setting = Setting(sizes_of(n, question), epsilon, delta, alpha)
     return simulate(question, setting, **simulated).plan()
 
 
-def _read_question(question: Mapping[str, Any]) -> Asked:
+def _read_question(question: Mapping[str, Any]) -> PlanRequest:
     """Read what a question is about: arguments of :func:`plan_power`, and parameters of the procedure."""
     effects = {name: question[name] for name in EFFECTS if name in question}
     if "effect" in effects:
         effects["size"] = effects.pop("effect")
     about = {name: question[name] for name in ABOUT if name in question}
     rest = {name: value for name, value in question.items() if name not in (*EFFECTS, *ABOUT)}
-    return Asked(effect=Effect(**effects), parameters=rest, **about)
+    return PlanRequest(effect=SoughtEffect(**effects), parameters=rest, **about)
 
 
 def power_of_draft(
@@ -329,7 +329,7 @@ def power_of_draft(
             cannot be planned (peer mode).
         StudyRefusedError: the procedure does not take the draft, or so few or so many units.
     """
-    question = question_of_draft(draft, Effect(size=effect))
+    question = question_of_draft(draft, SoughtEffect(size=effect))
     sizes = sizes_of(units_of_draft(draft) if n_per_owner is None else n_per_owner, question)
     setting = Setting(sizes, draft.epsilon, draft.delta, draft.level)
     return simulate(question, setting, runs=runs, seed=seed, progress=progress).plan()

@@ -20,16 +20,16 @@ import numpy as np
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.samples import domain_of
 from tacit.planning.curve import Over, PowerCurve, at, curve_of, next_place, places_of, reach_of
-from tacit.planning.questions import Asked, Question, population_of, question_of_draft, units_of_draft
+from tacit.planning.questions import PlanRequest, Question, population_of, question_of_draft, units_of_draft
 from tacit.planning.search import TARGET
-from tacit.planning.simulation import Answers, Setting, or_nothing, sizes_of
+from tacit.planning.simulation import Setting, SimulatedAnswers, or_nothing, sizes_of
 from tacit.studies.draft import draft_of, parse_column
 from tacit_protocol.decimals import read_number, read_whole
 from tacit_protocol.domain import LEVELS_MAX
 from tacit_protocol.messages.study import Study, read_study
-from tacit_protocol.procedures.counts.base import Cells
+from tacit_protocol.procedures.counts.base import CountsShift
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.populations import Effect
+from tacit_protocol.procedures.populations import SoughtEffect
 
 INPUT_BYTES_MAX = 2**20
 """A study has as many bytes as one request's body at most; a form's fields are counted by the page."""
@@ -90,7 +90,7 @@ def plan(fields: Mapping[str, str], is_late: Callable[[], bool]) -> dict[str, An
     asked, setting, over, target = _read(fields)
     question = asked.question(setting.n[0], setting.epsilon, setting.delta, setting.alpha)
     setting = replace(setting, n=sizes_of(setting.n[0], question))
-    if isinstance(question.population, Cells) and question.population.grid.size > CELLS_MAX:
+    if isinstance(question.population, CountsShift) and question.population.grid.size > CELLS_MAX:
         raise InputError(f"cells: at most {CELLS_MAX} here, of all columns together")
     slow = question.procedure.pairwise
     values = EPSILONS if over == "epsilon" else tuple(n for n in UNITS if not slow or n <= SLOW_UNITS_MAX)
@@ -114,7 +114,7 @@ def plan_of_study(study: Study, effect: str, is_late: Callable[[], bool]) -> dic
     draft = draft_of(study)
     size = _number({"effect": effect}, "effect", 0.0) if effect.strip() else None
     population_of(draft.procedure)
-    question = question_of_draft(draft, Effect(size=size))
+    question = question_of_draft(draft, SoughtEffect(size=size))
     most = most_units(question.procedure.pairwise)
     declared = units_of_draft(draft)
     sizes = sizes_of([min(units, most) for units in declared], question)
@@ -141,11 +141,11 @@ def _simulated(
         if is_late():
             raise OutOfTimeError
 
-    done = dict[float, Answers]()
+    done = dict[float, SimulatedAnswers]()
     most = most_units(question.procedure.pairwise)
     reach = (reach_of(question, over)[0], float(EPSILON_MAX if over == "epsilon" else most))
 
-    def simulated(place: float, seed: int) -> Answers:
+    def simulated(place: float, seed: int) -> SimulatedAnswers:
         there = at(question, setting, over, place)
         return or_nothing(question, there, runs=ROUND_RUNS, seed=seed, progress=watch)
 
@@ -158,7 +158,9 @@ def _simulated(
             if aim is not None and ADAPTED_FROM <= seed < ADAPTED_FROM + ADAPTED:
                 further = next_place(done, aim, reach)
             if further is not None:  # as often as all others, with their seeds
-                done[further] = reduce(Answers.with_more, [simulated(further, s) for s in range(seed + 1)])
+                done[further] = reduce(
+                    SimulatedAnswers.with_more, [simulated(further, s) for s in range(seed + 1)]
+                )
     except OutOfTimeError:
         if not done:
             raise InputError(
@@ -186,7 +188,7 @@ def most_units(slow: bool) -> int:
     return SLOW_UNITS_MAX if slow else UNITS_MAX
 
 
-def _read(fields: Mapping[str, str]) -> tuple[Asked, Setting, Over, float | None]:
+def _read(fields: Mapping[str, str]) -> tuple[PlanRequest, Setting, Over, float | None]:
     procedure, over = fields.get("procedure", ""), fields.get("over", "epsilon")
     if procedure not in PROCEDURES or PROCEDURES[procedure].population is None:
         raise InputError("choose a procedure")
@@ -202,11 +204,11 @@ def _read(fields: Mapping[str, str]) -> tuple[Asked, Setting, Over, float | None
     bounds = {c["name"]: c.get("levels") or (c["lower"], c["upper"]) for c in columns}
     effect = fields.get("effect", "").strip()
     size = _number(fields, "effect", 0.0) if effect else None
-    asked = Asked(
+    asked = PlanRequest(
         procedure=procedure,
         bounds=domain_of(bounds, list(bounds)) if bounds else None,
         cells=None if bounds else _cells(fields.get("cells", "")),
-        effect=Effect(size=size, shape="quadratic" if fields.get("shape") == "quadratic" else "linear"),
+        effect=SoughtEffect(size=size, shape="quadratic" if fields.get("shape") == "quadratic" else "linear"),
     )
     setting = Setting(
         n=(int(units),),

@@ -11,9 +11,9 @@ import numpy as np
 from tacit.errors import InputError
 from tacit.planning.questions import Question
 from tacit.planning.simulation import (
-    Answers,
     Interval,
     Setting,
+    SimulatedAnswers,
     error_words,
     number,
     or_nothing,
@@ -250,11 +250,11 @@ def simulate_curve(
     Raises:
         InputError: the inputs do not fit together.
     """
-    places, done = places_of(question, over, values), dict[float, Answers]()
+    places, done = places_of(question, over, values), dict[float, SimulatedAnswers]()
     adapting = values is None and target is not None
     count = len(places) + (MORE_MAX if adapting else 0)
 
-    def simulated(place: float) -> Answers:
+    def simulated(place: float) -> SimulatedAnswers:
         def report(part: float, step: str) -> None:
             if progress is not None:
                 progress((len(done) + part) / count, f"{over} = {place:g}: {step}")
@@ -280,7 +280,9 @@ def reach_of(question: Question, over: Over) -> tuple[float, float]:
     return least, min(most, REACH_AT_ONCE) if over == "n" and question.procedure.pairwise else most
 
 
-def next_place(done: Mapping[float, Answers], target: float, reach: tuple[float, float]) -> float | None:
+def next_place(
+    done: Mapping[float, SimulatedAnswers], target: float, reach: tuple[float, float]
+) -> float | None:
     """Return where one more simulation says most about where a target is reached; None where it is known.
 
     That is beyond the end of the grid behind which the target lies, or else between the two places around it,
@@ -303,7 +305,7 @@ def next_place(done: Mapping[float, Answers], target: float, reach: tuple[float,
     return rounded if reach[0] <= rounded <= reach[1] and rounded not in done else None
 
 
-def curve_of(over: Over, places: Sequence[float], answers: Sequence[Answers]) -> PowerCurve:
+def curve_of(over: Over, places: Sequence[float], answers: Sequence[SimulatedAnswers]) -> PowerCurve:
     """Return the curve of what was simulated at each place, as often at all of them."""
     question, setting = answers[0].question, answers[0].setting
     fitted = monotone([one.mean for one in answers], [1.0] * len(answers), falling=question.measures_error)

@@ -146,7 +146,7 @@ class PlannedTest:
 
 
 @dataclass(frozen=True)
-class Contrast:
+class SampleContrast:
     """What separates two samples: delta (J,), V (J, J), G (J, J), nu, and b, as in the module."""
 
     difference: FloatVector
@@ -167,7 +167,7 @@ class Slopes:
     counted: float
 
 
-def hotelling(contrast: Contrast) -> Slopes:
+def hotelling(contrast: SampleContrast) -> Slopes:
     """Return delta' (V + nu G)^-1 delta and its slopes."""
     gram, counted = contrast.gram, contrast.counted
     u = cho_solve(cho_factor(contrast.sampling + counted * gram), contrast.difference)
@@ -176,7 +176,7 @@ def hotelling(contrast: Contrast) -> Slopes:
     return Slopes(value, 2 * u, -outer, -counted * outer, float(-u @ gram @ u))
 
 
-def mmd_shift(contrast: Contrast) -> Slopes:
+def mmd_shift(contrast: SampleContrast) -> Slopes:
     """Return delta' G^-1 delta / sqrt(2 |G^(-1/2) V G^(-1/2) + nu I|_F^2) and its slopes."""
     dimension, counted = len(contrast.gram), contrast.counted
     factor = cho_factor(contrast.gram)
@@ -194,11 +194,11 @@ def mmd_shift(contrast: Contrast) -> Slopes:
     return Slopes(distance * scale, 2 * scale * u, _symmetric(by_sampling), _symmetric(by_gram), by_counted)
 
 
-CRITERIA: dict[Form, Callable[[Contrast], Slopes]] = {"mmd": mmd_shift, "noise-aware": hotelling}
+CRITERIA: dict[Form, Callable[[SampleContrast], Slopes]] = {"mmd": mmd_shift, "noise-aware": hotelling}
 
 
 def predicted_power(
-    contrast: Contrast, form: Form, level: float, bias: FloatMatrix, rng: np.random.Generator
+    contrast: SampleContrast, form: Form, level: float, bias: FloatMatrix, rng: np.random.Generator
 ) -> float:
     """Return the chance that the test rejects, as if it knew its covariance, by simulation.
 
@@ -301,7 +301,7 @@ class LocationChoices:
         width = (math.log(BANDWIDTH_RANGE[0] * root), math.log(BANDWIDTH_RANGE[1] * root))
         return [(0.0, 1.0)] * (self.columns * len(self.categorical)) + [width]
 
-    def contrast(self, choices: FloatVector, rows: Pair, test: PlannedTest) -> Contrast:
+    def contrast(self, choices: FloatVector, rows: Pair, test: PlannedTest) -> SampleContrast:
         """Return what separates the samples."""
         locations, kernel = self._kernel(choices)
         grams = [kernel.gram(one, locations) for one in rows]
@@ -381,7 +381,7 @@ class FrequencyChoices:
         """Return FREQUENCY_MAX on both sides of 0."""
         return [(-FREQUENCY_MAX, FREQUENCY_MAX)] * (self.columns * self.count)
 
-    def contrast(self, choices: FloatVector, rows: Pair, test: PlannedTest) -> Contrast:
+    def contrast(self, choices: FloatVector, rows: Pair, test: PlannedTest) -> SampleContrast:
         """Return what separates the samples."""
         return self._contrast(self._values(choices, rows), rows, test)
 
@@ -401,7 +401,7 @@ class FrequencyChoices:
         angles = [2 * np.pi * one.numeric @ turns.T for one in rows]
         return [scale * np.concatenate([np.sin(a), np.cos(a)], axis=1) for a in angles]
 
-    def _contrast(self, values: list[FloatMatrix], rows: Pair, test: PlannedTest) -> Contrast:
+    def _contrast(self, values: list[FloatMatrix], rows: Pair, test: PlannedTest) -> SampleContrast:
         # Raw features are longer than these by a factor that their noise shares.
         dimension = 2 * self.count
         counted, _ = test.counted(dimension, 2.0, math.sqrt(2.0))
@@ -418,10 +418,10 @@ def _bandwidth(rows: PublicRows, number: int, rng: np.random.Generator) -> float
 
 def _contrast(
     values: list[FloatMatrix], rows: Pair, gram: FloatMatrix, noise: tuple[float, float], test: PlannedTest
-) -> Contrast:
+) -> SampleContrast:
     x, y = (SampleMoments(value, one.weights) for value, one in zip(values, rows, strict=True))
     sampling = x.covariance / test.units[0] + y.covariance / test.units[1]
-    return Contrast(x.mean - y.mean, sampling, gram, *noise)
+    return SampleContrast(x.mean - y.mean, sampling, gram, *noise)
 
 
 def _row_slopes(

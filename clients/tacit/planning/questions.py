@@ -18,23 +18,23 @@ from tacit.studies.draft import StudyDraft
 from tacit_protocol.domain import LEVELS_MAX, CategoricalColumn, Domain, Table
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Procedure, StudyError
-from tacit_protocol.procedures.base import Question as Kind
-from tacit_protocol.procedures.counts.base import Cells
+from tacit_protocol.procedures.base import QuestionTemplate as Kind
+from tacit_protocol.procedures.counts.base import CountsShift
 from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions
 from tacit_protocol.procedures.populations import (
-    Effect,
     EffectError,
     Held,
     Measure,
-    Population,
     SimulatedAtOnce,
+    SimulationModel,
+    SoughtEffect,
 )
 from tacit_protocol.procedures.relay import relay_of
 from tacit_protocol.procedures.within_owners import WIDE
 from tacit_protocol.verdicts.presentation import joined
 
 
-def population_of(procedure: str) -> type[Population]:
+def population_of(procedure: str) -> type[SimulationModel]:
     """Return what simulated studies of a procedure draw from.
 
     Raises:
@@ -59,7 +59,7 @@ class Question:
     """
 
     study: Study
-    effect: Effect
+    effect: SoughtEffect
     public: Sample | None = None
     in_services: bool = False
 
@@ -93,7 +93,7 @@ class Question:
         return as_run(self.procedure, study, units)
 
     @cached_property
-    def population(self) -> Population:
+    def population(self) -> SimulationModel:
         """What simulated studies draw from."""
         public = None if self.public is None else self.public.within(self.study.domain)
         study = self.procedure.with_defaults(self.study)
@@ -150,7 +150,7 @@ class Question:
         where the procedure does not take the study.
         """
         procedure, population = self.procedure, self.population
-        if not isinstance(procedure, SimulatedAtOnce) or not isinstance(population, Cells):
+        if not isinstance(procedure, SimulatedAtOnce) or not isinstance(population, CountsShift):
             return None
         try:
             procedure.check(study)
@@ -184,7 +184,7 @@ SKEWED = 2.0
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanRequest:
     """A question as a caller states it; see :func:`tacit.local.plan_power`."""
 
     procedure: str | None = None
@@ -192,7 +192,7 @@ class Asked:
     columns: Sequence[str] | None = None
     public: Any = None
     cells: int | Sequence[int] | None = None
-    effect: Effect = field(default_factory=Effect)
+    effect: SoughtEffect = field(default_factory=SoughtEffect)
     setting: Where = "owners"
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
@@ -331,7 +331,7 @@ def _column_names(sample: Sample | None, bounds: Any, columns: Sequence[str] | N
 
 
 def question_of_draft(
-    draft: StudyDraft, effect: Effect | None = None, public: Sample | None = None
+    draft: StudyDraft, effect: SoughtEffect | None = None, public: Sample | None = None
 ) -> Question:
     """Return what a draft asks, and what it should find: the medium effect of its procedure by default.
 
@@ -355,7 +355,7 @@ def question_of_draft(
         curated=draft.curator is not None,
         columns=[owner.columns for owner in draft.owners],
     )
-    return Question(study, Effect() if effect is None else effect, public, in_services=True)
+    return Question(study, SoughtEffect() if effect is None else effect, public, in_services=True)
 
 
 def units_of_draft(draft: StudyDraft) -> list[int]:

@@ -11,11 +11,11 @@ from tacit.errors import InputError, StudyRefusedError
 from tacit.planning.curve import Over, at
 from tacit.planning.questions import Question
 from tacit.planning.simulation import (
-    Answers,
     ErrorPlan,
     Interval,
     Plan,
     Setting,
+    SimulatedAnswers,
     fresh_seed,
     number,
     or_nothing,
@@ -107,7 +107,7 @@ def smallest(
     require_target(target, question.measure)
     if seed is None:
         seed = fresh_seed()
-    tried: dict[float, Answers] = {}
+    tried: dict[float, SimulatedAnswers] = {}
     start, largest = _range(question, over)
     lowest = _lowest(over)
 
@@ -139,7 +139,7 @@ def _seed(seed: int, place: int, times: int) -> int:
     return int(np.random.SeedSequence([seed, place, times]).generate_state(1)[0])
 
 
-def _trial(found: Answers) -> Trial:
+def _trial(found: SimulatedAnswers) -> Trial:
     if not found.question.measures_error:
         return Trial(found.mean, found.independent * len(found.values))
     return Trial(found.mean, len(found.values), float(found.values.var() / max(found.mean, 1e-12) ** 2))

@@ -76,7 +76,7 @@ def units_words(n: tuple[int, ...]) -> str:
     return f"{', '.join(number(units) for units in n[:-1])} and {number(n[-1])} units"
 
 
-def setting_words(plan: "Planned") -> str:
+def setting_words(plan: "PlanOutcome") -> str:
     """Say what a study has: the beginning of a sentence."""
     return f"With {units_words(plan.n)} and epsilon {plan.epsilon:g}"
 
@@ -183,7 +183,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Planned:
+class PlanOutcome:
     """What every plan of one setting states.
 
     Attributes:
@@ -215,7 +215,7 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class PowerPlan(Planned):
+class PowerPlan(PlanOutcome):
     """Estimated power: the share of simulated studies that found the effect.
 
     Attributes:
@@ -232,7 +232,7 @@ class PowerPlan(Planned):
 
 
 @dataclass(frozen=True)
-class ErrorPlan(Planned):
+class ErrorPlan(PlanOutcome):
     """Estimated error of a release that tests nothing.
 
     Attributes:
@@ -281,7 +281,7 @@ def sizes_of(n: int | Sequence[int], question: Question) -> tuple[int, ...]:
 
 
 @dataclass(frozen=True)
-class Answers:
+class SimulatedAnswers:
     """What each simulated study answered, (runs,); ``refused`` says why none could be run, or is empty."""
 
     question: Question
@@ -311,7 +311,7 @@ class Answers:
             return mean_interval(self.values)
         return exact_interval(self.found, len(self.values))
 
-    def with_more(self, more: "Answers") -> "Answers":
+    def with_more(self, more: "SimulatedAnswers") -> "SimulatedAnswers":
         """Return these and the answers of other simulated studies of the same setting."""
         return replace(self, values=np.concatenate([self.values, more.values]))
 
@@ -355,7 +355,7 @@ def simulate(
     progress: Progress | None = None,
     real_noise: bool = False,
     rough: bool = False,
-) -> Answers:
+) -> SimulatedAnswers:
     """Simulate ``runs`` studies of a question.
 
     Args:
@@ -386,12 +386,12 @@ def simulate(
         values.append(question.answer(result, held))
         if progress is not None:
             progress(number / runs, f"simulated {number} of {runs} studies")
-    return Answers(question, setting, np.array(values), seed_text(seed))
+    return SimulatedAnswers(question, setting, np.array(values), seed_text(seed))
 
 
 def _at_once(
     question: Question, setting: Setting, runs: int, seed: int | None, *, rough: bool
-) -> Answers | None:
+) -> SimulatedAnswers | None:
     """Simulate the statistics of all studies; None where studies have to be played one by one."""
     _require_seed(seed)
     study = setting.study(question, seed_text(seed))
@@ -400,7 +400,7 @@ def _at_once(
     values = question.rejections(study, setting.n, lots, np.random.default_rng(seed))
     if values is None:
         return None
-    return Answers(question, setting, values, seed_text(seed), independent=0.5 if rough else 1.0)
+    return SimulatedAnswers(question, setting, values, seed_text(seed), independent=0.5 if rough else 1.0)
 
 
 def nulls_of(runs: int, level: float) -> int:
@@ -445,7 +445,7 @@ def or_nothing(
     seed: int | None,
     progress: Progress | None = None,
     rough: bool = False,
-) -> Answers:
+) -> SimulatedAnswers:
     """Simulate; a study that the procedure refuses at so few or so many units finds nothing.
 
     Raises:
@@ -456,4 +456,4 @@ def or_nothing(
     except StudyRefusedError as error:
         if question.measures_error:
             raise InputError(str(error)) from error
-        return Answers(question, setting, np.zeros(runs), seed_text(seed), refused=str(error))
+        return SimulatedAnswers(question, setting, np.zeros(runs), seed_text(seed), refused=str(error))

@@ -29,7 +29,7 @@ from tacit.setup.configuration import read_toml, route_of, text_field
 from tacit.setup.keys import load_key, readable_by_others
 from tacit.setup.processes import ServiceKind, service_command
 from tacit_protocol.addresses import DIRECT, Route
-from tacit_protocol.messages.answers import EnrolledParty, Standing
+from tacit_protocol.messages.answers import BudgetBalance, EnrolledParty
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 
 State = Literal["ok", "warning", "failed", "skipped"]
@@ -617,7 +617,7 @@ def _budget(name: str, budget: Mapping[str, Any] | None) -> Diagnostic:
         return Diagnostic(
             "budget", "warning", f"{name}: the ledger cannot be read: see `tacit ledger verify`"
         )
-    standing = parse_item(Standing, budget)
+    standing = parse_item(BudgetBalance, budget)
     if standing.exhausted:
         cap = standing.epsilon_cap_micro / EPSILON_UNITS
         return Diagnostic(

@@ -138,7 +138,7 @@ class OwnerSetup:
 
 
 @dataclass(frozen=True)
-class Site:
+class PartyFolder:
     """A party's folder, its configuration file and the URL it serves."""
 
     name: str
@@ -170,10 +170,10 @@ class LocalFederation:
         ports = free_ports(2 + len(owners))
         tester_url = f"http://{HOST}:{ports[0]}"
         tester_file = init_tester(folder / "tester", "tester", HOST, ports[0])
-        self.tester = Site("tester", tester_file, tester_url)
+        self.tester = PartyFolder("tester", tester_file, tester_url)
         self.tester_key = load_key(tester_file.parent / "tester.pem").public_hex
         address = TesterAddress(tester_url, self.tester_key)
-        self.analyst = Site(ANALYST, init_party(folder / ANALYST, ANALYST, address), "")
+        self.analyst = PartyFolder(ANALYST, init_party(folder / ANALYST, ANALYST, address), "")
         analysts = (load_key(folder / ANALYST / "party.pem").public_hex,)
         self.agents = []
         for owner, port in zip(owners, ports[2:], strict=True):
@@ -181,7 +181,7 @@ class LocalFederation:
             file = init_agent(
                 folder / owner.name, owner.name, address, owner.data_set, policy, host=HOST, port=port
             )
-            self.agents.append(Site(owner.name, file, f"http://{HOST}:{port}"))
+            self.agents.append(PartyFolder(owner.name, file, f"http://{HOST}:{port}"))
         self.curator = (
             LocalCurator(folder, curated, address, analysts, host=HOST, port=ports[1]) if curated else None
         )
@@ -193,7 +193,7 @@ class LocalFederation:
         for site in self.agents:
             self._start("agent", site)
         if self.curator is not None:
-            self._start("curator", Site(CURATOR, self.curator.configuration, self.curator.url))
+            self._start("curator", PartyFolder(CURATOR, self.curator.configuration, self.curator.url))
 
     def wait_until_ready(
         self, timeout_s: float = READY_TIMEOUT_S, on_ready: Callable[[str], None] | None = None
@@ -206,7 +206,7 @@ class LocalFederation:
         ends_at = time.monotonic() + timeout_s
         sites = [self.tester, *self.agents]
         if self.curator is not None:
-            sites.append(Site(CURATOR, self.curator.configuration, self.curator.url))
+            sites.append(PartyFolder(CURATOR, self.curator.configuration, self.curator.url))
         for site in sites:
             self._wait_for(site, "/readyz" if site is self.tester else "/healthz", ends_at)
             if on_ready is not None:
@@ -266,7 +266,7 @@ class LocalFederation:
     ) -> None:
         self.stop()
 
-    def _start(self, kind: ServiceKind, site: Site) -> None:
+    def _start(self, kind: ServiceKind, site: PartyFolder) -> None:
         command = service_command(kind, "serve", site.configuration)
         with interruptions_deferred():
             self._services.append(ServiceProcess.start(site.name, command, site.folder / f"{kind}.log"))
@@ -274,7 +274,7 @@ class LocalFederation:
     def _party_client(self, key_file: Path) -> Client:
         return Client(self.tester.url, key_file, tester_key=self.tester_key)
 
-    def _wait_for(self, site: Site, path: str, ends_at: float) -> None:
+    def _wait_for(self, site: PartyFolder, path: str, ends_at: float) -> None:
         transport = HttpTransport(site.url, sleep=lambda _: None)
         try:
             while True:

@@ -150,14 +150,14 @@ ALIGN_TIMEOUT_S = 3600.0
 
 
 @dataclass(frozen=True)
-class Alignment:
+class AlignmentOutcome:
     """What the agent's ``align`` printed, and whether it was done."""
 
     passed: bool
     output: str
 
 
-def run_align(configuration: Path, arguments: Sequence[str]) -> Alignment:
+def run_align(configuration: Path, arguments: Sequence[str]) -> AlignmentOutcome:
     """Run a step of the agent's ``align``: ``make`` or ``compare``, with what it takes.
 
     Raises:
@@ -173,4 +173,4 @@ def run_align(configuration: Path, arguments: Sequence[str]) -> Alignment:
     if not done.stdout:
         said = done.stderr.strip().splitlines()[-1:] or ["it said nothing"]
         raise ServiceError(said[0] if done.returncode == 1 else f"the ids could not be compared: {said[0]}")
-    return Alignment(done.returncode == 0, done.stdout.rstrip("\n"))
+    return AlignmentOutcome(done.returncode == 0, done.stdout.rstrip("\n"))

@@ -19,7 +19,7 @@ from tacit.errors import InputError, StudyRefusedError
 from tacit.setup.configuration import toml_text
 from tacit_protocol.decimals import read_number, read_whole
 from tacit_protocol.domain import Column, ColumnName, Domain, Encoder
-from tacit_protocol.messages.faults import Fault, Place, choices_words, faults_of, nearest, written
+from tacit_protocol.messages.faults import DraftFault, Place, choices_words, faults_of, nearest, written
 from tacit_protocol.messages.study import (
     ENCODERS_MAX,
     RESPOND_AFTER_S,
@@ -111,13 +111,15 @@ FAULTS_SHOWN_MAX = 10
 """Faults that are told at once: after more, a draft is another kind of file."""
 
 
-def procedure_faults(named: str, parameters: Mapping[str, Any]) -> list[Fault]:
+def procedure_faults(named: str, parameters: Mapping[str, Any]) -> list[DraftFault]:
     """Find an unknown procedure, or parameters that it does not take."""
     from tacit_protocol.procedures.discovery import PROCEDURES  # noqa: PLC0415 (statistics load when needed)
 
     procedure = PROCEDURES.get(named)
     if procedure is None:
-        return [Fault(("procedure",), f"there is no procedure {named!r}{choices_words(named, PROCEDURES)}")]
+        return [
+            DraftFault(("procedure",), f"there is no procedure {named!r}{choices_words(named, PROCEDURES)}")
+        ]
     try:
         procedure.Parameters.model_validate_json(json.dumps(parameters, default=str))
     except ValidationError as error:
@@ -125,7 +127,7 @@ def procedure_faults(named: str, parameters: Mapping[str, Any]) -> list[Fault]:
     return []
 
 
-def told(faults: Sequence[Fault], source: str, lines: TomlLines | None = None) -> str:
+def faults_text(faults: Sequence[DraftFault], source: str, lines: TomlLines | None = None) -> str:
     """Write faults for a person: one in a sentence, several one to a line."""
     words = [_told(fault, lines) for fault in faults[:FAULTS_SHOWN_MAX]]
     if len(faults) == 1:
@@ -133,7 +135,7 @@ def told(faults: Sequence[Fault], source: str, lines: TomlLines | None = None) -
     return "\n  ".join([f"{source} has {len(faults)} faults:", *words])
 
 
-def _told(fault: Fault, lines: TomlLines | None) -> str:
+def _told(fault: DraftFault, lines: TomlLines | None) -> str:
     line = None if lines is None else lines.line_of(fault.place)
     where = written(fault.place)
     return f"{'' if line is None else f'line {line}, '}{where}: {fault.words}"
@@ -270,9 +272,9 @@ class StudyDraft(_DraftModel):
         try:
             draft = cls.model_validate_json(json.dumps(_with_outputs(fields), default=str))
         except ValidationError as error:
-            raise InputError(told(faults_of(cls, error), source, lines)) from error
+            raise InputError(faults_text(faults_of(cls, error), source, lines)) from error
         if faults := procedure_faults(draft.procedure, draft.parameters):
-            raise InputError(told(faults, source, lines))
+            raise InputError(faults_text(faults, source, lines))
         return draft
 
     def study(self, enrolled: EnrolledKeys, tester: Party, analyst: Party, now: int) -> Study:

@@ -71,7 +71,7 @@ class Preflight:
 
 
 @dataclass
-class Planned:
+class PlanningReport:
     """What the planning process said, in the order in which it did."""
 
     power: float | None = None
@@ -94,7 +94,7 @@ class Planned:
                 setattr(self, name, value)
 
 
-Planner = Callable[[StudyDraft, float | None, float], Planned]
+Planner = Callable[[StudyDraft, float | None, float], PlanningReport]
 
 
 def preflight(
@@ -115,7 +115,7 @@ def preflight(
         planner: plans in the place of :func:`plan_in_process`.
     """
     if not prepared.units_declared:
-        planned = Planned(unplanned="declare every owner's units, and power is estimated as well")
+        planned = PlanningReport(unplanned="declare every owner's units, and power is estimated as well")
     else:
         planned = (planner or plan_in_process)(draft, effect, seconds)
     hopeless = tuple(prepared.hopeless)
@@ -136,7 +136,7 @@ def preflight(
     )
 
 
-def plan_in_process(draft: StudyDraft, effect: float | None, seconds: float) -> Planned:
+def plan_in_process(draft: StudyDraft, effect: float | None, seconds: float) -> PlanningReport:
     """Plan a draft in a process of its own, which is ended after so many seconds."""
     command = [sys.executable, "-m", "tacit.studies.preflight_process"]
     process = subprocess.Popen(  # noqa: S603 (our own module, by an argument list)
@@ -147,7 +147,7 @@ def plan_in_process(draft: StudyDraft, effect: float | None, seconds: float) -> 
         env=service_environment(),
         text=True,
     )
-    planned, ended = Planned(), False
+    planned, ended = PlanningReport(), False
     timer = _timer(START_SECONDS, process)
     try:
         assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 (pipes, as asked)
@@ -190,20 +190,20 @@ def is_hopeless(found: float, runs: int) -> bool:
     return bool(betaincinv(found + 1, runs - found, CONFIDENCE) < POWER_HOPELESS)
 
 
-def _power_words(planned: Planned) -> str:
+def _power_words(planned: PlanningReport) -> str:
     if planned.power is None:
         return ""
     return f"It found {planned.effect} {planned.often}, on made-up data."
 
 
-def _hopeless_words(planned: Planned) -> str:
+def _hopeless_words(planned: PlanningReport) -> str:
     if planned.error is not None:
         return f"Hopeless: {planned.words} {_help_words(planned)}"
     found = f"it found {planned.effect} {planned.often} alone, on made-up data"
     return f"Hopeless: {found}. {_help_words(planned)}"
 
 
-def _help_words(planned: Planned) -> str:
+def _help_words(planned: PlanningReport) -> str:
     choices = [_help_in_words(found) for found in planned.helps]
     if choices:
         better = "It found it" if planned.error is None else "It would be off by less"

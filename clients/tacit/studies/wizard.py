@@ -12,7 +12,7 @@ from tacit_protocol.decimals import read_number, read_whole
 from tacit_protocol.domain import Column, NumericColumn, bounds_words, parse_bounds
 from tacit_protocol.messages.catalogue import common_column
 from tacit_protocol.messages.study import UNITS_MAX, Study
-from tacit_protocol.procedures.base import Procedure, Question
+from tacit_protocol.procedures.base import Procedure, QuestionTemplate
 from tacit_protocol.procedures.discovery import AnsweredQuestion, answered_questions, proposed_question
 from tacit_protocol.public_knowledge import known_of
 
@@ -34,7 +34,7 @@ class KnownDataSet:
 
 
 @dataclass(frozen=True)
-class Known:
+class PublishedDataSets:
     """Who is enrolled at a tester, and their data sets by owner and name."""
 
     owners: tuple[str, ...]
@@ -46,7 +46,7 @@ class Known:
         return self.data_sets.get(owner, {}).get(data_set) or KnownDataSet()
 
 
-def known_at(client: "Client") -> Known:
+def known_at(client: "Client") -> PublishedDataSets:
     """Ask the tester for its parties, the newest studies, and what owners publish, which counts for more."""
     parties = client.parties()
     found: dict[str, dict[str, KnownDataSet]] = {}
@@ -61,7 +61,7 @@ def known_at(client: "Client") -> Known:
             data_set.units = published.units or data_set.units
             data_set.unit_column = published.unit_column
             data_set.columns |= {column.name: column for column in published.columns}
-    return Known(
+    return PublishedDataSets(
         tuple(party.name for party in parties if party.role == "owner"),
         tuple(party.name for party in parties if party.role == "curator"),
         found,
@@ -84,7 +84,7 @@ OWNERS_MAX = {"one": 1, "two": 2}
 Answer = TypeVar("Answer")
 
 
-class Talk(Protocol):
+class Prompt(Protocol):
     """Who is asked."""
 
     def say(self, *texts: str) -> None:
@@ -94,7 +94,7 @@ class Talk(Protocol):
         """Return the answer, or the default where it is empty."""
 
 
-def draft_by_asking(talk: Talk, known: Known) -> StudyDraft:
+def draft_by_asking(talk: Prompt, known: PublishedDataSets) -> StudyDraft:
     """Ask for everything that a study is; nothing is sent.
 
     Raises:
@@ -125,7 +125,7 @@ def draft_by_asking(talk: Talk, known: Known) -> StudyDraft:
     return StudyDraft.from_dict(fields)
 
 
-def _until(talk: Talk, question: str, read: Callable[[str], Answer], default: str | None = None) -> Answer:
+def _until(talk: Prompt, question: str, read: Callable[[str], Answer], default: str | None = None) -> Answer:
     """Ask until the answer can be read; what is wrong is said."""
     while True:
         text = talk.ask(question, default)
@@ -152,7 +152,7 @@ def _field(model: type[BaseModel], name: str, words: str) -> Callable[[str], Any
     return read
 
 
-def _question(talk: Talk, title: str, known: Known) -> AnsweredQuestion:
+def _question(talk: Prompt, title: str, known: PublishedDataSets) -> AnsweredQuestion:
     """Propose what kind of question it is, where the words of the title say so."""
     asked = [one for one in answered_questions() if one.agents or known.curators]
     proposed = proposed_question(title)
@@ -174,7 +174,7 @@ def _numbered(count: int) -> Callable[[str], int]:
     return read
 
 
-def _curator(talk: Talk, answered: AnsweredQuestion, known: Known) -> str | None:
+def _curator(talk: Prompt, answered: AnsweredQuestion, known: PublishedDataSets) -> str | None:
     """Ask who holds the data, where there is a choice."""
     if not answered.curator or not known.curators:
         return None
@@ -191,7 +191,9 @@ def _curator(talk: Talk, answered: AnsweredQuestion, known: Known) -> str | None
     return _until(talk, "Which curator holds it?", read, "none" if none else known.curators[0])
 
 
-def _owners(talk: Talk, kind: Question, known: Known, curator: str | None) -> list[dict[str, Any]]:
+def _owners(
+    talk: Prompt, kind: QuestionTemplate, known: PublishedDataSets, curator: str | None
+) -> list[dict[str, Any]]:
     """Ask for the owners, their data sets and numbers of units."""
     talk.say(f"Owners enrolled at the tester: {', '.join(known.owners) or 'none'}.")
     least, most = OWNERS_MIN[kind.owners], OWNERS_MAX.get(kind.owners)
@@ -214,7 +216,7 @@ def _owners(talk: Talk, kind: Question, known: Known, curator: str | None) -> li
     return [_owner(talk, known, name, curator) for name in names]
 
 
-def _owner(talk: Talk, known: Known, name: str, curator: str | None) -> dict[str, Any]:
+def _owner(talk: Prompt, known: PublishedDataSets, name: str, curator: str | None) -> dict[str, Any]:
     data_sets = list(known.data_sets.get(name, {}))
     if data_sets:
         talk.say(f"Earlier studies used of {name}: {', '.join(data_sets)}.")
@@ -243,7 +245,9 @@ def _units(text: str) -> int | None:
     return found
 
 
-def _columns(talk: Talk, kind: Question, known: Known, owners: list[dict[str, Any]]) -> list[Column]:
+def _columns(
+    talk: Prompt, kind: QuestionTemplate, known: PublishedDataSets, owners: list[dict[str, Any]]
+) -> list[Column]:
     """Ask for columns with public bounds or levels; what owners publish and earlier studies propose them."""
     talk.say(
         "Columns have public bounds (age 0 to 120) or levels (F, M): what values can be, never what the data "
@@ -272,10 +276,10 @@ def _columns(talk: Talk, kind: Question, known: Known, owners: list[dict[str, An
 
 
 def _some_columns(
-    talk: Talk,
+    talk: Prompt,
     question: str,
     known: dict[str, Column],
-    kind: Question,
+    kind: QuestionTemplate,
     taken: Collection[str] = (),
 ) -> list[Column]:
     for column in known.values():
@@ -293,7 +297,7 @@ def _some_columns(
     return [_column(talk, name, known, kind) for name in names]
 
 
-def _column(talk: Talk, name: str, known: dict[str, Column], kind: Question) -> Column:
+def _column(talk: Prompt, name: str, known: dict[str, Column], kind: QuestionTemplate) -> Column:
     common, proposed = known_of(name), known.get(name)
     if common is not None and name not in known:
         talk.say(f"  {name}: commonly {common.quantity}")
@@ -309,7 +313,7 @@ def _column(talk: Talk, name: str, known: dict[str, Column], kind: Question) -> 
     return _until(talk, f"  {name}: {form}", read, default)
 
 
-def _parameters(talk: Talk, procedure: Procedure, columns: Sequence[Column]) -> dict[str, Any]:
+def _parameters(talk: Prompt, procedure: Procedure, columns: Sequence[Column]) -> dict[str, Any]:
     """Ask for what a procedure cannot do without."""
     return {
         needed.name: _until(talk, needed.question, needed.read, needed.default)
@@ -317,7 +321,9 @@ def _parameters(talk: Talk, procedure: Procedure, columns: Sequence[Column]) -> 
     }
 
 
-def _unit(talk: Talk, kind: Question, known: Known, owners: list[dict[str, Any]]) -> dict[str, Any]:
+def _unit(
+    talk: Prompt, kind: QuestionTemplate, known: PublishedDataSets, owners: list[dict[str, Any]]
+) -> dict[str, Any]:
     earlier = known.of(owners[0]["name"], owners[0]["data_set"]).unit_column
     question = "Column that says whose row it is, where people have several rows (empty: a row is a person)"
     if kind.apart:
@@ -331,14 +337,14 @@ def _unit(talk: Talk, kind: Question, known: Known, owners: list[dict[str, Any]]
     return {"unit_column": column} | _unit_rows(talk, kind) if column else {}
 
 
-def _unit_rows(talk: Talk, kind: Question) -> dict[str, str]:
+def _unit_rows(talk: Prompt, kind: QuestionTemplate) -> dict[str, str]:
     """Ask which of several rows count; for dependence one, because averages depend through their numbers."""
     question = "Of several rows, does their average count, or one that is drawn by lot (average, one)"
     read = _field(StudyDraft, "unit_rows", "average or one")
     return {"unit_rows": _until(talk, question, read, "one" if kind.relates else "average")}
 
 
-def _budget(talk: Talk, kind: Question, procedure: Procedure) -> dict[str, Any]:
+def _budget(talk: Prompt, kind: QuestionTemplate, procedure: Procedure) -> dict[str, Any]:
     """Ask for the budget, the level and the time, each with a default."""
     talk.say(
         "epsilon is what every owner spends of its privacy budget: 1 is usual, 0.1 is strict, 4 is much.",

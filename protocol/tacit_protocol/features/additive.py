@@ -533,7 +533,7 @@ def pair_sensitivity(pairwise: Pairwise, bits: int) -> float:
 
 
 @dataclass
-class _Blocks:
+class _BlockSums:
     """Partial sums of the two blocks."""
 
     columns: ExactSum
@@ -547,14 +547,14 @@ class _SumsOfBlocks:
     features: AdditiveFeatures
     bits: int
 
-    def start(self) -> _Blocks:
+    def start(self) -> _BlockSums:
         pairwise = self.features.pairwise
-        return _Blocks(
+        return _BlockSums(
             ExactSum(self.features.column_wise.dimension, self.bits, products=False),
             None if pairwise is None else _PairSums(pairwise, self.bits),
         )
 
-    def add(self, partial: _Blocks, chunk: EncodedChunk) -> None:
+    def add(self, partial: _BlockSums, chunk: EncodedChunk) -> None:
         if partial.pairs is None or chunk.unit is not None:
             for rows in contributions(self.features.column_wise, chunk, self.bits):
                 partial.columns.add(rows)
@@ -566,7 +566,7 @@ class _SumsOfBlocks:
             partial.columns.add(features)
             partial.pairs.add_parts(self.features.pair_parts(part, features))
 
-    def merge(self, partial: _Blocks, other: _Blocks) -> None:
+    def merge(self, partial: _BlockSums, other: _BlockSums) -> None:
         partial.columns.merge(other.columns)
         if partial.pairs is not None and other.pairs is not None:
             partial.pairs.merge(other.pairs)

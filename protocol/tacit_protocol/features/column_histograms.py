@@ -154,7 +154,7 @@ class _Cells:
 
 
 @dataclass(frozen=True)
-class _SumsOfCells:
+class _HistogramSums:
     """Counts the units of every column's cells over a table."""
 
     columns: tuple[HistogramCells, ...]
@@ -224,7 +224,7 @@ class ColumnHistograms:
 
         Raises UnitCountError where the units are not ``table.units``.
         """
-        found = reduce_table(table, _SumsOfCells(self.columns, bits))
+        found = reduce_table(table, _HistogramSums(self.columns, bits))
         if found.units != table.units:
             raise UnitCountError("the data changed while they were read")
         return np.concatenate(found.parts)

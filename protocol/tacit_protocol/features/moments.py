@@ -155,7 +155,7 @@ class MomentShares:
     second: float
 
 
-def numbers_released(features: FeatureMap, shares: MomentShares) -> int:
+def release_size(features: FeatureMap, shares: MomentShares) -> int:
     """Count the noisy numbers of a release."""
     dimension = features.dimension
     return dimension + (dimension * (dimension + 1) // 2 if shares.second else 0)
@@ -204,7 +204,7 @@ class MomentRelease:
     @property
     def numbers(self) -> int:
         """How many noisy numbers one owner sends."""
-        return numbers_released(self.features, self.shares)
+        return release_size(self.features, self.shares)
 
     def bits(self, units: int) -> int:
         """Return the grid for so many units; raises ValueError where there are too many."""

@@ -127,14 +127,14 @@ def cut_losses(values: Floats, grid: int, cells: int) -> Floats:
 
 
 @dataclass(frozen=True)
-class UnitRows:
+class SingleRows:
     """One row of every unit, in the units' order: (n, numeric columns), (n, categorical columns)."""
 
     numeric: Floats
     categorical: npt.NDArray[np.int32]
 
 
-def read_units(table: Table, rng: np.random.Generator) -> UnitRows:
+def read_units(table: Table, rng: np.random.Generator) -> SingleRows:
     """Return one row of every unit at its place; of several rows the one that public numbers draw.
 
     Raises StudyError where the units are not as many as declared.
@@ -158,4 +158,4 @@ def read_units(table: Table, rng: np.random.Generator) -> UnitRows:
         numeric[places], categorical[places] = chunk.numeric[rows], chunk.categorical[rows]
     if not taken.all():
         raise StudyError("the data changed while they were read")
-    return UnitRows(numeric, categorical)
+    return SingleRows(numeric, categorical)

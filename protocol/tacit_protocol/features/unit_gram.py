@@ -233,13 +233,13 @@ class UnitGram:
 
 
 @dataclass(frozen=True, repr=False)
-class _Part:
+class _RowRange:
     numeric: FloatMatrix
     categorical: CodeMatrix
 
 
-def _slice(rows: UnitRows, start: int, stop: int) -> _Part:
-    return _Part(rows.numeric[start:stop], rows.categorical[start:stop])
+def _slice(rows: UnitRows, start: int, stop: int) -> _RowRange:
+    return _RowRange(rows.numeric[start:stop], rows.categorical[start:stop])
 
 
 def _sums(values: FloatMatrix, starts: Integers, axis: int) -> FloatMatrix:

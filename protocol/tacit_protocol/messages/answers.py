@@ -14,7 +14,7 @@ class ServiceAnswer(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
-class Identity(ServiceAnswer):
+class ServiceIdentity(ServiceAnswer):
     """Who a service says it is."""
 
     name: str
@@ -97,7 +97,7 @@ class EnrolledOwner(ServiceAnswer):
     """When its key was revoked (Unix seconds); None while it holds."""
 
 
-class Standing(ServiceAnswer):
+class BudgetBalance(ServiceAnswer):
     """What an account may spend, has spent and has left, share by share; amounts in micro and pico units.
 
     The Gaussian share is an epsilon at ``gaussian_delta_pico``; what is left of it is the largest epsilon of
@@ -145,7 +145,7 @@ class Lock(ServiceAnswer):
     place: str | None = None
 
 
-class HeldDataSet(Standing):
+class HeldDataSet(BudgetBalance):
     """A data set that a curator holds, and what is left of its budget. ``rows`` only its owner learns."""
 
     owner: str
@@ -212,7 +212,7 @@ class StudySummary(ServiceAnswer):
 Item = TypeVar("Item")
 
 
-class Page(ServiceAnswer, Generic[Item]):
+class ListPage(ServiceAnswer, Generic[Item]):
     """One page of a list; ``next`` is the ``cursor`` of the following one."""
 
     items: tuple[Item, ...]
@@ -291,7 +291,7 @@ class AskedStudy(ServiceAnswer):
     data_set: str | None
     epsilon_micro: int | None
     delta_pico: int | None
-    numbers_released: int | None
+    release_size: int | None
     what_leaves: str | None
     deadline: int
     received_at: int
@@ -352,7 +352,7 @@ class LedgerVerification(ServiceAnswer):
     faults: tuple[str, ...]
 
 
-class AgentDataSet(Standing):
+class AgentDataSet(BudgetBalance):
     """A data set of an agent, what is left of its budget, and why it is locked, if it is.
 
     ``account`` is the ledger's account that pays, the same for all data sets of the same people.
@@ -399,7 +399,7 @@ class PlanCurve(ServiceAnswer):
     """What a study should find, in words."""
 
 
-class Plan(ServiceAnswer):
+class StudyPlan(ServiceAnswer):
     """What a tester found out about a study, from synthetic rows alone."""
 
     curve: PlanCurve
@@ -415,5 +415,5 @@ class Plan(ServiceAnswer):
 class PlanAnswer(ServiceAnswer):
     """A plan, or what to change so that there is one."""
 
-    plan: Plan | None
+    plan: StudyPlan | None
     refused: str | None

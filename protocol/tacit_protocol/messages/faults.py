@@ -39,14 +39,14 @@ FORMS = {
 
 
 @dataclass(frozen=True)
-class Fault:
+class DraftFault:
     """One fault: where it is in the draft, and what to write instead."""
 
     place: Place
     words: str
 
 
-def faults_of(model: type[BaseModel], error: ValidationError, within: Place = ()) -> list[Fault]:
+def faults_of(model: type[BaseModel], error: ValidationError, within: Place = ()) -> list[DraftFault]:
     """Describe every error of a model, in words for the person who wrote the values."""
     found = error.errors(include_url=False)
     # A list whose items are wrong is reported as too short as well.
@@ -71,30 +71,30 @@ def written(place: Place) -> str:
     return printable(text) or "the draft"
 
 
-def _fault(model: type[BaseModel], error: Mapping[str, Any], within: Place) -> Fault:
+def _fault(model: type[BaseModel], error: Mapping[str, Any], within: Place) -> DraftFault:
     place = _without_tags(model, error["loc"])
     kind, context = error["type"], error.get("ctx") or {}
     given = printable(json.dumps(error["input"], default=str, ensure_ascii=False))
     given = given if len(given) <= VALUE_LENGTH_MAX else given[:VALUE_LENGTH_MAX] + "..."
     if kind == "extra_forbidden":
         known = choices_words(str(place[-1]), sorted(_fields_at(model, error["loc"][:-1])))
-        return Fault((*within, *place), f"there is no such key{known}")
+        return DraftFault((*within, *place), f"there is no such key{known}")
     if kind == "missing":
-        return Fault((*within, *place), "this key is missing")
+        return DraftFault((*within, *place), "this key is missing")
     if kind in {"literal_error", "union_tag_invalid"}:
         allowed = re.findall(r"'([^']*)'", str(context.get("expected", context.get("expected_tags", ""))))
         wrong = str(context.get("tag", error["input"]))
         tail = () if kind == "literal_error" else ("kind",)
-        return Fault(
+        return DraftFault(
             (*within, *place, *tail), f"{json.dumps(wrong)} is not known{choices_words(wrong, allowed)}"
         )
     if kind == "union_tag_not_found":
-        return Fault((*within, *place), 'write kind = "numeric" or kind = "categorical"')
+        return DraftFault((*within, *place), 'write kind = "numeric" or kind = "categorical"')
     words = FORMS.get(str(context.get("pattern"))) or error["msg"].removeprefix("Value error, ")
     words = words[0].lower() + words[1:]
     for theirs, plain in PLAIN:
         words = words.replace(theirs, plain)
-    return Fault((*within, *place), words if kind == "value_error" else f"{words}, and not {given}")
+    return DraftFault((*within, *place), words if kind == "value_error" else f"{words}, and not {given}")
 
 
 def choices_words(word: str, known: Any) -> str:

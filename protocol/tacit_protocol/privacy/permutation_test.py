@@ -81,7 +81,7 @@ def permutation_decision(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class NoisyComparison:
     """What noise is added to, and which noisy statistics reject: the two parts of a decision."""
 
     steps: npt.NDArray[np.int64] = field(repr=False)
@@ -104,7 +104,7 @@ def prepare_comparison(
     budget: Budget,
     *,
     permuted_sensitivity: float | None = None,
-) -> Comparison:
+) -> NoisyComparison:
     """Return what :func:`permutation_decision` adds noise to and compares; arguments and errors are its."""
     rank = rank_max(level, len(statistics))
     if rank < 1:
@@ -118,7 +118,7 @@ def prepare_comparison(
 
     while not scale_fits(scale()):  # on a coarser grid it is fewer steps
         exponent -= 1
-    return Comparison(_on_grid(statistics, exponent), scale(), rank)
+    return NoisyComparison(_on_grid(statistics, exponent), scale(), rank)
 
 
 def _grid_exponent(sensitivity: float) -> int:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tacit_protocol.domain import CategoricalColumn, Domain, Table
-from tacit_protocol.features.private_cells import ColumnCells, UnitRows, answered_categories, read_units
+from tacit_protocol.features.private_cells import ColumnCells, SingleRows, answered_categories, read_units
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SumPart
 from tacit_protocol.privacy.guarantee import (
@@ -70,7 +70,7 @@ all studies."""
 class AnsweredSums(Protocol):
     """What a receiver sums of its rows, by answer."""
 
-    def part(self, units: int, answers: Integers | None = None, rows: UnitRows | None = None) -> SumPart:
+    def part(self, units: int, answers: Integers | None = None, rows: SingleRows | None = None) -> SumPart:
         """Return the sums, answer after answer, with their L1 sensitivity; zeros where no rows are given."""
 
 
@@ -90,7 +90,7 @@ class OwnSums:
 
 
 @dataclass(frozen=True)
-class Beside:
+class AnsweredColumnPlan:
     """What such a study fixes before any data.
 
     Attributes:
@@ -208,7 +208,7 @@ class Beside:
         """Return the answers in the sender's release."""
         return release.answers[self.column.name]
 
-    def known(self, releases: Mapping[str, Release]) -> "Known":
+    def known(self, releases: Mapping[str, Release]) -> "AnswerCounts":
         """Return what everybody reads; raises ReleaseError where releases do not fit."""
         sent, answer = releases[self.sender.name], releases[self.receiver.name]
         self.check_answers(sent)
@@ -217,7 +217,7 @@ class Beside:
             raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
         part = self.sums.part(answer.units)
         answers = self.answers_in(sent)
-        return Known(
+        return AnswerCounts(
             np.bincount(answers.values(), minlength=self.codes).astype(np.int64),
             answer.vectors[part.name].mean(1),
             answers.retention,
@@ -267,7 +267,7 @@ class Beside:
 
 
 @dataclass(frozen=True)
-class Known:
+class AnswerCounts:
     """What everybody knows: exact numbers of answers (k,), and noisy sums, as the receiver laid them out.
 
     ``kept`` is the answers' retention, ``noise`` the Laplace scale on every sum.
@@ -332,12 +332,12 @@ class BesideAnswers(Procedure):
     RelayedVerdict: ClassVar[type[BaseVerdict]]
     """Of such a study."""
 
-    def beside(self, study: Study) -> Beside | None:
+    def beside(self, study: Study) -> AnsweredColumnPlan | None:
         """Return what such a study fixes; None where every owner holds all columns."""
         raise NotImplementedError
 
     def conclude_beside(
-        self, plan: Beside, releases: Mapping[str, Release], progress: Progress | None = None
+        self, plan: AnsweredColumnPlan, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> BaseVerdict:
         """Compute the verdict from the answers and the sums beside them."""
         raise NotImplementedError
@@ -379,7 +379,7 @@ class BesideAnswers(Procedure):
         else:
             self.check_release(study, release)
 
-    def _plan_beside(self, study: Study) -> Beside:
+    def _plan_beside(self, study: Study) -> AnsweredColumnPlan:
         plan = self.beside(study)
         if plan is None:
             raise StudyError("every owner holds all columns: nobody receives another's release")

@@ -16,17 +16,17 @@ from tacit_protocol.messages.study import Owner, PublicRule, Release, Study, num
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, DELTA_UNITS, Budget, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.populations import Population
+from tacit_protocol.procedures.populations import SimulationModel
 from tacit_protocol.strict import ReleaseError, StudyError
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
+    Citation,
     CurvesPanel,
     HeatPanel,
     Meaning,
     Null,
     RowsPanel,
-    Work,
     plain_meaning,
 )
 
@@ -72,7 +72,7 @@ Holder = Literal["agents", "curator"]
 
 
 @dataclass(frozen=True)
-class Question:
+class QuestionTemplate:
     """A question as people put it, which one procedure answers, or one for agents and one for a curator.
 
     Attributes:
@@ -99,7 +99,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Needed:
+class RequiredParameter:
     """A parameter that has no default, and how a person is asked for it.
 
     Attributes:
@@ -154,7 +154,7 @@ class Procedure(Protocol):
         """Return what the owner of that name spends: ``cost``, unless rounds of a study cost differently."""
         return self.cost(study)
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         """Return how many noisy numbers one sender sends; a decision counts as one."""
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
@@ -177,7 +177,7 @@ class Procedure(Protocol):
     ) -> BaseVerdict:
         """Compute the verdict from the releases by sender: post-processing alone, the same for everyone."""
 
-    def asks(self, study: Study) -> tuple[str, ...]:  # noqa: ARG002
+    def describe_request(self, study: Study) -> tuple[str, ...]:  # noqa: ARG002
         """Say in lines what a study asks, where its columns and owners do not."""
         return ()
 
@@ -200,10 +200,10 @@ class Procedure(Protocol):
         """
         return ""
 
-    cited: ClassVar[tuple[Work, ...]] = ()
+    cited: ClassVar[tuple[Citation, ...]] = ()
     """The works that its method comes from, whatever a study's parameters."""
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+    def works(self, study: Study) -> tuple[Citation, ...]:  # noqa: ARG002
         """Return the works that the study's method comes from."""
         return self.cited
 
@@ -222,13 +222,13 @@ class Procedure(Protocol):
 
     # What a study is asked with, and planned with, before there is one.
 
-    question: ClassVar[Question | None] = None
+    question: ClassVar[QuestionTemplate | None] = None
     """What it answers, in plain words; None where nobody is to be asked whether they mean it."""
 
     held_by: ClassVar[frozenset[Holder]] = frozenset({"agents"})
     """Who may answer its studies."""
 
-    population: ClassVar[type[Population] | None] = None
+    population: ClassVar[type[SimulationModel] | None] = None
     """What simulated studies of it draw from; None where it cannot be planned."""
 
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({},)
@@ -265,13 +265,13 @@ class Procedure(Protocol):
     pairwise: ClassVar[bool] = False
     """Whether its time grows with the square of the number of units."""
 
-    def needs(self, columns: Sequence[Column]) -> tuple[Needed, ...]:  # noqa: ARG002
+    def needs(self, columns: Sequence[Column]) -> tuple[RequiredParameter, ...]:  # noqa: ARG002
         """Return the parameters that a study of these columns cannot do without."""
         return ()
 
 
 @runtime_checkable
-class Rereads(Protocol):
+class ReadsReleases(Protocol):
     """A procedure that can read a release that was made for an earlier study.
 
     Reading again is post-processing: it costs its owner nothing. It must be the same for everyone, and use
@@ -290,7 +290,7 @@ class Rereads(Protocol):
 
 
 @runtime_checkable
-class ChecksRereads(Rereads, Protocol):
+class ChecksRereads(ReadsReleases, Protocol):
     """A procedure that makes of an earlier release what no owner would send: sums of its cells."""
 
     def check_reread(self, study: Study, release: Release) -> None:
@@ -298,7 +298,7 @@ class ChecksRereads(Rereads, Protocol):
 
 
 @runtime_checkable
-class Lends(Protocol):
+class ReusableRelease(Protocol):
     """A procedure whose releases studies of other procedures may read as they are."""
 
     borrowers: ClassVar[frozenset[str]]
@@ -309,7 +309,7 @@ class Lends(Protocol):
 
 
 @runtime_checkable
-class Chooses(Protocol):
+class ExponentialMechanismProcedure(Protocol):
     """A procedure some of whose releases name one of a public list of candidates."""
 
     def candidates(self, study: Study) -> int:
@@ -317,7 +317,7 @@ class Chooses(Protocol):
 
 
 @runtime_checkable
-class Adapts(Protocol):
+class AdaptiveProcedure(Protocol):
     """A procedure some of whose exact numbers depend on the noise of others that it releases with them."""
 
     def adapt(self, study: Study, summary: Any, noise: NoiseSource) -> Any:
@@ -405,7 +405,7 @@ def check_study(procedure: Procedure, study: Study) -> None:
     require_delta(study.budget)
     procedure.check(study)
     require_units(procedure, study, units_declared(study))
-    if study.reusing and not isinstance(procedure, Rereads):
+    if study.reusing and not isinstance(procedure, ReadsReleases):
         raise StudyError("this procedure reads no release of an earlier study; leave reuses out")
     _check_transcript(procedure, study)
 
@@ -492,7 +492,7 @@ def _check_transcript(procedure: Procedure, study: Study) -> None:
     """Raise StudyError where budgets would be spent on releases that together fit no transcript."""
     numbers = numbers_max(1 if study.curator is not None else len(study.owners))
     # With less than some 250 owners no release is too large, whatever the procedure.
-    if numbers < COORDINATES_MAX and procedure.numbers_released(study) > numbers:
+    if numbers < COORDINATES_MAX and procedure.release_size(study) > numbers:
         raise StudyError(
             f"with so many owners, each may release {numbers} numbers, or nobody could verify the verdict: "
             "use fewer columns, levels or features, or fewer owners"
@@ -516,10 +516,10 @@ def reread(
     Raises:
         StudyError: the release cannot be read again for this study; says what to change, quoting no data.
     """
-    if not isinstance(procedure, Rereads):
+    if not isinstance(procedure, ReadsReleases):
         raise StudyError("this procedure reads no release of an earlier study; leave reuses out")
     _check_same_parties(study, owner, source)
-    if isinstance(lender, Lends) and study.procedure in lender.borrowers:
+    if isinstance(lender, ReusableRelease) and study.procedure in lender.borrowers:
         lender.check_borrower(study, source)
         found = release
     else:
@@ -607,7 +607,7 @@ def check_parts(procedure: Procedure, study: Study, release: Release) -> None:
 
 def candidates_of(procedure: Procedure, study: Study) -> int:
     """Return how many candidates a study's releases choose from; 0 where they choose none."""
-    return procedure.candidates(study) if isinstance(procedure, Chooses) else 0
+    return procedure.candidates(study) if isinstance(procedure, ExponentialMechanismProcedure) else 0
 
 
 def _check_parts_played(study: Study, release: Release) -> None:
@@ -655,7 +655,7 @@ PlanT = TypeVar("PlanT")
 Further = ParamSpec("Further")
 
 
-class _Asked:
+class _PlannedStudy:
     """A study that is asked for its plan: equal to itself alone, so that no content is compared."""
 
     def __init__(self, study: Study, further: Callable[[Study], Any]) -> None:
@@ -663,7 +663,7 @@ class _Asked:
         self.plan = further
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and other.study is self.study
+        return isinstance(other, _PlannedStudy) and other.study is self.study
 
     def __hash__(self) -> int:
         return id(self.study)
@@ -685,7 +685,7 @@ def planned_once(
 
     @wraps(plan)
     def asked_once(study: Study, /, *args: Further.args, **options: Further.kwargs) -> PlanT:
-        found: PlanT = kept(_Asked(study, lambda study: plan(study, *args, **options)))
+        found: PlanT = kept(_PlannedStudy(study, lambda study: plan(study, *args, **options)))
         return found
 
     asked_once.forget = kept.cache_clear  # type: ignore[attr-defined]

@@ -128,23 +128,23 @@ class RelayPart:
 
 
 @dataclass(frozen=True)
-class Asked:
+class StudyTerms:
     """What a study asks of one who answers: what it costs, and its part where releases are relayed.
 
-    ``numbers_released`` counts noisy numbers, ``candidates`` the public ones of which one would be named.
+    ``release_size`` counts noisy numbers, ``candidates`` the public ones of which one would be named.
     ``record`` says what would leave where that is something about each person, ``masks`` where only the sum
     of all owners can be read, and towards whom it protects how well.
     """
 
     cost: Guarantee
-    numbers_released: int
+    release_size: int
     part: RelayPart | None
     candidates: int
     record: str = ""
     masks: str = ""
 
     @classmethod
-    def of(cls, procedure: Procedure, study: Study, cost: Guarantee, name: str) -> "Asked":
+    def of(cls, procedure: Procedure, study: Study, cost: Guarantee, name: str) -> "StudyTerms":
         """Return what is asked of the sender of that name; ``cost`` is what it spends.
 
         Raises:
@@ -173,7 +173,7 @@ class Asked:
             return RECEIPT
         if self.part is not None and self.part.leaves_a_record:
             return self.part.relay.sends
-        found = self.record or _what_leaves(self.numbers_released, self.cost, self.candidates)
+        found = self.record or _what_leaves(self.release_size, self.cost, self.candidates)
         return f"{found}{MASKED}" if self.masks else found
 
     def plain_words(self, study: Study, owner: Owner | None, data_set: str) -> str:
@@ -184,7 +184,7 @@ class Asked:
             domain,
             data_set,
             self.cost,
-            self.numbers_released,
+            self.release_size,
             part=self.part,
             candidates=self.candidates,
             record=self.record,
@@ -198,7 +198,7 @@ def plain_words(
     domain: Domain,
     data_set: str,
     cost: Guarantee,
-    numbers_released: int,
+    release_size: int,
     *,
     part: RelayPart | None = None,
     candidates: int = 0,
@@ -237,10 +237,10 @@ def plain_words(
         "sent if they have changed since."
         if study.alignment is not None
         else "",
-        f"What would leave: {record or _what_leaves(numbers_released, cost, candidates)}"
+        f"What would leave: {record or _what_leaves(release_size, cost, candidates)}"
         f"{MASKED if masks else ''}, and the number of units."
         if part is None
-        else part.what_leaves(_what_leaves(numbers_released, cost, candidates)),
+        else part.what_leaves(_what_leaves(release_size, cost, candidates)),
         masks,
         f"The curator {study.curator.name} computes it from all owners' rows together."
         if study.curator is not None
@@ -261,18 +261,18 @@ def _amounts(cost: Guarantee) -> str:
     return f"epsilon {budget.epsilon_micro / EPSILON_UNITS:g} and delta {budget.delta_pico / DELTA_UNITS:g}"
 
 
-def _what_leaves(numbers_released: int, cost: Guarantee, candidates: int) -> str:
+def _what_leaves(release_size: int, cost: Guarantee, candidates: int) -> str:
     if candidates:
         return f"the name of one of {candidates} public candidates, drawn at random, the nearer ones likelier"
     # A decision counts as one number; it has no noise of its own, only a guarantee.
-    if numbers_released == 1 and all(isinstance(event, ApproximateEvent) for event in cost.events):
+    if release_size == 1 and all(isinstance(event, ApproximateEvent) for event in cost.events):
         return "one decision, yes or no, drawn with random noise"
     decides = any(isinstance(event, ApproximateEvent) and event.epsilon > 0 for event in cost.events)
     if decides and any(isinstance(event, GaussianEvent) for event in cost.events):
-        return f"{numbers_released - 1} numbers, each with random noise, and one decision"
-    if numbers_released == 1:
+        return f"{release_size - 1} numbers, each with random noise, and one decision"
+    if release_size == 1:
         return "1 number, with random noise"
-    return f"{numbers_released} numbers, each with random noise"
+    return f"{release_size} numbers, each with random noise"
 
 
 def _columns(domain: Domain) -> str:

@@ -15,7 +15,7 @@ from pkgutil import walk_packages
 
 from tacit_protocol import procedures
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.base import Holder, Procedure, Question, StudyError
+from tacit_protocol.procedures.base import Holder, Procedure, QuestionTemplate, StudyError
 
 GROUP = "tacit.procedures"
 """The group of entry points that distributions name their procedures in."""
@@ -113,7 +113,7 @@ class AnsweredQuestion:
         curator: what answers it where a curator holds the data; "" where nothing does.
     """
 
-    question: Question
+    question: QuestionTemplate
     agents: str
     curator: str
 
@@ -125,7 +125,7 @@ class AnsweredQuestion:
 
 def answered_questions() -> list[AnsweredQuestion]:
     """Return every question that a procedure answers, the special ones first."""
-    found: dict[Question, dict[Holder, str]] = {}
+    found: dict[QuestionTemplate, dict[Holder, str]] = {}
     for name, procedure in PROCEDURES.items():
         if procedure.question is not None:
             found.setdefault(procedure.question, {}).update(dict.fromkeys(procedure.held_by, name))

@@ -298,7 +298,7 @@ def masking_in(study: Study, parameters: MaskedParameters) -> Masking | None:
 
 
 @dataclass(frozen=True)
-class Roster:
+class MaskingRoster:
     """The keys of a study's first round by owner, and the digest that binds them to it and to each other."""
 
     study: str
@@ -323,7 +323,7 @@ def read_mask_key(study: str, name: str, key: str, envelope: bytes) -> tuple[str
     return message.key, digest(payload)
 
 
-def read_roster(study: Study, study_digest: str, envelopes: Mapping[str, bytes]) -> Roster:
+def read_roster(study: Study, study_digest: str, envelopes: Mapping[str, bytes]) -> MaskingRoster:
     """Read the keys that all of a study's owners signed, envelopes by owner.
 
     Raises as :func:`read_mask_key`, and ReleaseError where there is not one key for each owner, or two owners
@@ -339,9 +339,9 @@ def read_roster(study: Study, study_digest: str, envelopes: Mapping[str, bytes])
     )
 
 
-def roster_of(study: str, keys: Mapping[str, str], digests: Mapping[str, str]) -> Roster:
+def roster_of(study: str, keys: Mapping[str, str], digests: Mapping[str, str]) -> MaskingRoster:
     """Return the roster of keys by owner, whose signed messages have these digests."""
-    return Roster(study, keys, roster_digest(study, digests))
+    return MaskingRoster(study, keys, roster_digest(study, digests))
 
 
 def roster_digest(study: str, digests: Mapping[str, str]) -> str:
@@ -349,7 +349,7 @@ def roster_digest(study: str, digests: Mapping[str, str]) -> str:
     return digest(encode_json({"format": "tacit/mask-roster/1", "keys": dict(digests), "study": study}))
 
 
-def masks_of(roster: Roster, name: str, secret: bytes, vector: str, size: int) -> Words:
+def masks_of(roster: MaskingRoster, name: str, secret: bytes, vector: str, size: int) -> Words:
     """Return the sum of an owner's masks on one vector, (size,), modulo 2^64.
 
     Of two owners the one whose name comes first adds what they share, the other subtracts it.
@@ -372,7 +372,7 @@ def masks_of(roster: Roster, name: str, secret: bytes, vector: str, size: int) -
     return found
 
 
-def masked(release: Release, roster: Roster, name: str, secret: bytes) -> Release:
+def masked(release: Release, roster: MaskingRoster, name: str, secret: bytes) -> Release:
     """Return an owner's noisy release with its vectors masked. Raises as :func:`masks_of`."""
     vectors = {}
     for own, vector in release.vectors.items():

@@ -32,7 +32,7 @@ from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, Tabl
 from tacit_protocol.features.private_cells import (
     QUANTILE_CELLS_MAX,
     ColumnCells,
-    UnitRows,
+    SingleRows,
     answered_categories,
     read_units,
 )
@@ -75,7 +75,7 @@ from tacit_protocol.procedures.base import (
     Procedure,
     Progress,
     PublicRuleError,
-    Question,
+    QuestionTemplate,
     ReleaseError,
     StudyError,
     common_fields,
@@ -104,7 +104,7 @@ from tacit_protocol.procedures.distance_correlation.release import (
     require_same_units,
     side_of,
 )
-from tacit_protocol.procedures.populations import Dependence, Population
+from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
@@ -118,7 +118,15 @@ from tacit_protocol.verdicts.base import (
     estimate_shown,
     interval_of,
 )
-from tacit_protocol.verdicts.presentation import DISTANCE, TWO_PARTIES, Meaning, Shown, Work, either, names_of
+from tacit_protocol.verdicts.presentation import (
+    DISTANCE,
+    TWO_PARTIES,
+    Citation,
+    Meaning,
+    Shown,
+    names_of,
+    test_sentence,
+)
 
 Integers = npt.NDArray[np.int64]
 
@@ -200,12 +208,12 @@ class OwnColumn:
     """One owner's rows. They never leave the owner. ``received`` are the others' releases, by name."""
 
     side: int
-    rows: UnitRows
+    rows: SingleRows
     received: Mapping[str, Release]
 
 
 @dataclass(frozen=True)
-class Part:
+class UnitPart:
     """Units that public numbers dealt to the same cells: ``cells`` of each owner's column, by its place.
 
     They are ``units``, from place ``first`` on of all as they were dealt, and the first ``placing`` of them
@@ -260,7 +268,7 @@ class MutualPlan:
         """Whether that owner's column is randomised."""
         return side != self.last
 
-    def parts(self, units: int) -> tuple[Part, ...]:
+    def parts(self, units: int) -> tuple[UnitPart, ...]:
         """Return the parts that so many units are dealt into: the one with more cells first."""
         chosen = self.parameters.categories
         if chosen is not None:
@@ -269,7 +277,7 @@ class MutualPlan:
         whole = self._part("", cells, 0, units - halves)
         return (whole, self._part(HALVES, 2, units - halves, halves)) if halves else (whole,)
 
-    def _part(self, name: str, numeric: int, first: int, units: int) -> Part:
+    def _part(self, name: str, numeric: int, first: int, units: int) -> UnitPart:
         cells, cuts = [], self.parameters.cuts
         for side, domain in enumerate(self.domains):
             own, count = domain.columns[0], numeric
@@ -279,7 +287,7 @@ class MutualPlan:
         placing = 0
         if cuts == "dealt" and self._numeric:
             placing = dealt_units(units, self.study.budget.epsilon, numeric - 1)
-        return Part(name, tuple(cells), first, units, placing)
+        return UnitPart(name, tuple(cells), first, units, placing)
 
     @property
     def _numeric(self) -> bool:
@@ -308,7 +316,7 @@ class MutualPlan:
         """Say in words which units answer."""
         return "unit that does not place the cuts instead" if self._dealt and self._numeric else "unit"
 
-    def deal(self, units: int) -> list[tuple[Part, Integers, Integers]]:
+    def deal(self, units: int) -> list[tuple[UnitPart, Integers, Integers]]:
         """Return each part, the places of its units that answer, and of those that place cuts, in order."""
         drawn = public_generator(self.study, CUTS_STREAM).permutation(units)
         found = []
@@ -318,7 +326,7 @@ class MutualPlan:
             found.append((part, np.sort(own[part.placing :]), np.sort(placing)))
         return found
 
-    def shape(self, part: Part) -> tuple[int, ...]:
+    def shape(self, part: UnitPart) -> tuple[int, ...]:
         """Return the shape of a part's joint table, in ``order``."""
         return tuple(part.cells[side].cells for side in self.order)
 
@@ -376,7 +384,7 @@ class MutualPlan:
             answers[called] = randomise(codes, cells.cells, self.study.budget.epsilon_micro, noise)
         return Release(units=units, guarantee=self.guarantee, vectors=vectors, answers=answers, cuts=cuts)
 
-    def _answers(self, releases: Mapping[str, Release], part: Part) -> list[Integers]:
+    def _answers(self, releases: Mapping[str, Release], part: UnitPart) -> list[Integers]:
         """Return each answering owner's answers, (n,), in ``order``."""
         return [
             releases[self.study.owners[place].name].answers[part.named(self.columns[place])].values()
@@ -384,7 +392,7 @@ class MutualPlan:
             if self.answers_at(place)
         ]
 
-    def _counted(self, part: Part, counts: Integers, units: int) -> SumPart:
+    def _counted(self, part: UnitPart, counts: Integers, units: int) -> SumPart:
         """Lay out a part's table: with all answers fixed, a replaced unit moves from one cell to another."""
         bits = grid_bits(units, products=False)
         values = np.zeros(math.prod(self.shape(part)), dtype=np.int64)
@@ -694,8 +702,8 @@ class MutualIndependence(Procedure):
     Verdict: ClassVar[type[BaseVerdict]] = MutualIndependenceResult
     RelayedVerdict: ClassVar[type[BaseVerdict]] = MutualIndependenceResult
     released: ClassVar[str] = "one randomised answer of each unit, to which cell of its column it is in"
-    cited: ClassVar[tuple[Work, ...]] = (TWO_PARTIES, DISTANCE)
-    question: ClassVar[Question | None] = Question(
+    cited: ClassVar[tuple[Citation, ...]] = (TWO_PARTIES, DISTANCE)
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Do columns that three or more owners hold of the same people, one each, depend on each other?",
         r"(three|four|five|six|several) (owners|parties|registries|sources|institutions)|mutual",
         "three or more",
@@ -704,7 +712,7 @@ class MutualIndependence(Procedure):
         pure=True,
         relates=True,
     )
-    population: ClassVar[type[Population] | None] = Dependence
+    population: ClassVar[type[SimulationModel] | None] = Dependence
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {},
         {"categories": 2},
@@ -730,7 +738,7 @@ class MutualIndependence(Procedure):
         """Return what each owner spends: the whole of epsilon, and no delta."""
         return mutual_plan(study).guarantee
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
         plan = mutual_plan(study)
         return plan.numbers_sent(plan.order[0])
@@ -824,7 +832,7 @@ class MutualIndependence(Procedure):
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         between = f"columns at {names_of(study)}"
-        return either(
+        return test_sentence(
             study,
             verdict,
             f"The {between} are not independent of each other",

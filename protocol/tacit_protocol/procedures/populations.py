@@ -37,7 +37,7 @@ class EffectError(ValueError):
 
 
 @dataclass(frozen=True)
-class Effect:
+class SoughtEffect:
     """What a study should find.
 
     Attributes:
@@ -59,7 +59,7 @@ class Effect:
 
 
 @dataclass(frozen=True)
-class Population:
+class SimulationModel:
     """What the owners of simulated studies hold.
 
     Attributes:
@@ -72,7 +72,7 @@ class Population:
     """
 
     study: Study
-    effect: Effect
+    effect: SoughtEffect
     public: Columns | None
 
     measure: ClassVar[Measure] = "power"
@@ -196,7 +196,7 @@ def shared_rejections(
     return np.concatenate(found).astype(np.float64)
 
 
-class Records(Population):
+class UntestedRows(SimulationModel):
     """Rows of which something is released that tests nothing."""
 
     measure: ClassVar[Measure] = "error"
@@ -211,7 +211,7 @@ class Records(Population):
         return "nothing: numbers are released"
 
 
-class Difference(Population):
+class Difference(SimulationModel):
     """Rows of owners of whom the last one's are shifted, or spread otherwise."""
 
     medium: ClassVar[float] = 0.5
@@ -267,7 +267,7 @@ class Difference(Population):
         return 1.0 if self.effect.scale is None else self.effect.scale
 
 
-class Dependence(Population):
+class Dependence(SimulationModel):
     """Rows of which one pair of columns depend on each other.
 
     They are the first columns of both sides: of the parameter ``groups``, of two owners with columns of their

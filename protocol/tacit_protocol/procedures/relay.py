@@ -226,7 +226,7 @@ def numbers_released_by(procedure: Procedure, study: Study, name: str) -> int:
     """Return how many noisy numbers one of the study's senders sends; a decision counts as one."""
     relay = relay_of(procedure, study)
     if relay is None or relay.is_sender(name):
-        return procedure.numbers_released(study)
+        return procedure.release_size(study)
     return relay.numbers if relay.publishes else 0
 
 

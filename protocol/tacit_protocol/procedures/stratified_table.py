@@ -42,7 +42,7 @@ from tacit_protocol.procedures.base import (
     CELL_WORK,
     Fields,
     Progress,
-    Question,
+    QuestionTemplate,
     Releases,
     StudyError,
     decided,
@@ -52,14 +52,14 @@ from tacit_protocol.procedures.base import (
     step,
 )
 from tacit_protocol.procedures.counts.base import (
-    Cells,
+    CountsShift,
     CountTest,
     CountTestParameters,
     TablesVerdict,
     require_near,
 )
 from tacit_protocol.procedures.counts.release import CountPlan
-from tacit_protocol.procedures.populations import Floats, Population
+from tacit_protocol.procedures.populations import Floats, SimulationModel
 from tacit_protocol.verdicts.base import (
     EFFECTS,
     EFFECTS_BY_OWNER,
@@ -75,7 +75,14 @@ from tacit_protocol.verdicts.base import (
     parts_frame,
     told_between,
 )
-from tacit_protocol.verdicts.presentation import CHI_SQUARED, Meaning, RowsPanel, Work, either, joined
+from tacit_protocol.verdicts.presentation import (
+    CHI_SQUARED,
+    Citation,
+    Meaning,
+    RowsPanel,
+    joined,
+    test_sentence,
+)
 
 Report = Callable[[float], None]
 
@@ -281,7 +288,7 @@ CONTRASTS_MAX = 100
 EFFECTS_MAX = 24
 """Most comparisons of a group with the first one whose effects a verdict states; of each owner, half."""
 
-MANTEL = Work(
+MANTEL = Citation(
     "mantel1959statistical",
     "article",
     ("Nathan Mantel", "William Haenszel"),
@@ -371,7 +378,7 @@ class StratifiedTableResult(PvalueVerdict, TablesVerdict):
         return (effects_table(self.effects_by_owner),) if len(self.units) > 1 else ()
 
 
-class RiskDifference(Cells):
+class RiskDifference(CountsShift):
     """Counts of groups of which all but the first have the event more often, in every stratum."""
 
     medium: ClassVar[float] = 0.1
@@ -380,7 +387,7 @@ class RiskDifference(Cells):
     @cached_property
     def cells(self) -> tuple[Floats, Floats]:
         """The cells' probabilities without the effect and with it, (k,) each."""
-        layout, null = Layout(self.study, self.grid.shape), self.null
+        layout, null = StrataLayout(self.study, self.grid.shape), self.null
         split = null[layout.cells]
         split = split.sum(axis=2, keepdims=True) * split.sum(axis=1, keepdims=True)
         held = null[layout.cells].sum(axis=(1, 2), keepdims=True)
@@ -404,7 +411,7 @@ class RiskDifference(Cells):
 
     def check(self) -> None:
         """Raise EffectError where no risks differ by so much."""
-        Population.check(self)
+        SimulationModel.check(self)
         self.cells  # noqa: B018 (raises where there are none)
 
     def draw(self, sizes: Sequence[int], rng: np.random.Generator) -> Sequence[np.ndarray[Any, Any]]:
@@ -417,7 +424,7 @@ class RiskDifference(Cells):
         return f"a risk difference of {self.size:.3g}"
 
 
-class Layout:
+class StrataLayout:
     """Where a study's groups, outcomes and strata are among the cells of an owner's table.
 
     Attributes:
@@ -504,9 +511,9 @@ class StratifiedTable(CountTest):
     Verdict: ClassVar[type[BaseVerdict]] = StratifiedTableResult
     RelayedVerdict: ClassVar[type[BaseVerdict]] = StratifiedTableResult
     takes_answers: ClassVar[bool] = True
-    cited: ClassVar[tuple[Work, ...]] = (MANTEL, CHI_SQUARED)
+    cited: ClassVar[tuple[Citation, ...]] = (MANTEL, CHI_SQUARED)
     simulated: ClassVar[str] = "tables that are independent within strata"
-    question: ClassVar[Question | None] = Question(
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Do groups differ in an outcome within every owner (an odds ratio)?",
         r"odds|risk|strat|mantel|within (every|each|the)|treated|exposed",
         "one or more",
@@ -514,7 +521,7 @@ class StratifiedTable(CountTest):
         categories=True,
         pure=True,
     )
-    population: ClassVar[type[Population] | None] = RiskDifference
+    population: ClassVar[type[SimulationModel] | None] = RiskDifference
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -522,7 +529,7 @@ class StratifiedTable(CountTest):
         plan = self.plan(study)
         if len(plan.grid.axes) < 2:
             raise StudyError("a stratified table has a group and an outcome: two columns or more")
-        layout = Layout(study, plan.grid.shape)
+        layout = StrataLayout(study, plan.grid.shape)
         self.require_group(study, layout.group.name)
         strata, groups, levels = layout.cells.shape
         contrasts = (groups - 1) * (levels - 1)
@@ -533,12 +540,12 @@ class StratifiedTable(CountTest):
 
     def listed_alone(self, study: Study) -> tuple[str, ...]:
         """Name group and outcome: units of other groups or outcomes are in no stratum."""
-        layout = Layout(study, self.plan(study).grid.shape)
+        layout = StrataLayout(study, self.plan(study).grid.shape)
         return layout.group.name, layout.outcome.name
 
-    def asks(self, study: Study) -> tuple[str, ...]:
+    def describe_request(self, study: Study) -> tuple[str, ...]:
         """Say who is compared in what, within which strata."""
-        layout = Layout(study, self.plan(study).grid.shape)
+        layout = StrataLayout(study, self.plan(study).grid.shape)
         others = [c.name for c in study.domain.columns if c not in (layout.group, layout.outcome)]
         within = f" and {joined(others, 4)}" if others else ""
         return (f"compares {layout.outcome.name} between {layout.group.name}, within owners{within}",)
@@ -547,7 +554,7 @@ class StratifiedTable(CountTest):
         """Say what a verdict means, in sentences."""
         shown = effects_of(verdict.get("effects", ()))
         outcome = shown[0].column if shown else "the outcome"
-        said = either(
+        said = test_sentence(
             study,
             verdict,
             f"The groups differ in {outcome}, within owners",
@@ -564,7 +571,7 @@ class StratifiedTable(CountTest):
         progress: Callable[[float], None] | None = None,
     ) -> SimulatedTest:
         """Test whether group and outcome are independent within all strata."""
-        layout, seed = Layout(study, self.plan(study).grid.shape), public_seed(study, TEST_STREAM)
+        layout, seed = StrataLayout(study, self.plan(study).grid.shape), public_seed(study, TEST_STREAM)
         return stratified_test([layout.strata(table) for table in tables], replicates, seed, progress)
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
@@ -579,7 +586,7 @@ class StratifiedTable(CountTest):
     ) -> StratifiedTableResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
         plan, parameters = self.plan(study), self.parameters(study)
-        layout = Layout(study, plan.grid.shape)
+        layout = StrataLayout(study, plan.grid.shape)
         tables, known = self.read(study, releases)
         kept = None if known is None else known.kept
         owners = {name: layout.strata(table) for name, table in tables.items()}
@@ -615,7 +622,7 @@ class StratifiedTable(CountTest):
         )
 
 
-def _method(plan: CountPlan, layout: Layout, owners: int, replicates: int) -> str:
+def _method(plan: CountPlan, layout: StrataLayout, owners: int, replicates: int) -> str:
     strata, groups, levels = layout.cells.shape
     return (
         f"generalised Cochran-Mantel-Haenszel test of {groups} x {levels} tables in {owners * strata} "

@@ -44,7 +44,7 @@ from tacit_protocol.procedures.base import (
     CELL_WORK,
     Fields,
     Progress,
-    Question,
+    QuestionTemplate,
     Releases,
     StudyError,
     parse_parameters,
@@ -53,14 +53,14 @@ from tacit_protocol.procedures.base import (
     step,
 )
 from tacit_protocol.procedures.counts.base import (
-    Cells,
+    CountsShift,
     CountTest,
     CountTestParameters,
     TablesVerdict,
 )
 from tacit_protocol.procedures.counts.release import grid_of
 from tacit_protocol.procedures.masking import MaskedParameters, is_masked
-from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, Population
+from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, SimulationModel
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     EFFECTS,
@@ -79,14 +79,14 @@ from tacit_protocol.verdicts.base import (
 )
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
+    Citation,
     CurvesPanel,
     DrawnCurve,
     Meaning,
     RowsPanel,
     Shown,
-    Work,
-    either,
     names_of,
+    test_sentence,
 )
 
 Report = Callable[[float], None]
@@ -412,7 +412,7 @@ TEST_STREAM, CURVES_STREAM = 1, 2
 
 GROUPS_MAX, INTERVALS_MAX = 8, 100
 
-MANTEL = Work(
+MANTEL = Citation(
     "mantel1966evaluation",
     "article",
     ("Nathan Mantel",),
@@ -420,7 +420,7 @@ MANTEL = Work(
     "Cancer Chemotherapy Reports 50(3)",
     1966,
 )
-KAPLAN = Work(
+KAPLAN = Citation(
     "kaplan1958nonparametric",
     "article",
     ("Edward L. Kaplan", "Paul Meier"),
@@ -587,7 +587,7 @@ class SurvivalResult(TablesVerdict):
         return (effects_table(self.effects_by_owner),) if len(self.units) > 1 and self.effects else ()
 
 
-class Layout:
+class SurvivalLayout:
     """Where groups, intervals, events and strata are among the cells of an owner's table.
 
     Attributes:
@@ -634,7 +634,7 @@ class Layout:
         return Times(table, self.cells)
 
 
-class HazardRatio(Cells):
+class HazardRatio(CountsShift):
     """Counts of groups of which all but the first have so many times the first one's hazard."""
 
     medium: ClassVar[float] = 1.5
@@ -647,10 +647,10 @@ class HazardRatio(Cells):
         return "error" if self.layout.group is None else "power"
 
     @cached_property
-    def layout(self) -> "Layout":
+    def layout(self) -> "SurvivalLayout":
         """Where the study's groups, intervals and events are."""
         try:
-            return Layout(self.study)
+            return SurvivalLayout(self.study)
         except StudyError as error:
             raise EffectError(str(error)) from None
 
@@ -669,7 +669,7 @@ class HazardRatio(Cells):
 
     def check(self) -> None:
         """Raise EffectError where there is no such hazard ratio."""
-        Population.check(self)
+        SimulationModel.check(self)
         self.check_ratio(self.size)
         self.cells  # noqa: B018 (raises where there are none)
 
@@ -710,9 +710,9 @@ class Survival(CountTest):
     Verdict: ClassVar[type[BaseVerdict]] = SurvivalResult
     RelayedVerdict: ClassVar[type[BaseVerdict]] = SurvivalResult
     takes_answers: ClassVar[bool] = True
-    population: ClassVar[type[Population] | None] = HazardRatio
+    population: ClassVar[type[SimulationModel] | None] = HazardRatio
     simulated: ClassVar[str] = "groups with one hazard"
-    question: ClassVar[Question | None] = Question(
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "How long until an event, and do groups differ in it?",
         r"surviv|time to|hazard|kaplan|log.?rank|until",
         "one or more",
@@ -723,8 +723,8 @@ class Survival(CountTest):
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
         super().check(study)
-        self.require_group(study, Layout(study).group)
-        strata, groups, m, _ = Layout(study).cells.shape
+        self.require_group(study, SurvivalLayout(study).group)
+        strata, groups, m, _ = SurvivalLayout(study).cells.shape
         if groups > GROUPS_MAX or m > INTERVALS_MAX:
             raise StudyError(f"at most {GROUPS_MAX} groups and {INTERVALS_MAX} intervals of time")
         if m < 2:
@@ -734,15 +734,15 @@ class Survival(CountTest):
 
     def listed_alone(self, study: Study) -> tuple[str, ...]:
         """Name event and group: units with another value are at risk in no interval."""
-        layout = Layout(study)
+        layout = SurvivalLayout(study)
         return (layout.event,) if layout.group is None else (layout.event, layout.group)
 
-    def asks(self, study: Study) -> tuple[str, ...]:
+    def describe_request(self, study: Study) -> tuple[str, ...]:
         """Say what is followed, and who is compared."""
-        layout = Layout(study)
+        layout = SurvivalLayout(study)
         where = "" if is_masked(study) else " within owners"
         compared = "" if layout.group is None else f", and compares {layout.group}{where}"
-        return (f"follows {layout.time} until {layout.event}{compared}", *super().asks(study))
+        return (f"follows {layout.time} until {layout.event}{compared}", *super().describe_request(study))
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
@@ -753,7 +753,7 @@ class Survival(CountTest):
                 tests=False,
             )
         where = "among the units of all owners" if is_masked(study) else "within owners"
-        said = either(
+        said = test_sentence(
             study,
             verdict,
             f"The groups' times to the event differ, {where}",
@@ -762,7 +762,7 @@ class Survival(CountTest):
         told = ". ".join(told_between(effects_of(verdict.get("effects", ())), ratios=("hazard ratio",)))
         return Meaning(f"{said.sentence} In {told}." if told else said.sentence, said.care)
 
-    def works(self, study: Study) -> tuple[Work, ...]:
+    def works(self, study: Study) -> tuple[Citation, ...]:
         """Return the works that the study's method comes from."""
         return (
             (KAPLAN, CHI_SQUARED)
@@ -778,7 +778,7 @@ class Survival(CountTest):
         progress: Callable[[float], None] | None = None,
     ) -> SimulatedTest:
         """Test whether groups have the same hazards within all strata."""
-        owners, seed = [Layout(study).of(table) for table in tables], public_seed(study, TEST_STREAM)
+        owners, seed = [SurvivalLayout(study).of(table) for table in tables], public_seed(study, TEST_STREAM)
         return log_rank_test(owners, replicates, seed, progress)
 
     def panels(
@@ -788,7 +788,7 @@ class Survival(CountTest):
         releases: Releases,  # noqa: ARG002
     ) -> list[RowsPanel | CurvesPanel]:
         """Return the curves, and the hazard ratios of every owner and of all."""
-        layout = Layout(study)
+        layout = SurvivalLayout(study)
         drawn = tuple(
             DrawnCurve(
                 curve["group"],
@@ -807,7 +807,7 @@ class Survival(CountTest):
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> SurvivalResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        plan, parameters, layout = self.plan(study), self.parameters(study), Layout(study)
+        plan, parameters, layout = self.plan(study), self.parameters(study), SurvivalLayout(study)
         tables, known = self.read(study, releases)
         kept = None if known is None else known.kept
         owners = {name: layout.of(table) for name, table in tables.items()}
@@ -837,7 +837,7 @@ class Survival(CountTest):
         )
 
 
-def _stated(layout: Layout, place: int, found: CurveEstimate) -> SurvivalCurve:
+def _stated(layout: SurvivalLayout, place: int, found: CurveEstimate) -> SurvivalCurve:
     middle, low, high = found.median
     mean, mean_low, mean_high = found.restricted_mean
     listed = {
@@ -858,7 +858,7 @@ def _stated(layout: Layout, place: int, found: CurveEstimate) -> SurvivalCurve:
 
 
 def _hazard_ratios(
-    layout: Layout,
+    layout: SurvivalLayout,
     owners: Sequence[Times],
     level: float,
     owner: str | None = None,
@@ -875,7 +875,7 @@ def _hazard_ratios(
 
 
 def _effects(
-    layout: Layout,
+    layout: SurvivalLayout,
     owners: Sequence[Times],
     found: Sequence[CurveEstimate],
     level: float,
@@ -896,7 +896,7 @@ def _effects(
 
 
 def _effect(
-    layout: Layout,
+    layout: SurvivalLayout,
     place: int,
     kind: str,
     ends: tuple[float | None, float | None, float | None],

@@ -61,7 +61,7 @@ from tacit_protocol.verdicts.base import (
     effects_table,
     parts_frame,
 )
-from tacit_protocol.verdicts.presentation import Work
+from tacit_protocol.verdicts.presentation import Citation
 
 STATED_MAX = 60
 """Most comparisons, or pairs of columns, whose effects a verdict states; those with the smallest p-values."""
@@ -128,7 +128,7 @@ def bounds_warning(
     return f'{advice}, or with ranks in blocks, which need no narrow ones (aggregated_test, test "{test}")'
 
 
-FIELLER = Work(
+FIELLER = Citation(
     "fieller1954",
     "article",
     ("E. C. Fieller",),
@@ -136,7 +136,7 @@ FIELLER = Work(
     "Journal of the Royal Statistical Society B 16(2)",
     1954,
 )
-COCHRAN = Work(
+COCHRAN = Citation(
     "cochran1954combination",
     "article",
     ("William G. Cochran",),

@@ -39,12 +39,12 @@ from tacit_protocol.reporting.svg import height_of, panel_svg, text
 from tacit_protocol.verdicts.base import effects_of
 from tacit_protocol.verdicts.presentation import (
     BarsPanel,
+    Citation,
     CurvesPanel,
     HeatPanel,
     Meaning,
     Null,
     RowsPanel,
-    Work,
     gaps_words,
     joined,
     plain_meaning,
@@ -63,7 +63,7 @@ def meaning_of(study: Study, verdict: Fields) -> Meaning:
     return replace(meaning, sentence=f"{meaning.sentence} {gaps_words(study)}".rstrip())
 
 
-def works_of(study: Study, software: str) -> tuple[Work, ...]:
+def works_of(study: Study, software: str) -> tuple[Citation, ...]:
     """Return what to cite: the works that a study's method comes from, and the software with its version."""
     known = PROCEDURES.get(study.procedure)
     return (*(() if known is None else known.works(study)), software_work(software))

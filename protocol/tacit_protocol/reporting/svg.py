@@ -37,7 +37,7 @@ class Tick:
 
 
 @dataclass(frozen=True)
-class Axis:
+class LinearAxis:
     """A linear axis from ``low`` to ``high``, drawn between two coordinates."""
 
     low: float
@@ -55,14 +55,14 @@ class Axis:
         return [Tick(self.at(value), value, words) for value, words in ticks_of(self.low, self.high)]
 
 
-def horizontal(low: float, high: float, start: float = LEFT) -> Axis:
+def horizontal(low: float, high: float, start: float = LEFT) -> LinearAxis:
     """Return an axis along the bottom, from ``start`` to the right side."""
-    return Axis(low, high if high > low else low + 1.0, start, RIGHT)
+    return LinearAxis(low, high if high > low else low + 1.0, start, RIGHT)
 
 
-def vertical(low: float, high: float) -> Axis:
+def vertical(low: float, high: float) -> LinearAxis:
     """Return an axis up the left side."""
-    return Axis(low, high if high > low else low + 1.0, BOTTOM, TOP)
+    return LinearAxis(low, high if high > low else low + 1.0, BOTTOM, TOP)
 
 
 def path_of(points: Sequence[tuple[float, float]]) -> str:
@@ -74,8 +74,8 @@ def path_of(points: Sequence[tuple[float, float]]) -> str:
 class Drawing:
     """What every chart has: its axes. ``x`` and ``y`` map values to coordinates."""
 
-    x: Axis
-    y: Axis
+    x: LinearAxis
+    y: LinearAxis
 
     width: int = WIDTH
     height: int = HEIGHT
@@ -113,7 +113,7 @@ def drawing(
     )
 
 
-def bottom_axis(x: Axis, down: float, ticks: Sequence[tuple[float, str]] | None = None) -> list[str]:
+def bottom_axis(x: LinearAxis, down: float, ticks: Sequence[tuple[float, str]] | None = None) -> list[str]:
     """Draw an axis along the bottom, with its ticks or those given; each says its value and its place."""
     marked = x.ticks() if ticks is None else [Tick(x.at(value), value, words) for value, words in ticks]
     found = [f'<path class="axis" d="M{x.start},{down}H{x.end}" fill="none" stroke="{SOFT}"/>']
@@ -284,7 +284,7 @@ def _lying(chart: Chart) -> list[str]:
     return [*parts, written("unit", (x.start + x.end) / 2, foot + 32, chart.unit, SOFT)]
 
 
-def _filled(item: Item, x: Axis, down: float) -> str:
+def _filled(item: Item, x: LinearAxis, down: float) -> str:
     zero, end = x.at(0.0), x.at(item.value)
     drawn = _rectangle(min(zero, end), down - THICKNESS / 2, abs(end - zero), THICKNESS)
     if item.interval is not None:
@@ -294,7 +294,7 @@ def _filled(item: Item, x: Axis, down: float) -> str:
     return drawn
 
 
-def _pointed(item: Item, x: Axis, down: float) -> str:
+def _pointed(item: Item, x: LinearAxis, down: float) -> str:
     colour = BAD if item.stands_out else ACCENT
     kind = "stands-out" if item.stands_out else "usual"
     shape, ends, style = "bar", (0.0, item.value), 'stroke-width="9"'
@@ -315,7 +315,7 @@ def _histogram(chart: Chart) -> list[str]:
     single = chart.items[len(chart.edges) - 1 :]
     widths = [max(24.0, LETTER * len(item.label)) for item in single]
     start = RIGHT - sum(widths) - GAP * len(widths)
-    x, y = Axis(*chart.x, LEFT, round(start, 3)), vertical(*chart.y)
+    x, y = LinearAxis(*chart.x, LEFT, round(start, 3)), vertical(*chart.y)
     bins = zip(chart.items, chart.edges[:-1], chart.edges[1:], strict=False)
     parts = [_group(item, _standing(item, x.at(a), x.at(b), y)) for item, a, b in bins]
     for item, width in zip(single, widths, strict=True):
@@ -420,7 +420,7 @@ def _two_lines(label: str, letters: int) -> list[str]:
     return [line if len(line) <= letters else f"{line[: letters - 1]}…" for line in lines]
 
 
-def _standing(item: Item, left: float, right: float, y: Axis) -> str:
+def _standing(item: Item, left: float, right: float, y: LinearAxis) -> str:
     zero, top = y.at(0.0), y.at(item.value)
     drawn = _rectangle(left + 0.5, min(zero, top), max(right - left - 1, 0.5), abs(top - zero))
     if item.interval is not None:

@@ -94,7 +94,7 @@ class Renderer(Protocol):
 
 
 @dataclass(frozen=True)
-class Source:
+class VerdictSource:
     """What a verdict was made from: the study, and of its transcript what is at hand.
 
     Attributes:
@@ -148,16 +148,16 @@ class BaseVerdict(StrictModel):
     delta: Annotated[float, Shown("spent by every sender, δ")]
     warnings: Annotated[tuple[str, ...], Shown("")]
 
-    _source: Source | None = PrivateAttr(default=None)
+    _source: VerdictSource | None = PrivateAttr(default=None)
 
-    def bound(self, source: Source) -> Self:
+    def bound(self, source: VerdictSource) -> Self:
         """Return the verdict with what it was made from."""
         found = self.model_copy()
         found._source = source
         return found
 
     @property
-    def source(self) -> Source:
+    def source(self) -> VerdictSource:
         """The study, its digest, and its releases where they are at hand.
 
         Raises:

@@ -159,7 +159,7 @@ def _evidence(study: Study, verdict: Mapping[str, Any]) -> str:
     return f" ({pvalue_words(float(pvalue))}, level {study.level:g})"
 
 
-def either(study: Study, verdict: Mapping[str, Any], shown: str, not_shown: str) -> Meaning:
+def test_sentence(study: Study, verdict: Mapping[str, Any], shown: str, not_shown: str) -> Meaning:
     """Say what was shown, or that it was not, with the p-value and how far that goes."""
     evidence = _evidence(study, verdict)
     decided = "" if verdict.get("pvalue") is not None else " Only the decision was released, with its noise."
@@ -194,11 +194,13 @@ def plain_meaning(study: Study, verdict: Mapping[str, Any]) -> Meaning:
     """Say what a verdict means in the plainest words."""
     if not isinstance(verdict.get("reject"), bool):
         return Meaning("Numbers were released.", "They test nothing by themselves.", tests=False)
-    return either(study, verdict, "The null hypothesis is rejected", "The null hypothesis is not rejected")
+    return test_sentence(
+        study, verdict, "The null hypothesis is rejected", "The null hypothesis is not rejected"
+    )
 
 
 @dataclass(frozen=True)
-class Work:
+class Citation:
     """A published work: ``kind`` of BibTeX entry, and its fields as they are printed."""
 
     key: str
@@ -225,7 +227,7 @@ class Work:
         )
 
 
-KERNEL = Work(
+KERNEL = Citation(
     "raj2019dpkernel",
     "inproceedings",
     ("Anant Raj", "Ho Chung Leon Law", "Dino Sejdinovic", "Mijung Park"),
@@ -233,7 +235,7 @@ KERNEL = Work(
     "ECML PKDD, arXiv:1808.00380",
     2019,
 )
-PERMUTATION = Work(
+PERMUTATION = Citation(
     "kim2023dppermutation",
     "misc",
     ("Ilmun Kim", "Antonin Schrab"),
@@ -241,7 +243,7 @@ PERMUTATION = Work(
     "arXiv:2310.19043",
     2023,
 )
-JOINT = Work(
+JOINT = Citation(
     "liu2025dpjoint",
     "misc",
     ("Xingwei Liu", "Yuexin Chen", "Wangli Xu"),
@@ -249,7 +251,7 @@ JOINT = Work(
     "arXiv:2503.18721",
     2025,
 )
-DATABASE = Work(
+DATABASE = Citation(
     "balog2018dpdatabase",
     "inproceedings",
     ("Matej Balog", "Ilya Tolstikhin", "Bernhard Schölkopf"),
@@ -257,7 +259,7 @@ DATABASE = Work(
     "ICML, arXiv:1710.01641",
     2018,
 )
-PRIVIT = Work(
+PRIVIT = Citation(
     "cai2017privit",
     "inproceedings",
     ("Bryan Cai", "Constantinos Daskalakis", "Gautam Kamath"),
@@ -265,7 +267,7 @@ PRIVIT = Work(
     "ICML, PMLR 70",
     2017,
 )
-CHI_SQUARED = Work(
+CHI_SQUARED = Citation(
     "gaboardi2016dpchi",
     "inproceedings",
     ("Marco Gaboardi", "Hyun Lim", "Ryan Rogers", "Salil Vadhan"),
@@ -273,7 +275,7 @@ CHI_SQUARED = Work(
     "ICML, PMLR 48",
     2016,
 )
-NEW_CLASS = Work(
+NEW_CLASS = Citation(
     "kifer2017chisquare",
     "inproceedings",
     ("Daniel Kifer", "Ryan Rogers"),
@@ -281,7 +283,7 @@ NEW_CLASS = Work(
     "AISTATS, PMLR 54",
     2017,
 )
-TWO_PARTIES = Work(
+TWO_PARTIES = Citation(
     "vepakomma2021nonlinear",
     "misc",
     ("Praneeth Vepakomma", "Subha Nawer Pushpita", "Ramesh Raskar"),
@@ -289,7 +291,7 @@ TWO_PARTIES = Work(
     "arXiv:2110.09670",
     2021,
 )
-DISTANCE = Work(
+DISTANCE = Citation(
     "szekely2007distance",
     "article",
     ("Gábor J. Székely", "Maria L. Rizzo", "Nail K. Bakirov"),
@@ -297,7 +299,7 @@ DISTANCE = Work(
     "Annals of Statistics 35(6)",
     2007,
 )
-FALSE_DISCOVERIES = Work(
+FALSE_DISCOVERIES = Citation(
     "benjamini2001control",
     "article",
     ("Yoav Benjamini", "Daniel Yekutieli"),
@@ -307,11 +309,11 @@ FALSE_DISCOVERIES = Work(
 )
 
 
-def software_work(software: str) -> Work:
+def software_work(software: str) -> Citation:
     """Return what to cite for the software, given its name and version."""
     name, _, version = software.partition(" ")
     developers = f"The {name.capitalize()} developers"
-    return Work("tacit", "misc", (developers,), name.capitalize(), f"version {version}", 2026)
+    return Citation("tacit", "misc", (developers,), name.capitalize(), f"version {version}", 2026)
 
 
 ROW_HEIGHT = 18

@@ -15,11 +15,11 @@ from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Cap
 from tacit_protocol.signing import CATALOGUE_TYPE, EnvelopeError, PrivateKey, certify, sign_envelope
 from tacit_services.agent.alignment import unit_key_of
-from tacit_services.agent.intake import Intake, Procedures, StudyRefusedError
+from tacit_services.agent.intake import Intake, IntakeRefusedError, Procedures
 from tacit_services.agent.participant import (
     AlreadyDecidedError,
-    Identity,
     Participant,
+    ParticipantIdentity,
     TooSoonError,
     require_shown,
 )
@@ -48,7 +48,7 @@ from tacit_services.ledger.accounts import BudgetExceededError, all_accounts, ch
 from tacit_services.shared.database import read_from, run_transaction, try_to_forget
 from tacit_services.shared.failpoints import ApprovalStep, HeldStep, reached
 from tacit_services.shared.people import Person, record_change
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 
 log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ class Agent(Participant):
         intake = Intake(
             settings, key.public_hex, policy, procedures, self._unit_key, sealing_key=certify(key).key
         )
-        super().__init__(Identity(settings.name, key, settings.tester_key), intake, dependencies)
+        super().__init__(ParticipantIdentity(settings.name, key, settings.tester_key), intake, dependencies)
         self.settings, self.policy, self._procedures = settings, policy, procedures
         self._version_offered = 0
 
@@ -185,7 +185,7 @@ class Agent(Participant):
         """
         row, job = read_from(self.engine, study_row, digest), None
         if row is not None:
-            with suppress(StudyRefusedError):  # what is refused by now is declined when it is run
+            with suppress(IntakeRefusedError):  # what is refused by now is declined when it is run
                 job = self.job_of(row)
 
         person = by or self.key_holder
@@ -312,7 +312,7 @@ class Agent(Participant):
         """
         known = self.settings.data_set(data_set)
         if known is None:
-            raise ProblemError("unknown-data-set")
+            raise RegisteredProblemError("unknown-data-set")
         self.unlock_account(known.account, SIGN_IN.people, by or self.key_holder)
 
     def _forget(self, connection: sa.Connection) -> None:
@@ -364,7 +364,7 @@ def require_row(agent: Agent, digest: str) -> StudyRow:
     """Return what is recorded of a study; raises the problem ``unknown-study``."""
     row = read_from(agent.engine, study_row, digest)
     if row is None:
-        raise ProblemError("unknown-study")
+        raise RegisteredProblemError("unknown-study")
     return row
 
 
@@ -380,11 +380,11 @@ def decide(agent: Agent, digest: str, decision: Callable[[], None]) -> StudyRow:
         decision()
     except AlreadyDecidedError:
         expired = require_row(agent, digest).state is State.EXPIRED
-        raise ProblemError("study-expired" if expired else "already-decided") from None
+        raise RegisteredProblemError("study-expired" if expired else "already-decided") from None
     except ApprovedBeforeError:
-        raise ProblemError("approved-before") from None
+        raise RegisteredProblemError("approved-before") from None
     except TooSoonError as error:
-        raise ProblemError("too-soon", detail=str(error)) from None
+        raise RegisteredProblemError("too-soon", detail=str(error)) from None
     except BudgetExceededError:
-        raise ProblemError("budget-exceeded") from None
+        raise RegisteredProblemError("budget-exceeded") from None
     return require_row(agent, digest)

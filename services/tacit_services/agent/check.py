@@ -34,8 +34,8 @@ from tacit_services.agent.tester_client import CarriedStudy
 from tacit_services.agent.views import ledger_verification
 from tacit_services.ledger.accounts import (
     Account,
+    AccountBalance,
     DivisionRefusedError,
-    Standing,
     all_accounts,
     changed_account,
     new_account,
@@ -54,7 +54,7 @@ class BudgetReport:
     ``standing`` is None where the ledger cannot be read; ``error`` says what is wrong with the configuration.
     """
 
-    standing: Standing | None
+    standing: AccountBalance | None
     error: str | None = None
 
 

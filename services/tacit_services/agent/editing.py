@@ -28,7 +28,7 @@ from tacit_protocol.domain import DataError
 from tacit_protocol.public_knowledge import Proposal, proposal
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.data.sql_source import require_one_query
-from tacit_services.agent.intake import StudyRefusedError
+from tacit_services.agent.intake import IntakeRefusedError
 from tacit_services.agent.policy import APPROVALS_MAX, Policy
 from tacit_services.agent.schema import SIGN_IN, State
 from tacit_services.agent.settings import (
@@ -43,7 +43,7 @@ from tacit_services.ledger.accounts import DivisionRefusedError, all_accounts
 from tacit_services.shared.database import read_from, run_transaction, sync_folder
 from tacit_services.shared.failpoints import PolicyStep, reached
 from tacit_services.shared.people import BY_FILE, Person, record_change, recorded
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.settings import SettingsError
 
 log = structlog.get_logger()
@@ -77,7 +77,7 @@ class FileText:
 
 
 @dataclass(frozen=True)
-class Effect:
+class PolicyEffect:
     """What a policy would do to a study that waits; ``reason`` says why it would be refused, or is None."""
 
     study: str
@@ -91,7 +91,7 @@ class Preview:
     """What a policy would change: lines of a diff, and each study that waits or is to be run."""
 
     diff: list[str]
-    effects: list[Effect]
+    effects: list[PolicyEffect]
     faults: list[str]
     """Data sets and procedures that it names and that there are none of."""
 
@@ -232,7 +232,7 @@ class PolicyEditor(RecordedFile):
         effects = []
         for row in read_from(agent.engine, studies_in, [State.WAITING, State.APPROVED]):
             before, after = (self._refusal(row, one) for one in (agent.intake, intake))
-            effects.append(Effect(row.digest, self._title(row), before, after))
+            effects.append(PolicyEffect(row.digest, self._title(row), before, after))
         named = {data_set.name for data_set in agent.settings.data_sets}
         faults = [f"there is no data set {name}" for name in sorted(set(policy.data_sets) - named)]
         faults += policy.unknown_procedures(agent.procedure_names)
@@ -255,7 +255,7 @@ class PolicyEditor(RecordedFile):
         with self.lock:
             now = self.read()
             if now.digest != seen:
-                raise ProblemError("policy-changed")
+                raise RegisteredProblemError("policy-changed")
             if text == now.text:
                 return
             policy = self._checked(text)
@@ -292,14 +292,14 @@ class PolicyEditor(RecordedFile):
                 return row.reason
             study = intake.authenticate(row.digest, row.envelope)
             intake.accept(row.digest, study, int(self._agent.clock()))
-        except StudyRefusedError as error:
+        except IntakeRefusedError as error:
             return error.reason
         return None
 
     def _title(self, row: StudyRow) -> str:
         try:
             return self._agent.intake.read(row.digest, row.envelope or b"").title
-        except StudyRefusedError:
+        except IntakeRefusedError:
             return "A study that cannot be read"
 
 
@@ -316,7 +316,7 @@ OTHER_SHARES = "; its shares are stated in the file, where this data set has to 
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenRows:
     """Where a new data set's rows are: a file by its place in the list, or a query of a connection."""
 
     file: str = ""
@@ -354,7 +354,7 @@ class DataSetEditor(RecordedFile):
         found = [path for folder in self._agent.settings.data_folders for path in files_below(folder)]
         return list(dict.fromkeys(found))
 
-    def columns(self, chosen: Chosen) -> list[Proposal]:
+    def columns(self, chosen: ChosenRows) -> list[Proposal]:
         """Return the columns of a source and what is proposed for each by its name and type alone.
 
         Raises:
@@ -368,7 +368,7 @@ class DataSetEditor(RecordedFile):
             raise EditFaultError(f"it has more than {COLUMNS_SHOWN} columns: name it in agent.toml")
         return [proposal(column) for column in found]
 
-    def beside(self, chosen: Chosen) -> list[str]:
+    def beside(self, chosen: ChosenRows) -> list[str]:
         """Return the names of data sets that are queries of the same database."""
         settings = self._agent.settings
         if chosen.connection not in settings.connections:
@@ -376,12 +376,12 @@ class DataSetEditor(RecordedFile):
         found = SourceSettings(source=settings.connections[chosen.connection], query=chosen.query)
         return [one.name for one in settings.data_sets if one.is_of_same_database(found)]
 
-    def preview(self, chosen: Chosen, said: Mapping[str, Any]) -> list[str]:
+    def preview(self, chosen: ChosenRows, said: Mapping[str, Any]) -> list[str]:
         """Return the lines that adding a data set would add to the file; raises EditFaultError."""
         now = self.read()
         return diff_of(now.text, self._text_with(now.text, chosen, said)[0])
 
-    def add(self, chosen: Chosen, said: Mapping[str, Any], by: Person) -> str:
+    def add(self, chosen: ChosenRows, said: Mapping[str, Any], by: Person) -> str:
         """Add a data set: record it, open its account, write it to the file, and answer by it.
 
         Args:
@@ -412,7 +412,9 @@ class DataSetEditor(RecordedFile):
         log.info("data_set_added", person=by.name, data_set=added.name)
         return added.name
 
-    def _text_with(self, text: str, chosen: Chosen, said: Mapping[str, Any]) -> tuple[str, DataSetSettings]:
+    def _text_with(
+        self, text: str, chosen: ChosenRows, said: Mapping[str, Any]
+    ) -> tuple[str, DataSetSettings]:
         """Return the file's text with a data set more, and that data set."""
         name = str(said.get("name", ""))
         source = self._source(chosen, name, said)
@@ -423,12 +425,14 @@ class DataSetEditor(RecordedFile):
         table |= {key: found for key, found in said.items() if key != "name"}
         return text + ("\n" if text else "") + tomlkit.dumps({"data_sets": [table]}), source
 
-    def _place(self, chosen: Chosen) -> dict[str, str]:
+    def _place(self, chosen: ChosenRows) -> dict[str, str]:
         if chosen.file:
             return {"source": chosen.file}
         return {"connection": chosen.connection, "query": chosen.query}
 
-    def _source(self, chosen: Chosen, name: str, said: Mapping[str, Any] | None = None) -> DataSetSettings:
+    def _source(
+        self, chosen: ChosenRows, name: str, said: Mapping[str, Any] | None = None
+    ) -> DataSetSettings:
         """Return the data set that is chosen; nothing is opened."""
         settings = self._agent.settings
         place: dict[str, Any] = {}

@@ -45,7 +45,7 @@ NEVER_ALIGNED = "no alignment of this data set is recorded with that digest and 
 ALIGNED_OTHERWISE = "the data set's ids have changed since it was aligned: align it again"
 
 
-class StudyRefusedError(Exception):
+class IntakeRefusedError(Exception):
     """A study is refused. ``problem`` is a registered slug, ``reason`` a text that quotes no value.
 
     Of all this the tester is told ``rule`` alone, where there is one: the public rule that the units break.
@@ -59,7 +59,7 @@ class StudyRefusedError(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
+class DataSetUse:
     """One owner's data set as a study uses it here.
 
     ``data_set`` is its name here, ``account`` the ledger's account that pays, and ``open`` returns the source
@@ -113,7 +113,7 @@ class Job:
     digest: str
     study: Study
     sender: str
-    parts: tuple[Part, ...]
+    parts: tuple[DataSetUse, ...]
     procedure: Procedure
     cost: Guarantee
     relay: Relay | None = None
@@ -203,7 +203,7 @@ def require_public_rule(procedure: Procedure, study: Study, units: Mapping[str, 
     try:
         require_units(procedure, study, units)
     except PublicRuleError as error:
-        raise StudyRefusedError("study-refused", str(error), error.rule) from None
+        raise IntakeRefusedError("study-refused", str(error), error.rule) from None
 
 
 class StudyIntake(ABC):
@@ -359,8 +359,8 @@ class Intake(StudyIntake):
             refuse("not-aligned", NEVER_ALIGNED)
         folders = EncoderFolders(self._settings.encoders_folder, data_set.images)
         if (lack := folders.lacks(study.encoders_of(owner))) is not None:
-            raise StudyRefusedError("study-refused", lack, "no-encoder")
-        part = Part(
+            raise IntakeRefusedError("study-refused", lack, "no-encoder")
+        part = DataSetUse(
             owner.name,
             data_set.name,
             data_set.account,
@@ -425,4 +425,4 @@ def require_allowed(
 
 def refuse(problem: str, reason: str) -> NoReturn:
     """Raise StudyRefusedError."""
-    raise StudyRefusedError(problem, reason)
+    raise IntakeRefusedError(problem, reason)

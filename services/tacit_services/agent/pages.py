@@ -24,13 +24,13 @@ from tacit_services.agent.editing import (
     COLUMNS_SHOWN,
     QUERY_LENGTH_MAX,
     TEXT_LENGTH_MAX,
-    Chosen,
+    ChosenRows,
     DataSetEditor,
     EditFaultError,
     PolicyEditor,
     Preview,
 )
-from tacit_services.agent.intake import StudyRefusedError
+from tacit_services.agent.intake import IntakeRefusedError
 from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES, State
 from tacit_services.agent.settings import SourceSettings
 from tacit_services.agent.studies import StudyRow, finding_of, newest_studies
@@ -41,8 +41,8 @@ from tacit_services.shared.http_app import DigestPath
 from tacit_services.shared.pages.formatting import burn_down
 from tacit_services.shared.pages.openid import openid_of
 from tacit_services.shared.pages.sessions import Sessions
-from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.pages.site import MenuEntry, Service, SignedIn, Site
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.settings import SettingsError
 
 CHECKING = "another check is reading data here: wait until it has ended"
@@ -90,11 +90,11 @@ def accounts(agent: Agent) -> list[dict[str, Any]]:
 DataSetPath = Annotated[DataSetName, InPath()]
 
 MENU = (
-    Page("Asked of us", "/"),
-    Page("Ledger", "/ledger"),
-    Page("Data sets", "/data-sets"),
-    Page("Policy", "/policy"),
-    Page("People", "/people"),
+    MenuEntry("Asked of us", "/"),
+    MenuEntry("Ledger", "/ledger"),
+    MenuEntry("Data sets", "/data-sets"),
+    MenuEntry("Policy", "/policy"),
+    MenuEntry("People", "/people"),
 )
 
 
@@ -109,7 +109,7 @@ def add_agent_pages(
 
     def identify(key: str) -> None:
         if key != agent.key.public_hex:
-            raise ProblemError("sign-in-needed")  # the agent has another key since
+            raise RegisteredProblemError("sign-in-needed")  # the agent has another key since
 
     name = agent.settings.name
     sessions, key = Sessions(agent.engine, SIGN_IN, agent.clock), agent.key.public_hex
@@ -150,13 +150,13 @@ def _add_reading(site: Site, agent: Agent) -> None:
         """Hold the rows against a study that waits: shown once, and kept and logged nowhere."""
         row = require_row(agent, digest)
         if row.state is not State.WAITING or row.envelope is None:
-            raise ProblemError("already-decided")
+            raise RegisteredProblemError("already-decided")
         if not checking.acquire(blocking=False):
             return study_page(request, digest, steward, {"error": CHECKING, "data_sets": []})
         try:
             study = agent.intake.read(digest, row.envelope)
             return study_page(request, digest, steward, study_report(agent.settings, study))
-        except (SettingsError, StudyRefusedError) as error:
+        except (SettingsError, IntakeRefusedError) as error:
             return study_page(request, digest, steward, {"error": str(error), "data_sets": []})
         finally:
             checking.release()
@@ -257,7 +257,7 @@ def _add_policy(site: Site, agent: Agent, editor: PolicyEditor) -> None:
         try:
             now = editor.read()
         except SettingsError as error:
-            raise ProblemError("not-found", detail=str(error)) from None
+            raise RegisteredProblemError("not-found", detail=str(error)) from None
         return show(request, officer, now.text + proposed(data_set), now.digest)
 
     def proposed(name: str | None) -> str:
@@ -398,7 +398,7 @@ def _add_data_sets(site: Site, agent: Agent, editor: DataSetEditor) -> None:
     def describe(
         request: Request,
         someone: SignedIn,
-        chosen: Chosen,
+        chosen: ChosenRows,
         form: Mapping[str, str],
         columns: Sequence[Proposal],
         *,
@@ -426,15 +426,17 @@ def _add_data_sets(site: Site, agent: Agent, editor: DataSetEditor) -> None:
         return page
 
 
-def chosen_of(form: Mapping[str, str]) -> Chosen:
+def chosen_of(form: Mapping[str, str]) -> ChosenRows:
     """Return where a form says that a data set's rows are: a file, or else a query."""
     file = form.get("file", "")
     if file:
-        return Chosen(file=file)
-    return Chosen(connection=form.get("connection", ""), query=form.get("query", "").replace("\r\n", "\n"))
+        return ChosenRows(file=file)
+    return ChosenRows(
+        connection=form.get("connection", ""), query=form.get("query", "").replace("\r\n", "\n")
+    )
 
 
-def form_of(chosen: Chosen, columns: Sequence[Proposal]) -> dict[str, str]:
+def form_of(chosen: ChosenRows, columns: Sequence[Proposal]) -> dict[str, str]:
     """Fill a form in with what is proposed by names and types."""
     stem = Path(chosen.file).name.partition(".")[0] if chosen.file else ""
     form = {"name": re.sub(r"[^a-z0-9._-]+", "-", folded(stem)).strip("-._")[:63]}
@@ -512,5 +514,5 @@ def read_reason(form: Mapping[str, str]) -> str | None:
     # Browsers count a line's end as one character, and send two.
     reason = form.get("reason", "").strip().replace("\r\n", "\n")
     if len(reason) > REASON_LENGTH:
-        raise ProblemError("malformed-message", path="reason")
+        raise RegisteredProblemError("malformed-message", path="reason")
     return reason or None

@@ -37,8 +37,8 @@ from tacit_protocol.signing import (
     open_envelope,
     sign_envelope,
 )
-from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError
-from tacit_services.agent.readings import Fault, Lock, forget_reading, is_begun, unlock
+from tacit_services.agent.intake import IntakeRefusedError, Job, StudyIntake
+from tacit_services.agent.readings import AccountLock, ReadingFailure, forget_reading, is_begun, unlock
 from tacit_services.agent.releases import (
     Dependencies,
     LeftToStewardError,
@@ -119,7 +119,7 @@ def require_shown(connection: sa.Connection, digest: str, now: int) -> None:
 
 
 @dataclass(frozen=True)
-class Identity:
+class ParticipantIdentity:
     """Who answers studies, and whose studies: names and keys as the study's roster gives them."""
 
     name: str
@@ -130,7 +130,7 @@ class Identity:
 class Participant:
     """One party that answers studies; ``intake`` says which, ``identity`` which tester's verdicts count."""
 
-    def __init__(self, identity: Identity, intake: StudyIntake, dependencies: Dependencies):
+    def __init__(self, identity: ParticipantIdentity, intake: StudyIntake, dependencies: Dependencies):
         self.name, self.key, self.tester_key = identity.name, identity.key, identity.tester_key
         self.engine, self.clock = dependencies.engine, dependencies.clock
         self._client = dependencies.client
@@ -231,7 +231,7 @@ class Participant:
             hopeless = job.hopeless(self._units_stated(study)) if job.approved(()) else ()
             state = State.APPROVED if job.approved(hopeless) else State.WAITING
             reason = left_to_a_steward(hopeless) if hopeless and state is State.WAITING else None
-        except StudyRefusedError as error:
+        except IntakeRefusedError as error:
             state, problem, reason, rule = State.REFUSED, error.problem, error.reason, error.rule
         data_set = None if job is None else job.data_set
         row = StudyRow(
@@ -368,13 +368,13 @@ class Participant:
         self._put_decline(connection, digest, send_at, rule)
         return True
 
-    def unlock_account(self, account: str, people: PeopleTables, by: Person) -> Lock | None:
+    def unlock_account(self, account: str, people: PeopleTables, by: Person) -> AccountLock | None:
         """Let an account answer studies again that a failure has locked, as a person decided.
 
         Returns why it was locked; None where it was not, and nothing was changed.
         """
 
-        def unlock_in(connection: sa.Connection) -> Lock | None:
+        def unlock_in(connection: sa.Connection) -> AccountLock | None:
             lock = unlock(connection, account)
             if lock is not None:
                 detail = {"data_set": account, "study": lock.study}
@@ -394,7 +394,7 @@ class Participant:
         try:
             if row.envelope is not None:
                 return self.intake.read(row.digest, row.envelope).respond_after_s
-        except StudyRefusedError:
+        except IntakeRefusedError:
             log.warning("study_unreadable", study=row.digest)
         return self.intake.respond_after_s_min
 
@@ -459,7 +459,7 @@ class Participant:
         for row in self._rows(State.APPROVED):
             try:
                 ask(row)
-            except StudyRefusedError as error:
+            except IntakeRefusedError as error:
                 self._refuse(row, error.problem, error.reason)
             except TesterRefusedError as error:
                 self._refuse(row, error.slug, refused)
@@ -553,7 +553,7 @@ class Participant:
         """Return a study's title; None where it cannot be read."""
         try:
             return self.intake.read(digest, envelope).title
-        except StudyRefusedError:
+        except IntakeRefusedError:
             return None
 
     def _rows(self, *states: State) -> list[StudyRow]:
@@ -581,7 +581,7 @@ class Participant:
                 self.units.update(units)
         except LeftToStewardError as error:
             self.units.update(error.units)
-        except StudyRefusedError as error:
+        except IntakeRefusedError as error:
             self._refuse(row, error.problem, error.reason, error.rule)
         except WorkersUnavailableError as error:
             log.warning("waits_for_workers", study=row.digest, reason=str(error))
@@ -590,13 +590,13 @@ class Participant:
 
     def _refuse(self, row: StudyRow, problem: str, reason: str, rule: PublicRule | None = None) -> None:
         if not self._end(row.digest, State.REFUSED, problem, reason, rule):
-            self._releaser.close(row.digest, Fault(problem), self._respond_after_s(row))
+            self._releaser.close(row.digest, ReadingFailure(problem), self._respond_after_s(row))
         log.warning("refused", study=row.digest, problem=problem, reason=reason, rule=rule)
 
     def job_of(self, row: StudyRow) -> Job:
         """Check a recorded study against today's policy; raises StudyRefusedError where it fails."""
         if row.envelope is None:
-            raise StudyRefusedError("invalid-signature", row.reason or "the study was not kept")
+            raise IntakeRefusedError("invalid-signature", row.reason or "the study was not kept")
         study = self.intake.authenticate(row.digest, row.envelope)
         return self.intake.accept(row.digest, study, self._now())
 

@@ -193,7 +193,7 @@ class Rules(StrictModel):
                     raise PolicyRefusedError("a vector's length or norm is not within what is declared")
 
 
-class DataSetPolicy(StrictModel):
+class DataSetRules(StrictModel):
     """What may be used of one data set."""
 
     columns: tuple[str, ...]
@@ -202,7 +202,7 @@ class DataSetPolicy(StrictModel):
 class Policy(Rules):
     """The policy file."""
 
-    data_sets: dict[DataSetName, DataSetPolicy] = Field(default_factory=dict)
+    data_sets: dict[DataSetName, DataSetRules] = Field(default_factory=dict)
     look_before_sending: bool = False
     """Whether a release, once made and paid for, waits until a steward has looked at it."""
     encoders: tuple[Sha256, ...] = ()

@@ -43,14 +43,14 @@ which expires."""
 
 
 @dataclass(frozen=True)
-class Fault:
+class ReadingFailure:
     """What failed: the exception's class, or a few constant words, and its place in the code; no message."""
 
     kind: str
     place: str | None = None
 
     @classmethod
-    def of(cls, error: BaseException) -> "Fault":
+    def of(cls, error: BaseException) -> "ReadingFailure":
         """Describe an exception; its place is the innermost line of Tacit's own code."""
         place, traceback = None, error.__traceback__
         while traceback is not None:
@@ -61,11 +61,11 @@ class Fault:
         return cls(type(error).__qualname__[:FAULT_LENGTH], None if place is None else place[-FAULT_LENGTH:])
 
 
-KILLED = Fault(f"the process ended in {ATTEMPTS_MAX} attempts to read the rows")
+KILLED = ReadingFailure(f"the process ended in {ATTEMPTS_MAX} attempts to read the rows")
 
 
 @dataclass(frozen=True)
-class Lock:
+class AccountLock:
     """Why an account is locked. Its owner's alone: others are told nothing, or at ``shown_from``."""
 
     account: str
@@ -73,7 +73,7 @@ class Lock:
     study: str
     at: int
     shown_from: int
-    fault: Fault
+    fault: ReadingFailure
 
     def view(self) -> dict[str, Any]:
         """Return what those are shown who may see the rows."""
@@ -128,7 +128,13 @@ def forget_reading(connection: sa.Connection, study: str) -> None:
 
 
 def close(
-    connection: sa.Connection, study: str, fault: Fault, *, at: int, shown_from: int, pays: bool = True
+    connection: sa.Connection,
+    study: str,
+    fault: ReadingFailure,
+    *,
+    at: int,
+    shown_from: int,
+    pays: bool = True,
 ) -> bool:
     """End a study that failed after rows were read: debit its cost, send nothing, lock its accounts.
 
@@ -165,25 +171,25 @@ def close(
     return True
 
 
-def lock_of(connection: sa.Connection, account: str) -> Lock | None:
+def lock_of(connection: sa.Connection, account: str) -> AccountLock | None:
     """Return why an account is locked; None where it is not."""
     query = READINGS.select().where(READINGS.c.account == account, READINGS.c.closed_at.is_not(None))
     row = connection.execute(query).one_or_none()
     return None if row is None else _lock_in(row)
 
 
-def all_locks(connection: sa.Connection) -> list[Lock]:
+def all_locks(connection: sa.Connection) -> list[AccountLock]:
     """Return every lock, in the order of the accounts' names."""
     query = READINGS.select().where(READINGS.c.closed_at.is_not(None)).order_by(READINGS.c.account)
     return [_lock_in(row) for row in connection.execute(query)]
 
 
-def _lock_in(row: sa.Row[Any]) -> Lock:
-    fault = Fault(row.fault, row.place)
-    return Lock(row.account, row.owner, row.study, row.closed_at, row.shown_from, fault)
+def _lock_in(row: sa.Row[Any]) -> AccountLock:
+    fault = ReadingFailure(row.fault, row.place)
+    return AccountLock(row.account, row.owner, row.study, row.closed_at, row.shown_from, fault)
 
 
-def unlock(connection: sa.Connection, account: str) -> Lock | None:
+def unlock(connection: sa.Connection, account: str) -> AccountLock | None:
     """Unlock an account; returns why it was locked, or None where it was not."""
     lock = lock_of(connection, account)
     connection.execute(

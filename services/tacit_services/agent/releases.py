@@ -51,9 +51,9 @@ from tacit_protocol.messages.study import (
 )
 from tacit_protocol.preparation import HOPELESS
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import Adapts, ReleaseError, StudyError, units_declared
+from tacit_protocol.procedures.base import AdaptiveProcedure, ReleaseError, StudyError, units_declared
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.masking import Roster, masked, masks_of, read_roster
+from tacit_protocol.procedures.masking import MaskingRoster, masked, masks_of, read_roster
 from tacit_protocol.procedures.relay import (
     Relay,
     check_acceptance,
@@ -78,11 +78,11 @@ from tacit_protocol.signing import (
 )
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.intake import Job, StudyIntake, StudyRefusedError, refuse
+from tacit_services.agent.intake import IntakeRefusedError, Job, StudyIntake, refuse
 from tacit_services.agent.readings import (
     ATTEMPTS_MAX,
     KILLED,
-    Fault,
+    ReadingFailure,
     begin,
     close,
     forget_reading,
@@ -111,7 +111,7 @@ from tacit_services.ledger.accounts import (
     give_back,
     reserve,
 )
-from tacit_services.ledger.entries import Entry
+from tacit_services.ledger.entries import LedgerEntry
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import DatabaseError, read_from, run_transaction
 from tacit_services.shared.failpoints import (
@@ -185,7 +185,7 @@ ANOTHERS = "what came was sent for another study or by another owner"
 
 
 @dataclass(frozen=True)
-class Handed:
+class FetchedRelease:
     """What the tester handed out of another owner's, as it came, and when.
 
     ``package`` is the sealed package, or the signed release where it is in the open; of several senders the
@@ -199,7 +199,7 @@ class Handed:
 
 
 @dataclass(frozen=True)
-class Received:
+class ReceivedReleases:
     """Other owners' releases by name, opened; the digest of what was signed; and when they were fetched."""
 
     releases: Mapping[str, Release]
@@ -233,7 +233,7 @@ def seal_release(job: Job, relay: Relay, message: ReleaseMessage, key: PrivateKe
     return encode(SealedPackage.of(envelope, ciphertext))
 
 
-def open_releases(job: Job, relay: Relay, handed: Handed, read: ReadStudy) -> Received:
+def open_releases(job: Job, relay: Relay, handed: FetchedRelease, read: ReadStudy) -> ReceivedReleases:
     """Read the releases of all senders in the open, once everything about them holds.
 
     Raises as :func:`open_release` does, of each.
@@ -253,10 +253,12 @@ def open_releases(job: Job, relay: Relay, handed: Handed, read: ReadStudy) -> Re
     if len({release.units for release in releases.values()}) > 1:
         refuse("not-aligned", "the other owners count different numbers of units")
     statement = statement_of(relay, {name: found.statement for name, found in opened.items()})
-    return Received(releases, str(statement), handed.at)
+    return ReceivedReleases(releases, str(statement), handed.at)
 
 
-def open_release(job: Job, relay: Relay, sender: Owner, handed: Handed, read: ReadStudy) -> Received:
+def open_release(
+    job: Job, relay: Relay, sender: Owner, handed: FetchedRelease, read: ReadStudy
+) -> ReceivedReleases:
     """Read one sender's release in the open, once everything about it holds; ``read`` reads studies.
 
     Raises:
@@ -268,7 +270,7 @@ def open_release(job: Job, relay: Relay, sender: Owner, handed: Handed, read: Re
         answer = read_answer(relay, handed.package, sender.name, sender.key)
         if sender.reuses is not None:
             source = read(sender.reuses, handed.source or b"")
-    except (MessageError, EnvelopeError, StudyRefusedError):
+    except (MessageError, EnvelopeError, IntakeRefusedError):
         raise TamperedError(NOT_AS_SIGNED) from None
     if (answer.study, answer.party) != (sender.reuses or job.digest, sender.name) or answer.release is None:
         raise TamperedError(ANOTHERS)
@@ -281,10 +283,10 @@ def open_release(job: Job, relay: Relay, sender: Owner, handed: Handed, read: Re
             release = read_again(job.procedure, job.study, sender, source, answer, lender=lender)
     except (ReleaseError, StudyError) as error:
         refuse("release-refused", f"the other owner's release: {error}")
-    return Received({sender.name: release}, answer.digest, handed.at)
+    return ReceivedReleases({sender.name: release}, answer.digest, handed.at)
 
 
-def open_package(job: Job, relay: Relay, package: bytes, key: PrivateKey, at: int) -> Received:
+def open_package(job: Job, relay: Relay, package: bytes, key: PrivateKey, at: int) -> ReceivedReleases:
     """Open what was sealed to this owner, once everything about it holds.
 
     Raises:
@@ -304,7 +306,7 @@ def open_package(job: Job, relay: Relay, package: bytes, key: PrivateKey, at: in
     if sealed.ciphertext_digest != ciphertext_digest(ciphertext):
         raise TamperedError("the ciphertext is not the one that the sender signed")
     release = _open(job, relay, sealed, ciphertext, key)
-    return Received({sender.name: release}, answer.digest, at)
+    return ReceivedReleases({sender.name: release}, answer.digest, at)
 
 
 def _open(job: Job, relay: Relay, sealed: SealedRelease, ciphertext: bytes, key: PrivateKey) -> Release:
@@ -328,11 +330,11 @@ def _context(job: Job, relay: Relay) -> SealContext:
 class Masks:
     """All owners' keys for a study's masks, and when they were fetched."""
 
-    roster: Roster
+    roster: MaskingRoster
     at: int
 
 
-def open_keys(job: Job, package: bytes) -> Roster:
+def open_keys(job: Job, package: bytes) -> MaskingRoster:
     """Read all owners' keys for a study's masks, once everything about them holds.
 
     Raises:
@@ -374,7 +376,7 @@ class Mailbox:
         reused = relay.sender.reuses
         source = None if reused is None else self.uses.client.study_envelope(reused)
         reached(AgentRelayStep.SEALED_FETCHED)
-        handed = Handed(package, source, int(self.uses.clock()))
+        handed = FetchedRelease(package, source, int(self.uses.clock()))
         try:
             self._open(job, relay, handed)
         except TamperedError as error:
@@ -419,7 +421,7 @@ class Mailbox:
         except (EnvelopeError, MessageError, ReleaseError) as error:
             log.warning("acceptance_not_taken", study=job.digest, reason=str(error))
             return False
-        self._keep(job.digest, Handed(envelope, None, int(self.uses.clock())))
+        self._keep(job.digest, FetchedRelease(envelope, None, int(self.uses.clock())))
         reached(AcceptanceStep.KEPT)
         log.info("accepted", study=job.digest, receiver=relay.receiver.name)
         return True
@@ -444,7 +446,7 @@ class Mailbox:
         except TamperedError as error:
             log.warning("mask_keys_not_taken", study=job.digest, reason=str(error))
             return False
-        self._keep(job.digest, Handed(package, None, int(self.uses.clock())))
+        self._keep(job.digest, FetchedRelease(package, None, int(self.uses.clock())))
         reached(MaskStep.KEPT)
         log.info("mask_keys_received", study=job.digest, roster=roster.digest)
         return True
@@ -465,7 +467,7 @@ class Mailbox:
             refuse("release-refused", f"the owners' keys: {error}")
         return Masks(roster, int(kept.received_at))
 
-    def _require_own(self, job: Job, roster: Roster) -> None:
+    def _require_own(self, job: Job, roster: MaskingRoster) -> None:
         """Check that the roster shows the key that was drawn here, and keys with which masks can be made."""
         secret = read_from(self.uses.engine, mask_secret_of, job.digest)
         if secret is None:
@@ -480,7 +482,7 @@ class Mailbox:
         kept = self._kept(job.digest)
         return None if kept is None else int(kept.received_at)
 
-    def _keep(self, study: str, handed: Handed) -> None:
+    def _keep(self, study: str, handed: FetchedRelease) -> None:
         def store(connection: sa.Connection) -> None:
             if connection.execute(RECEIVED.select().where(RECEIVED.c.study == study)).first() is None:
                 row = {"package": handed.package, "source": handed.source, "received_at": handed.at}
@@ -488,7 +490,7 @@ class Mailbox:
 
         run_transaction(self.uses.engine, store)
 
-    def open(self, job: Job, relay: Relay) -> Received | None:
+    def open(self, job: Job, relay: Relay) -> ReceivedReleases | None:
         """Open what is kept for a study, in memory; None while nothing has come.
 
         Raises:
@@ -499,11 +501,11 @@ class Mailbox:
             return None
         source = None if kept.source is None else bytes(kept.source)
         try:
-            return self._open(job, relay, Handed(bytes(kept.package), source, int(kept.received_at)))
+            return self._open(job, relay, FetchedRelease(bytes(kept.package), source, int(kept.received_at)))
         except TamperedError as error:
             refuse("release-refused", f"the other owner's release: {error}")
 
-    def _open(self, job: Job, relay: Relay, handed: Handed) -> Received:
+    def _open(self, job: Job, relay: Relay, handed: FetchedRelease) -> ReceivedReleases:
         if relay.sealed:
             return open_package(job, relay, handed.package, self.key, handed.at)
         return open_releases(job, relay, handed, self.read)
@@ -553,7 +555,7 @@ def require_reachable(workers: Workers) -> None:
         list(workers.map(_echo, None, (0,)))
 
 
-def debit_parts(connection: sa.Connection, job: Job, *, at: int) -> list[Entry]:
+def debit_parts(connection: sa.Connection, job: Job, *, at: int) -> list[LedgerEntry]:
     """Debit a study's whole cost to every account: each unit lies in one of their data sets.
 
     Raises:
@@ -578,7 +580,7 @@ class Releaser:
     def release(
         self,
         job: Job,
-        received: Received | None = None,
+        received: ReceivedReleases | None = None,
         *,
         waited_until: int = 0,
         masks: Masks | None = None,
@@ -601,7 +603,7 @@ class Releaser:
         try:
             may_read = run_transaction(self.uses.engine, lambda c: self._begin(c, job, waited_until))
         except BudgetExceededError as error:
-            raise StudyRefusedError("budget-exceeded", str(error)) from None
+            raise IntakeRefusedError("budget-exceeded", str(error)) from None
         except UnfinishedError:
             self.close(job.digest, KILLED, job.study.respond_after_s)
             return None
@@ -610,17 +612,17 @@ class Releaser:
         reached(AgentStep.READING_BEGUN)
         try:
             return self._make(job, received, waited_until, masks)
-        except (*AGAIN, StudyRefusedError, StoppingError, LeftToStewardError):
+        except (*AGAIN, IntakeRefusedError, StoppingError, LeftToStewardError):
             raise  # a refusal for which the attempt is not taken back closes the study
         except Exception as error:
             if self.uses.stopping():
                 raise StoppingError("stopped while the release was made") from error
             log.error("release_failed", study=job.digest, fault=describe_exception(error))
-            self.close(job.digest, Fault.of(error), job.study.respond_after_s)
+            self.close(job.digest, ReadingFailure.of(error), job.study.respond_after_s)
             return None
 
     def _make(
-        self, job: Job, received: Received | None, waited_until: int, masks: Masks | None
+        self, job: Job, received: ReceivedReleases | None, waited_until: int, masks: Masks | None
     ) -> dict[str, int] | None:
         table = self._open(job, received)
         self._require_hope(job, table)
@@ -633,11 +635,11 @@ class Releaser:
                     connection, job, summary, received, waited_until=waited_until, masks=masks
                 ),
             )
-        except (StudyRefusedError, BudgetExceededError) as error:
+        except (IntakeRefusedError, BudgetExceededError) as error:
             # The database alone says so: owners deleted or replaced rows, or lowered a cap.
             self._take_back(job)
             if isinstance(error, BudgetExceededError):
-                raise StudyRefusedError("budget-exceeded", str(error)) from None
+                raise IntakeRefusedError("budget-exceeded", str(error)) from None
             raise
         if entries is None:
             return None
@@ -673,13 +675,13 @@ class Releaser:
             raise UnfinishedError(KILLED.kind)
         self.intake.require_current(connection, job)
         if self._send_at(job, row, waited_until) is None:
-            raise StudyRefusedError("study-expired", NO_MOMENT)
+            raise IntakeRefusedError("study-expired", NO_MOMENT)
         is_paid = not job.spends or debits_of_study(connection, job.digest)
         for part in () if is_paid else job.parts:
             reserve(connection, part.account, job.digest, job.cost, at=now)
         return True
 
-    def _open(self, job: Job, received: Received | None) -> SourceTable | PooledTable:
+    def _open(self, job: Job, received: ReceivedReleases | None) -> SourceTable | PooledTable:
         """Open and count the data; what keeps any study from reading them is a refusal.
 
         Raises:
@@ -691,7 +693,7 @@ class Releaser:
             table = job.table(self.uses.computing)
             job.require_units(table)
             if received is not None and received.units != table.units:
-                raise StudyRefusedError("not-aligned", "the other owner counts another number of units")
+                raise IntakeRefusedError("not-aligned", "the other owner counts another number of units")
             for part in [table] if isinstance(table, SourceTable) else table.parts.values():
                 if isinstance(part, SourceTable):
                     part.require_readable()
@@ -699,8 +701,8 @@ class Releaser:
             if self.uses.stopping():
                 raise StoppingError("stopped while the data were opened") from error
             self._take_back(job)
-            raise StudyRefusedError("data-unreadable", str(error)) from None
-        except (StudyRefusedError, WorkersUnavailableError):
+            raise IntakeRefusedError("data-unreadable", str(error)) from None
+        except (IntakeRefusedError, WorkersUnavailableError):
             self._take_back(job)
             raise
         return table
@@ -737,7 +739,7 @@ class Releaser:
     def _take_back(self, job: Job) -> None:
         run_transaction(self.uses.engine, lambda connection: take_back(connection, job.digest))
 
-    def close(self, digest: str, fault: Fault, respond_after_s: int) -> bool:
+    def close(self, digest: str, fault: ReadingFailure, respond_after_s: int) -> bool:
         """Close a study whose rows have been read; returns False where they have not, or it has ended."""
 
         def end(connection: sa.Connection, pays: bool) -> bool:
@@ -769,7 +771,7 @@ class Releaser:
         return None if leaves_at + rounds_s >= job.study.deadline else send_at
 
     def _summarise(
-        self, job: Job, received: Received | None, table: SourceTable | PooledTable
+        self, job: Job, received: ReceivedReleases | None, table: SourceTable | PooledTable
     ) -> tuple[dict[str, int], Any]:
         """Read the rows and compute the exact summary.
 
@@ -781,7 +783,7 @@ class Releaser:
         if received is not None and job.relay is not None:
             return units, combined(job.relay, job.study, received.releases, table)
         summary = job.procedure.summarise(job.study, table)
-        if isinstance(job.procedure, Adapts):
+        if isinstance(job.procedure, AdaptiveProcedure):
             # Noise before the ledger's entry: nothing of it leaves until that is written.
             summary = job.procedure.adapt(job.study, summary, self.uses.noise)
         return units, summary
@@ -791,11 +793,11 @@ class Releaser:
         connection: sa.Connection,
         job: Job,
         summary: Any,
-        received: Received | None = None,
+        received: ReceivedReleases | None = None,
         *,
         waited_until: int = 0,
         masks: Masks | None = None,
-    ) -> list[Entry] | None:
+    ) -> list[LedgerEntry] | None:
         now = int(self.uses.clock())
         row = study_row(connection, job.digest)
         after = State.HELD if job.is_held else State.RELEASED
@@ -847,7 +849,9 @@ class Releaser:
         check_own_release(job.procedure, job.study, job.sender, release)
         return release
 
-    def _sign(self, job: Job, release: Release, received: Received | None, masks: Masks | None) -> bytes:
+    def _sign(
+        self, job: Job, release: Release, received: ReceivedReleases | None, masks: Masks | None
+    ) -> bytes:
         """Return the release, signed, and sealed where it is for another owner."""
         is_second = received is not None and job.relay is not None and not job.relay.sealed
         message = ReleaseMessage(
@@ -864,13 +868,13 @@ class Releaser:
             return seal_release(job, job.relay, message, self.key)
         return sign_envelope(encode(message), RELEASE_TYPE, self.key)
 
-    def _acknowledge(self, job: Job, received: Received) -> bytes:
+    def _acknowledge(self, job: Job, received: ReceivedReleases) -> bytes:
         receipt = Receipt(
             study=job.digest, party=job.sender, units=received.units, received=received.statement
         )
         return sign_envelope(encode(receipt), RECEIPT_TYPE, self.key)
 
-    def _debit(self, connection: sa.Connection, job: Job, since: int) -> list[Entry]:
+    def _debit(self, connection: sa.Connection, job: Job, since: int) -> list[LedgerEntry]:
         """Debit the study, unless its approval did; the entry is dated as the schedule begins."""
         entries = debits_of_study(connection, job.digest)
         return entries or debit_parts(connection, job, at=since)

@@ -22,7 +22,7 @@ from tacit_protocol.messages.answers import (
     LaterStudies,
     LedgerEntries,
     LedgerVerification,
-    Page,
+    ListPage,
 )
 from tacit_protocol.messages.study import Digest
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
@@ -60,7 +60,7 @@ from tacit_services.shared.http_app import (
 from tacit_services.shared.http_server import Stopping, recognise, serve
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.pages.site import Empty
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.settings import SettingsError, read_private_key
 from tacit_services.shared.workers import make_workers
 
@@ -113,7 +113,7 @@ def create_agent_app(agent: Agent, runtime: Runtime) -> FastAPI:
 
     async def require_owner(request: Request, key: Annotated[str, Depends(token)]) -> str:
         if key != agent.key.public_hex:
-            raise ProblemError("forbidden")
+            raise RegisteredProblemError("forbidden")
         recognise(request.scope, key)
         return key
 
@@ -131,7 +131,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
         """Show who the agent is, what its accounts hold, and how many studies are in each state."""
         return json_response(views.status(agent))
 
-    @app.get("/v1/studies", dependencies=owner, **answer_schema(Page[AskedStudy]))
+    @app.get("/v1/studies", dependencies=owner, **answer_schema(ListPage[AskedStudy]))
     def list_studies(
         state: State | None = None, cursor: Annotated[Digest | None, Query()] = None
     ) -> Response:
@@ -163,7 +163,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
         row = require_row(agent, digest)
         found = read_from(agent.engine, finding_of, digest)
         if found is None:
-            raise ProblemError("not-found", detail="nothing was found by this agent in that study")
+            raise RegisteredProblemError("not-found", detail="nothing was found by this agent in that study")
         return json_response(views.finding(agent, row, bytes(found.finding), int(found.found_at)))
 
     @app.get("/v1/ledger", dependencies=owner, **answer_schema(LedgerEntries))

@@ -9,10 +9,10 @@ import sqlalchemy as sa
 from tacit_protocol.messages.encoding import MessageError, decode
 from tacit_protocol.messages.study import Study, VerdictMessage
 from tacit_protocol.procedures.base import Procedure, warnings_of
-from tacit_protocol.procedures.disclosure import Asked
+from tacit_protocol.procedures.disclosure import StudyTerms
 from tacit_protocol.signing import VERDICT_TYPE, EnvelopeError, certify, open_envelope
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.intake import StudyRefusedError
+from tacit_services.agent.intake import IntakeRefusedError
 from tacit_services.agent.participant import Participant
 from tacit_services.agent.readings import lock_of
 from tacit_services.agent.schema import State
@@ -93,7 +93,7 @@ def summary(agent: Participant, row: StudyRow) -> dict[str, Any]:
         "data_set": row.data_set,
         "epsilon_micro": None if asked is None else asked.cost.budget.epsilon_micro * asked.spends,
         "delta_pico": None if asked is None else asked.cost.budget.delta_pico * asked.spends,
-        "numbers_released": None if asked is None else asked.numbers_released,
+        "release_size": None if asked is None else asked.release_size,
         "what_leaves": None if asked is None else asked.what_leaves,
         "deadline": row.deadline,
         "received_at": row.received_at,
@@ -146,7 +146,7 @@ def _study(agent: Participant, row: StudyRow) -> Study | None:
         return None
     try:
         return agent.intake.read(row.digest, row.envelope)
-    except StudyRefusedError:
+    except IntakeRefusedError:
         return None  # shown as what it is: a study that could not be read
 
 
@@ -161,12 +161,12 @@ def finding(agent: Participant, row: StudyRow, found: bytes, found_at: int) -> d
     }
 
 
-def _asked(agent: Participant, study: Study) -> tuple[Procedure, Asked] | None:
+def _asked(agent: Participant, study: Study) -> tuple[Procedure, StudyTerms] | None:
     try:
         procedure, cost = agent.intake.price(study, agent.name)
-    except StudyRefusedError:
+    except IntakeRefusedError:
         return None  # the row's own reason says why
-    return procedure, Asked.of(procedure, study, cost, agent.name)
+    return procedure, StudyTerms.of(procedure, study, cost, agent.name)
 
 
 def _verdict(agent: Participant, row: StudyRow) -> dict[str, Any] | None:

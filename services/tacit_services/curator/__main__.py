@@ -29,7 +29,7 @@ from tacit_protocol.signing import PrivateKey
 from tacit_protocol.terminal import printable
 from tacit_services.agent.check import locks_at, show_report, text_of_verification, verify_ledger
 from tacit_services.agent.intake import Procedures
-from tacit_services.agent.participant import Identity, Loops
+from tacit_services.agent.participant import Loops, ParticipantIdentity
 from tacit_services.agent.service import dependencies_of, notifier_of
 from tacit_services.agent.settings import ParticipantSettings
 from tacit_services.agent.studies import count_by_state
@@ -37,7 +37,7 @@ from tacit_services.curator.curator import Curator, CuratorIntake
 from tacit_services.curator.data_sets import STORAGE, ConfiguredDataSet, DataSets
 from tacit_services.curator.pages import add_curator_pages
 from tacit_services.curator.routes import (
-    Access,
+    CuratorAccess,
     CuratorContext,
     CuratorIdentity,
     OwnerRoutes,
@@ -264,7 +264,7 @@ def make_curator(
 ) -> Curator:
     """Return what answers studies."""
     settings = base.settings
-    identity = Identity(settings.name, base.key, settings.tester_key)
+    identity = ParticipantIdentity(settings.name, base.key, settings.tester_key)
     intake = CuratorIntake(identity, base.engine, base.data_sets, procedures, settings.respond_after_s_min)
     uses = dependencies_of(settings, base.engine, base.key, stop, noise=noise, clock=base.clock)
     return Curator(identity, intake, uses)
@@ -273,7 +273,7 @@ def make_curator(
 def make_app(base: Foundation, curator: Curator, loops: Loops, stopping: Stopping) -> FastAPI:
     """Return the owners' and the operator's interface."""
     settings, software = base.settings, f"tacit {version('tacit')}"
-    access = Access(base.engine, base.key.public_hex, BearerToken(settings.token_audience, base.clock))
+    access = CuratorAccess(base.engine, base.key.public_hex, BearerToken(settings.token_audience, base.clock))
     context = CuratorContext(
         engine=base.engine,
         identity=CuratorIdentity(settings.name, base.key.public_hex, settings.token_audience, software),

@@ -23,16 +23,16 @@ import structlog
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.procedures.base import Procedure, units_declared
 from tacit_services.agent.intake import (
+    DataSetUse,
+    IntakeRefusedError,
     Job,
-    Part,
     Procedures,
     StudyIntake,
-    StudyRefusedError,
     refuse,
     require_allowed,
     require_public_rule,
 )
-from tacit_services.agent.participant import AlreadyDecidedError, Identity, Participant
+from tacit_services.agent.participant import AlreadyDecidedError, Participant, ParticipantIdentity
 from tacit_services.agent.policy import PolicyRefusedError
 from tacit_services.agent.readings import lock_of
 from tacit_services.agent.releases import debit_parts
@@ -53,7 +53,7 @@ from tacit_services.curator.data_sets import (
     NAME_LENGTH,
     SIGN_IN,
     DataSets,
-    HeldDataSet,
+    RegisteredDataSet,
     account_name,
 )
 from tacit_services.ledger.accounts import BudgetExceededError
@@ -180,7 +180,7 @@ class CuratorIntake(StudyIntake):
 
     def __init__(
         self,
-        identity: Identity,
+        identity: ParticipantIdentity,
         engine: sa.Engine,
         data_sets: DataSets,
         procedures: Procedures,
@@ -206,7 +206,7 @@ class CuratorIntake(StudyIntake):
         self._require_units(study, procedure, held)
         return Job(study_digest, study, self._identity.name, parts, procedure, cost)
 
-    def _require_units(self, study: Study, procedure: Procedure, held: list[HeldDataSet]) -> None:
+    def _require_units(self, study: Study, procedure: Procedure, held: list[RegisteredDataSet]) -> None:
         """Refuse numbers of units before the study is paid for, where all were counted with the uploads."""
         units = {}
         for data_set in held:
@@ -227,7 +227,7 @@ class CuratorIntake(StudyIntake):
         if study.curator is None or (study.curator.name, study.curator.key) != own:
             refuse("forbidden", "the study does not name this curator with its name and key")
 
-    def _held(self, connection: sa.Connection, study: Study) -> list[HeldDataSet]:
+    def _held(self, connection: sa.Connection, study: Study) -> list[RegisteredDataSet]:
         found = [self._data_sets.held_data_set(connection, o.name, o.data_set) for o in study.owners]
         held = [data_set for data_set in found if data_set is not None and data_set.owner_revoked_at is None]
         if [(data_set.owner, data_set.owner_key) for data_set in held] != [
@@ -236,7 +236,7 @@ class CuratorIntake(StudyIntake):
             refuse("policy-refused", NOT_HELD)
         return held
 
-    def _part(self, study: Study, held: HeldDataSet) -> Part:
+    def _part(self, study: Study, held: RegisteredDataSet) -> DataSetUse:
         if not held.ready:
             refuse("data-unreadable", f"no rows are held of {held.account}")
         try:
@@ -244,7 +244,7 @@ class CuratorIntake(StudyIntake):
         except PolicyRefusedError as error:
             refuse("policy-refused", str(error))
         require_allowed(held.policy, self, study, study.owner_named(held.owner), held)
-        return Part(held.owner, held.account, held.account, held.source, held.policy, held.version)
+        return DataSetUse(held.owner, held.account, held.account, held.source, held.policy, held.version)
 
     def require_current(self, connection: sa.Connection, job: Job) -> None:
         """Refuse a study whose data sets were deleted or changed since it was approved."""
@@ -338,11 +338,11 @@ class Curator(Participant):
             ApprovedBeforeError: the person has approved before, and another has to as well.
         """
         asked = read_from(self.engine, study_row, digest)
-        job, refused = None, StudyRefusedError("internal-error", "the study is not known")
+        job, refused = None, IntakeRefusedError("internal-error", "the study is not known")
         if asked is not None:
             try:
                 job = self.job_of(asked)
-            except StudyRefusedError as error:
+            except IntakeRefusedError as error:
                 refused = error
 
         def approve(connection: sa.Connection) -> bool:
@@ -371,7 +371,7 @@ class Curator(Participant):
         log.info("approved", study=digest, owner=owner, person=by.name)
 
     def _start(
-        self, connection: sa.Connection, digest: str, job: Job | None, refused: StudyRefusedError
+        self, connection: sa.Connection, digest: str, job: Job | None, refused: IntakeRefusedError
     ) -> None:
         """Let a study run that every owner has approved, if it still may."""
         move(connection, digest, before=[State.WAITING], after=State.APPROVED, at=self._now())
@@ -385,7 +385,7 @@ class Curator(Participant):
         """Return what the policy of the owner's data set says; 1 of a study that will be refused anyway."""
         if row.envelope is None:
             return 1
-        with suppress(StudyRefusedError):
+        with suppress(IntakeRefusedError):
             study = self.intake.read(row.digest, row.envelope)
             return read_from(self.engine, self.intake.approvals_needed, study, owner)
         return 1
@@ -442,7 +442,7 @@ class Curator(Participant):
         try:
             study = self.intake.read(digest, row.envelope)
             self.intake.require_unchanged(connection, digest, study)
-        except StudyRefusedError as error:
+        except IntakeRefusedError as error:
             withdraw(connection, digest)
             move(
                 connection,
@@ -462,7 +462,7 @@ class Curator(Participant):
         for row in self._rows(State.WAITING):
             try:
                 read_from(self.engine, self._require_held, row)
-            except StudyRefusedError as error:
+            except IntakeRefusedError as error:
                 self._refuse(row, error.problem, error.reason)
 
     def _require_held(self, connection: sa.Connection, row: StudyRow) -> None:

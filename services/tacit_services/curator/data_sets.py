@@ -35,7 +35,7 @@ from tacit_services.agent.settings import Part, SourceSettings
 from tacit_services.curator.store import RowStore, StoredRows
 from tacit_services.ledger.accounts import DivisionRefusedError, account_of, set_caps, standing_of
 from tacit_services.shared.pages.sessions import SignInTables
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.roster import Roster, invitations_table, parties_table
 
 METADATA = sa.MetaData()
@@ -145,7 +145,7 @@ class ConfiguredDataSet(SourceSettings):
 
 
 @dataclass(frozen=True)
-class HeldDataSet:
+class RegisteredDataSet:
     """A registered data set as studies use it.
 
     ``version`` grows with every change (registration, rows, deletion): compare it in the transaction that
@@ -202,14 +202,14 @@ class DataSets:
         self._store, self._procedures = store, procedures
         self._configured = {(item.owner, item.name): item for item in configured}
 
-    def held_data_set(self, connection: Connection, owner: str, name: str) -> HeldDataSet | None:
+    def held_data_set(self, connection: Connection, owner: str, name: str) -> RegisteredDataSet | None:
         """Return an owner's data set, or None where none is registered (or it was deleted)."""
         row = connection.execute(
             _registered().where(DATA_SETS.c.owner == owner, DATA_SETS.c.name == name)
         ).one_or_none()
         return None if row is None else self._held(connection, row)
 
-    def held_data_sets(self, connection: Connection, owner: str | None = None) -> list[HeldDataSet]:
+    def held_data_sets(self, connection: Connection, owner: str | None = None) -> list[RegisteredDataSet]:
         """Return all data sets, or one owner's, by owner and name."""
         query = _registered().order_by(DATA_SETS.c.owner, DATA_SETS.c.name)
         if owner is not None:
@@ -228,7 +228,7 @@ class DataSets:
         if row is None:
             owned = sa.select(sa.func.count()).select_from(DATA_SETS).where(DATA_SETS.c.owner == owner)
             if connection.execute(owned).scalar_one() >= DATA_SETS_MAX:
-                raise ProblemError("data-set-fixed", detail=TOO_MANY)
+                raise RegisteredProblemError("data-set-fixed", detail=TOO_MANY)
         else:
             _require_changeable(connection, row, registration)
         account, caps = account_name(owner, name), registration.caps
@@ -240,7 +240,7 @@ class DataSets:
         try:
             set_caps(connection, account, caps.epsilon_micro, caps.delta_pico, at=now, division=division)
         except DivisionRefusedError as error:
-            raise ProblemError("data-set-fixed", detail=str(error)) from None
+            raise RegisteredProblemError("data-set-fixed", detail=str(error)) from None
         values = {
             "columns": _COLUMNS.dump_json(registration.columns).decode(),
             "unit_column": registration.unit_column,
@@ -254,7 +254,7 @@ class DataSets:
             connection.execute(_update(owner, name, row.version, **values))
         return row is None or row.deleted_at is not None
 
-    def require_takes_rows(self, connection: Connection, owner: str, name: str) -> HeldDataSet:
+    def require_takes_rows(self, connection: Connection, owner: str, name: str) -> RegisteredDataSet:
         """Return the data set if rows may be uploaded to it.
 
         Raises:
@@ -262,15 +262,15 @@ class DataSets:
         """
         held = self.held_data_set(connection, owner, name)
         if held is None:
-            raise ProblemError("unknown-data-set")
+            raise RegisteredProblemError("unknown-data-set")
         if (owner, name) in self._configured:
-            raise ProblemError("data-set-fixed", detail=IN_A_DATABASE)
+            raise RegisteredProblemError("data-set-fixed", detail=IN_A_DATABASE)
         return held
 
     def swap_rows(
         self,
         connection: Connection,
-        seen: HeldDataSet,
+        seen: RegisteredDataSet,
         stored: StoredRows,
         *,
         rows: int,
@@ -285,7 +285,9 @@ class DataSets:
         """
         row = _row(connection, seen.owner, seen.name)
         if row is None or row.version != seen.version:
-            raise ProblemError("conflicting-upload", detail="the data set changed while its rows arrived")
+            raise RegisteredProblemError(
+                "conflicting-upload", detail="the data set changed while its rows arrived"
+            )
         connection.execute(
             _update(
                 seen.owner,
@@ -311,7 +313,7 @@ class DataSets:
         """
         row = _row(connection, owner, name)
         if row is None or row.deleted_at is not None:
-            raise ProblemError("unknown-data-set")
+            raise RegisteredProblemError("unknown-data-set")
         gone = dict.fromkeys(("file", "wrapped_key", "rows", "units", "size_bytes", "uploaded_at"))
         connection.execute(_update(owner, name, row.version, deleted_at=now, **gone))
         return None if row.file is None else str(row.file)
@@ -327,14 +329,14 @@ class DataSets:
             DATA_SETS.update().where(DATA_SETS.c.file == stored.file).values(wrapped_key=wrapped_key)
         )
 
-    def _held(self, connection: Connection, row: Any) -> HeldDataSet:
+    def _held(self, connection: Connection, row: Any) -> RegisteredDataSet:
         account = account_of(connection, account_name(row.owner, row.name))
         configured = self._configured.get((row.owner, row.name))
         columns = _COLUMNS.validate_json(row.columns)
         policy = HeldPolicy.model_validate_json(row.policy)
         if ANY in policy.columns:  # every declared column, and no other
             policy = policy.model_copy(update={"columns": tuple(column.name for column in columns)})
-        return HeldDataSet(
+        return RegisteredDataSet(
             owner=row.owner,
             owner_key=row.owner_key,
             owner_revoked_at=row.owner_revoked_at,
@@ -364,7 +366,7 @@ class DataSets:
         return open_stored
 
 
-def view(connection: Connection, held: HeldDataSet, *, to_owner: bool, now: int) -> dict[str, Any]:
+def view(connection: Connection, held: RegisteredDataSet, *, to_owner: bool, now: int) -> dict[str, Any]:
     """Return what the interface shows of a data set. How many rows there are, only its owner learns.
 
     That it is locked, an owner learns when others may that no answer comes, and never where in the code: that
@@ -424,6 +426,6 @@ def _require_changeable(connection: Connection, row: Any, registration: Registra
     if same:
         return
     if account_of(connection, account_name(row.owner, row.name)).debits:
-        raise ProblemError("data-set-fixed", detail=FIXED)
+        raise RegisteredProblemError("data-set-fixed", detail=FIXED)
     if row.file is not None:
-        raise ProblemError("data-set-fixed", detail=FIXED_BY_ROWS)
+        raise RegisteredProblemError("data-set-fixed", detail=FIXED_BY_ROWS)

@@ -21,14 +21,14 @@ from tacit_services.shared.http_app import DigestPath
 from tacit_services.shared.pages.formatting import burn_down
 from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
 from tacit_services.shared.pages.sessions import Sessions
-from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.pages.site import MenuEntry, Service, SignedIn, Site
+from tacit_services.shared.problem_responses import RegisteredProblemError
 
 MENU = (
-    Page("Studies", "/"),
-    Page("Data sets", "/data-sets"),
-    Page("Ledger", "/ledger"),
-    Page("People", "/people"),
+    MenuEntry("Studies", "/"),
+    MenuEntry("Data sets", "/data-sets"),
+    MenuEntry("Ledger", "/ledger"),
+    MenuEntry("People", "/people"),
 )
 
 STUDIES_MAX = 100
@@ -149,7 +149,7 @@ def _add_deciding(site: Site, curator: Curator, ring: Callable[[], None]) -> Non
 
     def owner_of(someone: SignedIn) -> str:
         if someone.who.owner is None:
-            raise ProblemError("forbidden")
+            raise RegisteredProblemError("forbidden")
         return str(someone.who.owner)
 
     @site.router.post("/studies/{digest}/approval")

@@ -25,10 +25,10 @@ from tacit_protocol.messages.answers import (
     AskedStudyInFull,
     EnrolledOwner,
     HeldDataSet,
-    Identity,
     LedgerEntries,
     LedgerVerification,
-    Page,
+    ListPage,
+    ServiceIdentity,
 )
 from tacit_protocol.messages.study import DataSetName, Digest, PartyName, PublicKeyHex
 from tacit_protocol.strict import StrictModel
@@ -57,18 +57,18 @@ from tacit_services.shared.http_app import (
 from tacit_services.shared.http_server import recognise
 from tacit_services.shared.pages.site import Empty
 from tacit_services.shared.people import Person
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.roster import Enrolment, Member
 
 
-class InvitationRequest(StrictModel):
+class OwnerInvitationRequest(StrictModel):
     """Whom the curator invites."""
 
     role: ClassVar[str] = "owner"
     name: PartyName
 
 
-class EnrolmentRequest(StrictModel):
+class OwnerEnrolmentRequest(StrictModel):
     """An invited owner's answer: the key it will be known by."""
 
     role: ClassVar[str] = "owner"
@@ -87,10 +87,10 @@ class Caller:
     def require_may_see(self, owner: str) -> None:
         """Raise ``forbidden`` where an owner asks for another's, whether or not there is such a thing."""
         if self.owner is not None and self.owner != owner:
-            raise ProblemError("forbidden")
+            raise RegisteredProblemError("forbidden")
 
 
-class Access:
+class CuratorAccess:
     """Makes the dependencies of the routes. The curator's own key is the operator's."""
 
     def __init__(self, engine: Engine, operator_key: str, bearer: BearerToken) -> None:
@@ -106,12 +106,12 @@ class Access:
 
         def owner(caller: Annotated[Caller, Depends(caller)]) -> str:
             if caller.owner is None:
-                raise ProblemError("forbidden")
+                raise RegisteredProblemError("forbidden")
             return caller.owner
 
         def operator(caller: Annotated[Caller, Depends(caller)]) -> None:
             if caller.owner is not None:
-                raise ProblemError("forbidden")
+                raise RegisteredProblemError("forbidden")
 
         self.caller = caller
         """A dependency: the :class:`Caller`, an enrolled owner or the operator."""
@@ -144,7 +144,7 @@ class CuratorContext:
 
     engine: Engine
     identity: CuratorIdentity
-    access: Access
+    access: CuratorAccess
     data_sets: DataSets
     uploads: Uploads
     clock: Clock
@@ -161,8 +161,8 @@ class CuratorContext:
             parties="owners",
             fields=("name", "key"),
             member=EnrolledOwner,
-            invitation=InvitationRequest,
-            enrolment=EnrolmentRequest,
+            invitation=OwnerInvitationRequest,
+            enrolment=OwnerEnrolmentRequest,
             operator=self.access.operator,
             reader=self.access.operator,
             signer=self.access.signer,
@@ -207,7 +207,7 @@ class OwnerRoutes:
     def _add_enrolment(self, router: APIRouter) -> None:
         curator = self._curator
 
-        @router.get("/identity", **answer_schema(Identity))
+        @router.get("/identity", **answer_schema(ServiceIdentity))
         def identity() -> Response:
             """Show who the curator is: its name, its key, and whom tokens must be for."""
             return json_response(asdict(curator.identity))
@@ -217,7 +217,7 @@ class OwnerRoutes:
     def _add_reading(self, router: APIRouter) -> None:
         curator, access = self._curator, self._access
 
-        @router.get("/data-sets", **answer_schema(Page[HeldDataSet]))
+        @router.get("/data-sets", **answer_schema(ListPage[HeldDataSet]))
         def data_sets(
             caller: Annotated[Caller, Depends(access.caller)],
             owner: Annotated[PartyName | None, Query()] = None,
@@ -244,7 +244,7 @@ class OwnerRoutes:
     def _view(self, connection: Connection, *, owner: str, name: str, caller: Caller) -> dict[str, Any]:
         held = self._curator.data_sets.held_data_set(connection, owner, name)
         if held is None:
-            raise ProblemError("unknown-data-set")
+            raise RegisteredProblemError("unknown-data-set")
         return view(connection, held, to_owner=caller.owner is not None, now=self._curator.now())
 
     def _add_writing(self, router: APIRouter) -> None:
@@ -291,7 +291,7 @@ class OwnerRoutes:
             next_piece = _pieces(request)
             try:
                 shown, is_new = await curator.uploads.take(owner, name, media_type, next_piece)
-            except ProblemError:
+            except RegisteredProblemError:
                 await _drain(next_piece)
                 raise
             return json_response(shown, 201 if is_new else 200)
@@ -309,7 +309,7 @@ class OwnerRoutes:
 def _require_own(caller: Caller, owner: str) -> None:
     """Raise ``forbidden`` unless the owner itself asks: the operator registers and uploads for nobody."""
     if caller.owner != owner:
-        raise ProblemError("forbidden")
+        raise RegisteredProblemError("forbidden")
 
 
 def _pieces(request: Request) -> NextPiece:
@@ -332,7 +332,7 @@ def _pieces(request: Request) -> NextPiece:
 
 async def _drain(next_piece: NextPiece) -> None:
     drained = 0
-    with suppress(ClientDisconnect, ProblemError, TimeoutError):
+    with suppress(ClientDisconnect, RegisteredProblemError, TimeoutError):
         async with asyncio.timeout(DRAIN_S):
             while drained < DRAINED_BYTES_MAX and (piece := await next_piece()) is not None:
                 drained += len(piece)
@@ -409,15 +409,15 @@ DataSetQuery = Annotated[
 ]
 
 
-def add_study_routes(app: FastAPI, curator: Curator, access: Access, ring: Callable[[], None]) -> None:
+def add_study_routes(app: FastAPI, curator: Curator, access: CuratorAccess, ring: Callable[[], None]) -> None:
     """Add the routes; ``ring`` wakes the loop that runs studies."""
     _add_reading(app, curator, access)
     _add_deciding(app, curator, access, ring)
     _add_ledger(app, curator, access)
 
 
-def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
-    @app.get("/v1/studies", **answer_schema(Page[AskedStudy]))
+def _add_reading(app: FastAPI, curator: Curator, access: CuratorAccess) -> None:
+    @app.get("/v1/studies", **answer_schema(ListPage[AskedStudy]))
     def list_studies(
         caller: Annotated[Caller, Depends(access.caller)],
         state: State | None = None,
@@ -446,7 +446,7 @@ def _add_reading(app: FastAPI, curator: Curator, access: Access) -> None:
         return json_response(read_from(curator.engine, read))
 
 
-def _add_deciding(app: FastAPI, curator: Curator, access: Access, ring: Callable[[], None]) -> None:
+def _add_deciding(app: FastAPI, curator: Curator, access: CuratorAccess, ring: Callable[[], None]) -> None:
     @app.post("/v1/studies/{digest}/approval", openapi_extra=body_schema(Empty), **answer_schema(AskedStudy))
     def approve(
         digest: DigestPath,
@@ -498,14 +498,16 @@ def decide(
     try:
         decision()
     except ApprovedBeforeError:
-        raise ProblemError("approved-before") from None
+        raise RegisteredProblemError("approved-before") from None
     except AlreadyDecidedError:
         row, _ = read_from(curator.engine, require_study, digest, owner, curator.shown())
-        raise ProblemError("study-expired" if row.state is State.EXPIRED else "already-decided") from None
+        raise RegisteredProblemError(
+            "study-expired" if row.state is State.EXPIRED else "already-decided"
+        ) from None
     return read_from(curator.engine, require_study, digest, owner, curator.shown())
 
 
-def _add_ledger(app: FastAPI, curator: Curator, access: Access) -> None:
+def _add_ledger(app: FastAPI, curator: Curator, access: CuratorAccess) -> None:
     @app.get("/v1/ledger", **answer_schema(LedgerEntries))
     def show_ledger(
         caller: Annotated[Caller, Depends(access.caller)], data_set: DataSetQuery = None
@@ -544,7 +546,7 @@ def _accounts(connection: sa.Connection, caller: Caller, data_set: str | None) -
     account = data_set if "/" in data_set or caller.owner is None else f"{caller.owner}/{data_set}"
     caller.require_may_see(account.partition("/")[0])
     if account not in accounts:
-        raise ProblemError("unknown-data-set")
+        raise RegisteredProblemError("unknown-data-set")
     return [account]
 
 
@@ -558,5 +560,5 @@ def require_study(
     row = study_row(connection, digest, studies)
     decisions = decisions_on(connection, [digest])[digest]
     if row is None or (owner is not None and all(item.owner != owner for item in decisions)):
-        raise ProblemError("unknown-study")
+        raise RegisteredProblemError("unknown-study")
     return row, decisions

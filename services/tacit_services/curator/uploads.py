@@ -26,7 +26,7 @@ from starlette.requests import ClientDisconnect
 from tacit_protocol.domain import DataError
 from tacit_services.agent.data.csv_source import HEADER_BYTES_MAX, header_names, sound_csv_batches
 from tacit_services.agent.data.reader import DistinctHashes, UnitHashes
-from tacit_services.curator.data_sets import DataSets, HeldDataSet, view
+from tacit_services.curator.data_sets import DataSets, RegisteredDataSet, view
 from tacit_services.curator.incoming import Encoded, RowShape, UploadRefusedError
 from tacit_services.curator.parquet_upload import Spool, decoded, require_modest
 from tacit_services.curator.store import RowStore, RowWriter
@@ -34,7 +34,7 @@ from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import NO_ROOM, DatabaseUnavailableError, forget_deleted, run_transaction
 from tacit_services.shared.failpoints import StorageStep, reached
 from tacit_services.shared.http_server import Stopping
-from tacit_services.shared.problem_responses import STORAGE_RETRY_S, ProblemError
+from tacit_services.shared.problem_responses import STORAGE_RETRY_S, RegisteredProblemError
 
 PIECE_BYTES = 2**20
 """How much is handed over at once: handing over costs more than copying."""
@@ -257,12 +257,12 @@ class Uploads:
             ProblemError: what was held before is unchanged.
         """
         if media_type not in MEDIA_TYPES:
-            raise ProblemError("unsupported-media-type")
+            raise RegisteredProblemError("unsupported-media-type")
         look = partial(self._data_sets.require_takes_rows, owner=owner, name=name)
         seen = await anyio.to_thread.run_sync(partial(run_transaction, self._engine, look, read_only=True))
         # From here to the end of the block the event loop's one thread keeps the set whole.
         if seen.account in self._under_way or len(self._under_way) >= self._uploads_max:
-            raise ProblemError("rate-limited", retry_after_s=RETRY_S)
+            raise RegisteredProblemError("rate-limited", retry_after_s=RETRY_S)
         self._under_way.add(seen.account)
         body = IncomingBody(next_piece, self._stopping)
         try:
@@ -280,14 +280,16 @@ class Uploads:
             self._store.remove(file)
         forget_deleted(self._engine)
 
-    def _receive(self, seen: HeldDataSet, media_type: str, body: IncomingBody) -> tuple[dict[str, Any], bool]:
+    def _receive(
+        self, seen: RegisteredDataSet, media_type: str, body: IncomingBody
+    ) -> tuple[dict[str, Any], bool]:
         try:
             taken = self._store_rows(seen, media_type, body)
         except Exception as error:
             raise _as_problem(body.failure or error) from error
         return self._commit(seen, taken)
 
-    def _store_rows(self, seen: HeldDataSet, media_type: str, body: IncomingBody) -> _Taken:
+    def _store_rows(self, seen: RegisteredDataSet, media_type: str, body: IncomingBody) -> _Taken:
         shape = RowShape(seen.columns, seen.unit_column)
         batch_rows = max(1, min(BATCH_ROWS_MAX, BATCH_BYTES // (8 * len(shape.schema))))
         writer = self._store.writer(seen.account, shape.schema)
@@ -317,7 +319,7 @@ class Uploads:
         if self._stopping.requested:
             raise StoppedError("the service stops")
 
-    def _commit(self, seen: HeldDataSet, taken: _Taken) -> tuple[dict[str, Any], bool]:
+    def _commit(self, seen: RegisteredDataSet, taken: _Taken) -> tuple[dict[str, Any], bool]:
         writer, now = taken.writer, int(self._clock())
         reached(StorageStep.FILE_WRITTEN)
 
@@ -375,14 +377,14 @@ def _as_problem(error: BaseException) -> BaseException:
     """Say which problem ended an upload; what is not foreseen stays what it is."""
     match error:
         case UploadRefusedError():
-            return ProblemError("upload-refused", detail=error.reason, path=error.path)
+            return RegisteredProblemError("upload-refused", detail=error.reason, path=error.path)
         case DataError():
-            return ProblemError("upload-refused", detail=str(error))
+            return RegisteredProblemError("upload-refused", detail=str(error))
         case ClientDisconnect():
-            return ProblemError("upload-refused", detail=CUT_SHORT)
+            return RegisteredProblemError("upload-refused", detail=CUT_SHORT)
         case StoppedError():
-            return ProblemError("not-ready", retry_after_s=RETRY_S)
+            return RegisteredProblemError("not-ready", retry_after_s=RETRY_S)
         case OSError() if error.errno in NO_ROOM:
-            return ProblemError("storage-full", retry_after_s=STORAGE_RETRY_S)
+            return RegisteredProblemError("storage-full", retry_after_s=STORAGE_RETRY_S)
         case _:
             return error

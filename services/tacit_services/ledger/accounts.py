@@ -40,7 +40,7 @@ from tacit_services.ledger.entries import (
     FIRST_HASH,
     KINDS,
     RESERVATIONS,
-    Entry,
+    LedgerEntry,
     entry_of,
 )
 
@@ -127,7 +127,7 @@ class Account:
 
 
 @dataclass(frozen=True)
-class Standing:
+class AccountBalance:
     """What an account may spend, has spent and has left of each share, in the units that people read.
 
     The Gaussian share is an epsilon at ``gaussian_delta_pico``. What is left of it is the largest epsilon of
@@ -252,7 +252,7 @@ def debit(
     *,
     at: int,
     approved_by: Sequence[str] = (),
-) -> Entry:
+) -> LedgerEntry:
     """Debit a study's guarantee to a data set's account; ``study`` is the digest, ``at`` Unix seconds.
 
     ``approved_by`` are the people who approved the study; none where the policy alone did.
@@ -277,7 +277,7 @@ def debit(
     share, charged = placed
     if share != account.share:
         account = _change(connection, replace(account, share=share), at)
-    entry = Entry(
+    entry = LedgerEntry(
         data_set=data_set,
         sequence=account.version + 1,
         kind="debit",
@@ -397,7 +397,7 @@ def payment_words(account: Account, guarantee: Guarantee) -> str:
     return f"takes {takes} % of the cap, of which {standing(account).left_percent:g} % is left"
 
 
-def paid_words(account: Account, debit: Entry) -> str:
+def paid_words(account: Account, debit: LedgerEntry) -> str:
     """Say what a study has taken of an account."""
     part = part_of_cap(account, debit.amounts)
     return f"spent epsilon {debit.epsilon_micro / EPSILON_UNITS:g}, {_percent_up(part)} % of the cap"
@@ -424,18 +424,18 @@ def all_accounts(connection: sa.Connection) -> dict[str, Account]:
     }
 
 
-def standing_of(connection: sa.Connection, data_set: str) -> Standing:
+def standing_of(connection: sa.Connection, data_set: str) -> AccountBalance:
     """Return what an account has spent and has left; raises UnknownAccountError as account_of does."""
     return standing(account_of(connection, data_set))
 
 
-def standing(account: Account) -> Standing:
+def standing(account: Account) -> AccountBalance:
     """Return what an account has spent and what it has left, rounded toward more spent and less left."""
     cap, share, spent, taken = account.cap, account.share, account.spent, account.taken
     gaussian_delta = cap.delta_atto - share.approximate_atto
     nothing_shared = not any(share.all)
     left = Fraction(0) if nothing_shared else 1 - part_of_cap(account, taken)
-    return Standing(
+    return AccountBalance(
         left_percent=math.floor(1000 * left) / 10,
         epsilon_cap_micro=cap.epsilon_micro,
         delta_cap_pico=cap.delta_pico,
@@ -463,7 +463,7 @@ def _gaussian_left_micro(account: Account, delta_atto: int) -> int:
     return least if whole <= left else least - 1
 
 
-def debits_of(connection: sa.Connection, data_set: str) -> list[Entry]:
+def debits_of(connection: sa.Connection, data_set: str) -> list[LedgerEntry]:
     """Return the account's debits, oldest first."""
     rows = connection.execute(
         ENTRIES.select()
@@ -473,7 +473,7 @@ def debits_of(connection: sa.Connection, data_set: str) -> list[Entry]:
     return [entry_of(row) for row in rows]
 
 
-def debits_of_study(connection: sa.Connection, study: str) -> list[Entry]:
+def debits_of_study(connection: sa.Connection, study: str) -> list[LedgerEntry]:
     """Return what a study was debited, in the order of the accounts' names."""
     query = ENTRIES.select().where(ENTRIES.c.study == study, ENTRIES.c.kind == "debit")
     return [entry_of(row) for row in connection.execute(query.order_by(ENTRIES.c.data_set))]
@@ -520,7 +520,7 @@ def _account_row(connection: sa.Connection, data_set: str) -> Account | None:
 
 def _change(connection: sa.Connection, account: Account, at: int) -> Account:
     """Append the entry of an account's new caps and shares; returns the account after it."""
-    change = Entry(
+    change = LedgerEntry(
         data_set=account.data_set,
         sequence=account.version + 1,
         kind="cap",
@@ -537,7 +537,7 @@ def _change(connection: sa.Connection, account: Account, at: int) -> Account:
     return _append(connection, account, change)
 
 
-def _append(connection: sa.Connection, account: Account, entry: Entry) -> Account:
+def _append(connection: sa.Connection, account: Account, entry: LedgerEntry) -> Account:
     """Store the entry and what the account becomes by it, if nobody else has written the account."""
     after = replace(account, version=entry.sequence, head_hash=entry.entry_hash)
     swapped = connection.execute(

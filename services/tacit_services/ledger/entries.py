@@ -26,7 +26,7 @@ _EVENTS: TypeAdapter[tuple[MechanismEvent, ...]] = TypeAdapter(tuple[MechanismEv
 
 
 @dataclass(frozen=True)
-class Entry:
+class LedgerEntry:
     """A debit, or a change of the account's caps or of their division.
 
     For a debit ``epsilon_micro`` and ``delta_pico`` are the study's budget, ``study`` its digest, and
@@ -83,9 +83,9 @@ class Entry:
         return {**self._fields(), "entry_hash": self.entry_hash}
 
 
-def entry_of(row: Any) -> Entry:
+def entry_of(row: Any) -> LedgerEntry:
     """Return the entry that a row of the table holds; its stored hash is not looked at."""
-    return Entry(
+    return LedgerEntry(
         data_set=row.data_set,
         sequence=row.sequence,
         kind=row.kind,

@@ -14,13 +14,13 @@ from tacit_protocol.messages.encoding import MessageError
 from tacit_protocol.privacy.accounting import Amounts, Cap, charge
 from tacit_services.ledger.accounts import (
     Account,
+    AccountBalance,
     LedgerDamagedError,
-    Standing,
     all_accounts,
     payer,
     standing,
 )
-from tacit_services.ledger.entries import ENTRIES, FIRST_HASH, Entry, entry_of
+from tacit_services.ledger.entries import ENTRIES, FIRST_HASH, LedgerEntry, entry_of
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class InspectedAccount:
     data_set: str
     entries: int
     head_hash: str
-    standing: Standing
+    standing: AccountBalance
     fault: str | None
 
 
@@ -122,7 +122,7 @@ def _verify_account(rows: Sequence[sa.Row[Any]], account: Account) -> None:
     _require(account.promised == promised, "the account's high-water marks were changed")
 
 
-def _charged(entry: Entry) -> Amounts:
+def _charged(entry: LedgerEntry) -> Amounts:
     """Return what a debit took of each share, by its events."""
     charged = charge(entry.events)
     if entry.amounts == charged:
@@ -132,7 +132,7 @@ def _charged(entry: Entry) -> Amounts:
     return converted
 
 
-def _readable(row: sa.Row[Any]) -> Entry:
+def _readable(row: sa.Row[Any]) -> LedgerEntry:
     """Return a row's entry; what is hashed is the entry, so the row must have no other spelling."""
     fault = "an entry was changed after it was written"
     try:

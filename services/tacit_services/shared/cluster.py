@@ -91,7 +91,7 @@ def _sealed(payload: bytes) -> Sealed[Any]:
 
 
 @dataclass(frozen=True)
-class Work:
+class Task:
     """A function and its first argument."""
 
     function: Callable[[Any, Any], Any]
@@ -99,7 +99,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class TaskResult:
     """What came of an item: a value, or the exception to raise where it is waited for."""
 
     value: Any = None
@@ -135,7 +135,7 @@ def difference(ours: dict[str, str], theirs: dict[str, str]) -> str | None:
     return ", ".join(found) or None
 
 
-def run(ours: Sealed[dict[str, str]], work: Sealed[Work], item: Sealed[Any]) -> Sealed[Outcome] | str:
+def run(ours: Sealed[dict[str, str]], work: Sealed[Task], item: Sealed[Any]) -> Sealed[TaskResult] | str:
     """Apply a function to one item; return its sealed outcome, or say how this worker differs.
 
     Whatever is raised is returned, so that nothing of it reaches the worker's log.
@@ -145,9 +145,9 @@ def run(ours: Sealed[dict[str, str]], work: Sealed[Work], item: Sealed[Any]) -> 
         return differs
     try:
         opened = work.open()
-        return Sealed(Outcome(opened.function(opened.shared, item.open())))
+        return Sealed(TaskResult(opened.function(opened.shared, item.open())))
     except BaseException as error:
-        return Sealed(Outcome(error=returnable(error)))
+        return Sealed(TaskResult(error=returnable(error)))
 
 
 def returnable(error: BaseException) -> Exception:
@@ -196,7 +196,7 @@ log = structlog.get_logger()
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """How long is waited for a cluster, in seconds, and how often what was lost is sent again."""
 
     connect_s: float = 10.0
@@ -247,7 +247,7 @@ class Certificates:
 class ClusterClient:
     """The client of one scheduler; its coroutines run in one loop."""
 
-    def __init__(self, address: str, certificates: Certificates | None, patience: Patience) -> None:
+    def __init__(self, address: str, certificates: Certificates | None, patience: RetryPolicy) -> None:
         self.patience = patience
         self._address = address
         self._certificates = certificates
@@ -375,7 +375,7 @@ def not_alike(worker: str, differs: str) -> str:
 LOST = (FutureCancelledError, KilledWorker, OSError, TimeoutError)
 """How Dask says that workers or data are gone."""
 
-Answer: TypeAlias = Sealed[Outcome] | str
+Answer: TypeAlias = Sealed[TaskResult] | str
 
 
 @dataclass
@@ -401,11 +401,11 @@ class _Underway:
 class ClusterMap:
     """One map; its coroutines and functions run in the connection's loop."""
 
-    def __init__(self, cluster: ClusterClient, work: Sealed[Work]) -> None:
+    def __init__(self, cluster: ClusterClient, work: Sealed[Task]) -> None:
         self._cluster, self._work = cluster, work
         self._versions = Sealed(versions())
         self._client: Client | None = None
-        self._shared: Future[Work] | None = None
+        self._shared: Future[Task] | None = None
         self._underway: deque[_Underway] = deque()
         self._losses = 0
         self.ahead = AHEAD
@@ -457,7 +457,7 @@ class ClusterMap:
             return _Underway(item, None, asyncio.ensure_future(_lost()))
         return _Underway(item, future, asyncio.ensure_future(future.result()))
 
-    async def next(self) -> Sealed[Outcome]:
+    async def next(self) -> Sealed[TaskResult]:
         """Return the outcome of the item that was sent first.
 
         Raises:
@@ -554,11 +554,11 @@ class ClusterWorkers:
     in_process = False
 
     def __init__(
-        self, address: str, certificates: Certificates | None, patience: Patience | None = None
+        self, address: str, certificates: Certificates | None, patience: RetryPolicy | None = None
     ) -> None:
         if certificates is not None:
             certificates.require_usable()
-        self._cluster = ClusterClient(address, certificates, patience or Patience())
+        self._cluster = ClusterClient(address, certificates, patience or RetryPolicy())
 
     @classmethod
     def of(cls, settings: ComputeSettings) -> Self:
@@ -608,7 +608,7 @@ class ClusterWorkers:
             WorkersUnavailableError: the scheduler or all workers stayed away, or workers kept dying.
             TaskFailedError: the function failed with an exception that is not Tacit's own.
         """
-        running = ClusterMap(self._cluster, Sealed(Work(function, shared)))
+        running = ClusterMap(self._cluster, Sealed(Task(function, shared)))
         upcoming, underway = iter(items), 0
         try:
             self._call(running.start())

@@ -410,7 +410,7 @@ Outcome = TypeVar("Outcome")
 
 
 @dataclass
-class _Piece(Generic[Item, Outcome]):
+class _HandedInWork(Generic[Item, Outcome]):
     """What one caller handed in, and what came of it."""
 
     item: Item
@@ -437,7 +437,7 @@ class GroupCommit(Generic[Item, Outcome]):
         self._engine = engine
         self._store = store
         self._lock = threading.Lock()
-        self._waiting: list[_Piece[Item, Outcome]] = []
+        self._waiting: list[_HandedInWork[Item, Outcome]] = []
         self._is_led = False
 
     def run(self, item: Item) -> Outcome:
@@ -449,7 +449,7 @@ class GroupCommit(Generic[Item, Outcome]):
         Raises:
             DatabaseError: as :func:`run_transaction`; the whole group gets it.
         """
-        piece: _Piece[Item, Outcome] = _Piece(item)
+        piece: _HandedInWork[Item, Outcome] = _HandedInWork(item)
         with self._lock:
             self._waiting.append(piece)
             leads, self._is_led = not self._is_led, True
@@ -472,7 +472,7 @@ class GroupCommit(Generic[Item, Outcome]):
         for piece in (*next_leader, *group):
             piece.turn.set()
 
-    def _commit(self, group: list[_Piece[Item, Outcome]]) -> None:
+    def _commit(self, group: list[_HandedInWork[Item, Outcome]]) -> None:
         items = [piece.item for piece in group]
         try:
             outcomes = run_transaction(self._engine, lambda connection: self._store(connection, items))

@@ -30,7 +30,7 @@ from tacit_protocol.messages.study import Digest
 from tacit_protocol.signing import Envelope, TokenError, verify_token
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.problem_responses import (
-    ProblemError,
+    RegisteredProblemError,
     answer_problem,
     as_problem,
     install_problem_handlers,
@@ -114,16 +114,16 @@ class BodyLimits:
         await self._app(scope, _Body(scope, receive, limit).receive, send)
 
 
-def _refusal(scope: Scope, limit: BodyLimit) -> ProblemError | None:
+def _refusal(scope: Scope, limit: BodyLimit) -> RegisteredProblemError | None:
     """Return what is wrong with a body that has not arrived yet, if anything is."""
     headers = scope["headers"]
     encodings = [value for name, value in headers if name == b"content-encoding"]
     if any(value.strip().lower() not in {b"", b"identity"} for value in encodings):
-        return ProblemError("unsupported-media-type")
+        return RegisteredProblemError("unsupported-media-type")
     lengths = [value for name, value in headers if name == b"content-length"]
     # A little too much is read and dropped below, so that its sender gets to read the refusal.
     if any(v.isdigit() and int(v) > limit.size_bytes_max + DRAINED_BYTES_MAX for v in lengths):
-        return ProblemError(limit.too_large)
+        return RegisteredProblemError(limit.too_large)
     return None
 
 
@@ -147,7 +147,7 @@ class _Body:
         if self._size_bytes > size_bytes_max:
             while not self._complete and self._size_bytes <= size_bytes_max + DRAINED_BYTES_MAX:
                 await self._next()
-            raise ProblemError(self._limit.too_large)
+            raise RegisteredProblemError(self._limit.too_large)
         return message
 
     async def _next(self) -> Message:
@@ -157,9 +157,9 @@ class _Body:
             async with asyncio.timeout(self._limit.patience_s(self._size_bytes) - self._waited_s):
                 message = await self._receive()
         except TimeoutError:
-            raise ProblemError("request-timeout") from None
+            raise RegisteredProblemError("request-timeout") from None
         if CRUMBLED in self._scope:
-            raise ProblemError("malformed-message", detail=IN_CRUMBS)
+            raise RegisteredProblemError("malformed-message", detail=IN_CRUMBS)
         self._waited_s += clock() - started_s
         self._size_bytes += len(message.get("body", b""))
         self._complete = message["type"] != "http.request" or not message.get("more_body", False)
@@ -359,7 +359,7 @@ def _add_health(app: FastAPI, check_ready: Callable[[], None], metrics: Metrics)
         try:
             check_ready()
         except Exception as error:
-            raise ProblemError("not-ready", retry_after_s=READY_RETRY_S) from error
+            raise RegisteredProblemError("not-ready", retry_after_s=READY_RETRY_S) from error
         return JSONResponse({"status": "ready"})
 
     @app.get("/metrics", include_in_schema=False)
@@ -386,7 +386,7 @@ class AllowedHosts:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         if scope["type"] == "http" and not self._allows(scope):
-            error = ProblemError("unknown-host")
+            error = RegisteredProblemError("unknown-host")
             await (await answer_problem(error, scope))(scope, receive, send)
             return
         await self._app(scope, receive, send)
@@ -430,18 +430,18 @@ class BearerToken(SecurityBase):
         values = request.headers.getlist("authorization")
         scheme, _, token = (values[0] if len(values) == 1 else "").partition(" ")
         if scheme.lower() != "bearer":
-            raise ProblemError("unauthenticated")
+            raise RegisteredProblemError("unauthenticated")
         try:
             return verify_token(token, self._audience, int(self._clock()))
         except TokenError as error:
-            raise ProblemError("unauthenticated", detail=str(error)) from None
+            raise RegisteredProblemError("unauthenticated", detail=str(error)) from None
 
 
 async def json_bytes(request: Request) -> bytes:
     """Return a JSON body's exact bytes (a dependency); refuses other media types."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != "application/json":
-        raise ProblemError("unsupported-media-type")
+        raise RegisteredProblemError("unsupported-media-type")
     return await request.body()
 
 

@@ -35,7 +35,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from tacit_services.shared.http_app import CRUMBLED, PIECE_BYTES_MIN, PIECES_FREE
-from tacit_services.shared.problem_responses import ProblemError, problem_response
+from tacit_services.shared.problem_responses import RegisteredProblemError, problem_response
 from tacit_services.shared.settings import SettingsError
 
 READ_BYTES = 2**16
@@ -62,7 +62,7 @@ LOG_PERIOD_S = 10.0
 log = structlog.get_logger()
 
 
-class Standing(Enum):
+class ConnectionState(Enum):
     """What a connection may do."""
 
     ASKING = "served"
@@ -70,12 +70,14 @@ class Standing(Enum):
     LEFT = "closed"
 
 
-class Place:
+class ConnectionSlot:
     """One connection's place."""
 
     __slots__ = ("_places", "is_used", "key", "standing", "transport")
 
-    def __init__(self, places: "Places", transport: asyncio.Transport, standing: Standing) -> None:
+    def __init__(
+        self, places: "ConnectionSlots", transport: asyncio.Transport, standing: ConnectionState
+    ) -> None:
         self._places, self.transport, self.standing = places, transport, standing
         self.is_used = False
         """Whether a request has come over it."""
@@ -101,19 +103,19 @@ class Place:
         """Give the place up; the connection is lost."""
         places = self._places
         places.handshakes.pop(self, None)
-        if self.standing is Standing.ASKING:
+        if self.standing is ConnectionState.ASKING:
             places.taken -= 1
             places.giving_way.pop(self, None)
-        elif self.standing is Standing.SURPLUS:
+        elif self.standing is ConnectionState.SURPLUS:
             places.surplus -= 1
         if self.key is not None:
             places.kept[self.key] -= 1
             if not places.kept[self.key]:
                 del places.kept[self.key]
-        self.standing, self.key = Standing.LEFT, None
+        self.standing, self.key = ConnectionState.LEFT, None
 
 
-class Places:
+class ConnectionSlots:
     """The places of one server. Used in its event loop alone.
 
     Args:
@@ -126,9 +128,9 @@ class Places:
         """Connections that are served, or shake hands to be."""
         self.surplus = 0
         """Connections beyond those that are told so."""
-        self.giving_way: dict[Place, None] = {}
+        self.giving_way: dict[ConnectionSlot, None] = {}
         """Who gives way, the longest idle first."""
-        self.handshakes: dict[Place, Tls] = {}
+        self.handshakes: dict[ConnectionSlot, Tls] = {}
         """Handshakes that have begun and not ended, the oldest first."""
         self.kept: Counter[str] = Counter()
         self._told: Counter[str] = Counter()
@@ -141,13 +143,13 @@ class Places:
         """How many connections would give way."""
         return len(self.giving_way)
 
-    def take(self, transport: asyncio.Transport) -> Place | None:
+    def take(self, transport: asyncio.Transport) -> ConnectionSlot | None:
         """Return a place for a connection that was accepted; None where it was closed unheard."""
         if self.taken >= self.most and self.giving_way:
             self._displace(next(iter(self.giving_way)))
         if self.taken < self.most:
             self.taken += 1
-            place = Place(self, transport, Standing.ASKING)
+            place = ConnectionSlot(self, transport, ConnectionState.ASKING)
             self.giving_way[place] = None
             return place
         if self.surplus >= REFUSED_MAX:
@@ -155,9 +157,9 @@ class Places:
             transport.abort()
             return None
         self.surplus += 1
-        return Place(self, transport, Standing.SURPLUS)
+        return ConnectionSlot(self, transport, ConnectionState.SURPLUS)
 
-    def shake_hands(self, place: Place, tls: "Tls") -> None:
+    def shake_hands(self, place: ConnectionSlot, tls: "Tls") -> None:
         """Note that a handshake begins; the oldest is given up where there are as many as may be."""
         if len(self.handshakes) >= HANDSHAKES_MAX:
             oldest, given_up = next(iter(self.handshakes.items()))
@@ -179,13 +181,13 @@ class Places:
             self._told_s[event] = now_s
             log.warning(event, times=self._told.pop(event), taken=self.taken, strangers=self.strangers)
 
-    def _displace(self, place: Place) -> None:
+    def _displace(self, place: ConnectionSlot) -> None:
         self.tell("connection_displaced")
         place.leave()
         place.transport.abort()
 
 
-class Arrival(asyncio.BufferedProtocol):
+class PendingConnection(asyncio.BufferedProtocol):
     """A connection on which nothing has come yet: it has a place and a time limit, and no more.
 
     Args:
@@ -198,18 +200,18 @@ class Arrival(asyncio.BufferedProtocol):
 
     __slots__ = ("_begin", "_patience_s", "_places", "_received", "place", "timer", "transport")
 
-    place: Place | None
+    place: ConnectionSlot | None
     timer: asyncio.TimerHandle
     """Closes the connection: whoever takes over may go on waiting for it, or cancels it."""
     transport: asyncio.Transport
 
     def __init__(
         self,
-        places: Places,
-        begin: Callable[["Arrival"], asyncio.BufferedProtocol],
+        places: ConnectionSlots,
+        begin: Callable[["PendingConnection"], asyncio.BufferedProtocol],
         patience_s: float,
         received: memoryview,
-        place: Place | None = None,
+        place: ConnectionSlot | None = None,
     ) -> None:
         self._places, self._begin, self._patience_s, self._received = places, begin, patience_s, received
         self.place = place
@@ -247,14 +249,14 @@ class Arrival(asyncio.BufferedProtocol):
             self.place.leave()
 
 
-class ArrivalBeforeTls(Arrival):
+class ArrivalBeforeTls(PendingConnection):
     """A connection that has not begun a handshake; what is lost is told."""
 
     __slots__ = ()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Free the place."""
-        if self.place is not None and self.place.standing is not Standing.LEFT:
+        if self.place is not None and self.place.standing is not ConnectionState.LEFT:
             self._places.tell("handshake_failed")
         super().connection_lost(exc)
 
@@ -274,7 +276,11 @@ class Tls(sslproto.SSLProtocol):
     max_size = READ_BYTES
 
     def __init__(
-        self, arrival: Arrival, protocol: asyncio.BufferedProtocol, context: ssl.SSLContext, places: Places
+        self,
+        arrival: PendingConnection,
+        protocol: asyncio.BufferedProtocol,
+        context: ssl.SSLContext,
+        places: ConnectionSlots,
     ) -> None:
         arrival.timer.cancel()
         loop = asyncio.get_running_loop()
@@ -287,7 +293,7 @@ class Tls(sslproto.SSLProtocol):
             ssl_handshake_timeout=cast(Any, max(arrival.timer.when() - loop.time(), HANDSHAKE_LAST_S)),
         )
         self._ssl_buffer, self._ssl_buffer_view = cast(Any, places.received.obj), places.received
-        self._places, self._place = places, cast(Place, arrival.place)
+        self._places, self._place = places, cast(ConnectionSlot, arrival.place)
 
     def connection_made(self, transport: Any) -> None:
         """Begin the handshake."""
@@ -371,10 +377,12 @@ class TimedProtocol(H11Protocol, asyncio.BufferedProtocol):
     A connection for which there is no place is answered with the problem ``at-capacity``, whatever it asks.
     """
 
-    def __init__(self, config: uvicorn.Config, *, arrival: Arrival, places: Places, **named: Any) -> None:
+    def __init__(
+        self, config: uvicorn.Config, *, arrival: PendingConnection, places: ConnectionSlots, **named: Any
+    ) -> None:
         super().__init__(config, **named)
         self.conn = self._counted = _CountedConnection()
-        self._places, self._place = places, cast(Place, arrival.place)
+        self._places, self._place = places, cast(ConnectionSlot, arrival.place)
         self._header_timer: asyncio.TimerHandle | None = arrival.timer
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -382,7 +390,7 @@ class TimedProtocol(H11Protocol, asyncio.BufferedProtocol):
         super().connection_made(transport)
         self.app_state = {**self.app_state, _PLACE: self._place}
         # A request may outlive its connection for as long as it waits, so requests are counted as well.
-        if self._place.standing is Standing.SURPLUS or len(self.tasks) >= 2 * self._places.most:
+        if self._place.standing is ConnectionState.SURPLUS or len(self.tasks) >= 2 * self._places.most:
             self._places.tell("connection_refused")
             self.app = refuse
 
@@ -463,7 +471,7 @@ class Server(uvicorn.Server):
     ``places`` is who has a connection.
     """
 
-    def __init__(self, config: uvicorn.Config, stopping: Stopping, places: Places) -> None:
+    def __init__(self, config: uvicorn.Config, stopping: Stopping, places: ConnectionSlots) -> None:
         super().__init__(config)
         self._stopping, self.places = stopping, places
 
@@ -491,7 +499,7 @@ async def refuse(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] != "http":
         return
     wait_s = CAPACITY_RETRY_S + secrets.randbelow(CAPACITY_SPREAD_S + 1)
-    error = ProblemError("at-capacity", retry_after_s=wait_s, headers={"Connection": "close"})
+    error = RegisteredProblemError("at-capacity", retry_after_s=wait_s, headers={"Connection": "close"})
     await problem_response(error, None)(scope, receive, send)
 
 
@@ -503,7 +511,7 @@ def recognise(scope: Scope, key: str) -> None:
 
     Call it in the event loop.
     """
-    place: Place | None = scope.get("state", {}).get(_PLACE)
+    place: ConnectionSlot | None = scope.get("state", {}).get(_PLACE)
     if place is not None:
         place.recognise(key)
 
@@ -586,19 +594,19 @@ def make_server(
     tls: ssl.SSLContext | None = None,
 ) -> Server:
     """Make a server with every limit of this module."""
-    places = Places(connections_max)
+    places = ConnectionSlots(connections_max)
 
     def protocol(_loop: asyncio.AbstractEventLoop | None = None, **named: Any) -> asyncio.BaseProtocol:
-        def http(arrival: Arrival) -> TimedProtocol:
+        def http(arrival: PendingConnection) -> TimedProtocol:
             return TimedProtocol(_loop=_loop, arrival=arrival, places=places, **named)
 
-        def shaken(place: Place | None) -> Arrival:
-            return Arrival(places, http, HEADER_TIMEOUT_S, places.decrypted, place)
+        def shaken(place: ConnectionSlot | None) -> PendingConnection:
+            return PendingConnection(places, http, HEADER_TIMEOUT_S, places.decrypted, place)
 
         if tls is None:
             return shaken(None)
 
-        def begin(arrival: Arrival) -> Tls:
+        def begin(arrival: PendingConnection) -> Tls:
             return Tls(arrival, shaken(arrival.place), tls, places)
 
         return ArrivalBeforeTls(places, begin, HANDSHAKE_TIMEOUT_S, places.received)

@@ -19,7 +19,7 @@ from pydantic import Field
 from sqlalchemy.engine import Connection, Engine
 from starlette.responses import Response
 
-from tacit_protocol.messages.answers import ChangeRecord, NamedUser, Page, User
+from tacit_protocol.messages.answers import ChangeRecord, ListPage, NamedUser, User
 from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.messages.study import PartyName
 from tacit_protocol.names import folded
@@ -27,7 +27,7 @@ from tacit_protocol.strict import StrictModel
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.http_app import answer_schema, body_schema, json_body, json_response
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 
 Role = Literal["viewer", "steward", "officer", "admin"]
 """What a person may do; each may what those before may. A viewer reads, a steward decides on studies, an
@@ -76,7 +76,9 @@ class Person:
     def require(self, least: Role) -> None:
         """Raise the problem ``role-needed`` unless the person's role is that one or one above it."""
         if not self.may(least):
-            raise ProblemError("role-needed", detail=f"this needs the role {least}, and yours is {self.role}")
+            raise RegisteredProblemError(
+                "role-needed", detail=f"this needs the role {least}, and yours is {self.role}"
+            )
 
 
 ADDRESS = r"^[!#-&(-;=?A-~]+@[!#-&(-;=?A-~]+$"
@@ -235,7 +237,7 @@ class People:
         by.require("admin")
         self._require_below_admin(by, name)
         if said.role == "admin":
-            raise ProblemError("role-needed", detail=BY_KEY)
+            raise RegisteredProblemError("role-needed", detail=BY_KEY)
         return self.put(by, name, said)
 
     def remove_below_admin(self, by: Person, name: str) -> None:
@@ -247,7 +249,7 @@ class People:
     def _require_below_admin(self, by: Person, name: str) -> None:
         found = read_from(self.engine, person_of, self.tables, by.key, name)
         if found is not None and found.role == "admin":
-            raise ProblemError("role-needed", detail=BY_KEY)
+            raise RegisteredProblemError("role-needed", detail=BY_KEY)
 
     def put(self, by: Person, name: str, said: UserRequest) -> bool:
         """Add a person, or change what is said of one; returns whether the person is new.
@@ -264,13 +266,15 @@ class People:
             before = next((row for row in own if row.name == name), None)
             others = {row.email for row in own if row.removed_at is None and row.name != name}
             if name in {KEY_HOLDER, BY_FILE} or (before is not None and before.removed_at is not None):
-                raise ProblemError("user-exists", path="name")
+                raise RegisteredProblemError("user-exists", path="name")
             if said_of["email"] is not None and said_of["email"] in others:
-                raise ProblemError("user-exists", path="email")
+                raise RegisteredProblemError("user-exists", path="email")
             if before is None and len(own) >= USERS_MAX:
-                raise ProblemError("malformed-message", detail=f"a party has {USERS_MAX} people at most")
+                raise RegisteredProblemError(
+                    "malformed-message", detail=f"a party has {USERS_MAX} people at most"
+                )
             if _newest(connection, self.tables.record, by.key)[0] >= CHANGES_MAX:
-                raise ProblemError("malformed-message", detail="people were changed too often")
+                raise RegisteredProblemError("malformed-message", detail="people were changed too often")
             if before is None:
                 connection.execute(users.insert().values(key=by.key, name=name, added_at=now, **said_of))
             elif (before.role, before.email) != (said_of["role"], said_of["email"]):
@@ -296,7 +300,7 @@ class People:
         def write(connection: Connection) -> None:
             known = (users.c.key == by.key, users.c.name == name, users.c.removed_at.is_(None))
             if connection.execute(users.update().where(*known).values(removed_at=now)).rowcount != 1:
-                raise ProblemError("unknown-user")
+                raise RegisteredProblemError("unknown-user")
             self._sign_out(connection, by.key, name)
             record_change(connection, self.tables, by, REMOVED, {"name": name}, at=now)
 
@@ -333,7 +337,7 @@ class People:
         Named = Annotated[PartyName, Path()]
         Key = Annotated[str, Depends(signer)]
 
-        @router.get("/users", **answer_schema(Page[User]))
+        @router.get("/users", **answer_schema(ListPage[User]))
         def list_users(key: Key) -> Response:
             """List the caller's own people, by name; those removed, too."""
             return json_response({"items": self.listed(key), "next": None})

@@ -26,7 +26,7 @@ STORAGE_RETRY_S = 60
 log = structlog.get_logger()
 
 
-class ProblemError(Exception):
+class RegisteredProblemError(Exception):
     """A registered problem, on its way to the caller."""
 
     def __init__(
@@ -46,7 +46,7 @@ class ProblemError(Exception):
         self.headers = dict(headers or {})
 
 
-def problem_response(error: ProblemError, request_id: str | None) -> Response:
+def problem_response(error: RegisteredProblemError, request_id: str | None) -> Response:
     """Write a problem as an HTTP response."""
     document = problem_document(
         error.problem.slug,
@@ -65,7 +65,7 @@ def problem_response(error: ProblemError, request_id: str | None) -> Response:
     return Response(encode_json(document), error.problem.status, headers, MEDIA_TYPE)
 
 
-async def answer_problem(error: ProblemError, scope: Scope) -> Response:
+async def answer_problem(error: RegisteredProblemError, scope: Scope) -> Response:
     """Answer with a page where a browser asks a service that has pages, and with JSON otherwise."""
     page = getattr(scope["app"].state, "error_page", None)
     accepted = [value for name, value in scope["headers"] if name == b"accept"]
@@ -75,26 +75,26 @@ async def answer_problem(error: ProblemError, scope: Scope) -> Response:
     return response
 
 
-def as_problem(error: Exception) -> ProblemError:
+def as_problem(error: Exception) -> RegisteredProblemError:
     """Say which problem an exception is; what is not foreseen is an internal error, and logged."""
     match error:
-        case ProblemError():
+        case RegisteredProblemError():
             problem = error
         case MessageTooLargeError():
-            problem = ProblemError("message-too-large")
+            problem = RegisteredProblemError("message-too-large")
         case MessageError():
-            problem = ProblemError("malformed-message", detail=error.reason, path=error.path)
+            problem = RegisteredProblemError("malformed-message", detail=error.reason, path=error.path)
         case EnvelopeError():
-            problem = ProblemError("invalid-signature", detail=str(error))
+            problem = RegisteredProblemError("invalid-signature", detail=str(error))
         case RequestValidationError():
-            problem = ProblemError("malformed-message", path=_parameter_path(error))
+            problem = RegisteredProblemError("malformed-message", path=_parameter_path(error))
         case HTTPException():
             problem = _http_problem(error)
         case StorageFullError() | DatabaseUnavailableError():
             problem = _database_problem(error)
         case _:
             log.error("internal_error", fault=describe_exception(error))
-            problem = ProblemError("internal-error")
+            problem = RegisteredProblemError("internal-error")
     return problem
 
 
@@ -105,7 +105,7 @@ def install_problem_handlers(app: FastAPI) -> None:
         return await answer_problem(as_problem(error), request.scope)
 
     for kind in (
-        ProblemError,
+        RegisteredProblemError,
         MessageError,
         EnvelopeError,
         StorageFullError,
@@ -122,23 +122,23 @@ def _parameter_path(error: RequestValidationError) -> str | None:
     return ".".join(str(part) for part in location[:2]) if location[0] in {"path", "query"} else None
 
 
-def _database_problem(error: DatabaseError) -> ProblemError:
+def _database_problem(error: DatabaseError) -> RegisteredProblemError:
     log.error("database_error", kind=type(error).__name__, cause=type(error.__cause__).__qualname__)
     if isinstance(error, StorageFullError):
-        return ProblemError("storage-full", retry_after_s=STORAGE_RETRY_S)
-    return ProblemError("database-unavailable", retry_after_s=DATABASE_RETRY_S)
+        return RegisteredProblemError("storage-full", retry_after_s=STORAGE_RETRY_S)
+    return RegisteredProblemError("database-unavailable", retry_after_s=DATABASE_RETRY_S)
 
 
-def _http_problem(error: HTTPException) -> ProblemError:
+def _http_problem(error: HTTPException) -> RegisteredProblemError:
     headers = error.headers
     match error.status_code:
         case 404:
-            return ProblemError("not-found", headers=headers)
+            return RegisteredProblemError("not-found", headers=headers)
         case 405:
-            return ProblemError("method-not-allowed", headers=headers)
+            return RegisteredProblemError("method-not-allowed", headers=headers)
         case 413:
-            return ProblemError("message-too-large")
+            return RegisteredProblemError("message-too-large")
         case status if status < 500:
-            return ProblemError("malformed-message")
+            return RegisteredProblemError("malformed-message")
         case _:
-            return ProblemError("internal-error")
+            return RegisteredProblemError("internal-error")

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from tacit_protocol.messages.answers import (
     Invitation,
     InvitationRecord,
-    Page,
+    ListPage,
     RevokedInvitations,
     ServiceAnswer,
 )
@@ -29,7 +29,7 @@ from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import Result, read_from, run_transaction
 from tacit_services.shared.http_app import BearerToken, answer_schema, body_schema, json_body, json_response
 from tacit_services.shared.pages.sessions import SignInTables
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 
 PAGE_SIZE = 100
 """Parties or invitations in one page."""
@@ -90,7 +90,7 @@ class Roster:
     def invite(self, connection: Connection, name: str, role: str, now: int) -> dict[str, Any]:
         """Make a one-time invitation for that name and role. Raises ProblemError: ``party-exists``."""
         if self._is_named(connection, name):
-            raise ProblemError("party-exists")
+            raise RegisteredProblemError("party-exists")
         invitation = secrets.token_urlsafe(32)
         expires_at = now + INVITATION_LIFE_S
         connection.execute(
@@ -109,16 +109,16 @@ class Roster:
         known = self.invitations.c.token_digest == _digest(invitation)
         row = connection.execute(self.invitations.select().where(known)).one_or_none()
         if row is None or (row.name, row.role) != (party.name, party.role):
-            raise ProblemError("invitation-invalid")
+            raise RegisteredProblemError("invitation-invalid")
         if row.used_by is not None:
             if row.used_by == party.key:
                 self.require_member(connection, party.key)
                 return False
-            raise ProblemError("invitation-invalid")
+            raise RegisteredProblemError("invitation-invalid")
         if now >= row.expires_at or row.revoked_at is not None:
-            raise ProblemError("invitation-invalid")
+            raise RegisteredProblemError("invitation-invalid")
         if self._is_named(connection, party.name) or self.member(connection, party.key) is not None:
-            raise ProblemError("party-exists")
+            raise RegisteredProblemError("party-exists")
         connection.execute(self.parties.insert().values(**asdict(party), enrolled_at=now))
         connection.execute(self.invitations.update().where(known).values(used_by=party.key))
         return True
@@ -132,9 +132,9 @@ class Roster:
         """Return the party whose key it is. Raises ProblemError: ``unknown-party`` or ``key-revoked``."""
         member = self.member(connection, key)
         if member is None:
-            raise ProblemError("unknown-party")
+            raise RegisteredProblemError("unknown-party")
         if member.revoked_at is not None:
-            raise ProblemError("key-revoked")
+            raise RegisteredProblemError("key-revoked")
         return member
 
     def revoke(self, connection: Connection, name: str, now: int) -> tuple[Member, bool]:
@@ -146,7 +146,7 @@ class Roster:
         named = self.parties.c.name == name
         row = connection.execute(self._members().where(named)).one_or_none()
         if row is None:
-            raise ProblemError("unknown-party")
+            raise RegisteredProblemError("unknown-party")
         if row.revoked_at is not None:
             return Member(*row), False
         connection.execute(self.parties.update().where(named).values(revoked_at=now))
@@ -270,11 +270,11 @@ class Enrolment:
         def create_invitation(request: Annotated[Any, Depends(invited)]) -> Response:
             """Invite a party (the operator). The invitation works once, for a week."""
             if request.name == self.service.name:
-                raise ProblemError("party-exists")
+                raise RegisteredProblemError("party-exists")
             made = self._write(lambda c, now: self.roster.invite(c, request.name, request.role, now))
             return json_response(made, 201)
 
-        @router.get("/invitations", dependencies=operator, **answer_schema(Page[InvitationRecord]))
+        @router.get("/invitations", dependencies=operator, **answer_schema(ListPage[InvitationRecord]))
         def invitations(cursor: Annotated[Digest | None, Query()] = None) -> Response:
             """List all invitations ever made, and what became of each (the operator)."""
             now = int(self.clock())
@@ -311,14 +311,16 @@ class Enrolment:
         ) -> Response:
             """Enrol with an invitation and the key that signs this request; again, it changes nothing."""
             if key != answer.key:
-                raise ProblemError("forbidden", detail="sign the request with the key that is to be enrolled")
+                raise RegisteredProblemError(
+                    "forbidden", detail="sign the request with the key that is to be enrolled"
+                )
             if key == self.service.key or answer.name == self.service.name:
-                raise ProblemError("party-exists")
+                raise RegisteredProblemError("party-exists")
             party = Member(answer.name, answer.key, answer.role)
             is_new = self._write(lambda c, now: self.roster.enrol(c, answer.invitation, party, now))
             return json_response(self._shown(party), 201 if is_new else 200)
 
-        listed = answer_schema(Page[self.member])  # type: ignore[name-defined]
+        listed = answer_schema(ListPage[self.member])  # type: ignore[name-defined]
 
         @router.get(f"/{self.parties}", dependencies=[Depends(self.reader)], **listed)
         def parties(cursor: Annotated[PartyName | None, Query()] = None) -> Response:

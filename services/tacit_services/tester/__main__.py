@@ -30,7 +30,7 @@ from tacit_services.shared.http_app import BearerToken, create_app
 from tacit_services.shared.http_server import Stopping, serve, tls_context
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError, read_private_key
-from tacit_services.tester.answers import Answers
+from tacit_services.tester.answers import AnswerIntake
 from tacit_services.tester.archive import ArchiveError
 from tacit_services.tester.archiving import (
     add_archive_arguments,
@@ -43,18 +43,18 @@ from tacit_services.tester.archiving import (
 from tacit_services.tester.inboxes import Bell, Inboxes, InboxQuery, Watch
 from tacit_services.tester.jobs import Worker, Working, database_time, time_of, work
 from tacit_services.tester.pages import add_tester_pages
-from tacit_services.tester.parties import Access
-from tacit_services.tester.routes import Checks, Planner, Tester, make_router
+from tacit_services.tester.parties import TesterAccess
+from tacit_services.tester.routes import CheckQueue, Planner, Tester, make_router
 from tacit_services.tester.settings import TesterSettings
-from tacit_services.tester.studies import Identity, Studies
+from tacit_services.tester.studies import Studies, TesterIdentity
 from tacit_services.tester.study_completion import Signer
 from tacit_services.tester.verdict_process import Compute, VerdictProcess, compute
 
 
-def open_key(settings: TesterSettings) -> tuple[Identity, Signer]:
+def open_key(settings: TesterSettings) -> tuple[TesterIdentity, Signer]:
     """Return who the tester is, and what signs for it. Raises SettingsError: the key file cannot be read."""
     key = read_private_key(settings.key_file)
-    return Identity(settings.name, key.public_hex), Signer(key, f"tacit {version('tacit')}")
+    return TesterIdentity(settings.name, key.public_hex), Signer(key, f"tacit {version('tacit')}")
 
 
 def create_tester(
@@ -81,7 +81,7 @@ def create_tester(
     studies = Studies(engine, identity)
     worker = Worker(engine, studies, signer, clock, present=present, compute=compute)
     bell, stopping = Bell(), Stopping()
-    access = Access(engine, identity.key, BearerToken(settings.token_audience, clock))
+    access = TesterAccess(engine, identity.key, BearerToken(settings.token_audience, clock))
 
     def look() -> tuple[int, ...]:
         found = studies.fingerprint()
@@ -97,9 +97,9 @@ def create_tester(
         software=signer.software,
         studies=studies,
         signer=signer,
-        answers=Answers(engine, studies, signer, clock),
+        answers=AnswerIntake(engine, studies, signer, clock),
         access=access,
-        checks=Checks(stopping),
+        checks=CheckQueue(stopping),
         inboxes=inboxes,
         bell=bell,
         watch=watch,

@@ -38,7 +38,7 @@ from tacit_protocol.signing import CANCELLATION_TYPE, DECLINE_TYPE, open_envelop
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import GroupCommit, read_from, run_transaction
 from tacit_services.shared.failpoints import AcceptanceStep, MaskStep, TesterRelayStep, TesterStep, reached
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester.reuse import reused_by_study
 from tacit_services.tester.studies import Studies
 from tacit_services.tester.study_completion import Signer, end, end_if_answered, release_digests
@@ -54,7 +54,7 @@ from tacit_services.tester.tables import (
 )
 
 
-class Taken(Enum):
+class UploadOutcome(Enum):
     """What became of an answer."""
 
     BEFORE = "these very bytes were taken before"
@@ -63,7 +63,7 @@ class Taken(Enum):
 
 
 @dataclass(frozen=True)
-class Answer:
+class OwnerAnswer:
     """An owner's checked answer: the table it goes to, and its row without the time."""
 
     table: sa.Table
@@ -98,8 +98,8 @@ _INSERTS = {table.name: table.insert() for table in (RELEASES, DECLINES)}
 
 
 def store_answers(
-    connection: Connection, answers: Sequence[Answer], signer: Signer, now: int
-) -> list[Taken | ProblemError]:
+    connection: Connection, answers: Sequence[OwnerAnswer], signer: Signer, now: int
+) -> list[UploadOutcome | RegisteredProblemError]:
     """Store answers, in their order; returns what became of each, a refusal among them."""
     studies, stored = _read(connection, answers)
     outcomes = [
@@ -108,7 +108,7 @@ def store_answers(
         else not_here(connection, answer.study)
         for answer in answers
     ]
-    new = [answer for answer, outcome in zip(answers, outcomes, strict=True) if outcome is Taken.NOW]
+    new = [answer for answer, outcome in zip(answers, outcomes, strict=True) if outcome is UploadOutcome.NOW]
     for name, insert in _INSERTS.items():
         if rows := [{**answer.row, "received_at": now} for answer in new if answer.table.name == name]:
             connection.execute(insert, rows)
@@ -119,16 +119,16 @@ def store_answers(
     for _ in (answer for answer in new if answer.table is RELEASES):
         reached(TesterStep.RELEASE_INSERTED)
     return [
-        Taken.LAST if outcome is Taken.NOW and answer.study in ended else outcome
+        UploadOutcome.LAST if outcome is UploadOutcome.NOW and answer.study in ended else outcome
         for answer, outcome in zip(answers, outcomes, strict=True)
     ]
 
 
-def _sealed(answer: Answer) -> dict[str, Any]:
+def _sealed(answer: OwnerAnswer) -> dict[str, Any]:
     return {"study": answer.study, "owner": answer.row["owner"], "ciphertext": answer.ciphertext}
 
 
-def was_taken(connection: Connection, answer: Answer, now: int) -> bool:
+def was_taken(connection: Connection, answer: OwnerAnswer, now: int) -> bool:
     """Return whether these very bytes were taken before; raises where the study takes nothing more."""
     studies, stored = _read(connection, [answer])
     if is_stored(stored.get((answer.table.name, *answer.place)), answer.row["envelope"]):
@@ -142,23 +142,23 @@ def was_taken(connection: Connection, answer: Answer, now: int) -> bool:
 def is_stored(stored: bytes | None, envelope: bytes) -> bool:
     """Return whether these very bytes are stored; raises ``conflicting-upload`` where others are."""
     if stored is not None and stored != envelope:
-        raise ProblemError("conflicting-upload")
+        raise RegisteredProblemError("conflicting-upload")
     return stored is not None
 
 
 def require_collecting(study: Any, now: int) -> None:
     """Raise the problem that says why a study (a row with state and deadline) takes nothing more."""
     if study.state in {"collecting", "incomplete"} and now >= study.deadline:
-        raise ProblemError("study-expired")
+        raise RegisteredProblemError("study-expired")
     if study.state != "collecting":
-        raise ProblemError("study-closed")
+        raise RegisteredProblemError("study-closed")
 
 
 _Stored = dict[tuple[str, str, str], bytes]
 """Envelopes by table, study and owner."""
 
 
-def _read(connection: Connection, answers: Sequence[Answer]) -> tuple[dict[str, Any], _Stored]:
+def _read(connection: Connection, answers: Sequence[OwnerAnswer]) -> tuple[dict[str, Any], _Stored]:
     """Read the answered studies' rows, by digest, and what is stored in the answers' places."""
     studies = connection.execute(_STUDIES, {"studies": list({answer.study for answer in answers})})
     found = {row.digest: row for row in studies}
@@ -166,19 +166,21 @@ def _read(connection: Connection, answers: Sequence[Answer]) -> tuple[dict[str, 
     return found, {(row.kind, row.study, row.owner): bytes(row.envelope) for row in places}
 
 
-def _decide(answer: Answer, study: Any, stored: _Stored, now: int) -> Taken | ProblemError:
+def _decide(
+    answer: OwnerAnswer, study: Any, stored: _Stored, now: int
+) -> UploadOutcome | RegisteredProblemError:
     """Decide on one answer, and note it for those after it where it is to be stored."""
     kind, other = answer.table.name, (DECLINES if answer.table is RELEASES else RELEASES).name
     try:
         if is_stored(stored.get((kind, *answer.place)), answer.row["envelope"]):
-            return Taken.BEFORE
+            return UploadOutcome.BEFORE
         if (other, *answer.place) in stored:
-            raise ProblemError("already-decided")
+            raise RegisteredProblemError("already-decided")
         require_collecting(study, now)
-    except ProblemError as refusal:
+    except RegisteredProblemError as refusal:
         return refusal
     stored[kind, *answer.place] = answer.row["envelope"]
-    return Taken.NOW
+    return UploadOutcome.NOW
 
 
 RETRY_S = 5
@@ -217,7 +219,9 @@ def release_for(engine: Engine, studies: Studies, study_digest: str, owner: str,
     study = studies.parsed(study_digest)
     relay = relay_of(procedure_named(study.procedure), study)
     if relay is None or not relay.is_sender(owner) or caller_key != relay.receiver.key:
-        raise ProblemError("forbidden", detail="this release is handed to the receiver that the study names")
+        raise RegisteredProblemError(
+            "forbidden", detail="this release is handed to the receiver that the study names"
+        )
 
     def read(connection: Connection) -> bytes:
         row = connection.execute(_SENT, {"study": study_digest, "owner": owner}).one_or_none()
@@ -230,8 +234,8 @@ def release_for(engine: Engine, studies: Studies, study_digest: str, owner: str,
         if row.envelope is not None and not relay.sealed:
             return bytes(row.envelope)
         if row.state != "collecting" or row.declined is not None:
-            raise ProblemError("study-closed")
-        raise ProblemError("release-pending", retry_after_s=RETRY_S)
+            raise RegisteredProblemError("study-closed")
+        raise RegisteredProblemError("release-pending", retry_after_s=RETRY_S)
 
     package = read_from(engine, read)
     reached(TesterRelayStep.SEALED_SERVED)
@@ -248,16 +252,18 @@ def acceptance_for(engine: Engine, studies: Studies, study_digest: str, owner: s
     relay = relay_of(procedure_named(study.procedure), study)
     senders = () if relay is None else tuple(sender.key for sender in relay.senders)
     if relay is None or owner != relay.receiver.name or caller_key not in senders:
-        raise ProblemError("forbidden", detail="an acceptance is handed to the sender that the study names")
+        raise RegisteredProblemError(
+            "forbidden", detail="an acceptance is handed to the sender that the study names"
+        )
 
     def read(connection: Connection) -> bytes:
         row = connection.execute(_ACCEPTED, {"study": study_digest, "owner": owner}).one_or_none()
         if row is None:
             raise not_here(connection, study_digest)
         if row.state != "collecting" or row.declined is not None:
-            raise ProblemError("study-closed")
+            raise RegisteredProblemError("study-closed")
         if row.envelope is None:
-            raise ProblemError("release-pending", retry_after_s=RETRY_S)
+            raise RegisteredProblemError("release-pending", retry_after_s=RETRY_S)
         return bytes(row.envelope)
 
     envelope = read_from(engine, read)
@@ -275,7 +281,9 @@ def mask_keys_for(engine: Engine, studies: Studies, study_digest: str, caller_ke
     study = studies.parsed(study_digest)
     owners = {owner.key for owner in study.owners}
     if masking_of(procedure_named(study.procedure), study) is None or caller_key not in owners:
-        raise ProblemError("forbidden", detail="keys are handed to the owners of a study with masks")
+        raise RegisteredProblemError(
+            "forbidden", detail="keys are handed to the owners of a study with masks"
+        )
 
     def read(connection: Connection) -> bytes:
         row = connection.execute(_STUDIES, {"studies": [study_digest]}).one_or_none()
@@ -283,12 +291,12 @@ def mask_keys_for(engine: Engine, studies: Studies, study_digest: str, caller_ke
             raise not_here(connection, study_digest)
         declines = sa.select(DECLINES.c.owner).where(DECLINES.c.study == study_digest)
         if row.state != "collecting" or connection.execute(declines).first() is not None:
-            raise ProblemError("study-closed")
+            raise RegisteredProblemError("study-closed")
         keys = connection.execute(
             sa.select(MASK_KEYS.c.owner, MASK_KEYS.c.envelope).where(MASK_KEYS.c.study == study_digest)
         ).all()
         if len(keys) != len(owners):
-            raise ProblemError("release-pending", retry_after_s=RETRY_S)
+            raise RegisteredProblemError("release-pending", retry_after_s=RETRY_S)
         return encode_json({key.owner: bytes(key.envelope).decode("utf-8") for key in keys})
 
     found = read_from(engine, read)
@@ -329,7 +337,7 @@ _CANCELLATION = (
 )
 
 
-class Answers:
+class AnswerIntake:
     """Takes answers. Releases and declines that arrive together are committed together."""
 
     def __init__(self, engine: Engine, studies: Studies, signer: Signer, clock: Clock) -> None:
@@ -339,7 +347,7 @@ class Answers:
         self._clock = clock
         self._commits = GroupCommit(engine, self._store)
 
-    def take_release(self, study_digest: str, owner: str, body: bytes, caller_key: str) -> Taken:
+    def take_release(self, study_digest: str, owner: str, body: bytes, caller_key: str) -> UploadOutcome:
         """Take an owner's release: signature first, by the study's roster; then what it says.
 
         Where the study relays, the sender's comes sealed, and the receiver's may be a receipt.
@@ -351,9 +359,9 @@ class Answers:
         envelope, ciphertext = parted(relay, owner, body)
         read = read_answer(relay, envelope, owner, owner_key)
         if (read.study, read.party) != (study_digest, owner):
-            raise ProblemError("digest-mismatch")
+            raise RegisteredProblemError("digest-mismatch")
         row = {"study": study_digest, "owner": owner, "envelope": envelope}
-        answer = Answer(RELEASES, row | {"digest": read.digest, "units": read.units}, ciphertext)
+        answer = OwnerAnswer(RELEASES, row | {"digest": read.digest, "units": read.units}, ciphertext)
         try:
             check_answer(procedure, study, read)
             require_ciphertext(read, ciphertext)
@@ -364,22 +372,26 @@ class Answers:
         except ReleaseError as error:
             # What was taken before stays taken, and what is late is late, whatever the checks say today.
             if read_from(self._engine, was_taken, answer, self._now()):
-                return Taken.BEFORE
-            raise ProblemError("release-refused", detail=str(error)) from None
+                return UploadOutcome.BEFORE
+            raise RegisteredProblemError("release-refused", detail=str(error)) from None
         reached(TesterStep.RELEASE_CHECKED)
         taken = self._take(answer)
         reached(TesterStep.RELEASE_STORED)
         return taken
 
-    def take_decline(self, study_digest: str, owner: str, envelope: bytes, caller_key: str) -> Taken:
+    def take_decline(self, study_digest: str, owner: str, envelope: bytes, caller_key: str) -> UploadOutcome:
         """Take an owner's decline."""
         owner_key = self._roster_key(study_digest, owner, caller_key)
         message = decode(DeclineMessage, open_envelope(envelope, DECLINE_TYPE, owner_key))
         if (message.study, message.party) != (study_digest, owner):
-            raise ProblemError("digest-mismatch")
-        return self._take(Answer(DECLINES, {"study": study_digest, "owner": owner, "envelope": envelope}))
+            raise RegisteredProblemError("digest-mismatch")
+        return self._take(
+            OwnerAnswer(DECLINES, {"study": study_digest, "owner": owner, "envelope": envelope})
+        )
 
-    def take_acceptance(self, study_digest: str, owner: str, envelope: bytes, caller_key: str) -> Taken:
+    def take_acceptance(
+        self, study_digest: str, owner: str, envelope: bytes, caller_key: str
+    ) -> UploadOutcome:
         """Take the receiver's acceptance of its second round, while the study still collects."""
         self._roster_key(study_digest, owner, caller_key)
         study = self._studies.parsed(study_digest)
@@ -387,80 +399,80 @@ class Answers:
         try:
             check_acceptance(relay, study_digest, envelope)
         except ReleaseError as error:
-            raise ProblemError("release-refused", detail=str(error)) from None
+            raise RegisteredProblemError("release-refused", detail=str(error)) from None
 
-        def work(connection: Connection) -> Taken:
+        def work(connection: Connection) -> UploadOutcome:
             row = connection.execute(_ACCEPTED, {"study": study_digest, "owner": owner}).one_or_none()
             if row is None:
                 raise not_here(connection, study_digest)
             if is_stored(row.envelope, envelope):
-                return Taken.BEFORE
+                return UploadOutcome.BEFORE
             if row.declined is not None:
-                raise ProblemError("already-decided")
+                raise RegisteredProblemError("already-decided")
             now = self._now()
             require_collecting(row, now)
             values = {"study": study_digest, "envelope": envelope, "received_at": now}
             connection.execute(ACCEPTANCES.insert().values(**values))
             reached(AcceptanceStep.INSERTED)
-            return Taken.NOW
+            return UploadOutcome.NOW
 
         return run_transaction(self._engine, work)
 
-    def take_mask_key(self, study_digest: str, owner: str, envelope: bytes, caller_key: str) -> Taken:
+    def take_mask_key(self, study_digest: str, owner: str, envelope: bytes, caller_key: str) -> UploadOutcome:
         """Take an owner's key for a study with masks: one for good, while the study still collects."""
         owner_key = self._roster_key(study_digest, owner, caller_key)
         study = self._studies.parsed(study_digest)
         if masking_of(procedure_named(study.procedure), study) is None:
-            raise ProblemError("release-refused", detail="the study asks for no key")
+            raise RegisteredProblemError("release-refused", detail="the study asks for no key")
         try:
             _, key_digest = read_mask_key(study_digest, owner, owner_key, envelope)
         except ReleaseError:
-            raise ProblemError("digest-mismatch") from None
+            raise RegisteredProblemError("digest-mismatch") from None
         own = {"study": study_digest, "owner": owner}
 
         def stored_in(table: sa.Table) -> Any:
             of_owner = (table.c.study == study_digest, table.c.owner == owner)
             return sa.select(table.c.envelope).where(*of_owner)
 
-        def work(connection: Connection) -> Taken:
+        def work(connection: Connection) -> UploadOutcome:
             row = connection.execute(_STUDIES, {"studies": [study_digest]}).one_or_none()
             if row is None:
                 raise not_here(connection, study_digest)
             if is_stored(connection.execute(stored_in(MASK_KEYS)).scalar_one_or_none(), envelope):
-                return Taken.BEFORE
+                return UploadOutcome.BEFORE
             if connection.execute(stored_in(DECLINES)).first() is not None:
-                raise ProblemError("already-decided")
+                raise RegisteredProblemError("already-decided")
             now = self._now()
             require_collecting(row, now)
             values = own | {"envelope": envelope, "digest": key_digest, "received_at": now}
             connection.execute(MASK_KEYS.insert().values(**values))
             reached(MaskStep.INSERTED)
-            return Taken.NOW
+            return UploadOutcome.NOW
 
         return run_transaction(self._engine, work)
 
-    def take_cancellation(self, study_digest: str, envelope: bytes, caller_key: str) -> Taken:
+    def take_cancellation(self, study_digest: str, envelope: bytes, caller_key: str) -> UploadOutcome:
         """Take the analyst's cancellation, while the study still collects."""
         study = self._studies.parsed(study_digest)
         if caller_key != study.analyst.key:
-            raise ProblemError("forbidden", detail="only the study's analyst may cancel it")
+            raise RegisteredProblemError("forbidden", detail="only the study's analyst may cancel it")
         message = decode(CancellationMessage, open_envelope(envelope, CANCELLATION_TYPE, study.analyst.key))
         if message.study != study_digest:
-            raise ProblemError("digest-mismatch")
+            raise RegisteredProblemError("digest-mismatch")
 
-        def work(connection: Connection) -> Taken:
+        def work(connection: Connection) -> UploadOutcome:
             row = connection.execute(_CANCELLATION, {"study": study_digest}).one_or_none()
             if row is None:
                 raise not_here(connection, study_digest)
             if is_stored(row.envelope, envelope):
-                return Taken.BEFORE
+                return UploadOutcome.BEFORE
             now = self._now()
             require_collecting(row, now)
             connection.execute(
                 CANCELLATIONS.insert().values(study=study_digest, envelope=envelope, received_at=now)
             )
             end(connection, study_digest, "cancelled", self._signer, now)
-            return Taken.LAST
+            return UploadOutcome.LAST
 
         return run_transaction(self._engine, work)
 
@@ -480,19 +492,21 @@ class Answers:
         study = self._studies.parsed(study_digest)
         keys = {party.name: party.key for party in study.senders}
         if owner not in keys:
-            raise ProblemError("forbidden", detail="the study does not name this owner")
+            raise RegisteredProblemError("forbidden", detail="the study does not name this owner")
         if caller_key not in (keys[owner], study.analyst.key):
-            raise ProblemError("forbidden", detail="an owner answers for itself alone")
+            raise RegisteredProblemError("forbidden", detail="an owner answers for itself alone")
         return keys[owner]
 
-    def _take(self, answer: Answer) -> Taken:
+    def _take(self, answer: OwnerAnswer) -> UploadOutcome:
         """Store an answer, together with those of others that wait; returns once it is durable."""
         outcome = self._commits.run(answer)
-        if isinstance(outcome, ProblemError):
+        if isinstance(outcome, RegisteredProblemError):
             raise outcome
         return outcome
 
-    def _store(self, connection: Connection, answers: Sequence[Answer]) -> list[Taken | ProblemError]:
+    def _store(
+        self, connection: Connection, answers: Sequence[OwnerAnswer]
+    ) -> list[UploadOutcome | RegisteredProblemError]:
         return store_answers(connection, answers, self._signer, self._now())
 
     def _now(self) -> int:

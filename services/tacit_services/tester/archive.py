@@ -1,8 +1,8 @@
 """Archives: a folder of transcripts with an index, written durably and checked without a tester.
 
 ``<digest>.json`` is a transcript, as ``tacit study verify`` reads it. ``index.jsonl`` has one JSON object a
-line (:class:`Entry`); lines are only ever appended. A file has its name once it is whole and durable, and a
-line is written after its file, so that a process that is killed leaves at most a ``.part`` file and an
+line (:class:`ArchivedStudy`); lines are only ever appended. A file has its name once it is whole and durable,
+and a line is written after its file, so that a process that is killed leaves at most a ``.part`` file and an
 unfinished last line, which the next one overwrites and cuts off. One process at a time writes to a folder.
 
 A check reads the folder alone. A line that was removed from the index together with its file leaves no trace
@@ -41,7 +41,7 @@ class ArchiveError(Exception):
     """The archive cannot be written, or is not what it should be. The text says what to do."""
 
 
-class Entry(StrictModel):
+class ArchivedStudy(StrictModel):
     """What the index says of a study, and how to find its file."""
 
     format: Literal["tacit/archive-entry/1"] = "tacit/archive-entry/1"
@@ -75,7 +75,7 @@ class ArchiveFolder:
         """Return whether a study is listed, and its file is there."""
         return study in self._listed and self.path_of(study).is_file()
 
-    def store(self, entry: Entry, transcript: bytes) -> None:
+    def store(self, entry: ArchivedStudy, transcript: bytes) -> None:
         """Store a study's transcript and its line; both are durable on return. What is there already stays.
 
         Raises:
@@ -117,7 +117,7 @@ class ArchiveFolder:
             if not line.endswith(b"\n"):
                 break
             try:
-                entry = decode(Entry, line.rstrip(b"\n"), size_bytes_max=ENTRY_BYTES_MAX)
+                entry = decode(ArchivedStudy, line.rstrip(b"\n"), size_bytes_max=ENTRY_BYTES_MAX)
             except MessageError:
                 raise ArchiveError(
                     f"{self._path / INDEX}, line {number}: no entry of an archive; {LOOK}"
@@ -210,7 +210,7 @@ class ArchiveCheck:
                 yield INDEX, UNFINISHED if len(line) <= ENTRY_BYTES_MAX else f"line {number}: too long"
                 break
             try:
-                entry = decode(Entry, line[:-1], size_bytes_max=ENTRY_BYTES_MAX)
+                entry = decode(ArchivedStudy, line[:-1], size_bytes_max=ENTRY_BYTES_MAX)
             except MessageError:
                 yield INDEX, f"line {number}: no entry of an archive"
                 continue
@@ -233,7 +233,7 @@ class ArchiveCheck:
             self._sha256.update(line)
             yield line
 
-    def _check(self, entry: Entry) -> None:
+    def _check(self, entry: ArchivedStudy) -> None:
         """Check a listed study's file, and its line against it."""
         path = self._path / f"{entry.study}.json"
         _require(entry.file == path.name, f"the index lists it as {entry.file}")
@@ -263,7 +263,7 @@ def _require(holds: bool, fault: str) -> None:
         raise _FaultError(fault)
 
 
-def _content(path: Path, entry: Entry) -> bytes:
+def _content(path: Path, entry: ArchivedStudy) -> bytes:
     """Read a file; none that is larger than the index says is read into memory."""
     try:
         found = path.lstat()
@@ -279,7 +279,7 @@ def _content(path: Path, entry: Entry) -> bytes:
         raise _FaultError(f"it cannot be read: {error.strerror}") from None
 
 
-def _require_line(entry: Entry, study: Study, digest: str, outcome: str) -> None:
+def _require_line(entry: ArchivedStudy, study: Study, digest: str, outcome: str) -> None:
     """Compare a line with its transcript; when a study was created and ended is the tester's word alone."""
     told = (entry.study, entry.state, entry.title, entry.procedure, entry.deadline)
     names = ("study", "state", "title", "procedure", "deadline")

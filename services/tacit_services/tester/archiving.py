@@ -23,12 +23,12 @@ from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import forget_deleted, read_from, run_transaction
 from tacit_services.shared.failpoints import ArchiveStep, reached
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester.archive import (
+    ArchivedStudy,
     ArchiveError,
     ArchiveFolder,
-    Entry,
     file_digest,
     open_archive,
     open_folder,
@@ -194,7 +194,7 @@ def _is_due(
     return sa.or_(sa.false(), *states)
 
 
-def _read(connection: Connection, study: str) -> tuple[Entry, bytes] | None:
+def _read(connection: Connection, study: str) -> tuple[ArchivedStudy, bytes] | None:
     """Read an ended study whole; None where it is not here any more."""
     row = connection.execute(
         sa.select(STUDIES, VERDICTS.c.created_at.label("ended_at"))
@@ -205,8 +205,8 @@ def _read(connection: Connection, study: str) -> tuple[Entry, bytes] | None:
         return None
     transcript = transcript_of(connection, study)
     if transcript is None:
-        raise ProblemError("verdict-pending")
-    entry = Entry(
+        raise RegisteredProblemError("verdict-pending")
+    entry = ArchivedStudy(
         study=study,
         state=row.state,
         title=row.title,
@@ -221,7 +221,7 @@ def _read(connection: Connection, study: str) -> tuple[Entry, bytes] | None:
     return entry, transcript
 
 
-def _delete(connection: Connection, entry: Entry, now: int) -> bool:
+def _delete(connection: Connection, entry: ArchivedStudy, now: int) -> bool:
     """Put a tombstone in the place of an ended study; False where a later study needs it, or it is gone."""
     needed = sa.select(REUSES.c.study).where(REUSES.c.source == entry.study)
     state = sa.select(STUDIES.c.state).where(STUDIES.c.digest == entry.study)

@@ -32,7 +32,7 @@ from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.logging import describe_exception
 from tacit_services.tester.inboxes import RECHECK_S, Bell
 from tacit_services.tester.reuse import received
-from tacit_services.tester.studies import Identity, Studies
+from tacit_services.tester.studies import Studies, TesterIdentity
 from tacit_services.tester.study_completion import Signer, end_overdue, fail, release_digests, store_verdict
 from tacit_services.tester.tables import JOBS, PROGRESS, TURNS
 from tacit_services.tester.verdict_process import (
@@ -372,7 +372,7 @@ class Working:
 
 def work(
     engine: Engine,
-    identity: Identity,
+    identity: TesterIdentity,
     signer: Signer,
     idle: Callable[[], bool] = lambda: False,
     compute: Compute = compute,

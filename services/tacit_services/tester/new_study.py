@@ -34,7 +34,7 @@ from tacit_protocol.messages.faults import faults_of, written
 from tacit_protocol.messages.study import DATA_USES, RESPOND_AFTER_S, Digest, Owner, Party, Study
 from tacit_protocol.preparation import PreparedStudy, prepared, stewards_words
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.base import Needed, Procedure, StudyError
+from tacit_protocol.procedures.base import Procedure, RequiredParameter, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions, proposed_question
 from tacit_protocol.public_knowledge import known_of
 from tacit_protocol.signing import STUDY_TYPE
@@ -43,7 +43,7 @@ from tacit_services.shared.http_server import when_gone
 from tacit_services.shared.pages.formatting import epsilon as epsilon_words
 from tacit_services.shared.pages.formatting import label, short
 from tacit_services.shared.pages.site import SignedIn, Site
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester.parties import ROSTER, entries, entries_of
 from tacit_services.tester.routes import Tester
 
@@ -112,7 +112,7 @@ class FormError(ValueError):
 
 
 @dataclass(frozen=True)
-class Offered:
+class AvailableDataSets:
     """Who may be asked: keys of owners and curators by name, and what owners publish."""
 
     owners: Mapping[str, str]
@@ -120,7 +120,7 @@ class Offered:
     catalogue: Mapping[str, CatalogueMessage]
 
     @classmethod
-    def at(cls, engine: Engine, rows: Rows | None = None) -> "Offered":
+    def at(cls, engine: Engine, rows: Rows | None = None) -> "AvailableDataSets":
         """Read it from the tester's database: of these rows' owners, or of as many as a form has rows for."""
 
         def read(connection: Connection) -> dict[str, dict[str, str]]:
@@ -211,7 +211,7 @@ def is_apart(procedure: Procedure) -> bool:
 # The rows that are offered.
 
 
-def owner_rows(fields: Mapping[str, str], offered: Offered) -> Rows:
+def owner_rows(fields: Mapping[str, str], offered: AvailableDataSets) -> Rows:
     """Return the rows of owners and data sets: those published, those written before, and empty ones."""
     before = rows_of(fields, OWNER_ROW, OWNERS_MAX)
     rows: Rows = []
@@ -247,7 +247,9 @@ class ColumnGroup:
     rows: list[dict[str, Any]]
 
 
-def column_groups(fields: Mapping[str, str], procedure: Procedure, offered: Offered) -> list[ColumnGroup]:
+def column_groups(
+    fields: Mapping[str, str], procedure: Procedure, offered: AvailableDataSets
+) -> list[ColumnGroup]:
     """Return the columns that may be chosen: those published, those written before, and empty rows."""
     asked = asked_rows(fields)
     before = rows_of(fields, COLUMN_ROW, COLUMNS_MAX)
@@ -292,7 +294,7 @@ def _column_row(column: str, bounds: str, exact: str, owner: str) -> dict[str, s
 
 
 def _offered_columns(
-    owner: str, asked: Rows, offered: Offered, procedure: Procedure, planned: Sequence[Column]
+    owner: str, asked: Rows, offered: AvailableDataSets, procedure: Procedure, planned: Sequence[Column]
 ) -> Rows:
     """Return rows of what the asked owners publish; what all of them hold is ticked, or what was planned.
 
@@ -356,7 +358,7 @@ def _planned(text: str) -> list[Column]:
 # What is proposed where nothing was said.
 
 
-def proposals(fields: Mapping[str, str], procedure: Procedure, offered: Offered) -> dict[str, str]:
+def proposals(fields: Mapping[str, str], procedure: Procedure, offered: AvailableDataSets) -> dict[str, str]:
     """Return the fields with a budget, a privacy unit and a choice of rows where they say nothing."""
     asked = asked_rows(fields)
     question, caps = procedure.question, [e.per_study_max for e in offered.of(asked) if e.per_study_max]
@@ -374,7 +376,7 @@ def proposals(fields: Mapping[str, str], procedure: Procedure, offered: Offered)
 
 
 def parameter_inputs(
-    fields: Mapping[str, str], procedure: Procedure, needed: Sequence[Needed]
+    fields: Mapping[str, str], procedure: Procedure, needed: Sequence[RequiredParameter]
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return what asks for a procedure's parameters: those that a study cannot do without, and the others."""
     questions = {one.name: one for one in needed}
@@ -435,7 +437,7 @@ def parameters_of(
     return found
 
 
-def _read_parameter(text: str, kinds: Sequence[Mapping[str, Any]], needed: Needed | None) -> Any:
+def _read_parameter(text: str, kinds: Sequence[Mapping[str, Any]], needed: RequiredParameter | None) -> Any:
     """Read one parameter as its type says: text as it is, lists with commas too, all else as JSON."""
     types = {kind.get("type") for kind in kinds}
     if needed is not None and not text.startswith(("[", "{")):
@@ -468,7 +470,9 @@ def _words(model: type[BaseModel], error: ValidationError) -> list[str]:
 # From what was written to a study.
 
 
-def study_of(fields: Mapping[str, str], offered: Offered, tester: Party, analyst: Party, now: int) -> Study:
+def study_of(
+    fields: Mapping[str, str], offered: AvailableDataSets, tester: Party, analyst: Party, now: int
+) -> Study:
     """Return the study that a form says, with the enrolled parties' keys, its times and a fresh seed.
 
     Raises:
@@ -570,7 +574,12 @@ def _column(row: Mapping[str, str]) -> Column:
 
 
 def _owners(
-    asked: Rows, offered: Offered, by_owner: Mapping[str, list[str]], procedure: Procedure, *, curated: bool
+    asked: Rows,
+    offered: AvailableDataSets,
+    by_owner: Mapping[str, list[str]],
+    procedure: Procedure,
+    *,
+    curated: bool,
 ) -> tuple[list[Owner], list[str]]:
     owners, faults = [], []
     for row in asked:
@@ -638,7 +647,7 @@ def fields_of(study: Study) -> dict[str, str]:
     }
 
 
-def refusals(study: Study, offered: Offered) -> list[str]:
+def refusals(study: Study, offered: AvailableDataSets) -> list[str]:
     """Say for what the owners' policies, as they publish them, would refuse a study."""
     if study.curator is not None:
         return []
@@ -680,7 +689,7 @@ class NewStudies:
         self, request: Request, reader: SignedIn, fields: Mapping[str, str], faults: Sequence[str] = ()
     ) -> Response:
         """Ask for the question and for whose data it is asked of."""
-        offered = Offered.at(self.tester.engine)
+        offered = AvailableDataSets.at(self.tester.engine)
         rows = enumerate(owner_rows(fields, offered))
         shown = {"title", "procedure", "curator", *OWNER_ROW}
         return self.site.page(
@@ -718,7 +727,7 @@ class NewStudies:
             response.status_code = 422
             return response
         asked, procedure = asked_rows(fields), procedure_of(fields)
-        offered = Offered.at(self.tester.engine, asked)
+        offered = AvailableDataSets.at(self.tester.engine, asked)
         fields = proposals(fields, procedure, offered)
         groups = column_groups(fields, procedure, offered)
         ticked = [row for group in groups for row in group.rows if row["use"]]
@@ -775,7 +784,7 @@ class NewStudies:
         asked = {"study": found.payload.decode(), "effect": fields["effect"].strip()}
         try:
             shown = await self.plans(reader.session.key, asked, partial(when_gone, request.scope))
-        except ProblemError:  # a script would show nothing of an answer that is an error
+        except RegisteredProblemError:  # a script would show nothing of an answer that is an error
             shown = {"refused": PLANNING, "plan": None, "chart": None}
         return self.site.page(request, "study_plan.html", reader, **shown)
 
@@ -789,12 +798,14 @@ class NewStudies:
             ProblemError: ``forbidden``: only an analyst asks; and those of :meth:`Checks.run`.
         """
         if reader.who != ROLE:
-            raise ProblemError("forbidden", detail="only a party that is enrolled as an analyst asks")
+            raise RegisteredProblemError(
+                "forbidden", detail="only a party that is enrolled as an analyst asks"
+            )
         tester, key = self.tester, reader.session.key
 
         def prepare() -> tuple[PreparedStudy, dict[str, str], list[str]]:
             member = read_from(tester.engine, ROSTER.require_member, key)
-            offered = Offered.at(tester.engine, asked_rows(fields))
+            offered = AvailableDataSets.at(tester.engine, asked_rows(fields))
             own = Party(name=tester.identity.name, key=tester.identity.key)
             study = study_of(fields, offered, own, Party(name=member.name, key=key), tester.now())
             try:
@@ -854,7 +865,9 @@ def add_new_studies(site: Site, tester: Tester, plans: Plans) -> None:
 def _require_short(fields: Mapping[str, str]) -> None:
     """Raise ``malformed-message`` for a field that no page would send."""
     if max(map(len, fields.values())) > FIELD_LENGTH_MAX:
-        raise ProblemError("malformed-message", detail=f"a field has {FIELD_LENGTH_MAX} characters at most")
+        raise RegisteredProblemError(
+            "malformed-message", detail=f"a field has {FIELD_LENGTH_MAX} characters at most"
+        )
 
 
 def _require_asked(fields: Mapping[str, str]) -> None:

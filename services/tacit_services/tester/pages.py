@@ -53,13 +53,13 @@ from tacit_services.shared.http_server import when_gone
 from tacit_services.shared.pages.formatting import brief, capitalised, short, value
 from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
 from tacit_services.shared.pages.sessions import Sessions
-from tacit_services.shared.pages.site import Page, Service, SignedIn, Site
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.pages.site import MenuEntry, Service, SignedIn, Site
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester.new_study import add_new_studies
 from tacit_services.tester.parties import EVERYONE, ROSTER, entries
 from tacit_services.tester.reuse import received
 from tacit_services.tester.routes import VERDICT_RETRY_S, OnGone, Planner, Tester
-from tacit_services.tester.studies import Chosen, State, transcript_of, verdict_of
+from tacit_services.tester.studies import State, StudyFilter, transcript_of, verdict_of
 from tacit_services.tester.tables import SIGN_IN
 
 FIELDS: Mapping[str, str] = {
@@ -194,7 +194,7 @@ class Streams:
             ProblemError: ``rate-limited``.
         """
         if self._open >= STREAMS_MAX:
-            raise ProblemError("rate-limited", retry_after_s=STREAM_RETRY_S)
+            raise RegisteredProblemError("rate-limited", retry_after_s=STREAM_RETRY_S)
         headers = {"X-Accel-Buffering": "no"}  # a proxy that gathers an answer would hold every event back
         return StreamingResponse(self._events(study, seen), 200, headers, "text/event-stream")
 
@@ -214,7 +214,7 @@ class Streams:
             rings = self._tester.bell.rings
             try:
                 found = await run_in_threadpool(self._tester.studies.summary, study)
-            except (DatabaseError, ProblemError):
+            except (DatabaseError, RegisteredProblemError):
                 return  # the browser comes back, and is told of a study that is not here any more
             if found["state"] not in OPEN:
                 yield "event: ended\ndata: \n\n"
@@ -239,7 +239,7 @@ KEPT_MAX = 64
 
 
 @dataclass(frozen=True)
-class Chart:
+class PageChart:
     """A chart with its title, what it shows in words, and its numbers where nothing else has them."""
 
     title: str
@@ -255,7 +255,7 @@ class VerdictView:
     """A completed study's verdict as its page and its report show it."""
 
     meaning: Meaning
-    charts: tuple[Chart, ...]
+    charts: tuple[PageChart, ...]
     report: str
 
 
@@ -303,14 +303,14 @@ class VerdictLines:
             return ""
         try:
             return self._said(summary["digest"])
-        except ProblemError:  # archived since it was listed, or not yet signed
+        except RegisteredProblemError:  # archived since it was listed, or not yet signed
             return ""
 
 
 def _said(tester: Tester, digest: str) -> str:
     verdict = _verdict(tester, digest)
     if verdict is None:
-        raise ProblemError("verdict-pending")  # not kept
+        raise RegisteredProblemError("verdict-pending")  # not kept
     if verdict.result is None:
         missing = list(verdict.missing)
         return f"No release came from {joined(missing, MISSING_NAMED_MAX)}." if missing else ""
@@ -321,31 +321,31 @@ def _said(tester: Tester, digest: str) -> str:
 SHARES_NOTE = "Shares are estimated without bias from noisy answers, so that some may lie below 0."
 
 
-def _chart(panel: Panel) -> Chart:
+def _chart(panel: Panel) -> PageChart:
     svg = Markup(panel_svg(panel))  # noqa: S704 (made there, with every word of others escaped)
     match panel:
         case NullPanel():
             note = f"Drawn: {panel.null.words}. Shaded: what lies beyond the statistic."
-            return Chart("The statistic and its null distribution", svg, note, part="test")
+            return PageChart("The statistic and its null distribution", svg, note, part="test")
         case PvaluePanel():
-            return Chart("The p-value and the level", svg, part="test")
+            return PageChart("The p-value and the level", svg, part="test")
         case RowsPanel():
             odd = any(
                 row.lower is not None and row.upper is not None and not row.lower <= row.value <= row.upper
                 for row in panel.rows
             )
-            return Chart(panel.title, svg, f"A dot beside its line: {OUTSIDE}." if odd else "")
+            return PageChart(panel.title, svg, f"A dot beside its line: {OUTSIDE}." if odd else "")
         case CurvesPanel():
-            return Chart(panel.title, svg)
+            return PageChart(panel.title, svg)
         case HeatPanel():
             headings = (" \\ ".join(panel.of), *panel.columns)
             rows = zip(panel.rows, panel.shown, strict=True)
             cells = tuple((label, *(f"{percent(share)} %" for share in own)) for label, own in rows)
-            return Chart(panel.title, svg, SHARES_NOTE, headings, cells)
+            return PageChart(panel.title, svg, SHARES_NOTE, headings, cells)
         case BarsPanel():
             bounded = any(bar.lower is not None for bar in panel.bars)
             headings = ("", panel.unit, "from", "to") if bounded else ("", panel.unit)
-            return Chart(panel.title, svg, panel.note, headings, tuple(_cells(bar) for bar in panel.bars))
+            return PageChart(panel.title, svg, panel.note, headings, tuple(_cells(bar) for bar in panel.bars))
 
 
 OUTSIDE = "the estimate is unbiased and the interval is cut to what is possible, so that it may lie outside"
@@ -358,11 +358,11 @@ def _cells(bar: Bar) -> tuple[str, ...]:
 
 
 MENU = (
-    Page("Studies", "/"),
-    Page("New study", "/new"),
-    Page("Data sets", "/data-sets"),
-    Page("Plan", "/plan"),
-    Page("People", "/people"),
+    MenuEntry("Studies", "/"),
+    MenuEntry("New study", "/new"),
+    MenuEntry("Data sets", "/data-sets"),
+    MenuEntry("Plan", "/plan"),
+    MenuEntry("People", "/people"),
 )
 
 RECORDS_MAX = 50
@@ -408,9 +408,9 @@ def _chosen(
     procedure: Annotated[str, Query(max_length=63)] = "",
     owner: Annotated[str, Query(max_length=63)] = "",
     text: Annotated[str, Query(max_length=200)] = "",
-) -> Chosen:
+) -> StudyFilter:
     """Read which studies are asked for (a dependency)."""
-    return Chosen(state or None, procedure.strip(), owner.strip(), text.strip())
+    return StudyFilter(state or None, procedure.strip(), owner.strip(), text.strip())
 
 
 def _add_studies(site: Site, tester: Tester) -> None:
@@ -421,7 +421,7 @@ def _add_studies(site: Site, tester: Tester) -> None:
     def show_studies(
         request: Request,
         reader: Reader,
-        chosen: Annotated[Chosen, Depends(_chosen)],
+        chosen: Annotated[StudyFilter, Depends(_chosen)],
         before: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     ) -> Response:
         listed = tester.studies.listing(before, chosen, PAGE_SIZE)
@@ -484,7 +484,7 @@ def _add_studies(site: Site, tester: Tester) -> None:
     def download_transcript(digest: DigestPath, _: Reader) -> Response:
         content = read_from(tester.engine, transcript_of, digest)
         if content is None:
-            raise ProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
+            raise RegisteredProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
         response = json_response(content)
         return _download(response, _file_name(digest, "json"))
 
@@ -492,10 +492,10 @@ def _add_studies(site: Site, tester: Tester) -> None:
     def download_report(digest: DigestPath, _: Reader) -> Response:
         verdict = _verdict(tester, digest)
         if verdict is None:
-            raise ProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
+            raise RegisteredProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
         told = verdicts.of(digest, tester.studies.parsed(digest), verdict)
         if told is None:
-            raise ProblemError("not-found", detail="the study ended without a result")
+            raise RegisteredProblemError("not-found", detail="the study ended without a result")
         return _download(HTMLResponse(told.report), _file_name(digest, "html"))
 
 

@@ -18,7 +18,7 @@ from tacit_protocol.strict import StrictModel
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.http_app import BearerToken
 from tacit_services.shared.http_server import recognise
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.roster import Roster
 from tacit_services.tester.tables import CATALOGUE, INVITATIONS, PARTIES
 
@@ -51,7 +51,7 @@ def require_party(connection: Connection, key: str, name: str, role: Role) -> No
     """
     member = ROSTER.require_member(connection, key)
     if (member.name, member.role) != (name, role):
-        raise ProblemError(
+        raise RegisteredProblemError(
             "study-refused", detail=f"the study gives its {role} another name than its key is enrolled by"
         )
 
@@ -60,7 +60,7 @@ EVERYONE = ("tester", "owner", "curator", "analyst")
 """Every role there is: who may read."""
 
 
-class Access:
+class TesterAccess:
     """Makes the dependencies of the routes."""
 
     def __init__(self, engine: Engine, tester_key: str, bearer: BearerToken) -> None:
@@ -84,7 +84,7 @@ class Access:
                 role = await asyncio.get_running_loop().run_in_executor(self._reader, self.role, key)
             recognise(request.scope, key)
             if role not in roles:
-                raise ProblemError("forbidden")
+                raise RegisteredProblemError("forbidden")
             return key
 
         return check
@@ -127,9 +127,9 @@ def take_entry(engine: Engine, tester_key: str, owner: str, envelope: bytes, key
     try:
         entry = decode(CatalogueMessage, open_envelope(envelope, CATALOGUE_TYPE, key))
     except EnvelopeError:
-        raise ProblemError("invalid-signature") from None
+        raise RegisteredProblemError("invalid-signature") from None
     if (entry.owner, entry.tester) != (owner, tester_key):
-        raise ProblemError("digest-mismatch")
+        raise RegisteredProblemError("digest-mismatch")
     return run_transaction(engine, partial(_store, entry=entry, envelope=envelope, key=key))
 
 
@@ -141,7 +141,7 @@ def _store(connection: Connection, entry: CatalogueMessage, envelope: bytes, key
         if bytes(before.envelope) == envelope:
             return False
         if before.version >= entry.version:
-            raise ProblemError("conflicting-upload")
+            raise RegisteredProblemError("conflicting-upload")
     connection.execute(CATALOGUE.delete().where(named))
     connection.execute(
         CATALOGUE.insert().values(owner=entry.owner, key=key, version=entry.version, envelope=envelope)
@@ -165,7 +165,7 @@ def entry_of(engine: Engine, owner: str) -> bytes:
 
     found = read_from(engine, read)
     if found is None:
-        raise ProblemError("not-found", detail="this owner publishes no data sets here")
+        raise RegisteredProblemError("not-found", detail="this owner publishes no data sets here")
     return found
 
 

@@ -18,7 +18,7 @@ from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import OwnAnswer, read_answer, relay_of
 from tacit_protocol.signing import RELEASE_TYPE, EnvelopeError, open_envelope
 from tacit_services.shared.database import read_from
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester.tables import RELEASES, REUSES, STUDIES, is_archived
 
 REUSED_BY_MAX = 100
@@ -60,7 +60,7 @@ def require_reusable(engine: Engine, study: Study, parsed: Parsed) -> None:
     try:
         relay_of(procedure_named(study.procedure), study)
     except StudyError as error:
-        raise ProblemError("reuse-refused", detail=str(error)) from None
+        raise RegisteredProblemError("reuse-refused", detail=str(error)) from None
     read_from(engine, _require_made, study)
     reread_all(engine, study, parsed)
 
@@ -83,7 +83,7 @@ def reread_all(
                 procedure, study, owner, source, _release(engine, owner, source), lender=lender
             )
         except StudyError as error:
-            raise ProblemError("reuse-refused", detail=str(error)) from None
+            raise RegisteredProblemError("reuse-refused", detail=str(error)) from None
         progress(0.0, READING)
     return found
 
@@ -95,13 +95,13 @@ def _release(engine: Engine, owner: Owner, source: Study) -> Release:
     )
     envelope = read_from(engine, lambda connection: connection.execute(query).scalar_one_or_none())
     if envelope is None:
-        raise ProblemError("reuse-refused", detail=NOT_KEPT)
+        raise RegisteredProblemError("reuse-refused", detail=NOT_KEPT)
     # As stored: signed by whom the earlier study names; whether that is the same key, reread looks at.
     key = {sender.name: sender.key for sender in source.senders}[owner.name]
     try:
         payload = open_envelope(bytes(envelope), RELEASE_TYPE, key)
     except EnvelopeError:  # its answer was taken as another kind: sealed to another owner, or a receipt
-        raise ProblemError("reuse-refused", detail=NOT_OPEN) from None
+        raise RegisteredProblemError("reuse-refused", detail=NOT_OPEN) from None
     return decode(ReleaseMessage, payload).release
 
 
@@ -154,16 +154,16 @@ def _require_made(connection: Connection, study: Study) -> None:
     )
     known = {row.digest: row.state for row in states}
     if any(is_archived(connection, str(source)) for source in sources - set(known)):
-        raise ProblemError("reuse-refused", detail=NOT_KEPT)
+        raise RegisteredProblemError("reuse-refused", detail=NOT_KEPT)
     if sources - set(known):
-        raise ProblemError("reuse-refused", detail="a study that an owner reuses is not known here")
+        raise RegisteredProblemError("reuse-refused", detail="a study that an owner reuses is not known here")
     if set(known.values()) != {"completed"}:
-        raise ProblemError("reuse-refused", detail="a study that an owner reuses is not completed")
+        raise RegisteredProblemError("reuse-refused", detail="a study that an owner reuses is not completed")
     query = sa.select(RELEASES.c.study, RELEASES.c.owner).where(
         sa.tuple_(RELEASES.c.study, RELEASES.c.owner).in_(places)
     )
     if set(places) - {(row.study, row.owner) for row in connection.execute(query)}:
-        raise ProblemError("reuse-refused", detail=NOT_MADE)
+        raise RegisteredProblemError("reuse-refused", detail=NOT_MADE)
 
 
 _SAME_RELEASE = sa.and_(RELEASES.c.study == REUSES.c.source, RELEASES.c.owner == REUSES.c.owner)
@@ -194,7 +194,7 @@ _LATER = (
 
 
 @dataclass(frozen=True)
-class Received:
+class ReadReleases:
     """Releases by owner as the study reads them, reused ones among them; and units by sender."""
 
     releases: dict[str, Release]
@@ -203,12 +203,12 @@ class Received:
 
 def received(
     engine: Engine, study_digest: str, study: Study, parsed: Parsed, progress: Progress = lambda *_: None
-) -> Received:
+) -> ReadReleases:
     """Read everything that a study whose senders have all answered rests on; ``parsed`` finds studies."""
     answers = _answers(engine, study_digest, study, progress)
     releases = {name: answer.release for name, answer in answers.items() if answer.release is not None}
     units = {name: answer.units for name, answer in answers.items()}
-    return Received(releases | reread_all(engine, study, parsed, progress), units)
+    return ReadReleases(releases | reread_all(engine, study, parsed, progress), units)
 
 
 def _answers(engine: Engine, study_digest: str, study: Study, progress: Progress) -> dict[str, OwnAnswer]:
@@ -218,7 +218,7 @@ def _answers(engine: Engine, study_digest: str, study: Study, progress: Progress
     rows = read_from(engine, lambda connection: connection.execute(query).all())
     envelopes = {row.owner: bytes(row.envelope) for row in rows}
     if not rows and keys:
-        raise ProblemError(
+        raise RegisteredProblemError(
             "study-archived"
         )  # a moment ago: who asks for what was received has found the study
     answers = {}

@@ -30,14 +30,14 @@ from starlette.responses import Response
 from tacit_protocol.messages.answers import (
     EnrolledParty,
     Inbox,
-    Page,
+    ListPage,
     PlanAnswer,
     Published,
     PublishedEntry,
+    ServiceIdentity,
     Stored,
     StudySummary,
 )
-from tacit_protocol.messages.answers import Identity as ServiceIdentity
 from tacit_protocol.messages.study import PartyName, SealedPackage, Study, Transcript, read_study
 from tacit_protocol.signing import (
     ACCEPTANCE_TYPE,
@@ -62,21 +62,34 @@ from tacit_services.shared.http_app import (
     json_response,
 )
 from tacit_services.shared.http_server import Stopping, when_gone
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.roster import Enrolment, Member
-from tacit_services.tester.answers import Answers, Taken, acceptance_for, mask_keys_for, release_for
+from tacit_services.tester.answers import (
+    AnswerIntake,
+    UploadOutcome,
+    acceptance_for,
+    mask_keys_for,
+    release_for,
+)
 from tacit_services.tester.inboxes import WAIT_S_MAX, Bell, Inboxes, Watch, poll
 from tacit_services.tester.parties import (
     EVERYONE,
     ROSTER,
-    Access,
     EnrolmentRequest,
     InvitationRequest,
+    TesterAccess,
     entries,
     entry_of,
     take_entry,
 )
-from tacit_services.tester.studies import Chosen, Identity, State, Studies, transcript_of, verdict_of
+from tacit_services.tester.studies import (
+    State,
+    Studies,
+    StudyFilter,
+    TesterIdentity,
+    transcript_of,
+    verdict_of,
+)
 from tacit_services.tester.study_completion import Signer, end_all_of
 from tacit_services.tester.tables import SIGN_IN
 
@@ -97,7 +110,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(eq=False)
-class _Check:
+class _QueuedCheck:
     """One check: who asked for it, what it takes, and what comes of it."""
 
     analyst: str
@@ -106,7 +119,7 @@ class _Check:
     outcome: "asyncio.Future[Any]"
 
 
-class Checks:
+class CheckQueue:
     """Runs the checks, each analyst's in their order and the analysts' in turn.
 
     Used in event loops, of which there may be several at once: each check ends in the one that asked for it.
@@ -117,7 +130,7 @@ class Checks:
 
     def __init__(self, stopping: Stopping) -> None:
         self._stopping = stopping
-        self._waiting: dict[str, deque[_Check]] = {}
+        self._waiting: dict[str, deque[_QueuedCheck]] = {}
         """By analyst; whose turn it is comes first."""
         self._checking: set[str] = set()
         self._changing = threading.Lock()
@@ -140,21 +153,21 @@ class Checks:
         Raises:
             ProblemError: ``rate-limited``: too much waits already; ``not-ready``: the service stops.
         """
-        check = _Check(analyst, size_bytes, work, asyncio.get_running_loop().create_future())
+        check = _QueuedCheck(analyst, size_bytes, work, asyncio.get_running_loop().create_future())
         with self._changing:
             mine = self._waiting.get(analyst, ())
             held_bytes = sum(check.size_bytes for check in mine)
             if len(mine) >= WAITING_MAX or held_bytes + size_bytes > WAITING_BYTES_MAX:
-                raise ProblemError("rate-limited", retry_after_s=RETRY_S)
+                raise RegisteredProblemError("rate-limited", retry_after_s=RETRY_S)
             self._waiting.setdefault(analyst, deque()).append(check)
         on_gone(check.outcome.cancel)  # type: ignore[arg-type]
         try:
             self._begin()
             while not (await asyncio.wait({check.outcome}, timeout=LOOK_S))[0]:
                 if self._stopping.requested:
-                    raise ProblemError("not-ready", retry_after_s=RETRY_S)
+                    raise RegisteredProblemError("not-ready", retry_after_s=RETRY_S)
             if check.outcome.cancelled():
-                raise ProblemError("not-ready", retry_after_s=RETRY_S)  # nobody is there to read it
+                raise RegisteredProblemError("not-ready", retry_after_s=RETRY_S)  # nobody is there to read it
             result: Result = check.outcome.result()
             return result
         finally:
@@ -176,7 +189,7 @@ class Checks:
                 if not wanted:
                     del self._waiting[analyst]
 
-    def _check(self, check: _Check) -> None:
+    def _check(self, check: _QueuedCheck) -> None:
         try:
             ended = partial(check.outcome.set_result, check.work())
         except BaseException as error:
@@ -244,7 +257,7 @@ class Planner:
         """
         # Nothing is awaited between the look and the entry, so that two requests cannot both get in.
         if person in self._planning or len(self._planning) >= PLANS_AT_ONCE_MAX:
-            raise ProblemError("rate-limited", retry_after_s=PLAN_RETRY_S)
+            raise RegisteredProblemError("rate-limited", retry_after_s=PLAN_RETRY_S)
         self._planning.add(person)
         gone = asyncio.Event()
         on_gone(gone.set)
@@ -318,14 +331,14 @@ class Tester:
     """What the routes work with."""
 
     engine: Engine
-    identity: Identity
+    identity: TesterIdentity
     audience: str
     software: str
     studies: Studies
     signer: Signer
-    answers: Answers
-    access: Access
-    checks: Checks
+    answers: AnswerIntake
+    access: TesterAccess
+    checks: CheckQueue
     inboxes: Inboxes
     bell: Bell
     watch: Watch
@@ -337,9 +350,11 @@ class Tester:
         """Unix time in whole seconds."""
         return int(self.clock())
 
-    def taken(self, taken: Taken, study: str) -> Response:
+    def taken(self, taken: UploadOutcome, study: str) -> Response:
         """Answer an owner's or an analyst's answer; wakes who waits where it was the study's last."""
-        return self.stored(study, is_new=taken is not Taken.BEFORE, is_news=taken is Taken.LAST)
+        return self.stored(
+            study, is_new=taken is not UploadOutcome.BEFORE, is_news=taken is UploadOutcome.LAST
+        )
 
     def stored(self, study: str, *, is_new: bool, is_news: bool) -> Response:
         """Answer an upload: 201 for new bytes, 200 for the same bytes again."""
@@ -378,7 +393,7 @@ def _add_catalogue(router: APIRouter, tester: Tester) -> None:
         is_new = take_entry(tester.engine, tester.identity.key, owner, envelope, key)
         return json_response({"owner": owner}, 201 if is_new else 200)
 
-    @router.get("/catalogue", **answer_schema(Page[PublishedEntry]))
+    @router.get("/catalogue", **answer_schema(ListPage[PublishedEntry]))
     def catalogue(
         _: Annotated[str, Depends(reader)], cursor: Annotated[PartyName | None, Query()] = None
     ) -> Response:
@@ -442,13 +457,13 @@ def _add_studies(router: APIRouter, tester: Tester) -> None:
 
         return await tester.checks.run(key, len(envelope), create, partial(when_gone, request.scope))
 
-    @router.get("/studies", **answer_schema(Page[StudySummary]))
+    @router.get("/studies", **answer_schema(ListPage[StudySummary]))
     def studies(
         _: Annotated[str, Depends(reader)],
         cursor: Annotated[int | None, Query(ge=1, le=2**53)] = None,
         state: Annotated[State | None, Query()] = None,
     ) -> Response:
-        return json_response(tester.studies.listing(cursor, Chosen(state)))
+        return json_response(tester.studies.listing(cursor, StudyFilter(state)))
 
     @router.get("/studies/{digest}", **answer_schema(StudySummary))
     def study(digest: DigestPath, _: Annotated[str, Depends(reader)]) -> Response:
@@ -589,6 +604,6 @@ def _add_verdicts(router: APIRouter, tester: Tester) -> None:
 
 def _verdict_response(content: bytes | None) -> Response:
     if content is None:
-        raise ProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
+        raise RegisteredProblemError("verdict-pending", retry_after_s=VERDICT_RETRY_S)
     reached(TesterStep.VERDICT_SERVED)
     return json_response(content)

@@ -22,7 +22,7 @@ from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing import STUDY_TYPE, open_envelope, payload_of
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import TesterStep, reached
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester.parties import ROSTER, Role, require_party
 from tacit_services.tester.reuse import record, require_reusable, reuse_fields, reused_by_study
 from tacit_services.tester.study_completion import queue_verdict
@@ -65,7 +65,7 @@ State = Literal["collecting", "computing", "completed", "incomplete", "cancelled
 
 
 @dataclass(frozen=True)
-class Chosen:
+class StudyFilter:
     """Which studies are listed: by state, procedure, who sends, and what the title has in it; "" of all."""
 
     state: State | None = None
@@ -87,7 +87,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Identity:
+class TesterIdentity:
     """The name and the public key that studies must give for their tester."""
 
     name: str
@@ -97,7 +97,7 @@ class Identity:
 class Studies:
     """The studies of one tester."""
 
-    def __init__(self, engine: Engine, identity: Identity) -> None:
+    def __init__(self, engine: Engine, identity: TesterIdentity) -> None:
         self._engine = engine
         self._identity = identity
         self.parsed = lru_cache(STUDIES_CACHED)(self._parse)
@@ -113,7 +113,7 @@ class Studies:
         """Take a study signed by its analyst; returns False where these very bytes were taken before."""
         payload = open_envelope(envelope, STUDY_TYPE, analyst_key)
         if digest(payload) != study_digest:
-            raise ProblemError("digest-mismatch")
+            raise RegisteredProblemError("digest-mismatch")
         if read_from(self._engine, _is_stored, study_digest, envelope):
             return False
         study = read_study(payload)
@@ -151,7 +151,7 @@ class Studies:
         found, units = read_from(self._engine, read)
         return found | {"warnings": list(self._warnings(study_digest, units))}
 
-    def listing(self, cursor: int | None, chosen: "Chosen", size: int = PAGE_SIZE) -> dict[str, Any]:
+    def listing(self, cursor: int | None, chosen: "StudyFilter", size: int = PAGE_SIZE) -> dict[str, Any]:
         """Return one page of summaries of the studies that are chosen, newest first."""
         query = _SUMMARY.where(*chosen.conditions()).order_by(STUDIES.c.sequence.desc()).limit(size + 1)
         if cursor is not None:
@@ -182,20 +182,20 @@ class Studies:
 
     def _check(self, study_digest: str, study: Study, analyst_key: str, now: int) -> None:
         if study.analyst.key != analyst_key:
-            raise ProblemError("study-refused", detail="the study names another analyst")
+            raise RegisteredProblemError("study-refused", detail="the study names another analyst")
         if (study.tester.name, study.tester.key) != (self._identity.name, self._identity.key):
-            raise ProblemError("study-refused", detail="the study names another tester")
+            raise RegisteredProblemError("study-refused", detail="the study names another tester")
         if study.deadline <= now:
-            raise ProblemError("study-expired")
+            raise RegisteredProblemError("study-expired")
         if study.deadline > now + DEADLINE_MAX_S:
-            raise ProblemError("study-refused", detail="the deadline lies more than 90 days ahead")
+            raise RegisteredProblemError("study-refused", detail="the deadline lies more than 90 days ahead")
         try:
             procedure = procedure_named(study.procedure)
             check_study(procedure, study)
             require_units(procedure, study, units_declared(study))
             require_canonical(procedure, study, study_digest)
         except StudyError as error:
-            raise ProblemError("study-refused", detail=str(error)) from None
+            raise RegisteredProblemError("study-refused", detail=str(error)) from None
         require_reusable(self._engine, study, self.parsed)
 
     def _warnings(self, study_digest: str, sent: Mapping[str, int]) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ class Studies:
     def _compute_warnings(self, study_digest: str, units: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
         study = self.parsed(study_digest)
         if not self._warned.acquire(blocking=False):
-            raise ProblemError("rate-limited", retry_after_s=WARNED_RETRY_S)
+            raise RegisteredProblemError("rate-limited", retry_after_s=WARNED_RETRY_S)
         try:
             with self._warned_at_once:
                 return procedure_named(study.procedure).warnings(study, dict(units))
@@ -261,9 +261,9 @@ def _is_stored(connection: Connection, study_digest: str, envelope: bytes) -> bo
         sa.select(STUDIES.c.envelope).where(STUDIES.c.digest == study_digest)
     ).scalar_one_or_none()
     if stored is not None and bytes(stored) != envelope:
-        raise ProblemError("conflicting-upload")
+        raise RegisteredProblemError("conflicting-upload")
     if stored is None and is_archived(connection, study_digest):
-        raise ProblemError("study-archived")
+        raise RegisteredProblemError("study-archived")
     return stored is not None
 
 
@@ -276,7 +276,9 @@ def _insert(connection: Connection, study_digest: str, envelope: bytes, study: S
     named = [*study.senders, *study.reusing]
     enrolled = ROSTER.keys_by_name(connection, [party.name for party in named], role)
     if any(enrolled.get(party.name) != party.key for party in named):
-        raise ProblemError("unknown-party", detail=f"the study names a key that no such {role} has enrolled")
+        raise RegisteredProblemError(
+            "unknown-party", detail=f"the study names a key that no such {role} has enrolled"
+        )
     open_studies = connection.execute(
         sa.select(sa.func.count())
         .select_from(STUDIES)
@@ -284,7 +286,7 @@ def _insert(connection: Connection, study_digest: str, envelope: bytes, study: S
         .where(STUDIES.c.analyst_key == study.analyst.key, STUDIES.c.state.in_(("collecting", "computing")))
     ).scalar_one()
     if open_studies >= STUDIES_OPEN_MAX:
-        raise ProblemError("rate-limited", retry_after_s=OPEN_RETRY_S)
+        raise RegisteredProblemError("rate-limited", retry_after_s=OPEN_RETRY_S)
     connection.execute(
         STUDIES.insert().values(
             digest=study_digest,
@@ -369,7 +371,7 @@ def verdict_of(connection: Connection, study_digest: str) -> bytes | None:
     if row is None:
         raise not_here(connection, study_digest)
     if row.state == "failed":
-        raise ProblemError("verdict-failed", detail=row.step)
+        raise RegisteredProblemError("verdict-failed", detail=row.step)
     return None if row.envelope is None else bytes(row.envelope)
 
 

@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from tacit_services.shared.pages.sessions import SignInTables
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.roster import invitations_table, parties_table
 
 METADATA = sa.MetaData()
@@ -176,6 +176,8 @@ def is_archived(connection: Connection, study_digest: str) -> bool:
     return connection.execute(query).first() is not None
 
 
-def not_here(connection: Connection, study_digest: str) -> ProblemError:
+def not_here(connection: Connection, study_digest: str) -> RegisteredProblemError:
     """Return the problem of a study that has no row: ``study-archived`` or ``unknown-study``."""
-    return ProblemError("study-archived" if is_archived(connection, study_digest) else "unknown-study")
+    return RegisteredProblemError(
+        "study-archived" if is_archived(connection, study_digest) else "unknown-study"
+    )

@@ -23,7 +23,7 @@ from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import conclude
 from tacit_services.shared.compute import prepare_to_compute
 from tacit_services.shared.logging import describe_exception
-from tacit_services.tester.reuse import Received
+from tacit_services.tester.reuse import ReadReleases
 
 VERDICT_LIMIT_S = 3600.0
 """Longest that a verdict is computed: four times what the largest study that ``check`` takes needs."""
@@ -39,7 +39,7 @@ PROGRESS_PERIOD_S = 0.25
 
 COMMAND = (sys.executable, "-P", "-m", "tacit_services.tester.verdict_process")
 
-Compute = Callable[[Study, Received, Progress], bytes]
+Compute = Callable[[Study, ReadReleases, Progress], bytes]
 """Computes a verdict from what was received, reports its progress, and returns the verdict's bytes."""
 
 
@@ -51,7 +51,7 @@ class ComputationError(Exception):
     """The computation failed, or its process died; the text quotes no value."""
 
 
-def compute(study: Study, read: Received, progress: Progress) -> bytes:
+def compute(study: Study, read: ReadReleases, progress: Progress) -> bytes:
     """Compute a verdict in this process."""
     procedure = procedure_named(study.procedure)
     return encode(conclude(procedure, study, read.releases, read.units, progress))
@@ -64,7 +64,7 @@ class VerdictProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection[Any, Any] | None = None
 
-    def __call__(self, study: Study, read: Received, progress: Progress) -> bytes:
+    def __call__(self, study: Study, read: ReadReleases, progress: Progress) -> bytes:
         """Compute a verdict. What ``progress`` raises ends the computation.
 
         Raises:

@@ -250,7 +250,7 @@ class HostileService:
             **dict.fromkeys(
                 (
                     *("epsilon_micro", "delta_pico", "epsilon_cap_micro", "delta_cap_pico", "deadline", "at"),
-                    *("numbers_released", "sequence", "rows"),
+                    *("release_size", "sequence", "rows"),
                     *STANDING,
                     *("units", "created_at", "expires_at", "revoked", "revoked_at"),
                 ),

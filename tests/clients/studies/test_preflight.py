@@ -9,7 +9,7 @@ import pytest
 from tacit.errors import StudyRefusedError
 from tacit.studies import preflight as outlook_module
 from tacit.studies.draft import EnrolledKeys, StudyDraft, prepare
-from tacit.studies.preflight import POWER_HOPELESS, Planned, is_hopeless, plan_in_process, preflight
+from tacit.studies.preflight import POWER_HOPELESS, PlanningReport, is_hopeless, plan_in_process, preflight
 from tacit.studies.preflight_process import plan
 from tacit_protocol.messages.study import Party
 from tacit_protocol.preparation import PreparedStudy
@@ -61,7 +61,7 @@ def test_a_study_is_planned_in_a_process_of_its_own(patient: float) -> None:
 
 def test_a_hopeless_study_is_told_what_would_help() -> None:
     poor = draft_of(250, "kernel_two_sample", epsilon=0.4, delta=1e-5, columns=[AGE])
-    planned = Planned()
+    planned = PlanningReport()
     for item in plan(poor.model_dump(mode="json", exclude_none=True), None):
         planned.take(item)
     assert planned.hopeless

@@ -16,7 +16,7 @@ from tacit.command.app import run
 from tacit.setup.configuration import toml_text
 from tacit.studies import preflight
 from tacit.studies.draft import StudyDraft
-from tacit.studies.wizard import Known, KnownDataSet, draft_by_asking, known_at
+from tacit.studies.wizard import KnownDataSet, PublishedDataSets, draft_by_asking, known_at
 from tacit_protocol.domain import CategoricalColumn, NumericColumn
 from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions, proposed_question
 from tacit_protocol.signing import PrivateKey
@@ -44,11 +44,11 @@ class Script:
         return self.answers.pop(0)[1]
 
 
-def known(*owners: str, **fields: Any) -> Known:
-    return Known(owners, **fields)
+def known(*owners: str, **fields: Any) -> PublishedDataSets:
+    return PublishedDataSets(owners, **fields)
 
 
-def asked(script: Script, of: Known) -> StudyDraft:
+def asked(script: Script, of: PublishedDataSets) -> StudyDraft:
     draft = draft_by_asking(script, of)
     assert not script.answers, "not everything was asked"
     return draft
@@ -196,7 +196,7 @@ def at_terminal(client: Client, memory_tester: Any, monkeypatch: pytest.MonkeyPa
     """Somebody at a terminal who types these lines, with the tester in memory."""
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
 
-    def type_in(*typed: str, planned: preflight.Planned) -> Any:
+    def type_in(*typed: str, planned: preflight.PlanningReport) -> Any:
         remaining = iter(typed)
 
         def answer(_: str) -> str:
@@ -218,8 +218,8 @@ ANSWERS = (
 )
 OFTEN = "in 36 of 40 simulated studies (95 % interval 0.76 to 0.98)"
 
-GOOD = preflight.Planned(power=0.9, often=OFTEN, runs=40, effect="a shift")
-POOR = preflight.Planned(
+GOOD = preflight.PlanningReport(power=0.9, often=OFTEN, runs=40, effect="a shift")
+POOR = preflight.PlanningReport(
     power=0.05,
     runs=100,
     effect="a shift",

@@ -19,8 +19,8 @@ from tacit_protocol.features.moments import (
     FeatureSums,
     MomentShares,
     moment_parts,
-    numbers_released,
     read_second_moment,
+    release_size,
 )
 from tacit_protocol.privacy import gaussian_mechanism
 from tacit_protocol.privacy.accounting import gaussian_delta_bound
@@ -161,5 +161,5 @@ def test_a_release_reads_back_as_the_moments_it_holds() -> None:
     np.testing.assert_array_equal(vectors[MEAN].mean(1000), exact.total * 2.0**-15 / 1000)
     np.testing.assert_array_equal(read_second_moment(vectors, 1000), exact.second * 2.0**-30 / 1000)
     counted = sum(len(vector.values) for vector in vectors.values())
-    assert counted == numbers_released(FEATURES, MomentShares(0.8, 0.2)) == 8 + 36
-    assert numbers_released(FEATURES, MomentShares(1.0, 0.0)) == 8
+    assert counted == release_size(FEATURES, MomentShares(0.8, 0.2)) == 8 + 36
+    assert release_size(FEATURES, MomentShares(1.0, 0.0)) == 8

@@ -179,7 +179,7 @@ def test_more_units_than_add_up_below_the_modulus_are_refused_by_a_public_rule()
 
 
 def test_whoever_asks_and_plans_is_told_what_is_read_and_what_it_costs() -> None:
-    (told,) = NoisyCounts().asks(masked_study())
+    (told,) = NoisyCounts().describe_request(masked_study())
     assert "no owner's own" in told
     assert "epsilon 1.187" in told
     plan = tacit.local.plan_error(
@@ -378,9 +378,9 @@ def test_masked_votes_add_up_exactly_with_the_noise_of_all(name: str, bound: int
     assert procedure.null(study, verdict.model_dump(), releases) is not None
     told = procedure.panels(study, verdict.model_dump(), releases)
     assert [row.label for panel in told for row in panel.rows] == (["all"] if bound == 2 else [])
-    assert "which is less, in pure epsilon" in procedure.asks(study)[-1]
+    assert "which is less, in pure epsilon" in procedure.describe_request(study)[-1]
     many = voting_study(name, {"colluders": 0}, owners=5, epsilon=0.1, delta=1e-4)
-    assert "which is less" not in procedure.asks(many)[-1]
+    assert "which is less" not in procedure.describe_request(many)[-1]
     thinner = next(iter(releases.values()))
     few = {key: v.model_copy(update={"scale": v.scale / 1.01}) for key, v in thinner.masked.items()}
     with pytest.raises(ReleaseError, match="noise"):

@@ -32,7 +32,7 @@ from tacit_services.agent.alignment import (
 from tacit_services.agent.data.reader import AlignedUnits, TableBounds
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.intake import ALIGNED_OTHERWISE, NEVER_ALIGNED, Part
+from tacit_services.agent.intake import ALIGNED_OTHERWISE, NEVER_ALIGNED, DataSetUse
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import open_source
 from tacit_services.agent.studies import StudyRow
@@ -128,7 +128,7 @@ def test_an_agent_that_did_not_look_again_would_be_caught(
 ) -> None:
     owners.peer.compared(owners.config)
     owners.write([*IDS[1:], "p99"])
-    monkeypatch.setattr(Part, "require_aligned", lambda *_: None)
+    monkeypatch.setattr(DataSetUse, "require_aligned", lambda *_: None)
     assert owners.asked().state is State.SENT
 
 

@@ -84,7 +84,7 @@ def test_the_owner_sees_whether_a_release_is_read_again_as_far_as_the_tester_tel
 def test_a_steward_sees_what_is_asked_approves_it_and_sees_it_in_the_ledger(setup: Setup) -> None:
     asked = setup.ask()
     (item,) = setup.call("GET", "/v1/studies?state=waiting-for-approval").json()["items"]
-    assert (item["digest"], item["epsilon_micro"], item["numbers_released"]) == (asked, 500_000, 1)
+    assert (item["digest"], item["epsilon_micro"], item["release_size"]) == (asked, 500_000, 1)
     shown = setup.call("GET", f"/v1/studies/{asked}").json()
     assert "1 number," in shown["plain_words"]
     assert shown["warnings"] == ["a sum says little"]

@@ -14,9 +14,9 @@ from people_windows import add, agent_process, free_port, wait_for, window_of
 from tacit_protocol.domain import DataError, Domain, NumericColumn, Table, WorkersUnavailableError
 from tacit_protocol.messages.study import Study
 from tacit_protocol.signing import issue_token
-from tacit_services.agent.intake import StudyRefusedError
+from tacit_services.agent.intake import IntakeRefusedError
 from tacit_services.agent.participant import AlreadyDecidedError
-from tacit_services.agent.readings import ATTEMPTS_MAX, Lock, lock_of
+from tacit_services.agent.readings import ATTEMPTS_MAX, AccountLock, lock_of
 from tacit_services.agent.releases import Releaser
 from tacit_services.agent.schema import SIGN_IN, State
 from tacit_services.shared.database import read_from
@@ -24,11 +24,11 @@ from tacit_services.shared.failpoints import AgentStep, ClosingStep
 from tacit_services.shared.people import Person
 
 
-def locked(agent: AttackedAgent, account: str = "patients") -> Lock | None:
+def locked(agent: AttackedAgent, account: str = "patients") -> AccountLock | None:
     return read_from(agent.agent.engine, lock_of, account)
 
 
-def unlock(agent: AttackedAgent) -> Lock | None:
+def unlock(agent: AttackedAgent) -> AccountLock | None:
     return agent.agent.unlock_account("patients", SIGN_IN.people, Person(agent.agent.key.public_hex))
 
 
@@ -69,7 +69,7 @@ FAILURES: dict[str, Break] = {
     "a bug in reading": broken("summarise", ZeroDivisionError()),
     "no memory": broken("summarise", MemoryError()),
     "a disk": broken("summarise", OSError(5, "private")),
-    "a refusal of the procedure's own": broken("summarise", StudyRefusedError("study-refused", "private")),
+    "a refusal of the procedure's own": broken("summarise", IntakeRefusedError("study-refused", "private")),
     "the noise": broken("privatise", ValueError("private")),
     "the release's own check": broken("check_release", ValueError("private")),
     "another cost": another_cost,

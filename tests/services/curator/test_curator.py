@@ -33,7 +33,7 @@ from tacit_protocol.messages.study import Owner, Party, Release, ReleaseMessage,
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, issue_token, sign_envelope
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
-from tacit_services.agent.intake import StudyRefusedError
+from tacit_services.agent.intake import IntakeRefusedError
 from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.studies import StudyRow, study_row
@@ -247,7 +247,7 @@ def test_a_key_revoked_while_its_study_is_run_releases_nothing(make: Make) -> No
     job = setup.curator.job_of(setup.row(name))
     setup.write(lambda c: setup.curator.intake.require_current(c, job))
     setup.write(lambda c: ROSTER.revoke(c, "west", NOW))
-    with pytest.raises(StudyRefusedError, match="not enrolled"):
+    with pytest.raises(IntakeRefusedError, match="not enrolled"):
         setup.write(lambda c: setup.curator.intake.require_current(c, job))
 
 
@@ -263,7 +263,7 @@ def test_a_curator_refuses_other_bytes_of_the_same_study(make: Make) -> None:
     intake.accept(digest(payload), study, now)
     for other in respelled.respellings(payload).values():
         envelope = sign_envelope(other, STUDY_TYPE, key_of("ada"))
-        with pytest.raises(StudyRefusedError):
+        with pytest.raises(IntakeRefusedError):
             intake.accept(digest(other), intake.authenticate(digest(other), envelope), now)
 
 

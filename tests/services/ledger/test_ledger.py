@@ -30,11 +30,11 @@ from tacit_services.agent.schema import METADATA
 from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import (
     Account,
+    AccountBalance,
     AlreadyDebitedError,
     BudgetExceededError,
     DivisionRefusedError,
     LedgerDamagedError,
-    Standing,
     account_of,
     debit,
     debits_of,
@@ -46,7 +46,7 @@ from tacit_services.ledger.accounts import (
     set_caps,
     standing_of,
 )
-from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, Entry
+from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, LedgerEntry
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 
@@ -107,11 +107,11 @@ def test_the_migrated_tables_are_those_of_the_code(engine: sa.Engine) -> None:
         assert compare_metadata(context, METADATA) == []
 
 
-def standing_in(engine: sa.Engine) -> Standing:
+def standing_in(engine: sa.Engine) -> AccountBalance:
     return run_transaction(engine, lambda c: standing_of(c, "patients"), read_only=True)
 
 
-def spend(engine: sa.Engine, name: str, cost: Guarantee) -> Entry:
+def spend(engine: sa.Engine, name: str, cost: Guarantee) -> LedgerEntry:
     return run_transaction(engine, lambda c: debit(c, "patients", name * 64, cost, at=2))
 
 

@@ -23,7 +23,7 @@ from tacit_services.shared import cluster as cluster_module
 from tacit_services.shared.cluster import (
     Certificates,
     ClusterWorkers,
-    Patience,
+    RetryPolicy,
     TaskFailedError,
     difference,
     versions,
@@ -33,10 +33,10 @@ from tacit_services.shared.workers import look_at_workers
 
 pytestmark = pytest.mark.long
 
-PATIENT = Patience(connect_s=60, reconnect_s=60, workers_s=120, look_s=0.2, pause_s=0.1, attempts=6)
+PATIENT = RetryPolicy(connect_s=60, reconnect_s=60, workers_s=120, look_s=0.2, pause_s=0.1, attempts=6)
 """For a busy machine: what is waited for does come."""
 
-HASTY = Patience(connect_s=60, reconnect_s=0.5, workers_s=0.5, look_s=0.1, pause_s=0.1, attempts=1)
+HASTY = RetryPolicy(connect_s=60, reconnect_s=0.5, workers_s=0.5, look_s=0.1, pause_s=0.1, attempts=1)
 """For what never comes."""
 
 PATIENCE_S = 300.0
@@ -79,7 +79,7 @@ class Cluster:
         (name,) = (name for name, process in self.processes.processes.items() if process.pid == number)
         self.processes.kill(name)
 
-    def workers(self, count: int, patience: Patience = PATIENT) -> ClusterWorkers:
+    def workers(self, count: int, patience: RetryPolicy = PATIENT) -> ClusterWorkers:
         """Workers of the cluster once it has at least so many."""
         for _ in range(count - len(self.alive)):
             self.start_worker()
@@ -87,7 +87,7 @@ class Cluster:
         wait_until(lambda: len(waiting.threads()) >= count, "too few workers joined")
         return waiting if patience is PATIENT else self.connect(patience)
 
-    def connect(self, patience: Patience, certificates: Certificates | None = None) -> ClusterWorkers:
+    def connect(self, patience: RetryPolicy, certificates: Certificates | None = None) -> ClusterWorkers:
         made = ClusterWorkers(self.processes.address, certificates or self.processes.certificates, patience)
         self._made.append(made)
         return made
@@ -257,7 +257,7 @@ def test_a_worker_of_other_versions_is_refused_when_met_and_when_it_joins_later(
 
 def test_a_scheduler_that_does_not_answer_holds_nobody_up(cluster: Cluster) -> None:
     workers = cluster.workers(1)
-    workers._cluster.patience = Patience(connect_s=0.3)
+    workers._cluster.patience = RetryPolicy(connect_s=0.3)
     scheduler = cluster.processes.processes["scheduler"]
     scheduler.send_signal(signal.SIGSTOP)
     stat = Path(f"/proc/{scheduler.pid}/stat")
@@ -279,7 +279,7 @@ def test_certificates_of_another_authority_are_refused_by_both_sides(
         (own.authority, other.certificate, other.key),
         (other.authority, own.certificate, own.key),
     ):
-        stranger = cluster.connect(Patience(connect_s=1), Certificates(authority, certificate, key))
+        stranger = cluster.connect(RetryPolicy(connect_s=1), Certificates(authority, certificate, key))
         with pytest.raises(
             WorkersUnavailableError, match=r"refuse each other's certificates|cannot be reached"
         ):

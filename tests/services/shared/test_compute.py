@@ -21,10 +21,10 @@ from tacit_services.agent.settings import AgentSettings
 from tacit_services.shared import compute as module
 from tacit_services.shared.cluster import (
     ClusterWorkers,
-    Outcome,
     Sealed,
+    Task,
     TaskFailedError,
-    Work,
+    TaskResult,
     difference,
     run,
     versions,
@@ -245,14 +245,14 @@ def travelled(thing: Any) -> Any:
     return pickle.loads(pickle.dumps(thing))  # noqa: S301 (made in the line itself)
 
 
-def outcome_of(function: Any, shared: object, item: object) -> Outcome:
-    sent = travelled((Sealed(versions()), Sealed(Work(function, shared)), Sealed(item)))
+def outcome_of(function: Any, shared: object, item: object) -> TaskResult:
+    sent = travelled((Sealed(versions()), Sealed(Task(function, shared)), Sealed(item)))
     answer = run(*sent)
     assert isinstance(answer, Sealed)
     assert SECRET not in repr((*sent, answer))
     assert SECRET not in str(answer)
     opened = travelled(answer).open()
-    assert isinstance(opened, Outcome)
+    assert isinstance(opened, TaskResult)
     return opened
 
 

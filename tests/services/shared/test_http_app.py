@@ -29,7 +29,7 @@ from tacit_services.shared.http_app import (
     json_body,
     json_response,
 )
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 
 CANARY = "canary-7391"
 AUDIENCE = "https://service.example"
@@ -266,13 +266,13 @@ def test_a_steady_sender_may_take_longer_than_the_time_limit() -> None:
 
 
 def test_a_sender_that_drips_is_timed_out_though_it_never_stands_still() -> None:
-    with pytest.raises(ProblemError) as refused:
+    with pytest.raises(RegisteredProblemError) as refused:
         pieces_taken(size_bytes=1, pause_s=0.05, pieces=100)  # 5 s, at 20 B/s
     assert refused.value.problem.slug == "request-timeout"
 
 
 def test_a_sender_that_stands_still_is_timed_out() -> None:
-    with pytest.raises(ProblemError) as refused:
+    with pytest.raises(RegisteredProblemError) as refused:
         pieces_taken(size_bytes=1, pause_s=60, pieces=1)
     assert refused.value.problem.slug == "request-timeout"
 

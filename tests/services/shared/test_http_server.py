@@ -25,10 +25,10 @@ from tacit_services.shared.http_server import (
     HEADER_BYTES_MAX,
     KEPT_PER_CALLER,
     REFUSED_MAX,
-    Place,
-    Places,
+    ConnectionSlot,
+    ConnectionSlots,
+    ConnectionState,
     Server,
-    Standing,
     TimedProtocol,
     Tls,
     make_room,
@@ -310,7 +310,7 @@ def test_handshakes_that_do_not_end_are_counted_and_dropped(
 ) -> None:
     monkeypatch.setattr(http_server, "HANDSHAKE_TIMEOUT_S", HASTE_S)
     told: list[str] = []
-    monkeypatch.setattr(http_server.Places, "tell", lambda _, event: told.append(event))
+    monkeypatch.setattr(http_server.ConnectionSlots, "tell", lambda _, event: told.append(event))
     with running(10, [], tls_context(certificate, certificate.with_suffix(".key"))) as server:
         address = served.address_of(server)
         assert _exchange(address) == b""
@@ -488,7 +488,7 @@ class Wire(asyncio.Transport):
         self.aborted = True
 
 
-def take(places: Places) -> tuple[Place, Wire]:
+def take(places: ConnectionSlots) -> tuple[ConnectionSlot, Wire]:
     wire = Wire()
     place = places.take(wire)
     assert place is not None
@@ -496,18 +496,18 @@ def take(places: Places) -> tuple[Place, Wire]:
 
 
 def test_a_newcomer_gets_the_place_of_whoever_has_been_idle_for_longest() -> None:
-    places = Places(3)
+    places = ConnectionSlots(3)
     held = [take(places) for _ in range(3)]
     held[0][0].use()
     newcomer, wire = take(places)
     assert [found.aborted for _, found in held] == [False, True, False]
-    assert (newcomer.standing, wire.aborted, places.taken) == (Standing.ASKING, False, 3)
+    assert (newcomer.standing, wire.aborted, places.taken) == (ConnectionState.ASKING, False, 3)
     held[1][0].leave()  # its connection is lost only now: the place is not freed twice
     assert places.taken == 3
 
 
 def test_a_known_caller_never_gives_way() -> None:
-    places = Places(2)
+    places = ConnectionSlots(2)
     known, wire = take(places)
     known.recognise("agent")
     for _ in range(10):
@@ -517,20 +517,20 @@ def test_a_known_caller_never_gives_way() -> None:
 
 
 def test_where_everyone_is_known_newcomers_are_told_and_then_closed_unheard() -> None:
-    places = Places(2)
+    places = ConnectionSlots(2)
     for key in ("one", "two"):
         take(places)[0].recognise(key)
     told = [take(places) for _ in range(REFUSED_MAX)]
-    assert {place.standing for place, _ in told} == {Standing.SURPLUS}
+    assert {place.standing for place, _ in told} == {ConnectionState.SURPLUS}
     unheard = Wire()
     assert places.take(unheard) is None
     assert unheard.aborted
     told[0][0].leave()
-    assert take(places)[0].standing is Standing.SURPLUS
+    assert take(places)[0].standing is ConnectionState.SURPLUS
 
 
 def test_one_caller_cannot_keep_every_place_for_itself() -> None:
-    places = Places(2 * KEPT_PER_CALLER)
+    places = ConnectionSlots(2 * KEPT_PER_CALLER)
     for _ in range(2 * KEPT_PER_CALLER):
         take(places)[0].recognise("greedy")
     assert places.strangers == KEPT_PER_CALLER
@@ -548,7 +548,7 @@ def test_what_callers_cause_is_logged_once_in_a_while_with_its_number(
     )
     now_s = 1000.0
     monkeypatch.setattr(http_server.time, "monotonic", lambda: now_s)
-    places = Places(1)
+    places = ConnectionSlots(1)
     for _ in range(5000):
         take(places)
     now_s += http_server.LOG_PERIOD_S

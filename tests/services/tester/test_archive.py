@@ -31,8 +31,8 @@ from tacit_services.tester.archive import (
     LEFT_OVER,
     UNFINISHED,
     UNLISTED,
+    ArchivedStudy,
     ArchiveError,
-    Entry,
     file_digest,
     open_archive,
     open_folder,
@@ -77,9 +77,9 @@ def rows_of(federation: Federation, study: str) -> dict[str, int]:
     return {name: number for name, number in found.items() if number}
 
 
-def entries(folder: Path) -> dict[str, Entry]:
+def entries(folder: Path) -> dict[str, ArchivedStudy]:
     lines = (folder / INDEX).read_bytes().splitlines()
-    found = [decode(Entry, line) for line in lines]
+    found = [decode(ArchivedStudy, line) for line in lines]
     assert len({entry.study for entry in found}) == len(found), "a study is listed once"
     return {entry.study: entry for entry in found}
 
@@ -415,9 +415,9 @@ class Archive:
         assert len(dict(found)) == len(found), "each file is named once"
         return dict(found)
 
-    def rewrite(self, study: str, change: Callable[[Entry], Entry]) -> None:
+    def rewrite(self, study: str, change: Callable[[ArchivedStudy], ArchivedStudy]) -> None:
         """Change a study's line, and leave the others."""
-        entries = [decode(Entry, line) for line in self.index.read_bytes().splitlines()]
+        entries = [decode(ArchivedStudy, line) for line in self.index.read_bytes().splitlines()]
         lines = [encode(change(entry) if entry.study == study else entry) for entry in entries]
         self.index.write_bytes(b"".join(line + b"\n" for line in lines))
 
@@ -475,7 +475,7 @@ def test_missing_cut_and_extra_files_are_named(archive: Archive) -> None:
 
 def test_a_torn_index_is_found_and_the_next_run_may_write_it_anew(archive: Archive) -> None:
     whole = archive.index.read_bytes()
-    last = decode(Entry, whole.splitlines()[-1])
+    last = decode(ArchivedStudy, whole.splitlines()[-1])
     for kept in (1, 40, len(encode(last))):
         cut = whole[: len(whole) - len(encode(last)) - 1 + kept]
         archive.index.write_bytes(cut)
@@ -484,7 +484,7 @@ def test_a_torn_index_is_found_and_the_next_run_may_write_it_anew(archive: Archi
     archive.index.write_bytes(whole[: len(whole) - len(encode(last)) - 1])
     assert archive.faults() == {last.file: UNLISTED}
     archive.index.write_bytes(whole.replace(b'"study":"', b'"study":"x', 1))
-    first = decode(Entry, whole.splitlines()[0])
+    first = decode(ArchivedStudy, whole.splitlines()[0])
     assert archive.faults() == {INDEX: "line 1: no entry of an archive", first.file: UNLISTED}
     archive.index.write_bytes(whole + whole.splitlines(keepends=True)[0])
     assert archive.faults() == {INDEX: f"line 4: study {first.study} is listed a second time"}

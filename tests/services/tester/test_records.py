@@ -23,7 +23,7 @@ from tacit_protocol.signing import (
 )
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.shared.pages.sessions import Sessions
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester.study_completion import Signer
 from tacit_services.tester.tables import SIGN_IN
 
@@ -322,7 +322,7 @@ def test_browsers_that_a_revoked_key_signed_in_are_signed_out(federation: Federa
     assert revoke(federation, "north").status_code == 201
     assert sessions.find(cookies[key]) is None
     assert sessions.find(cookies[other]) is not None
-    with pytest.raises(ProblemError):
+    with pytest.raises(RegisteredProblemError):
         sessions.use_link(unused)
 
 

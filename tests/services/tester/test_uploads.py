@@ -12,10 +12,10 @@ from tester_federation import Federation, problem
 
 from tacit_protocol.signing import DECLINE_TYPE, RELEASE_TYPE, PrivateKey, open_envelope, sign_envelope
 from tacit_services.shared.database import run_transaction
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester import answers as answers_module
 from tacit_services.tester import answers as storing_module
-from tacit_services.tester.answers import Answer, Taken
+from tacit_services.tester.answers import OwnerAnswer, UploadOutcome
 from tacit_services.tester.study_completion import Signer
 from tacit_services.tester.tables import DECLINES, JOBS, RELEASES
 
@@ -145,17 +145,19 @@ def test_a_declines_reason_cannot_be_chosen(federation: Federation) -> None:
     assert CANARY not in response.text
 
 
-def release(study: str, owner: str, envelope: bytes = b"a") -> Answer:
-    return Answer(
+def release(study: str, owner: str, envelope: bytes = b"a") -> OwnerAnswer:
+    return OwnerAnswer(
         RELEASES, {"study": study, "owner": owner, "envelope": envelope, "digest": "0" * 64, "units": 1}
     )
 
 
-def decline(study: str, owner: str, envelope: bytes = b"d") -> Answer:
-    return Answer(DECLINES, {"study": study, "owner": owner, "envelope": envelope})
+def decline(study: str, owner: str, envelope: bytes = b"d") -> OwnerAnswer:
+    return OwnerAnswer(DECLINES, {"study": study, "owner": owner, "envelope": envelope})
 
 
-def store(federation: Federation, answers: list[Answer], module: Any = storing_module) -> list[Taken | str]:
+def store(
+    federation: Federation, answers: list[OwnerAnswer], module: Any = storing_module
+) -> list[UploadOutcome | str]:
     """Store a group; returns what became of each, a refusal as its slug."""
     signer = Signer(federation.parties.tester, "test")
 
@@ -164,7 +166,9 @@ def store(federation: Federation, answers: list[Answer], module: Any = storing_m
         return found
 
     outcomes = run_transaction(federation.engine, work)
-    return [o.problem.slug if isinstance(o, ProblemError) else Taken[o.name] for o in outcomes]
+    return [
+        o.problem.slug if isinstance(o, RegisteredProblemError) else UploadOutcome[o.name] for o in outcomes
+    ]
 
 
 def count(federation: Federation, table: sa.Table) -> int:
@@ -185,13 +189,13 @@ def test_each_answer_of_a_group_sees_those_before_it(federation: Federation) -> 
         decline(other, "north"),
     ]
     assert store(federation, group) == [
-        Taken.NOW,
-        Taken.BEFORE,
+        UploadOutcome.NOW,
+        UploadOutcome.BEFORE,
         "conflicting-upload",
         "already-decided",
-        Taken.NOW,
+        UploadOutcome.NOW,
         "already-decided",
-        Taken.BEFORE,
+        UploadOutcome.BEFORE,
     ]
     assert (count(federation, RELEASES), count(federation, DECLINES)) == (1, 1)
 
@@ -204,7 +208,7 @@ def test_the_last_answers_of_a_group_end_their_studies(federation: Federation) -
     group += [release(studies[0], "west"), decline(studies[1], "west", signed)]
     outcomes = store(federation, group)
     ended = [answer.study in studies[:2] for answer in group]
-    assert outcomes == [Taken.LAST if is_ended else Taken.NOW for is_ended in ended]
+    assert outcomes == [UploadOutcome.LAST if is_ended else UploadOutcome.NOW for is_ended in ended]
     assert [federation.state(study) for study in studies] == ["computing", "incomplete", "collecting"]
     assert count(federation, JOBS) == 1
 

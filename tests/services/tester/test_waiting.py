@@ -14,10 +14,10 @@ from tester_federation import Federation, problem
 
 from tacit_services.shared.database import DatabaseUnavailableError
 from tacit_services.shared.http_server import Stopping
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester import inboxes as waiting_module
 from tacit_services.tester.inboxes import KEYS_AT_ONCE, Bell, Inboxes, InboxQuery, Item, poll
-from tacit_services.tester.routes import AT_ONCE_MAX, WAITING_BYTES_MAX, WAITING_MAX, Checks
+from tacit_services.tester.routes import AT_ONCE_MAX, WAITING_BYTES_MAX, WAITING_MAX, CheckQueue
 from tacit_services.tester.studies import WARNED_AT_ONCE_MAX, WARNED_MAX
 
 
@@ -330,9 +330,9 @@ def no_caller_goes(_: Callable[[], None] | None) -> None:
 Ask = Callable[[str, str], "asyncio.Task[str]"]
 
 
-def with_checks(scenario: Callable[[Gate, Checks, Ask], Awaitable[None]]) -> None:
+def with_checks(scenario: Callable[[Gate, CheckQueue, Ask], Awaitable[None]]) -> None:
     async def run() -> None:
-        gate, checks = Gate(), Checks(Stopping())
+        gate, checks = Gate(), CheckQueue(Stopping())
 
         def ask(analyst: str, name: str) -> "asyncio.Task[str]":
             return asyncio.ensure_future(checks.run(analyst, 1000, gate.check(name), no_caller_goes))
@@ -346,7 +346,7 @@ def with_checks(scenario: Callable[[Gate, Checks, Ask], Awaitable[None]]) -> Non
 
 
 def test_few_checks_run_at_once_and_one_of_each_analyst() -> None:
-    async def scenario(gate: Gate, _: Checks, ask: Ask) -> None:
+    async def scenario(gate: Gate, _: CheckQueue, ask: Ask) -> None:
         asked = [ask("greedy", f"greedy {number}") for number in range(44)]
         await gate.begins(1)
         asked += [ask("modest", "modest"), *(ask(f"other {number}", "other") for number in range(10))]
@@ -366,7 +366,7 @@ def test_few_checks_run_at_once_and_one_of_each_analyst() -> None:
 
 @pytest.mark.parametrize(("count", "size_bytes"), [(WAITING_MAX, 10), (4, WAITING_BYTES_MAX // 4)])
 def test_an_analyst_with_too_much_that_waits_is_told_to_come_later(count: int, size_bytes: int) -> None:
-    async def scenario(gate: Gate, checks: Checks, ask: Ask) -> None:
+    async def scenario(gate: Gate, checks: CheckQueue, ask: Ask) -> None:
         first = ask("greedy", "first")
         await gate.begins(1)
         waiting = [
@@ -374,7 +374,7 @@ def test_an_analyst_with_too_much_that_waits_is_told_to_come_later(count: int, s
             for _ in range(count)
         ]
         await asyncio.sleep(0)
-        with pytest.raises(ProblemError) as refused:
+        with pytest.raises(RegisteredProblemError) as refused:
             await checks.run("greedy", size_bytes, gate.check("too many"), no_caller_goes)
         assert refused.value.problem.slug == "rate-limited"
         assert refused.value.retry_after_s is not None
@@ -388,7 +388,7 @@ def test_an_analyst_with_too_much_that_waits_is_told_to_come_later(count: int, s
 
 
 def test_a_check_whose_caller_has_gone_does_not_begin() -> None:
-    async def scenario(gate: Gate, checks: Checks, ask: Ask) -> None:
+    async def scenario(gate: Gate, checks: CheckQueue, ask: Ask) -> None:
         gone: list[Callable[[], None] | None] = []
         first = ask("analyst", "first")
         await gate.begins(1)
@@ -396,7 +396,7 @@ def test_a_check_whose_caller_has_gone_does_not_begin() -> None:
         await asyncio.sleep(0)
         last = ask("analyst", "last")
         gone[0]()
-        with pytest.raises(ProblemError):
+        with pytest.raises(RegisteredProblemError):
             await unwanted
         gate.let_go()
         assert [await first, await last] == ["first", "last"]
@@ -411,14 +411,16 @@ def test_nobody_waits_for_a_check_once_the_service_stops() -> None:
 
     async def run() -> None:
         gate, stopping = Gate(), Stopping()
-        checks = Checks(stopping)
+        checks = CheckQueue(stopping)
         asked = [
             asyncio.ensure_future(checks.run("analyst", 1, gate.check(name), no_caller_goes)) for name in "ab"
         ]
         await gate.begins(1)
         stopping.requested = True
         found = await asyncio.gather(*asked, return_exceptions=True)
-        assert [error.problem.slug for error in found if isinstance(error, ProblemError)] == ["not-ready"] * 2
+        assert [error.problem.slug for error in found if isinstance(error, RegisteredProblemError)] == [
+            "not-ready"
+        ] * 2
         assert gate.begun == ["a"]
         gate.let_go()
 

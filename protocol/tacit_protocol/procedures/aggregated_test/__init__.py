@@ -27,10 +27,10 @@ from tacit_protocol.privacy.laplace_mechanism import laplace_sum_guarantee
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.aggregated_test.statistic import (
     TESTS,
-    Block,
     BlockTest,
     Regression,
     RegressionUnavailableError,
+    UnitBlock,
     require_regression,
     statistics_of,
 )
@@ -50,13 +50,13 @@ from tacit_protocol.procedures.aggregation import (
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
-    Needed,
     Procedure,
     Progress,
     PublicRuleError,
-    Question,
+    QuestionTemplate,
     ReleaseError,
     Releases,
+    RequiredParameter,
     StudyError,
     common_fields,
     decided,
@@ -69,7 +69,7 @@ from tacit_protocol.procedures.populations import (
     Columns,
     EffectError,
     Held,
-    Population,
+    SimulationModel,
     dependent_rows,
     draw_rows,
     rows_of,
@@ -79,7 +79,7 @@ from tacit_protocol.procedures.populations import (
 from tacit_protocol.procedures.survival import HazardRatio
 from tacit_protocol.procedures.within_owners import WITHIN_ALONE
 from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.presentation import Meaning, Null, Row, RowsPanel, Shown, Work, either
+from tacit_protocol.verdicts.presentation import Citation, Meaning, Null, Row, RowsPanel, Shown, test_sentence
 
 UNITS_MIN, FITTED_UNITS_MIN = 10, 40
 """Fewest units of a block; and where functions are fitted first."""
@@ -96,7 +96,7 @@ APPROXIMATE = (
 )
 """What verdicts on conditional independence say."""
 
-SAMPLE_AND_AGGREGATE = Work(
+SAMPLE_AND_AGGREGATE = Citation(
     "nissim2007smooth",
     "inproceedings",
     ("Kobbi Nissim", "Sofya Raskhodnikova", "Adam Smith"),
@@ -104,7 +104,7 @@ SAMPLE_AND_AGGREGATE = Work(
     "Proceedings of the 39th ACM Symposium on Theory of Computing",
     2007,
 )
-HARDNESS = Work(
+HARDNESS = Citation(
     "shah2020hardness",
     "article",
     ("Rajen D. Shah", "Jonas Peters"),
@@ -253,7 +253,7 @@ class Roles:
     event: CategoricalColumn | None = None
     event_code: int = 0
 
-    def block(self, domain: Domain, rows: UnitRows, regression: Regression, takes: str) -> Block:
+    def block(self, domain: Domain, rows: UnitRows, regression: Regression, takes: str) -> UnitBlock:
         """Return a block of units, without those whose group, outcome or event is missing or not listed."""
         numeric, categorical = list(domain.numeric), list(domain.categorical)
 
@@ -275,7 +275,7 @@ class Roles:
             given = (rows.numeric[known][:, kept], rows.categorical[known][:, levels])
             categories = tuple(categorical[place].categories for place in levels)
         first, second = (len(getattr(column, "levels", ())) for column in played[:2])
-        return Block(
+        return UnitBlock(
             values(self.first)[known],
             values(self.second)[known],
             event,
@@ -327,7 +327,7 @@ class _Plan:
         return words.format(**names, a=groups[0], b=groups[-1])
 
 
-class TestedEffect(Population):
+class TestedEffect(SimulationModel):
     """Rows of owners in all of whom a test should find its effect, of a size that fits what it takes."""
 
     medium: ClassVar[float] = 0.5
@@ -421,7 +421,7 @@ class AggregatedTest(SumsOfVotes, Procedure):
     Parameters: ClassVar[type[BaseModel]] = AggregatedTestParameters
     Verdict: ClassVar[type[BaseVerdict]] = AggregatedTestResult
     released: ClassVar[str] = "the sum of the votes of blocks of its units, each of which takes the test"
-    question: ClassVar[Question | None] = Question(
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Does a test that I know (t, Mann-Whitney, Wilcoxon, Kendall, log-rank and more) reject?",
         r"t.test|mann.whitney|wilcoxon|kruskal|kolmogorov|jonckheere|kendall|spearman|fisher|conditional",
         "one or more",
@@ -429,7 +429,7 @@ class AggregatedTest(SumsOfVotes, Procedure):
         pure=True,
         relates=True,
     )
-    population: ClassVar[type[Population] | None] = TestedEffect
+    population: ClassVar[type[SimulationModel] | None] = TestedEffect
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {},
         *({"blocks": blocks} for blocks in (10, 20, 50, 100, 200)),
@@ -437,10 +437,12 @@ class AggregatedTest(SumsOfVotes, Procedure):
         {"block_level": 0.5},
     )
 
-    def needs(self, columns: Sequence[Column]) -> tuple[Needed, ...]:
+    def needs(self, columns: Sequence[Column]) -> tuple[RequiredParameter, ...]:
         """Return how the test is asked for: of those that take such columns."""
         names = [name for name, test in TESTS.items() if _takes(test, columns)] or list(TESTS)
-        return (Needed("test", "which test", f"The test ({', '.join(names)})", _test_named, names[0]),)
+        return (
+            RequiredParameter("test", "which test", f"The test ({', '.join(names)})", _test_named, names[0]),
+        )
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -475,11 +477,11 @@ class AggregatedTest(SumsOfVotes, Procedure):
         """Return the noise of masked sums; None where every owner's is read by itself, in pure epsilon."""
         return plan_of(study).shared
 
-    def numbers_released(self, study: Study) -> int:  # noqa: ARG002
+    def release_size(self, study: Study) -> int:  # noqa: ARG002
         """Return 1: one noisy sum."""
         return 1
 
-    def asks(self, study: Study) -> tuple[str, ...]:
+    def describe_request(self, study: Study) -> tuple[str, ...]:
         """Say which test is taken of what."""
         plan = plan_of(study)
         asked = f"{plan.test.words} of {plan.roles.first.name} and {plan.roles.second.name}, by blocks"
@@ -604,14 +606,14 @@ class AggregatedTest(SumsOfVotes, Procedure):
         plan = plan_of(study)
         of = f"{plan.roles.first.name} and {plan.roles.second.name}"
         sought = "dependence" if plan.test.takes in ("pair", "given") else "difference"
-        return either(
+        return test_sentence(
             study,
             verdict,
             f"Within owners, {plan.says(verdict.get('direction'))}",
             f"No {sought} was shown by the {plan.test.words} of {of}, within owners",
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:
+    def works(self, study: Study) -> tuple[Citation, ...]:
         """Return the works that the study's method comes from."""
         given = plan_of(study).test.takes == "given"
         return (SAMPLE_AND_AGGREGATE, HARDNESS) if given else (SAMPLE_AND_AGGREGATE,)

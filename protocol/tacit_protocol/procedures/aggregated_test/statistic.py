@@ -58,7 +58,7 @@ PAIRS_AT_ONCE = 200
 
 
 @dataclass(frozen=True)
-class Block:
+class UnitBlock:
     """The columns of a block's units, in their parts: (n,) each, ``given`` (n, numbers) and (n, categories).
 
     ``first`` is what is looked at: the outcome's numbers or codes, the times, the numbers before. ``second``
@@ -76,7 +76,7 @@ class Block:
     categories: tuple[int, ...] = ()
 
 
-Statistics = Callable[[Block, np.random.Generator], Floats]
+Statistics = Callable[[UnitBlock, np.random.Generator], Floats]
 """Of a block: the statistic as it is, and of BLOCK_PERMUTATIONS permutations, (B + 1,)."""
 
 
@@ -103,7 +103,7 @@ class BlockTest:
         return self.down is not None
 
 
-def statistics_of(test: BlockTest, block: Block, rng: np.random.Generator) -> Floats:
+def statistics_of(test: BlockTest, block: UnitBlock, rng: np.random.Generator) -> Floats:
     """Return a block's statistics, (B + 1,): a number or an infinity each, of any block.
 
     An infinite one is the strongest evidence there is. One that is undefined (0/0) is 0, evidence of nothing:
@@ -145,7 +145,7 @@ def _numbers(values: Floats) -> Floats:
 def _linear(of: Callable[[Floats], Floats], other: Callable[[Floats], Floats]) -> Statistics:
     """Return the test of the correlation of functions of both columns; of two groups, of their means."""
 
-    def statistics(block: Block, rng: np.random.Generator) -> Floats:
+    def statistics(block: UnitBlock, rng: np.random.Generator) -> Floats:
         return np.asarray(_permuted(_centred(other(block.second)), rng) @ _centred(of(block.first)))
 
     return statistics
@@ -154,7 +154,7 @@ def _linear(of: Callable[[Floats], Floats], other: Callable[[Floats], Floats]) -
 def _signed(of: Callable[[Floats], Floats]) -> Statistics:
     """Return the test of the sum of functions of differences, whose signs are drawn anew."""
 
-    def statistics(block: Block, rng: np.random.Generator) -> Floats:
+    def statistics(block: UnitBlock, rng: np.random.Generator) -> Floats:
         return _flipped(of(block.second - block.first), rng)
 
     return statistics
@@ -184,7 +184,7 @@ def _two_groups(of: Difference) -> Statistics:
     Without any variation within groups a difference is infinite, and none is 0.
     """
 
-    def statistics(block: Block, rng: np.random.Generator) -> Floats:
+    def statistics(block: UnitBlock, rng: np.random.Generator) -> Floats:
         difference, variance = of(block.first, _permuted(block.second, rng))
         return np.where(difference == 0, 0.0, difference / np.sqrt(variance))
 
@@ -235,13 +235,13 @@ def _between(outcomes: Floats, groups: Floats, levels: int) -> Floats:
 def _variance(of: Callable[[Floats], Floats]) -> Statistics:
     """Return the test of the variance between groups of a function of the outcome."""
 
-    def statistics(block: Block, rng: np.random.Generator) -> Floats:
+    def statistics(block: UnitBlock, rng: np.random.Generator) -> Floats:
         return _between(of(block.first)[:, None], _permuted(block.second, rng), block.levels[1])
 
     return statistics
 
 
-def _chi_squared(block: Block, rng: np.random.Generator) -> Floats:
+def _chi_squared(block: UnitBlock, rng: np.random.Generator) -> Floats:
     """Pearson's statistic, over the number of units: between groups, of levels by the root of their share."""
     indicators = (block.first[:, None] == np.arange(block.levels[0])).astype(np.float64)
     counts = np.maximum(1.0, indicators.sum(axis=0))
@@ -249,7 +249,7 @@ def _chi_squared(block: Block, rng: np.random.Generator) -> Floats:
     return _between(indicators, _permuted(block.second, rng), block.levels[1])
 
 
-def _kolmogorov_smirnov(block: Block, rng: np.random.Generator) -> Floats:
+def _kolmogorov_smirnov(block: UnitBlock, rng: np.random.Generator) -> Floats:
     order = np.argsort(block.first, kind="stable")
     ends = np.searchsorted(block.first[order], block.first[order], "right") - 1
     groups = _permuted(block.second[order], rng)
@@ -257,7 +257,7 @@ def _kolmogorov_smirnov(block: Block, rng: np.random.Generator) -> Floats:
     return np.asarray(np.abs(np.cumsum(shares, axis=1)[:, ends]).max(axis=1))
 
 
-def _jonckheere(block: Block, rng: np.random.Generator) -> Floats:
+def _jonckheere(block: UnitBlock, rng: np.random.Generator) -> Floats:
     """Pairs of units whose outcomes rise with their groups, less those that fall, of all pairs."""
     order = np.argsort(block.first, kind="stable")
     values, groups = block.first[order], _permuted(block.second[order], rng)
@@ -273,7 +273,7 @@ def _jonckheere(block: Block, rng: np.random.Generator) -> Floats:
     return found / len(values) ** 2
 
 
-def _kendall(block: Block, rng: np.random.Generator) -> Floats:
+def _kendall(block: UnitBlock, rng: np.random.Generator) -> Floats:
     others = _permuted(block.second, rng)
     if len(block.first) <= PAIRS_AT_ONCE:
         pairs = np.sign(others[:, :, None] - others[:, None, :]).reshape(len(others), -1)
@@ -297,14 +297,14 @@ def log_rank_scores(times: Floats, events: Floats) -> Floats:
     return scores
 
 
-def _log_rank(block: Block, rng: np.random.Generator) -> Floats:
+def _log_rank(block: UnitBlock, rng: np.random.Generator) -> Floats:
     if block.event is None:
         raise TypeError("a log-rank test needs events")
     scores = log_rank_scores(block.first, block.event)
     return np.asarray(_permuted(_centred(block.second), rng) @ _centred(scores))
 
 
-def _residuals(response: Floats, block: Block, given: tuple[Floats, Codes], seed: int) -> Floats:
+def _residuals(response: Floats, block: UnitBlock, given: tuple[Floats, Codes], seed: int) -> Floats:
     """Return a column less its regression on the given ones, (n,)."""
     (numbers, codes), regression = given, block.regression
     if regression == "polynomial":
@@ -332,7 +332,7 @@ def _residuals(response: Floats, block: Block, given: tuple[Floats, Codes], seed
         return np.asarray(response - cross_val_predict(model, known, response, cv=folds))
 
 
-def _generalised_covariance(block: Block, rng: np.random.Generator) -> Floats:
+def _generalised_covariance(block: UnitBlock, rng: np.random.Generator) -> Floats:
     """Return the sum of products of both columns' residuals, beside sums with random signs."""
     if block.given is None:
         raise TypeError("a test of conditional independence needs the columns that are given")

@@ -29,8 +29,8 @@ from tacit_protocol.procedures.association.release import (
     HISTOGRAMS,
     SCORES,
     AssociationParameters,
+    AssociationPlan,
     MaskedScores,
-    Plan,
     Sums,
     fitting_noise,
     masked_plan,
@@ -39,7 +39,7 @@ from tacit_protocol.procedures.association.release import (
 from tacit_protocol.procedures.association.statistic import (
     DRAW_WORK,
     LAPLACE_PARTS,
-    Block,
+    OwnerSums,
     block,
     correlation,
     crowded,
@@ -57,7 +57,7 @@ from tacit_protocol.procedures.base import (
     Fields,
     Procedure,
     Progress,
-    Question,
+    QuestionTemplate,
     ReleaseError,
     Releases,
     StudyError,
@@ -71,7 +71,7 @@ from tacit_protocol.procedures.base import (
     step,
 )
 from tacit_protocol.procedures.masking import SharedNoise, SumsOfOwners, is_masked
-from tacit_protocol.procedures.populations import Dependence, Population
+from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.procedures.within_owners import (
     BY_OWNER_MAX,
     COCHRAN,
@@ -90,7 +90,7 @@ from tacit_protocol.procedures.within_owners import (
     visible,
 )
 from tacit_protocol.verdicts.base import BaseVerdict, Effect, compared_shown, effects_of, forest, number
-from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
+from tacit_protocol.verdicts.presentation import Citation, Meaning, RowsPanel, joined, test_sentence
 
 NULL_STREAM = 1
 """Spawn key under the study's seed of the null of pairs in Laplace noise."""
@@ -99,7 +99,7 @@ PEARSON, RANKS = "Pearson correlation", "rank correlation"
 
 TEST_OF_RANKS = "spearman"
 
-GAUSSIAN = Work(
+GAUSSIAN = Citation(
     "dong2022gaussian",
     "article",
     ("Jinshuo Dong", "Aaron Roth", "Weijie J. Su"),
@@ -107,7 +107,7 @@ GAUSSIAN = Work(
     "Journal of the Royal Statistical Society B 84(1)",
     2022,
 )
-SPEARMAN = Work(
+SPEARMAN = Citation(
     "spearman1904proof",
     "article",
     ("Charles Spearman",),
@@ -167,10 +167,12 @@ class AssociationResult(WithinOwnersVerdict):
 
     def __str__(self) -> str:
         decision = "columns go together within owners" if self.reject else "no association shown"
-        return self._told("; ".join([self._decided(decision), *told(self.effects, self.pairs)]))
+        return self._told(
+            "; ".join([self._decided(decision), *differences_sentence(self.effects, self.pairs)])
+        )
 
 
-def told(effects: Sequence[Effect], pairs: Sequence[AssociatedPair]) -> list[str]:
+def differences_sentence(effects: Sequence[Effect], pairs: Sequence[AssociatedPair]) -> list[str]:
     """Say in words how columns go together: those that do, or all."""
     found = [pair for pair in pairs if pair.reject] or list(pairs)
     directions = {(pair.first, pair.second): pair.direction for pair in found}
@@ -220,15 +222,15 @@ class Association(SumsOfOwners, Procedure):
     released: ClassVar[str] = (
         "histograms of its columns, and sums of bounded scores of columns and their pairs"
     )
-    cited: ClassVar[tuple[Work, ...]] = (SPEARMAN, COCHRAN, FIELLER, GAUSSIAN)
-    question: ClassVar[Question | None] = Question(
+    cited: ClassVar[tuple[Citation, ...]] = (SPEARMAN, COCHRAN, FIELLER, GAUSSIAN)
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "How strongly are numbers correlated, within every owner?",
         r"within .*(correlat|associat)|(correlat|associat).*within|how strongly",
         "one or more",
         rank=5,
         relates=True,
     )
-    population: ClassVar[type[Population] | None] = Dependence
+    population: ClassVar[type[SimulationModel] | None] = Dependence
     masked_numbers: ClassVar[str] = "covariances within owners"
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({}, {"noise": "laplace"})
 
@@ -272,7 +274,7 @@ class Association(SumsOfOwners, Procedure):
         shared = self.shared_noise(study)
         return plan_of(study).guarantee if shared is None else shared.own
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends; of few units in pure epsilon there are fewer."""
         masked = masked_plan(study)
         return plan_of(study).numbers if masked is None else masked.pairs.numbers
@@ -362,7 +364,7 @@ class Association(SumsOfOwners, Procedure):
             )
         return release
 
-    def asks(self, study: Study) -> tuple[str, ...]:
+    def describe_request(self, study: Study) -> tuple[str, ...]:
         """Say whose association is asked for."""
         names = joined([column.name for column in study.domain.columns], 6)
         asked = f"asks how {names} go together, within owners"
@@ -387,13 +389,13 @@ class Association(SumsOfOwners, Procedure):
         """Say what a verdict means, in sentences."""
         pairs = [AssociatedPair.model_validate(own, strict=False) for own in verdict.get("pairs", ())]
         found = joined([own.named for own in pairs if own.reject] or ["some columns"], 6)
-        said = either(
+        said = test_sentence(
             study,
             verdict,
             f"Columns go together within owners: {found}",
             "No dependence of columns within owners was shown: they may be independent",
         )
-        words = "; ".join(told(effects_of(verdict.get("effects", ())), pairs))
+        words = "; ".join(differences_sentence(effects_of(verdict.get("effects", ())), pairs))
         if not words:
             return said
         bins = 0 if is_masked(study) else _bins(plan_of(study), verdict.get("units", {}))
@@ -524,7 +526,7 @@ class Association(SumsOfOwners, Procedure):
         )
 
 
-def _blocks(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Block]]:
+def _blocks(plan: AssociationPlan, releases: Sequence[Release]) -> Iterator[list[OwnerSums]]:
     """Yield every pair's noisy numbers, owner by owner."""
     count = plan.columns
     width, read = 2 if plan.ranks_alone else 4, []
@@ -545,7 +547,7 @@ def _blocks(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Block]]:
         ]
 
 
-def _correlations(blocks: Sequence[Block], *, pooled: bool) -> dict[str, Effects]:
+def _correlations(blocks: Sequence[OwnerSums], *, pooled: bool) -> dict[str, Effects]:
     """Return both correlations of a pair; of ranks alone, and of two levels, where both are one, of ranks."""
     kinds = (RANKS,) if blocks[0].ranks_alone else (PEARSON, RANKS)
     return {kind: correlation(blocks, ranks=kind == RANKS, pooled=pooled) for kind in kinds}
@@ -568,12 +570,17 @@ def _effect(
     )
 
 
-def _direction(study: Study, place: int, told: Estimated) -> str:
+def _direction(study: Study, place: int, differences_sentence: Estimated) -> str:
     """Return the direction of a pair whose rank correlation is told from 0."""
-    if told.value is None or told.lower is None or told.upper is None or told.lower <= 0 <= told.upper:
+    if (
+        differences_sentence.value is None
+        or differences_sentence.lower is None
+        or differences_sentence.upper is None
+        or differences_sentence.lower <= 0 <= differences_sentence.upper
+    ):
         return ""
     columns = next(itertools.islice(itertools.combinations(study.domain.columns, 2), place, None))
-    return direction(columns, told.value)
+    return direction(columns, differences_sentence.value)
 
 
 CROWDED = 0.5
@@ -619,7 +626,7 @@ def _drowned_masked(
 
 def _drowned(
     study: Study,
-    blocks: Sequence[Sequence[Block]],
+    blocks: Sequence[Sequence[OwnerSums]],
     common: Sequence[Mapping[str, Effects]],
     pvalues: npt.NDArray[np.float64],
 ) -> Iterator[str]:
@@ -651,7 +658,7 @@ def _drowned(
             )
 
 
-def _bins(plan: Plan, units: Mapping[str, int]) -> int:
+def _bins(plan: AssociationPlan, units: Mapping[str, int]) -> int:
     """Return into how many cells ranks cut numbers' bounds, the fewest of any owner; 0 where none are cut."""
     numeric = plan.domain.numeric and units and all(plan.adaptive(count) for count in units.values())
     return min(plan.histograms(count).bins for count in units.values()) if numeric else 0

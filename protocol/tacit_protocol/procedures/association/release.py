@@ -166,7 +166,7 @@ class AssociationParameters(MaskedParameters):
 
 
 @dataclass(frozen=True)
-class Grades:
+class RankTransform:
     """A column's grades, as its noisy histogram has them: those of mid-ranks, values of one cell being ties.
 
     ``cells`` are the public cells by which values are graded and ``graded`` is r of each; ``mean`` is that of
@@ -181,7 +181,7 @@ class Grades:
     r: Floats
 
     @classmethod
-    def of(cls, cells: HistogramCells, noisy: Sequence[int], total: int, noise: float) -> "Grades":
+    def of(cls, cells: HistogramCells, noisy: Sequence[int], total: int, noise: float) -> "RankTransform":
         """Return the grades of a column whose noisy histogram should add up to ``total``.
 
         ``noise`` is the standard deviation of the noise on each of its numbers.
@@ -211,7 +211,7 @@ class Grades:
         return levels and bool(self.graded[1] - self.graded[0] == 2)
 
     @classmethod
-    def public(cls, cells: HistogramCells) -> "Grades":
+    def public(cls, cells: HistogramCells) -> "RankTransform":
         """Return grades that need no histogram: of a number on which side of its bounds' middle it is.
 
         Of two levels they are -1 and 1: twice as far apart as by a histogram, for the same noise.
@@ -227,7 +227,7 @@ class Grades:
         return cls(cells, np.concatenate([sides, [-1.0, 1.0], sides[at]]), 0.0, none, none, none)
 
     @classmethod
-    def _of_levels(cls, cells: HistogramCells, levels: int, shares: Floats) -> "Grades":
+    def _of_levels(cls, cells: HistogramCells, levels: int, shares: Floats) -> "RankTransform":
         listed = (
             shares[:levels] / shares[:levels].sum() if shares[:levels].any() else np.full(levels, 1 / levels)
         )
@@ -295,7 +295,7 @@ def squared_movement_of_signs(columns: int) -> float:
 class RankScores:
     """The scores of ranks alone, given every column's grades: weighted r and q, r r' and q q'."""
 
-    def __init__(self, grades: Sequence[Grades], weights: RankWeights) -> None:
+    def __init__(self, grades: Sequence[RankTransform], weights: RankWeights) -> None:
         self._grades, self._weights = tuple(grades), weights
 
     @property
@@ -337,7 +337,7 @@ class RankScores:
 class Scores:
     """The scores of units, given every column's grades."""
 
-    def __init__(self, grades: Sequence[Grades]) -> None:
+    def __init__(self, grades: Sequence[RankTransform]) -> None:
         self._grades = tuple(grades)
         self._pairs = tuple(itertools.combinations(range(len(self._grades)), 2))
 
@@ -403,7 +403,7 @@ class Sums:
 
 
 @dataclass(frozen=True)
-class Plan:
+class AssociationPlan:
     """What a study fixes before any data, and how its release is made."""
 
     domain: Domain
@@ -517,19 +517,19 @@ class Plan:
         bits = grid_bits(table.units, products=False)
         return Sums(table.units, bits, self.histograms(table.units).sum(table, bits), table)
 
-    def grades(self, noisy: NoisyVector | None, units: int) -> tuple[Grades, ...]:
+    def grades(self, noisy: NoisyVector | None, units: int) -> tuple[RankTransform, ...]:
         """Return every column's grades from noisy histograms, or public ones: the same for everyone."""
         histograms = self.histograms(units)
         if noisy is None:
-            return tuple(Grades.public(cells) for cells in histograms.columns)
+            return tuple(RankTransform.public(cells) for cells in histograms.columns)
         total, noise = units << -noisy.exponent, float(np.ldexp(noisy.scale, -noisy.exponent))
         noise *= math.sqrt(2) if self.pure else 1.0
         return tuple(
-            Grades.of(cells, own, total, noise)
+            RankTransform.of(cells, own, total, noise)
             for cells, own in zip(histograms.columns, histograms.split(noisy.values), strict=True)
         )
 
-    def scores(self, grades: Sequence[Grades], units: int) -> Scores | RankScores:
+    def scores(self, grades: Sequence[RankTransform], units: int) -> Scores | RankScores:
         """Return the scores of so many units by these grades."""
         return RankScores(grades, self.weights(units)) if self.ranks_alone else Scores(grades)
 
@@ -610,7 +610,7 @@ def fitting_noise(study: Study, units: int) -> dict[str, str]:
 
 
 @planned_once
-def plan_of(study: Study) -> Plan:
+def plan_of(study: Study) -> AssociationPlan:
     """Return what a study fixes; raises StudyError where it cannot be run as written."""
     parameters, domain = parse_parameters(AssociationParameters, study), study.domain
     if not 2 <= len(domain.columns) <= COLUMNS_MAX:
@@ -622,7 +622,7 @@ def plan_of(study: Study) -> Plan:
         guarantee = choice_guarantee(study.budget) if pure else gaussian_guarantee(study.budget)
     except SensitivityError as error:
         raise StudyError(str(error)) from None
-    plan = Plan(domain, guarantee, pure)
+    plan = AssociationPlan(domain, guarantee, pure)
     if plan.numbers > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns")
     return plan

@@ -44,9 +44,9 @@ from tacit_protocol.procedures.association.release import (
     T_SQUARED,
     TT,
     YY,
-    Grades,
     Q,
     R,
+    RankTransform,
     T,
     convex,
 )
@@ -96,7 +96,7 @@ def null_draws(pairs: int) -> int:
 
 
 @dataclass(frozen=True)
-class Block:
+class OwnerSums:
     """One owner's noisy sums of two columns: columns (2, 4), products (6,), noise variances (4,), (6,)."""
 
     units: int
@@ -104,7 +104,7 @@ class Block:
     products: Floats
     column_noise: Floats
     product_noise: Floats
-    grades: tuple[Grades, Grades]
+    grades: tuple[RankTransform, RankTransform]
     ranks_alone: bool = False
     """Whether the numbers are those of r, q, r r' and q q' alone."""
 
@@ -116,17 +116,17 @@ class Block:
         """Whether both columns have two levels, and grades of -1 and 1."""
         return all(grades.signs for grades in self.grades)
 
-    def widened(self, factor: float) -> "Block":
+    def widened(self, factor: float) -> "OwnerSums":
         """Return the block with noise variances that are so many times larger."""
         own, both = self.column_noise * factor, self.product_noise * factor
         return replace(self, column_noise=own, product_noise=both)
 
 
 def block(
-    units: int, columns: Floats, products: Floats, scale: float, grades: tuple[Grades, Grades]
-) -> Block:
+    units: int, columns: Floats, products: Floats, scale: float, grades: tuple[RankTransform, RankTransform]
+) -> OwnerSums:
     """Return a block of weighted noisy sums, with noise of standard deviation ``scale`` on each."""
-    return Block(
+    return OwnerSums(
         units,
         columns / np.sqrt(COLUMN_WEIGHTS),
         products / np.sqrt(PAIR_WEIGHTS),
@@ -141,9 +141,9 @@ def rank_block(  # noqa: PLR0917
     columns: Floats,
     products: Floats,
     scale: float,
-    grades: tuple[Grades, Grades],
+    grades: tuple[RankTransform, RankTransform],
     laplace: bool,
-) -> Block:
+) -> OwnerSums:
     """Return a block of weighted noisy sums of ranks, (2, 2), and (2,) or (1,), with noise of one scale.
 
     Without a sum of q q' its noise is infinite.
@@ -154,7 +154,7 @@ def rank_block(  # noqa: PLR0917
     noise = np.full(6, np.inf)
     own[:, [R, Q]], both[[RR, QQ][: len(products)]] = columns / by, products / of
     own_noise[[R, Q]], noise[[RR, QQ][: len(products)]] = variance / by**2, variance / of**2
-    return Block(units, own, both, own_noise, noise, grades, ranks_alone=True, laplace=laplace)
+    return OwnerSums(units, own, both, own_noise, noise, grades, ranks_alone=True, laplace=laplace)
 
 
 @dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Tested:
 
 
 def independent(
-    blocks: Sequence[Block], seed: np.random.SeedSequence | None = None, draws: int = NULL_DRAWS
+    blocks: Sequence[OwnerSums], seed: np.random.SeedSequence | None = None, draws: int = NULL_DRAWS
 ) -> Tested:
     """Test whether two columns go together within any owner; in Laplace noise by so many draws."""
     if blocks[0].laplace:
@@ -217,7 +217,7 @@ def masked_visible(
     return visible(-float(ndtri(level / 2)) * math.hypot(min(noises), units**-0.5), level)
 
 
-def _simulated(blocks: Sequence[Block], rng: np.random.Generator, draws: int) -> Tested:
+def _simulated(blocks: Sequence[OwnerSums], rng: np.random.Generator, draws: int) -> Tested:
     """Compare with drawn covariances: normal sampling, and the noise as it is, with its products."""
     smallest, of_null, surest = np.inf, np.full(draws, np.inf), 0.0
     for weight, product, first, second in LAPLACE_PARTS:
@@ -248,7 +248,7 @@ class _Score:
     means: Floats
 
     @classmethod
-    def of(cls, blocks: Sequence[Block], product: int, first: int, second: int) -> "_Score":
+    def of(cls, blocks: Sequence[OwnerSums], product: int, first: int, second: int) -> "_Score":
         units = np.array([float(own.units) for own in blocks])
         a, b = (
             np.array([own.columns[place, score] for own in blocks])
@@ -298,7 +298,7 @@ class _Score:
         return np.asarray(total**2 / self._variance)
 
 
-def _unit_variance(own: Block, place: int, score: int) -> float:
+def _unit_variance(own: OwnerSums, place: int, score: int) -> float:
     """Bound one unit's variance of a score from above, with its noise."""
     mean = float(np.clip(own.columns[place, score] / own.units, -1.0, 1.0))
     square = max(mean**2 - own.column_noise[score] / own.units**2, 0.0)
@@ -320,7 +320,7 @@ def _unit_variance(own: Block, place: int, score: int) -> float:
     return float(np.clip(found, 0.0, max(most, 0.0)))
 
 
-def correlation(blocks: Sequence[Block], *, ranks: bool, pooled: bool = True) -> Effects:
+def correlation(blocks: Sequence[OwnerSums], *, ranks: bool, pooled: bool = True) -> Effects:
     """Return the correlation of t, or of grades; ``pooled`` takes one ratio of spreads for all owners.
 
     Of public grades it is no rank correlation, and nothing is stated.
@@ -361,7 +361,7 @@ def correlation(blocks: Sequence[Block], *, ranks: bool, pooled: bool = True) ->
     return Effects(top, bottom, found.variance + np.outer(polynomial, both), weights)
 
 
-def _squares(blocks: Sequence[Block], ranks: bool) -> tuple[Floats, Floats]:
+def _squares(blocks: Sequence[OwnerSums], ranks: bool) -> tuple[Floats, Floats]:
     """Return both columns' sums of squares, (2, k), and the variance of their noise, (k,)."""
     place = Q if ranks else T_SQUARED
     squares = np.stack([own.columns[:, place] for own in blocks], axis=1)
@@ -378,7 +378,7 @@ def _ratio(first: float, second: float) -> float:
     return float(np.clip(math.sqrt(second / first), 1 / RATIO_MAX, RATIO_MAX))
 
 
-def _sampling(blocks: Sequence[Block], rho: float, both: float, ranks: bool) -> Floats:
+def _sampling(blocks: Sequence[OwnerSums], rho: float, both: float, ranks: bool) -> Floats:
     """Return c0, c1, c2 of one unit's variance of a b - theta (a^2 + b^2)/2, of standardised a and b."""
     a, b = (
         float(np.clip(np.average([_kurtosis(own, place, ranks) for own in blocks]), *KURTOSIS))
@@ -406,7 +406,7 @@ def _sampling(blocks: Sequence[Block], rho: float, both: float, ranks: bool) -> 
     return np.asarray(found + np.array([max(float(least), 0.0), 0.0, 0.0]))
 
 
-def _shared_by_signs(blocks: Sequence[Block], rho: float) -> float:
+def _shared_by_signs(blocks: Sequence[OwnerSums], rho: float) -> float:
     """Return E a^2 b^2 of standardised signs of that correlation: 1 + 4 rho m_a m_b/(s_a s_b)."""
     units = np.array([float(own.units) for own in blocks])
     means = np.stack([[_mean_of_signs(own, place) for place in (0, 1)] for own in blocks])
@@ -414,12 +414,12 @@ def _shared_by_signs(blocks: Sequence[Block], rho: float) -> float:
     return float(1 + 4 * rho * np.average(along, weights=units))
 
 
-def _mean_of_signs(own: Block, place: int) -> float:
+def _mean_of_signs(own: OwnerSums, place: int) -> float:
     """Return the mean of a column of two levels, short of -1 and 1."""
     return float(np.clip(own.columns[place, R] / own.units, -SIGNS_MEAN_MAX, SIGNS_MEAN_MAX))
 
 
-def _kurtosis(own: Block, place: int, ranks: bool) -> float:
+def _kurtosis(own: OwnerSums, place: int, ranks: bool) -> float:
     """Return the kurtosis of t or r in the noisy histogram; of two levels by their mean."""
     grades = own.grades[place]
     if own.ranks_alone and grades.signs:
@@ -431,14 +431,14 @@ def _kurtosis(own: Block, place: int, ranks: bool) -> float:
     return float(grades.shares @ away**4) / square**2 if square > 1e-12 else KURTOSIS[0]
 
 
-def deviation(blocks: Sequence[Block], place: int) -> float:
+def deviation(blocks: Sequence[OwnerSums], place: int) -> float:
     """Return the standard deviation of a column's t within owners, as noisy histograms have it."""
     found = [own.grades[place] for own in blocks]
     squares = [float(own.shares @ (own.t - own.mean) ** 2) for own in found]
     return math.sqrt(np.average(squares, weights=[own.units for own in blocks]))
 
 
-def crowded(blocks: Sequence[Block], place: int) -> tuple[float, float, float]:
+def crowded(blocks: Sequence[OwnerSums], place: int) -> tuple[float, float, float]:
     """Return the largest share of an owner's units in one interval of a number, and its scaled ends."""
     found = []
     for grades in (own.grades[place] for own in blocks):

@@ -29,7 +29,13 @@ from tacit_protocol.numerics.noisy_tables import (
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.answered_column import Beside, BesideAnswers, Known, OwnCodes, OwnSums
+from tacit_protocol.procedures.answered_column import (
+    AnswerCounts,
+    AnsweredColumnPlan,
+    BesideAnswers,
+    OwnCodes,
+    OwnSums,
+)
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
@@ -52,7 +58,7 @@ from tacit_protocol.procedures.counts.release import (
 )
 from tacit_protocol.procedures.counts.unlisted import IN_NO_EFFECT, left_out_of, left_out_warnings
 from tacit_protocol.procedures.masking import TOGETHER, SharedNoise, SumsOfOwners
-from tacit_protocol.procedures.populations import Columns, EffectError, Held, Population, rows_of
+from tacit_protocol.procedures.populations import Columns, EffectError, Held, SimulationModel, rows_of
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     PVALUE,
@@ -61,7 +67,7 @@ from tacit_protocol.verdicts.base import (
     PvalueVerdict,
     Renderer,
     ShownTable,
-    Source,
+    VerdictSource,
     compared_shown,
 )
 from tacit_protocol.verdicts.presentation import (
@@ -165,7 +171,7 @@ class TablesVerdict(BaseVerdict):
     shape: Annotated[tuple[int, ...], Shown("")]
     counts: Annotated[dict[str, tuple[float, ...]] | None, Shown("")]
 
-    def bound(self, source: Source) -> Self:
+    def bound(self, source: VerdictSource) -> Self:
         """Return the verdict with what it was made from; raises ValueError where that has other cells."""
         cells = grid_of(source.study, counted_part(source.study)).size
         if any(len(own) != cells for own in (self.counts or {}).values()):
@@ -259,7 +265,7 @@ class CountProcedure(SumsOfOwners, BesideAnswers):
                 "group: list the group's owner first, who holds no other column"
             )
 
-    def beside(self, study: Study) -> Beside | None:
+    def beside(self, study: Study) -> AnsweredColumnPlan | None:
         """Return what a study fixes one of whose columns is another owner's; None of any other."""
         return plan_beside(study, self.parameters(study)) if self.takes_answers else None
 
@@ -268,14 +274,14 @@ class CountProcedure(SumsOfOwners, BesideAnswers):
         return self.Verdict
 
     def conclude_beside(
-        self, plan: Beside, releases: Mapping[str, Release], progress: Progress | None = None
+        self, plan: AnsweredColumnPlan, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> BaseVerdict:
         """Compute the verdict from the answers and the counts beside them."""
         return self.assemble(plan.study, releases, progress)
 
     def read(
         self, study: Study, releases: Mapping[str, Release]
-    ) -> tuple[dict[str, NoisyTable], Known | None]:
+    ) -> tuple[dict[str, NoisyTable], AnswerCounts | None]:
         """Return the noisy tables by who counted, and what is known of the answers beside them, if any.
 
         Raises ReleaseError where releases do not fit the study, or each other.
@@ -294,7 +300,7 @@ class CountProcedure(SumsOfOwners, BesideAnswers):
         """Return the noise of masked tables; None where every owner's table is read by itself."""
         return None if self.beside(study) is not None else self.plan(study).shared
 
-    def asks(self, study: Study) -> tuple[str, ...]:
+    def describe_request(self, study: Study) -> tuple[str, ...]:
         """Say of masked tables what is gained and hidden, and what it costs."""
         return self.asked_of_masks(study)
 
@@ -303,7 +309,7 @@ class CountProcedure(SumsOfOwners, BesideAnswers):
         super().check_units(study, units)
         self.require_room(study, units)
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends: one a cell; of answers, at most."""
         if (beside := self.beside(study)) is not None:
             return beside.numbers_sent()
@@ -678,7 +684,7 @@ def _panel(title: str, labels: list[str], values: Floats, table: _Drawn, cells: 
     )
 
 
-class Cells(Population):
+class CountsShift(SimulationModel):
     """Counts of owners of whom the last one's cells are larger and smaller in turn."""
 
     counted: ClassVar[bool] = True

@@ -49,7 +49,7 @@ from tacit_protocol.procedures.base import (
     CELL_WORK,
     Fields,
     Progress,
-    Question,
+    QuestionTemplate,
     Releases,
     StudyError,
     decided,
@@ -59,8 +59,8 @@ from tacit_protocol.procedures.base import (
     step,
 )
 from tacit_protocol.procedures.counts.base import (
-    Cells,
     ComparedPair,
+    CountsShift,
     CountsTestResult,
     CountTest,
     CountTestParameters,
@@ -69,7 +69,7 @@ from tacit_protocol.procedures.counts.base import (
     tables_of,
 )
 from tacit_protocol.procedures.means.private_means import RARE_UNITS
-from tacit_protocol.procedures.populations import Population, fresh_seed, null_draws, shared_rejections
+from tacit_protocol.procedures.populations import SimulationModel, fresh_seed, null_draws, shared_rejections
 from tacit_protocol.verdicts.base import (
     EFFECTS,
     BaseVerdict,
@@ -84,11 +84,11 @@ from tacit_protocol.verdicts.base import (
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
     NEW_CLASS,
+    Citation,
     Meaning,
     RowsPanel,
-    Work,
-    either,
     names_of,
+    test_sentence,
 )
 
 PAIRED_OWNERS_MAX = 10
@@ -329,9 +329,9 @@ class Homogeneity(CountTest):
     title: ClassVar[str] = "Do the owners' categories have one distribution?"
     Parameters: ClassVar[type[BaseModel]] = CountTestParameters
     Verdict: ClassVar[type[BaseVerdict]] = HomogeneityResult
-    cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED, NEW_CLASS)
+    cited: ClassVar[tuple[Citation, ...]] = (CHI_SQUARED, NEW_CLASS)
     simulated: ClassVar[str] = "tables of one distribution"
-    question: ClassVar[Question | None] = Question(
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Do the owners' categories have one distribution?",
         r"categor.*(same|alike|equal|homogen|distribution)|homogen|shares",
         "two or more",
@@ -339,7 +339,7 @@ class Homogeneity(CountTest):
         categories=True,
         pure=True,
     )
-    population: ClassVar[type[Population] | None] = Cells
+    population: ClassVar[type[SimulationModel] | None] = CountsShift
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -376,7 +376,7 @@ class Homogeneity(CountTest):
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         names = names_of(study)
-        said = either(
+        said = test_sentence(
             study,
             verdict,
             f"The owners' categories are distributed differently: {names} do not share one distribution",

@@ -49,13 +49,13 @@ from tacit_protocol.numerics.noisy_tables import (
     total_variation,
 )
 from tacit_protocol.numerics.randomised_tables import AnsweredTable, table_estimates
-from tacit_protocol.procedures.answered_column import Known
+from tacit_protocol.procedures.answered_column import AnswerCounts
 from tacit_protocol.procedures.base import (
     CELL_WORK,
     WORK_MAX,
     Fields,
     Progress,
-    Question,
+    QuestionTemplate,
     Releases,
     StudyError,
     decided,
@@ -66,8 +66,8 @@ from tacit_protocol.procedures.base import (
     step,
 )
 from tacit_protocol.procedures.counts.base import (
-    Cells,
     ComparedPair,
+    CountsShift,
     CountsTestResult,
     CountTest,
     CountTestParameters,
@@ -81,7 +81,7 @@ from tacit_protocol.procedures.counts.release import CountPlan
 from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.populations import (
     Floats,
-    Population,
+    SimulationModel,
     fresh_seed,
     null_draws,
     shared_rejections,
@@ -98,11 +98,11 @@ from tacit_protocol.verdicts.base import (
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
     NEW_CLASS,
+    Citation,
     Meaning,
     RowsPanel,
-    Work,
-    either,
     joined,
+    test_sentence,
 )
 
 TOLD = 4
@@ -279,7 +279,7 @@ TABLES_MAX = 2 * (len(LINE) + 2 * HALVINGS)
 
 
 @dataclass(frozen=True)
-class Association:
+class CramersV:
     """Cramér's V in [0, 1], and an interval."""
 
     value: float
@@ -292,7 +292,7 @@ def cramers_v(
     shape: tuple[int, int],
     level: float,
     seed: np.random.SeedSequence,
-) -> Association:
+) -> CramersV:
     """Estimate Cramér's V of a table of two columns, whose compared cells are of that shape.
 
     Its interval has confidence 1 - level.
@@ -307,7 +307,7 @@ def cramers_v(
         math.sqrt(min(1.0, max(0.0, squared) / (min(shape) - 1)))
         for squared in (estimate, min(low for low, _ in ends), max(high for _, high in ends))
     )
-    return Association(value, min(lower, value), max(upper, value))
+    return CramersV(value, min(lower, value), max(upper, value))
 
 
 class _ComparedCells:
@@ -482,7 +482,7 @@ class IndependenceTableResult(CountsTestResult):
         )
 
 
-class DependentCells(Cells):
+class DependentCells(CountsShift):
     """Counts of a table whose first two columns depend on each other."""
 
     @cached_property
@@ -510,10 +510,10 @@ class IndependenceTable(CountTest):
     Verdict: ClassVar[type[BaseVerdict]] = IndependenceTableResult
     RelayedVerdict: ClassVar[type[BaseVerdict]] = IndependenceTableResult
     takes_answers: ClassVar[bool] = True
-    cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED, NEW_CLASS)
+    cited: ClassVar[tuple[Citation, ...]] = (CHI_SQUARED, NEW_CLASS)
     simulated: ClassVar[str] = "tables of independent columns"
     added: ClassVar[bool] = True
-    question: ClassVar[Question | None] = Question(
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Are these categories independent of each other?",
         r"categor.*independen|contingenc|table|chi.?square",
         "one or more",
@@ -522,7 +522,7 @@ class IndependenceTable(CountTest):
         pure=True,
         relates=True,
     )
-    population: ClassVar[type[Population] | None] = DependentCells
+    population: ClassVar[type[SimulationModel] | None] = DependentCells
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
@@ -567,7 +567,7 @@ class IndependenceTable(CountTest):
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         columns = joined(list(verdict.get("columns") or [c.name for c in study.domain.columns]), 6)
-        said = either(
+        said = test_sentence(
             study,
             verdict,
             f"The categories {columns} depend on each other, among the units of all owners",
@@ -670,7 +670,7 @@ def _pairs(
     overall: TableTest,
     *,
     replicates: int,
-    known: Known | None,
+    known: AnswerCounts | None,
     progress: Progress | None,
 ) -> tuple[ColumnsCompared, ...]:
     names = plan.grid.names
@@ -772,8 +772,8 @@ def _association(
     pair: tuple[int, int],
     seed: np.random.SeedSequence,
     *,
-    known: Known | None,
-) -> Association:
+    known: AnswerCounts | None,
+) -> CramersV:
     margin, shape = margin_table(table, plan.grid.shape, pair)
     answered = next((place for place, axis in enumerate(pair) if plan.grid.axes[axis].answered), None)
     if known is not None and answered is not None:
@@ -787,8 +787,8 @@ def _association(
         )
         strength = table_estimates(own, 1 - study.level).cramers_v
         if strength is None:  # a column's cells are lost in the noise
-            return Association(0.0, 0.0, 1.0)
-        return Association(strength.value, strength.lower, strength.upper)
+            return CramersV(0.0, 0.0, 1.0)
+        return CramersV(strength.value, strength.lower, strength.upper)
     return cramers_v(*compared_margin(table, plan.grid, pair), study.level, seed)
 
 

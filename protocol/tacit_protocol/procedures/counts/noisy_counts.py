@@ -19,15 +19,15 @@ from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 from tacit_protocol.procedures.base import (
     Fields,
     Progress,
-    Question,
+    QuestionTemplate,
     Releases,
     StudyError,
     common_fields,
     reuse_warnings,
 )
 from tacit_protocol.procedures.counts.base import (
-    Cells,
     CountProcedure,
+    CountsShift,
     NoisyTables,
     TablesVerdict,
     count_panels,
@@ -38,9 +38,9 @@ from tacit_protocol.procedures.counts.base import (
 from tacit_protocol.procedures.counts.release import CountParameters
 from tacit_protocol.procedures.counts.unlisted import IN_CELLS, left_out_of, left_out_warnings
 from tacit_protocol.procedures.masking import MaskedParameters, is_masked
-from tacit_protocol.procedures.populations import Held, Measure, Population
+from tacit_protocol.procedures.populations import Held, Measure, SimulationModel
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
-from tacit_protocol.verdicts.presentation import CHI_SQUARED, BarsPanel, Meaning, Shown, Work, names_of
+from tacit_protocol.verdicts.presentation import CHI_SQUARED, BarsPanel, Citation, Meaning, Shown, names_of
 
 ROWS_SHOWN = 60
 """Most cells of a table that the command prints."""
@@ -111,7 +111,7 @@ class NoisyCountsResult(TablesVerdict):
         )
 
 
-class CountedUnits(Cells):
+class CountedUnits(CountsShift):
     """Counts that are released, and of which nothing is tested."""
 
     measure: ClassVar[Measure] = "error"
@@ -146,8 +146,8 @@ class NoisyCounts(CountProcedure):
     title: ClassVar[str] = "How many units are in each cell?"
     Parameters: ClassVar[type[BaseModel]] = NoisyCountsParameters
     Verdict: ClassVar[type[BaseVerdict]] = NoisyCountsResult
-    cited: ClassVar[tuple[Work, ...]] = (CHI_SQUARED,)
-    question: ClassVar[Question | None] = Question(
+    cited: ClassVar[tuple[Citation, ...]] = (CHI_SQUARED,)
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "How many are there in each category?",
         r"how many|count|number of|frequenc|cross.?tab",
         "one or more",
@@ -155,7 +155,7 @@ class NoisyCounts(CountProcedure):
         categories=True,
         pure=True,
     )
-    population: ClassVar[type[Population] | None] = CountedUnits
+    population: ClassVar[type[SimulationModel] | None] = CountedUnits
 
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""

@@ -20,7 +20,7 @@ from pydantic import Field, ValidationError
 
 from tacit_protocol.domain import ColumnName, EncodedChunk, Table
 from tacit_protocol.features.cell_counts import COUNT_BITS, CellCounts, CellGrid, sum_cells
-from tacit_protocol.features.private_cells import UnitRows
+from tacit_protocol.features.private_cells import SingleRows
 from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.privacy.accounting import fits
@@ -51,7 +51,7 @@ from tacit_protocol.privacy.noise import (
     laplace_multiplier,
     laplace_scale,
 )
-from tacit_protocol.procedures.answered_column import Beside, beside
+from tacit_protocol.procedures.answered_column import AnsweredColumnPlan, beside
 from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, planned_once
 from tacit_protocol.procedures.masking import (
     TOGETHER,
@@ -353,7 +353,7 @@ class CellsByAnswer:
     grid: CellGrid
     own: CellGrid
 
-    def part(self, units: int, answers: Integers | None = None, rows: UnitRows | None = None) -> SumPart:
+    def part(self, units: int, answers: Integers | None = None, rows: SingleRows | None = None) -> SumPart:
         """Return the counts, with their L1 sensitivity; zeros where no rows are given."""
         index = np.zeros(units, dtype=np.int64)
         counts = np.zeros(self.grid.size, dtype=np.int64)
@@ -365,7 +365,7 @@ class CellsByAnswer:
         return SumPart(COUNTS, counts << COUNT_BITS, -COUNT_BITS, L2_SENSITIVITY, 1.0, l1=L1_SENSITIVITY)
 
 
-def plan_beside(study: Study, parameters: CountParameters) -> Beside | None:
+def plan_beside(study: Study, parameters: CountParameters) -> AnsweredColumnPlan | None:
     """Return what a study fixes one of whose columns is another owner's; None where all hold all columns.
 
     Raises:
@@ -378,7 +378,7 @@ def plan_beside(study: Study, parameters: CountParameters) -> Beside | None:
     sender, receiver, column, own = beside(study)
     folded = parameters.unlisted == "last"
     sums = CellsByAnswer(grid_of(study, parameters), CellGrid.of(own, cuts=parameters.cuts, folded=folded))
-    return Beside(study, sender, receiver, column, own, sums)
+    return AnsweredColumnPlan(study, sender, receiver, column, own, sums)
 
 
 def counting(study: Study) -> tuple[Owner, ...]:

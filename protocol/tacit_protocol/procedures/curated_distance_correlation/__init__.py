@@ -31,7 +31,7 @@ from tacit_protocol.procedures.base import (
     Holder,
     Procedure,
     Progress,
-    Question,
+    QuestionTemplate,
     ReleaseError,
     Releases,
     StudyError,
@@ -61,7 +61,7 @@ from tacit_protocol.procedures.curated_distance_correlation.release import (
 from tacit_protocol.procedures.distance_correlation.statistic import correlation_words
 from tacit_protocol.procedures.joint_independence import JointIndependence, JointSummary
 from tacit_protocol.procedures.joint_independence.statistic import permuted_feature_statistics
-from tacit_protocol.procedures.populations import Dependence, Population
+from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.verdicts.base import (
     COVARIANCE_ESTIMATE,
     BaseVerdict,
@@ -75,12 +75,12 @@ from tacit_protocol.verdicts.presentation import (
     DISTANCE,
     PERMUTATION,
     TWO_PARTIES,
+    Citation,
     Meaning,
     Null,
     RowsPanel,
     Shown,
-    Work,
-    either,
+    test_sentence,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -328,8 +328,8 @@ class CuratedDistanceCorrelation(Procedure):
         "the roots of the distance covariance and of both distance variances, "
         "and the decision of a permutation test"
     )
-    cited: ClassVar[tuple[Work, ...]] = (TWO_PARTIES, PERMUTATION, DISTANCE)
-    question: ClassVar[Question | None] = Question(
+    cited: ClassVar[tuple[Citation, ...]] = (TWO_PARTIES, PERMUTATION, DISTANCE)
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "How strongly do columns in one place depend on each other?",
         r"how strong|strength",
         "one or more",
@@ -337,7 +337,7 @@ class CuratedDistanceCorrelation(Procedure):
         relates=True,
     )
     held_by: ClassVar[frozenset[Holder]] = frozenset({"curator"})
-    population: ClassVar[type[Population] | None] = Dependence
+    population: ClassVar[type[SimulationModel] | None] = Dependence
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = tuple(
         {"test_share": share} for share in (0.2, 0.5, 0.8)
     )
@@ -381,11 +381,11 @@ class CuratedDistanceCorrelation(Procedure):
         joint = joint_study(study)
         return self.released if joint is None else JOINT.what_is_released(joint)
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         """Return 3, or 4 with the decision; of blocks and tables as joint independence."""
         joint = joint_study(study)
         if joint is not None:
-            return JOINT.numbers_released(joint)
+            return JOINT.release_size(joint)
         return 3 if plan_of(study).decision is None else 4
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
@@ -496,7 +496,7 @@ class CuratedDistanceCorrelation(Procedure):
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         first, second = (" with ".join(group) for group in verdict.get("variables") or (("x",), ("y",)))
-        return either(
+        return test_sentence(
             study,
             verdict,
             f"{first} and {second} depend on each other, linearly or not",

@@ -32,7 +32,7 @@ from tacit_protocol.procedures.base import (
     Holder,
     Procedure,
     Progress,
-    Question,
+    QuestionTemplate,
     ReleaseError,
     Releases,
     StudyError,
@@ -95,7 +95,7 @@ from tacit_protocol.procedures.kernel_two_sample.statistic import (
 from tacit_protocol.procedures.means.effects import Samples, effects_by_column
 from tacit_protocol.procedures.means.max_form import max_null, named_groups
 from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test, simulated_test_work
-from tacit_protocol.procedures.populations import Difference, Population
+from tacit_protocol.procedures.populations import Difference, SimulationModel
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, stated
 from tacit_protocol.verdicts.presentation import (
@@ -104,10 +104,10 @@ from tacit_protocol.verdicts.presentation import (
     PERMUTATION,
     SIMULATED,
     WEIGHTED,
+    Citation,
     Meaning,
     Null,
     RowsPanel,
-    Work,
     from_draws,
     quadratic,
 )
@@ -189,9 +189,9 @@ class CuratedTwoSample(Procedure):
     Parameters: ClassVar[type[BaseModel]] = CuratedTwoSampleParameters
     Verdict: ClassVar[type[BaseVerdict]] = CuratedTwoSampleResult
     released: ClassVar[str] = "what the two-sample statistic needs of the features of both samples"
-    question: ClassVar[Question | None] = ONE_POPULATION
+    question: ClassVar[QuestionTemplate | None] = ONE_POPULATION
     held_by: ClassVar[frozenset[Holder]] = frozenset({"curator"})
-    population: ClassVar[type[Population] | None] = SampleDifference
+    population: ClassVar[type[SimulationModel] | None] = SampleDifference
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {},
         *({"release": "mean-covariance"} | dict(choice) for choice in FEATURE_CHOICES),
@@ -241,11 +241,11 @@ class CuratedTwoSample(Procedure):
         joint = joint_study(study)
         return self.released if joint is None else JOINT.what_is_released(joint)
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         """Return how many noisy numbers the curator sends; 1 for a decision."""
         joint = joint_study(study)
         if joint is not None:
-            return JOINT.numbers_released(joint)
+            return JOINT.release_size(joint)
         release = plan_of(study).release
         return 1 if isinstance(release, Permuted) else release.numbers
 
@@ -338,7 +338,7 @@ class CuratedTwoSample(Procedure):
             return list(JOINT.panels(joint, verdict, releases))
         return effect_panels(study, verdict)
 
-    def works(self, study: Study) -> tuple[Work, ...]:
+    def works(self, study: Study) -> tuple[Citation, ...]:
         """Return the works that the study's method comes from."""
         return (PERMUTATION if parameters_of(study).release in BY_PERMUTATION else KERNEL,)
 

@@ -38,8 +38,8 @@ from tacit_protocol.features.moments import (
     UnitCountError,
     contributions,
     moment_parts,
-    numbers_released,
     read_second_moment,
+    release_size,
     sum_features,
     sum_sensitivity,
 )
@@ -384,7 +384,7 @@ class PairedRelease:
     @property
     def numbers(self) -> int:
         """How many noisy numbers the curator sends."""
-        return numbers_released(self.features, SHARES)
+        return release_size(self.features, SHARES)
 
     def sum(self, first: Table, second: Table, order: np.random.Generator) -> FeatureSums:
         """Sum z / 2 and its outer products over pairs in a random order; holds all features in memory.

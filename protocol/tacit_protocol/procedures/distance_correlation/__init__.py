@@ -30,7 +30,7 @@ from tacit_protocol.procedures.base import (
     Fields,
     Procedure,
     Progress,
-    Question,
+    QuestionTemplate,
     Releases,
     StudyError,
     common_fields,
@@ -76,9 +76,9 @@ from tacit_protocol.procedures.distance_correlation.release import (
     both_releases,
     check_either_side,
     check_side,
-    numbers_released,
     plan_of,
     public_generator,
+    release_size,
     require_same_units,
     side_of,
 )
@@ -89,7 +89,7 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     projected,
     sketched,
 )
-from tacit_protocol.procedures.populations import Dependence, Population
+from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.verdicts.base import (
     COVARIANCE_ESTIMATE,
@@ -106,15 +106,15 @@ from tacit_protocol.verdicts.presentation import (
     DISTANCE,
     TWO_PARTIES,
     WORK_MAX,
+    Citation,
     HeatPanel,
     Meaning,
     Null,
     RowsPanel,
     Shown,
-    Work,
-    either,
     from_draws,
     names_of,
+    test_sentence,
 )
 
 
@@ -188,7 +188,7 @@ class DistanceCorrelationResult(PvalueVerdict):
 
 
 @dataclass(frozen=True)
-class OwnSums:
+class OwnNumbers:
     """One owner's exact numbers and its place in the study. They never leave the owner."""
 
     side: int
@@ -209,8 +209,8 @@ class DistanceCorrelation(Procedure):
     Verdict: ClassVar[type[BaseVerdict]] = DistanceCorrelationResult
     released: ClassVar[str] = "bounded features of its columns, in sums over public buckets or projected"
     RelayedVerdict: ClassVar[type[BaseVerdict]] = PeerResult
-    cited: ClassVar[tuple[Work, ...]] = (TWO_PARTIES, DISTANCE)
-    question: ClassVar[Question | None] = Question(
+    cited: ClassVar[tuple[Citation, ...]] = (TWO_PARTIES, DISTANCE)
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Do the columns of one owner depend on those that another owner holds of the same people?",
         r"(other|another|their|two) .*(depend|relate|correlat|associat)|same people",
         "two",
@@ -219,7 +219,7 @@ class DistanceCorrelation(Procedure):
         pure=True,
         relates=True,
     )
-    population: ClassVar[type[Population] | None] = Dependence
+    population: ClassVar[type[SimulationModel] | None] = Dependence
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {},
         *({"method": "two-round", "categories": count} for count in (2, 3, 4)),
@@ -268,11 +268,11 @@ class DistanceCorrelation(Procedure):
         answers = _answers(study)
         return answers.guarantee_of(answers.first) if answers is not None else plan_of(study).guarantee
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
         if (answers := _answers(study)) is not None:
             return answers.numbers_sent(answers.first)
-        return numbers_released(study, plan_of(study))
+        return release_size(study, plan_of(study))
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say what the study could not see, at these numbers of units or with so few permutations."""
@@ -307,7 +307,7 @@ class DistanceCorrelation(Procedure):
             f"{receiver} noisy counts of its own cells beside these answers"
         )
 
-    def summarise(self, study: Study, table: Table) -> OwnSums | OwnUnits:
+    def summarise(self, study: Study, table: Table) -> OwnNumbers | OwnUnits:
         """Sum, project or read one owner's units, exactly; the table's columns tell which owner it is.
 
         Units have the places that the table gives them, the same at both owners.
@@ -319,11 +319,11 @@ class DistanceCorrelation(Procedure):
         if plan.sketches:
             design = plan.design(table.units)
             codes = design.assign(public_generator(study, DESIGN_STREAM))
-            return OwnSums(side, plan.sketches[side].sum(table, design, codes))
-        return OwnSums(side, plan.projections[side].project(table, blocks_of(plan, study, table.units)))
+            return OwnNumbers(side, plan.sketches[side].sum(table, design, codes))
+        return OwnNumbers(side, plan.projections[side].project(table, blocks_of(plan, study, table.units)))
 
     def privatise(
-        self, study: Study, summary: OwnSums | OwnUnits | OwnCovariance, noise: NoiseSource
+        self, study: Study, summary: OwnNumbers | OwnUnits | OwnCovariance, noise: NoiseSource
     ) -> Release:
         """Add the noise that ``cost`` states, jointly, to the sums; or draw answers."""
         if isinstance(summary, OwnUnits):
@@ -364,7 +364,7 @@ class DistanceCorrelation(Procedure):
             )
         names = names_of(study)
         between = f"columns at {names}" if len(study.owners) > 1 else f"columns of {names}"
-        return either(
+        return test_sentence(
             study,
             verdict,
             f"The {between} depend on each other, linearly or not",
@@ -438,7 +438,7 @@ class DistanceCorrelation(Procedure):
         if (answers := _answers(study)) is not None:
             return Combined(summary=own_units(answers, table, received))
         plan, own = plan_of(study), self.summarise(study, table)
-        if not isinstance(own, OwnSums) or not isinstance(own.sums, ProjectedUnits):
+        if not isinstance(own, OwnNumbers) or not isinstance(own.sums, ProjectedUnits):
             raise TypeError("peer mode is for projections")
         found = found_by_receiver(plan, study, received, own.sums, step(None, "permuting"))
         finding = self._verdict(study, found, {owner.name: table.units for owner in study.owners})

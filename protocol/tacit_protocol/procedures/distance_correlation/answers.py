@@ -22,7 +22,7 @@ from tacit_protocol.features.private_cells import (
     GRIDS,
     QUANTILE_CELLS_MAX,
     ColumnCells,
-    UnitRows,
+    SingleRows,
     answered_categories,
     read_units,
 )
@@ -150,7 +150,7 @@ class OwnUnits:
     """
 
     side: int
-    rows: UnitRows
+    rows: SingleRows
     received: Release | None = None
 
 
@@ -354,7 +354,9 @@ class AnswersPlan:
             found[name] = cells.draw_cuts(values, epsilon, noise)
         return found
 
-    def _codes(self, side: int, place: int, rows: UnitRows, cuts: Mapping[str, tuple[int, ...]]) -> Integers:
+    def _codes(
+        self, side: int, place: int, rows: SingleRows, cuts: Mapping[str, tuple[int, ...]]
+    ) -> Integers:
         cells = self.cells(side, place, len(rows.numeric))
         own = cuts.get(self.names[side][place], cells.even_cuts())
         return cells.codes(rows.numeric, rows.categorical, own)

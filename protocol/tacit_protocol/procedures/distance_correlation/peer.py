@@ -235,19 +235,19 @@ def covariance_moved(
 
 
 @dataclass(frozen=True)
-class _Column:
+class _Direction:
     """One direction's covariance, and what a move by 1 of each unit of the receiver may change in it."""
 
     value: Fraction
     influence: npt.NDArray[np.float64]
 
 
-def _column(fixed: Integers, own: Integers) -> _Column:
+def _column(fixed: Integers, own: Integers) -> _Direction:
     """Work in steps of the grid; projections are halved, so that a unit moves by 1 at most."""
     steps, shift = coarse(fixed)
     step = math.ldexp(1.0, shift - GRID_BITS_MAX - 1)
     value = exact_covariance(steps, own) * Fraction(step) / (1 << (GRID_BITS_MAX + 1))
-    return _Column(value, influences(steps) * step)
+    return _Direction(value, influences(steps) * step)
 
 
 def _moved_together(

@@ -299,7 +299,7 @@ def require_same_units(study: Study, plan: LaidOut) -> None:
         plan.layout(1, units)
 
 
-def numbers_released(study: Study, plan: SidedPlan) -> int:
+def release_size(study: Study, plan: SidedPlan) -> int:
     """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
     known = [owner.units for owner in study.owners if owner.units is not None]
     if not known:

@@ -41,7 +41,7 @@ VARIANCE_FACTOR_MIN = 2.0
 
 
 @dataclass(frozen=True)
-class Estimate:
+class NoisyEstimate:
     """An estimate with the variance of its error."""
 
     value: float
@@ -92,7 +92,7 @@ def covariance_estimate(first: Side, second: Side) -> CovarianceEstimate:
     )
 
 
-def variance_estimate(side: Side) -> Estimate:
+def variance_estimate(side: Side) -> NoisyEstimate:
     """Return the squared distance variance, 4 |covariance|^2 less its noise's energy, with its error.
 
     The noise is that of the second moment and of the mean; the sampling part of the variance is a bound
@@ -105,7 +105,7 @@ def variance_estimate(side: Side) -> Estimate:
     squared = max(0.0, _squared_norm(side.covariance) - own - of_mean)
     error = noise_sqr + _sampling_variance(side, squared) / side.units
     variance = 4 * squared * error + 2 * own * noise_sqr + 4 * of_mean * noise_sqr
-    return Estimate(4 * squared, 16 * (variance + _variance_by_mean(side, mean_sqr, squared)))
+    return NoisyEstimate(4 * squared, 16 * (variance + _variance_by_mean(side, mean_sqr, squared)))
 
 
 def _variance_by_mean(side: Side, mean_sqr: float, squared: float) -> float:
@@ -137,7 +137,7 @@ class CorrelationEstimate:
 
 
 def correlation_estimate(
-    covariance: CovarianceEstimate, variances: tuple[Estimate, Estimate], coverage: float
+    covariance: CovarianceEstimate, variances: tuple[NoisyEstimate, NoisyEstimate], coverage: float
 ) -> CorrelationEstimate | None:
     """Return the squared distance correlation; None where a distance variance is lost in its noise.
 

@@ -29,7 +29,7 @@ from tacit_protocol.procedures.base import (
     Holder,
     Procedure,
     Progress,
-    Question,
+    QuestionTemplate,
     Releases,
     StudyError,
     common_fields,
@@ -63,9 +63,16 @@ from tacit_protocol.procedures.embedding_release.verdict import (
     databases_of,
 )
 from tacit_protocol.procedures.masking import TOGETHER, SharedNoise, SumsOfOwners, is_masked, total_of
-from tacit_protocol.procedures.populations import Columns, Held, Population, Records
+from tacit_protocol.procedures.populations import Columns, Held, SimulationModel, UntestedRows
 from tacit_protocol.verdicts.base import BaseVerdict
-from tacit_protocol.verdicts.presentation import DATABASE, OWNERS_NAMED_MAX, BarsPanel, Meaning, Work, joined
+from tacit_protocol.verdicts.presentation import (
+    DATABASE,
+    OWNERS_NAMED_MAX,
+    BarsPanel,
+    Citation,
+    Meaning,
+    joined,
+)
 
 __all__ = ["CELLS_MAX", "EmbeddingRelease", "EmbeddingReleaseVerdict", "features_of", "plan_of"]
 
@@ -78,7 +85,7 @@ class DatabaseSummary:
     sums: FeatureSums | HistogramSums = field(repr=False)
 
 
-class DatabaseRecords(Records):
+class DatabaseRecords(UntestedRows):
     """Rows of which databases are released."""
 
     off: ClassVar[str] = "a column's mean or shares are off by {} of the range, one with another"
@@ -124,15 +131,15 @@ class EmbeddingRelease(SumsOfOwners, Procedure):
     Parameters: ClassVar[type[BaseModel]] = EmbeddingReleaseParameters
     Verdict: ClassVar[type[BaseVerdict]] = EmbeddingReleaseVerdict
     released: ClassVar[str] = "the kernel mean embedding of its units at public points"
-    cited: ClassVar[tuple[Work, ...]] = (DATABASE,)
-    question: ClassVar[Question | None] = Question(
+    cited: ClassVar[tuple[Citation, ...]] = (DATABASE,)
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Publish a private database that anybody may query for ever?",
         r"publish|synthetic|database|release|share (a|the) (data|copy)",
         "one or more",
         rank=3,
     )
     held_by: ClassVar[frozenset[Holder]] = frozenset({"agents", "curator"})
-    population: ClassVar[type[Population] | None] = DatabaseRecords
+    population: ClassVar[type[SimulationModel] | None] = DatabaseRecords
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {},
         *({"n_points": count, "bandwidth": width} for count in (30, 100, 300) for width in (0.1, 0.3, 1.0)),
@@ -159,7 +166,7 @@ class EmbeddingRelease(SumsOfOwners, Procedure):
         found = _mechanism(study)
         return found.plan.shared if isinstance(found, NoisyMean) else None
 
-    def asks(self, study: Study) -> tuple[str, ...]:
+    def describe_request(self, study: Study) -> tuple[str, ...]:
         """Say of masked sums what is gained and hidden, and what it costs."""
         return self.asked_of_masks(study)
 
@@ -172,7 +179,7 @@ class EmbeddingRelease(SumsOfOwners, Procedure):
         for count in counts:
             require_noise(partial(_mechanism(study).require_drawable, count))
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         """Return how many noisy numbers one sender sends: one a coordinate; a choice counts as one."""
         return _mechanism(study).numbers
 

@@ -39,7 +39,7 @@ from tacit_protocol.procedures.base import StudyError, parse_parameters, planned
 from tacit_protocol.procedures.kernel_two_sample.release import (
     LOCATIONS_STREAM,
     KernelTwoSampleParameters,
-    reads_means,
+    supports_mean_only,
 )
 from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise, shared_noise_in
 
@@ -417,7 +417,7 @@ def require_same_database(study: Study, source: Study) -> None:
     """
     ours = as_database(study)
     theirs = parse_parameters(EmbeddingReleaseParameters, source)
-    if not reads_means(parse_parameters(KernelTwoSampleParameters, study)):
+    if not supports_mean_only(parse_parameters(KernelTwoSampleParameters, study)):
         raise StudyError("a database has no second moment: leave statistic and null at auto, or ask for mmd")
     require_same_mean(study, ours, source, theirs)
     require_shared_ridge(theirs)

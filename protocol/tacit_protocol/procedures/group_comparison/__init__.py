@@ -29,12 +29,18 @@ from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SensitivityError
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.answered_column import Beside, BesideAnswers, Known, OwnCodes, OwnSums
+from tacit_protocol.procedures.answered_column import (
+    AnswerCounts,
+    AnsweredColumnPlan,
+    BesideAnswers,
+    OwnCodes,
+    OwnSums,
+)
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
     Progress,
-    Question,
+    QuestionTemplate,
     ReleaseError,
     Releases,
     StudyError,
@@ -58,8 +64,8 @@ from tacit_protocol.procedures.group_comparison.release import (
     SQUARES,
     GroupCells,
     GroupComparisonParameters,
+    GroupComparisonPlan,
     GroupFeatures,
-    Plan,
     fitting_noise,
     masked_plan,
     plan_beside,
@@ -68,9 +74,9 @@ from tacit_protocol.procedures.group_comparison.release import (
 from tacit_protocol.procedures.group_comparison.statistic import (
     CELL_DRAWS,
     AnsweredBlock,
-    Block,
-    Cells,
     Compared,
+    NoisyCells,
+    OwnerGroupSums,
     answered_mean_difference,
     answered_risk_effects,
     compare,
@@ -87,7 +93,7 @@ from tacit_protocol.procedures.populations import (
     Columns,
     Difference,
     Held,
-    Population,
+    SimulationModel,
     draw_rows,
     with_effect,
     with_standard_effect,
@@ -108,7 +114,7 @@ from tacit_protocol.procedures.within_owners import (
     visible,
 )
 from tacit_protocol.verdicts.base import BaseVerdict, Effect, ShownTable, compared_shown, effects_of, forest
-from tacit_protocol.verdicts.presentation import Meaning, RowsPanel, Work, either, joined
+from tacit_protocol.verdicts.presentation import Citation, Meaning, RowsPanel, joined, test_sentence
 
 
 class ComparedColumn(TestedPart):
@@ -160,7 +166,9 @@ class GroupComparisonResult(WithinOwnersVerdict):
 
     def __str__(self) -> str:
         decision = "the groups differ within owners" if self.reject else "no difference shown"
-        return self._told("; ".join([self._decided(decision), *told(self.effects, self.columns)]))
+        return self._told(
+            "; ".join([self._decided(decision), *differences_sentence(self.effects, self.columns)])
+        )
 
 
 class AnsweredGroupsResult(GroupComparisonResult):
@@ -182,14 +190,16 @@ class AnsweredGroupsResult(GroupComparisonResult):
 
     def __str__(self) -> str:
         decision = "the groups differ" if self.reject else "no difference shown"
-        return self._told("; ".join([self._decided(decision), *told(self.effects, self.columns)]))
+        return self._told(
+            "; ".join([self._decided(decision), *differences_sentence(self.effects, self.columns)])
+        )
 
     def details(self) -> Sequence[str | ShownTable]:
         """Return nothing more: no owner has effects of its own."""
         return ()
 
 
-def told(effects: Sequence[Effect], columns: Sequence[ComparedColumn]) -> list[str]:
+def differences_sentence(effects: Sequence[Effect], columns: Sequence[ComparedColumn]) -> list[str]:
     """Say in words how groups differ, and by how much: in the columns that differ, or in all."""
     found = {own.column for own in columns if own.reject} or {own.column for own in columns}
     said = []
@@ -209,7 +219,7 @@ def told(effects: Sequence[Effect], columns: Sequence[ComparedColumn]) -> list[s
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ComparedGroup:
     """A group against the first one, in a column or a level of it: its effects by kind, of all owners."""
 
     column: Column
@@ -284,13 +294,13 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
     Verdict: ClassVar[type[BaseVerdict]] = GroupComparisonResult
     RelayedVerdict: ClassVar[type[BaseVerdict]] = AnsweredGroupsResult
     released: ClassVar[str] = "sums of bounded features over its units of each group"
-    question: ClassVar[Question | None] = Question(
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Do groups (men and women, cases and controls) differ in numbers, within every owner?",
         r"groups|men and women|women and men|cases and controls|mean difference|average",
         "one or more",
         rank=6,
     )
-    population: ClassVar[type[Population] | None] = GroupShift
+    population: ClassVar[type[SimulationModel] | None] = GroupShift
     masked_numbers: ClassVar[str] = "covariances within owners"
 
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = ({}, {"noise": "laplace"})
@@ -313,7 +323,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         plan, masked = plan_of(study), masked_plan(study)
         if plan.pure and masked is None:
             # Of each group and cell the noise, and the sampling of what the cells' contrasts are.
-            require_work(2 * len(study.owners) * self.numbers_released(study), CELL_DRAWS)
+            require_work(2 * len(study.owners) * self.release_size(study), CELL_DRAWS)
         if masked is None:
             require_noise(lambda: plan.require_drawable(1))
         else:
@@ -340,7 +350,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
             return shared.own
         return plan_of(study).guarantee
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends; of answers, at most."""
         if (plan := self.beside(study)) is not None:
             return plan.numbers_sent()
@@ -448,7 +458,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
             raise StudyError("the reused release was made for other numbers of units; declare the same")
         return release
 
-    def asks(self, study: Study) -> tuple[str, ...]:
+    def describe_request(self, study: Study) -> tuple[str, ...]:
         """Say who is compared in what."""
         if (beside := self.beside(study)) is not None:
             outcomes = joined([column.name for column in beside.own.columns], 6)
@@ -469,18 +479,18 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         columns = [ComparedColumn.model_validate(own, strict=False) for own in verdict.get("columns", ())]
         found = joined([own.column for own in columns if own.reject] or ["some column"], 6)
         within = "" if self.beside(study) is not None else ", within owners"
-        said = either(
+        said = test_sentence(
             study,
             verdict,
             f"The groups differ in {found}{within}",
             f"No difference between the groups{within}{within and ','} was shown: they may be alike",
         )
-        words = "; ".join(told(effects_of(verdict.get("effects", ())), columns))
+        words = "; ".join(differences_sentence(effects_of(verdict.get("effects", ())), columns))
         return Meaning(
             f"{said.sentence} {words[0].upper()}{words[1:]}." if words else said.sentence, said.care
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:  # noqa: ARG002
+    def works(self, study: Study) -> tuple[Citation, ...]:  # noqa: ARG002
         """Return the works that the study's method comes from."""
         return (COCHRAN, FIELLER)
 
@@ -537,7 +547,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
 
     # A group that another owner holds.
 
-    def beside(self, study: Study) -> Beside | None:
+    def beside(self, study: Study) -> AnsweredColumnPlan | None:
         """Return what a study fixes whose group another owner holds; None where all hold all columns."""
         return plan_beside(study)
 
@@ -556,7 +566,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         )
 
     def conclude_beside(
-        self, plan: Beside, releases: Mapping[str, Release], progress: Progress | None = None
+        self, plan: AnsweredColumnPlan, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> AnsweredGroupsResult:
         """Compute the verdict from the answers and the sums beside them."""
         study, known = plan.study, plan.known(releases)
@@ -590,7 +600,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         study: Study,
         releases: Mapping[str, Release],
         tested: tuple[Sequence[Column], Sequence[Compared]],
-        comparisons_of: Callable[[int], Iterable[Comparison]],
+        comparisons_of: Callable[[int], Iterable[ComparedGroup]],
         deviation_of: Callable[[int], tuple[float, bool]],
         *,
         left_out: Sequence[LeftOut] = (),
@@ -604,7 +614,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         pvalues = np.array([test.pvalue for test in tests])
         adjusted = holm(pvalues)
         order = np.argsort(pvalues, kind="stable")
-        comparisons: list[Comparison] = []
+        comparisons: list[ComparedGroup] = []
         common: dict[int, float | None] = {}
         drowned: list[str] = []
         for place in order:
@@ -650,7 +660,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
 def _drowned(
     level: float,
     column: NumericColumn,
-    comparisons: Sequence[Comparison],
+    comparisons: Sequence[ComparedGroup],
     spread: tuple[float, bool],
     test: str | None,
 ) -> list[str]:
@@ -672,7 +682,7 @@ OR_MISSING = ", or none"
 
 
 def _left_out(
-    plan: Plan, names: Sequence[str], columns: Sequence[Sequence[Block | Cells]]
+    plan: GroupComparisonPlan, names: Sequence[str], columns: Sequence[Sequence[OwnerGroupSums | NoisyCells]]
 ) -> Iterator[LeftOut]:
     """Yield every owner's units in no listed group, and those in one whose outcome is not listed.
 
@@ -698,7 +708,7 @@ def _left_out(
 
 
 def _left_out_beside(
-    plan: Beside, known: Known, outcomes: Sequence[Column], blocks: Sequence[AnsweredBlock]
+    plan: AnsweredColumnPlan, known: AnswerCounts, outcomes: Sequence[Column], blocks: Sequence[AnsweredBlock]
 ) -> Iterator[LeftOut]:
     """Yield the units of the owner that sums by answers whose outcome is not listed."""
     units = known.units
@@ -709,7 +719,7 @@ def _left_out_beside(
             yield LeftOut(plan.receiver.name, what, NO_PART, units - float(block.sums.sum()), units, (noise,))
 
 
-def _answered_blocks(plan: Beside, known: Known) -> Iterator[AnsweredBlock]:
+def _answered_blocks(plan: AnsweredColumnPlan, known: AnswerCounts) -> Iterator[AnsweredBlock]:
     """Yield every column's noisy sums by answer, in features' own units."""
     start, sums = 0, known.sums.reshape(plan.codes, -1)
     columns: tuple[Column, ...] = (*plan.own.numeric, *plan.own.categorical)
@@ -723,22 +733,24 @@ def _answered_blocks(plan: Beside, known: Known) -> Iterator[AnsweredBlock]:
         start += len(weights)
 
 
-def _answered_comparisons(plan: Beside, column: Column, block: AnsweredBlock) -> Iterator[Comparison]:
+def _answered_comparisons(
+    plan: AnsweredColumnPlan, column: Column, block: AnsweredBlock
+) -> Iterator[ComparedGroup]:
     """Yield a column's comparisons of every group with the first."""
     names = plan.column.levels
     for first in range(1, len(names)):
         groups = (names[first], names[0])
         if isinstance(column, NumericColumn):
             difference = answered_mean_difference(block, first, 0)
-            yield Comparison(column, groups, None, {"mean difference": difference})
+            yield ComparedGroup(column, groups, None, {"mean difference": difference})
             continue
         for level in _events(column):
             difference, odds = answered_risk_effects(block, first, 0, level)
             effects = {"risk difference": difference, "odds ratio": odds}
-            yield Comparison(column, groups, column.levels[level], effects)
+            yield ComparedGroup(column, groups, column.levels[level], effects)
 
 
-def _places(plan: Plan) -> list[range]:
+def _places(plan: GroupComparisonPlan) -> list[range]:
     """Return the places of every column's pairs: of two levels the last one alone is a pair."""
     found, start = [], 0
     for column in plan.outcomes:
@@ -748,23 +760,27 @@ def _places(plan: Plan) -> list[range]:
     return found
 
 
-def _masked_tests(plan: Plan, found: ReadPairs, places: Sequence[range]) -> list[Compared]:
+def _masked_tests(plan: GroupComparisonPlan, found: ReadPairs, places: Sequence[range]) -> list[Compared]:
     pairs = zip(plan.outcomes, places, strict=True)
     return [compare_masked(found, own, numeric=isinstance(column, NumericColumn)) for column, own in pairs]
 
 
-def _masked_comparisons(plan: Plan, column: Column, found: ReadPairs, places: range) -> Iterator[Comparison]:
+def _masked_comparisons(
+    plan: GroupComparisonPlan, column: Column, found: ReadPairs, places: range
+) -> Iterator[ComparedGroup]:
     """Yield a column's comparisons of the second group with the first, of all owners together."""
     groups = (plan.group.levels[1], plan.group.levels[0])
     if isinstance(column, NumericColumn):
-        yield Comparison(column, groups, None, {"mean difference": Effects.single(*found.slope(places[0]))})
+        yield ComparedGroup(
+            column, groups, None, {"mean difference": Effects.single(*found.slope(places[0]))}
+        )
         return
     for place, level in zip(places, _events(column), strict=True):
         difference = Effects.single(*found.slope(place))
-        yield Comparison(column, groups, column.levels[level], {"risk difference": difference})
+        yield ComparedGroup(column, groups, column.levels[level], {"risk difference": difference})
 
 
-def _cells(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Cells]]:
+def _cells(plan: GroupComparisonPlan, releases: Sequence[Release]) -> Iterator[list[NoisyCells]]:
     """Yield every column's noisy cells, owner by owner."""
     read = [
         (own.units, own.vectors[MEAN].mean(1).reshape(plan.features.groups, -1), own.vectors[MEAN].scale)
@@ -774,11 +790,11 @@ def _cells(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Cells]]:
     for column in plan.outcomes:
         numeric = isinstance(column, NumericColumn)
         stop = start + (len(column.levels) if isinstance(column, CategoricalColumn) else each)
-        yield [Cells(units, cells[:, start:stop], scale, numeric) for units, cells, scale in read]
+        yield [NoisyCells(units, cells[:, start:stop], scale, numeric) for units, cells, scale in read]
         start = stop
 
 
-def _blocks(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Block]]:
+def _blocks(plan: GroupComparisonPlan, releases: Sequence[Release]) -> Iterator[list[OwnerGroupSums]]:
     """Yield every column's noisy numbers, owner by owner."""
     features, width = plan.features, len(SQUARES)
     if not isinstance(features, GroupFeatures):
@@ -798,19 +814,25 @@ def _blocks(plan: Plan, releases: Sequence[Release]) -> Iterator[list[Block]]:
             for units, scale, sums in read:
                 own = sums[:, start : start + width] / features.scales
                 sizes, noise = sums[:, 0] / features.count_scale, (scale / features.count_scale) ** 2
-                found.append(Block(units, sizes, own, noise, (scale / features.scales) ** 2, numeric=True))
+                found.append(
+                    OwnerGroupSums(units, sizes, own, noise, (scale / features.scales) ** 2, numeric=True)
+                )
             start += width
         else:
             levels = len(column.levels)
             for units, scale, sums in read:
                 own = sums[:, start : start + levels] / features.indicator
                 each = np.full(levels, (scale / features.indicator) ** 2)
-                found.append(Block(units, own.sum(axis=1), own, float(each.sum()), each, numeric=False))
+                found.append(
+                    OwnerGroupSums(units, own.sum(axis=1), own, float(each.sum()), each, numeric=False)
+                )
             start += levels
         yield found
 
 
-def _comparisons(plan: Plan, column: Column, blocks: Sequence[Block]) -> Iterator[Comparison]:
+def _comparisons(
+    plan: GroupComparisonPlan, column: Column, blocks: Sequence[OwnerGroupSums]
+) -> Iterator[ComparedGroup]:
     """Yield a column's comparisons of every group with the first; of two levels the last one is the event."""
     names = plan.group.levels
     for first in range(1, len(names)):
@@ -819,12 +841,12 @@ def _comparisons(plan: Plan, column: Column, blocks: Sequence[Block]) -> Iterato
             for level in _events(column):
                 difference, odds = risk_effects(blocks, first, 0, level)
                 effects = {"risk difference": difference, "odds ratio": odds}
-                yield Comparison(column, groups, column.levels[level], effects)
+                yield ComparedGroup(column, groups, column.levels[level], effects)
         else:
             effects = {"mean difference": mean_difference(blocks, first, 0)}
             if not plan.pure:  # the ratio's interval needs fourth moments, which soft cells do not tell
                 effects["standard deviation ratio"] = variance_ratio(blocks, first, 0)
-            yield Comparison(column, groups, None, effects)
+            yield ComparedGroup(column, groups, None, effects)
 
 
 def _events(column: CategoricalColumn) -> range:
@@ -832,7 +854,7 @@ def _events(column: CategoricalColumn) -> range:
     return range(1, 2) if len(column.levels) == 2 else range(len(column.levels))
 
 
-def _method(plan: Plan, owners: int) -> str:
+def _method(plan: GroupComparisonPlan, owners: int) -> str:
     columns = len(plan.outcomes)
     counted = "Laplace noise in its simulated null" if plan.pure else "noise counted"
     return (

@@ -40,7 +40,7 @@ from pydantic import Field
 from tacit_protocol.domain import CategoricalColumn, Column, ColumnName, EncodedChunk, NumericColumn
 from tacit_protocol.features.kernels import FloatMatrix, Rows
 from tacit_protocol.features.moments import MEAN, FeatureSums, MomentRelease, MomentShares
-from tacit_protocol.features.private_cells import UnitRows
+from tacit_protocol.features.private_cells import SingleRows
 from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.exact_sums import FEATURE_ERROR_STEPS, grid_bits, sums_by_group, whole_steps
 from tacit_protocol.privacy.gaussian_mechanism import (
@@ -62,7 +62,7 @@ from tacit_protocol.privacy.laplace_mechanism import (
     sums_scale,
 )
 from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
-from tacit_protocol.procedures.answered_column import Beside, beside
+from tacit_protocol.procedures.answered_column import AnsweredColumnPlan, beside
 from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once, units_declared
 from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.within_owners import STEPS, MaskedPairs, WithinPairs, shared_within
@@ -286,7 +286,7 @@ CELLS_MOVEMENT = 2.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class GroupComparisonPlan:
     """What a study fixes before any data.
 
     Attributes:
@@ -401,7 +401,7 @@ def fitting_noise(study: Study, units: int) -> dict[str, str]:
 
 
 @planned_once
-def plan_of(study: Study) -> Plan:
+def plan_of(study: Study) -> GroupComparisonPlan:
     """Return what a study fixes; raises StudyError where it cannot be run as written."""
     parameters, domain = parse_parameters(GroupComparisonParameters, study), study.domain
     named = [c for c in domain.categorical if parameters.group in (None, c.name)]
@@ -437,7 +437,7 @@ def plan_of(study: Study) -> Plan:
     if features.dimension > COORDINATES_MAX:
         raise StudyError("the study asks for too many numbers; use fewer columns, levels or groups")
     release = MomentRelease(features, MomentShares(1.0, 0.0))
-    return Plan(group, (*numeric, *(c for _, c in others)), features, release, guarantee)
+    return GroupComparisonPlan(group, (*numeric, *(c for _, c in others)), features, release, guarantee)
 
 
 class GroupPairs(WithinPairs):
@@ -512,7 +512,7 @@ ANSWERED_OUTCOMES_MAX = 20
 
 
 @dataclass(frozen=True)
-class AnsweredSums:
+class GroupAnsweredSums:
     """Sums by answer of T1 and T2/4 of numbers, then of the indicators of every category's listed levels."""
 
     groups: int
@@ -528,7 +528,7 @@ class AnsweredSums:
         self,
         units: int,
         answers: npt.NDArray[np.int64] | None = None,
-        rows: UnitRows | None = None,
+        rows: SingleRows | None = None,
     ) -> SumPart:
         """Return the sums, answer after answer, with their L1 sensitivity; zeros where no rows are given."""
         bits = grid_bits(units, products=False)
@@ -536,7 +536,7 @@ class AnsweredSums:
         if answers is not None and rows is not None:
             for start in range(0, units, BLOCK_UNITS):
                 own = slice(start, start + BLOCK_UNITS)
-                steps = self._steps(UnitRows(rows.numeric[own], rows.categorical[own]), bits)
+                steps = self._steps(SingleRows(rows.numeric[own], rows.categorical[own]), bits)
                 sums += sums_by_group(steps, answers[own], self.groups)
         # Each of two neighbours lies half a step and a float's error from its ideal, in either feature.
         rounding = 2 * 2 * (0.5 + FEATURE_ERROR_STEPS) * self.numeric * 2.0**-bits
@@ -544,7 +544,7 @@ class AnsweredSums:
         l1 = float(np.nextafter(moved, np.inf))
         return SumPart("sums", sums.ravel().astype(np.int64), -bits, l1, 1.0, l1=l1)
 
-    def _steps(self, rows: UnitRows, bits: int) -> Floats:
+    def _steps(self, rows: SingleRows, bits: int) -> Floats:
         t = np.clip(2 * rows.numeric - 1, -1.0, 1.0)
         found = [whole_steps(np.stack([t, ANSWERED_SQUARE * (2 * t * t - 1)], axis=-1), bits)]
         found = [found[0].reshape(len(t), 2 * self.numeric)]
@@ -557,7 +557,7 @@ BLOCK_UNITS = 1 << 16
 """Units summed at once."""
 
 
-def plan_beside(study: Study) -> Beside | None:
+def plan_beside(study: Study) -> AnsweredColumnPlan | None:
     """Return what a study fixes whose group another owner holds; None where every owner holds all columns.
 
     Raises StudyError where it cannot be run as written.
@@ -577,5 +577,5 @@ def plan_beside(study: Study) -> Beside | None:
         raise StudyError("a categorical column that is compared needs two levels or more")
     if (len(group.levels) - 1) * (max(levels, default=2) - 1) > CONTRASTS_MAX:
         raise StudyError(f"at most {CONTRASTS_MAX} contrasts of groups and levels: use fewer levels")
-    sums = AnsweredSums(len(group.levels), len(own.numeric), levels)
-    return Beside(study, sender, receiver, group, own, sums)
+    sums = GroupAnsweredSums(len(group.levels), len(own.numeric), levels)
+    return AnsweredColumnPlan(study, sender, receiver, group, own, sums)

@@ -52,7 +52,7 @@ KNOWN_DEVIATIONS = 3.0
 
 
 @dataclass(frozen=True)
-class Block:
+class OwnerGroupSums:
     """One owner's noisy numbers of one column: sizes (G,) of groups and sums (G, width), with noises.
 
     Of a numeric column the sums are of T1 to T4; of a categorical one they are the units with each listed
@@ -80,7 +80,7 @@ class Compared:
     pvalue: float
 
 
-def compare(blocks: Sequence[Block]) -> Compared:
+def compare(blocks: Sequence[OwnerGroupSums]) -> Compared:
     """Test whether groups differ in a column within any owner."""
     if blocks[0].numeric:
         width = blocks[0].sums.shape[1]
@@ -112,7 +112,7 @@ def contrasts(size: int) -> Floats:
     return np.ascontiguousarray(basis[:, 1:].T)
 
 
-def _score(blocks: Sequence[Block], rows: Floats) -> tuple[float, int]:
+def _score(blocks: Sequence[OwnerGroupSums], rows: Floats) -> tuple[float, int]:
     """Return t' V^-1 t of the features' combinations ``rows`` (r, width), and its degrees of freedom."""
     groups, freedom = len(blocks[0].sizes), (len(blocks[0].sizes) - 1) * len(rows)
     sizes = [max(float(block.sizes.sum()), RARE_UNITS) for block in blocks]
@@ -144,7 +144,7 @@ def _score(blocks: Sequence[Block], rows: Floats) -> tuple[float, int]:
     return float(total @ np.linalg.solve(covariance, total)), freedom
 
 
-def _unit_covariance(block: Block, mean: Floats, size: float, rows: Floats) -> Floats:
+def _unit_covariance(block: OwnerGroupSums, mean: Floats, size: float, rows: Floats) -> Floats:
     """Bound one unit's covariance of combinations of features from above, with their noise, (r, r)."""
     deviations = np.sqrt(len(block.sizes) * block.sum_variances) / size
     if not block.numeric:
@@ -161,7 +161,7 @@ def _unit_covariance(block: Block, mean: Floats, size: float, rows: Floats) -> F
     return np.array([[most]])
 
 
-def _weights(blocks: Sequence[Block], spread: Floats, noise: Floats) -> Floats:
+def _weights(blocks: Sequence[OwnerGroupSums], spread: Floats, noise: Floats) -> Floats:
     """Return 1/(n v + 4 noise), v of all owners' sums of squares together: no owner's own noise is in it."""
     units = np.array([float(block.units) for block in blocks])
     average = float(np.clip(spread.sum() / units.sum(), 1e-3, 1.0))
@@ -178,7 +178,7 @@ class _Group:
     sum_variances: Floats
 
     @classmethod
-    def of(cls, blocks: Sequence[Block], place: int) -> "_Group":
+    def of(cls, blocks: Sequence[OwnerGroupSums], place: int) -> "_Group":
         return cls(
             np.array([block.sizes[place] for block in blocks]),
             np.stack([block.sums[place] for block in blocks]),
@@ -220,7 +220,7 @@ class _Group:
         return np.asarray(np.clip(found, 0.0, 4 * np.maximum(self.sizes, 0.0)))
 
 
-def deviation(blocks: Sequence[Block]) -> tuple[float, bool]:
+def deviation(blocks: Sequence[OwnerGroupSums]) -> tuple[float, bool]:
     """Return the standard deviation of T1 within groups and owners, as ``told_spread`` does."""
     groups = [_Group.of(blocks, place) for place in range(len(blocks[0].sizes))]
     squares = sum(float(own.squares.sum()) for own in groups)
@@ -231,7 +231,7 @@ def deviation(blocks: Sequence[Block]) -> tuple[float, bool]:
     return told_spread(squares, math.sqrt(noise), sum(float(block.sizes.sum()) for block in blocks))
 
 
-def mean_difference(blocks: Sequence[Block], first: int, second: int) -> Effects:
+def mean_difference(blocks: Sequence[OwnerGroupSums], first: int, second: int) -> Effects:
     """Return the difference of two groups' means of T1."""
     a, b = (_Group.of(blocks, place) for place in (first, second))
     x, y, noise = a.sums[:, 0], b.sums[:, 0], a.sum_variances[:, 0]
@@ -245,7 +245,7 @@ def mean_difference(blocks: Sequence[Block], first: int, second: int) -> Effects
     return effects_of_numbers(top, bottom, numbers, _weights(blocks, a.spread + b.spread, noise))
 
 
-def variance_ratio(blocks: Sequence[Block], first: int, second: int) -> Effects:
+def variance_ratio(blocks: Sequence[OwnerGroupSums], first: int, second: int) -> Effects:
     """Return the ratio of two groups' variances of T1, of the owners where both are large enough."""
     a, b = (_Group.of(blocks, place) for place in (first, second))
     v, w, n, m = a.squares, b.squares, a.sizes, b.sizes
@@ -262,7 +262,9 @@ def variance_ratio(blocks: Sequence[Block], first: int, second: int) -> Effects:
     return effects_of_numbers(v * m, w * n, numbers, weights * (a.known & b.known))
 
 
-def risk_effects(blocks: Sequence[Block], first: int, second: int, level: int) -> tuple[Effects, Effects]:
+def risk_effects(
+    blocks: Sequence[OwnerGroupSums], first: int, second: int, level: int
+) -> tuple[Effects, Effects]:
     """Return the difference of two groups' shares of a level among the listed ones, and their odds ratio."""
     a, b = (_Group.of(blocks, place) for place in (first, second))
     noise = a.sum_variances[:, level]
@@ -317,7 +319,7 @@ CELL_DRAWS = 9999
 
 
 @dataclass(frozen=True)
-class Cells:
+class NoisyCells:
     """One owner's noisy cells (G, K) of a column, with the Laplace ``scale`` of the noise on each.
 
     Of a numeric column they are soft cells (release.py), of a categorical one units with each listed level.
@@ -350,7 +352,7 @@ class Cells:
         """The noise on the sum of all groups' sizes."""
         return CellNoise("laplace", self.scale).of_sums(self.cells.size)
 
-    def block(self, widening: float) -> Block:
+    def block(self, widening: float) -> OwnerGroupSums:
         """Return sums for estimates: of T1 and T2, or of levels; noise variances are ``widening`` larger."""
         rows = np.eye(self.cells.shape[1])
         if self.numeric:
@@ -358,7 +360,7 @@ class Cells:
             rows = np.stack([self.contrasts[0], 2 * squares - 1])
         each = 2 * self.scale**2 * widening
         noise, width = each * (rows**2).sum(axis=1), self.cells.shape[1]
-        return Block(self.units, self.sizes, self.cells @ rows.T, width * each, noise, self.numeric)
+        return OwnerGroupSums(self.units, self.sizes, self.cells @ rows.T, width * each, noise, self.numeric)
 
     def unit_covariance(self) -> Floats:
         """Bound one unit's covariance of the contrasts from above, with its noise, (r, r)."""
@@ -395,7 +397,7 @@ CELL_VARIANCES = np.array([1.0, 1.0, 0.25])
 
 
 def compare_cells(
-    blocks: Sequence[Cells], seed: np.random.SeedSequence, draws: int | None = None
+    blocks: Sequence[NoisyCells], seed: np.random.SeedSequence, draws: int | None = None
 ) -> Compared:
     """Test whether groups differ in a column within any owner; the null's law is simulated with the noise.
 
@@ -443,7 +445,7 @@ def _away(cells: Floats, rows: Floats, units: int) -> Floats:
     return np.asarray(both / units)
 
 
-def _away_of_null(own: Cells, spread: Floats, draws: int, rng: np.random.Generator) -> Floats:
+def _away_of_null(own: NoisyCells, spread: Floats, draws: int, rng: np.random.Generator) -> Floats:
     """Draw C (draws, G, r) where groups do not differ, of sizes and means as they were seen."""
     sizes = np.maximum(own.sizes, RARE_UNITS)
     mean = np.clip(own.cells.sum(axis=0) / sizes.sum(), 0.0, 1.0)
@@ -520,7 +522,7 @@ def _answered_score(block: AnsweredBlock, rows: Floats, rng: np.random.Generator
     shares = block.sizes / n
     centring = np.eye(count) - np.outer(shares, np.ones(count))
     mean = np.clip(block.sums.sum(axis=0) / n, -1.0, 1.0)
-    own = Block(n, shares, block.sums, 0.0, block.variances, numeric=block.numeric)
+    own = OwnerGroupSums(n, shares, block.sums, 0.0, block.variances, numeric=block.numeric)
     unit = _unit_covariance(own, mean, float(n), rows) + RARE_UNITS / n * np.eye(len(rows))
     between = n * n / (n - 1) * (np.diag(shares) - np.outer(shares, shares))
     # One answer that nobody gave, or the last one, follows from the others.

@@ -29,12 +29,12 @@ from tacit_protocol.privacy.noise import NoiseError, NoiseSource
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
-    Needed,
     Procedure,
     Progress,
-    Question,
+    QuestionTemplate,
     ReleaseError,
     Releases,
+    RequiredParameter,
     StudyError,
     common_fields,
     decided,
@@ -45,7 +45,7 @@ from tacit_protocol.procedures.base import (
     step,
     units_declared,
 )
-from tacit_protocol.procedures.counts.base import Cells, residual_panel, simulations
+from tacit_protocol.procedures.counts.base import CountsShift, residual_panel, simulations
 from tacit_protocol.procedures.counts.release import COUNTS, laplace_counts
 from tacit_protocol.procedures.identity.release import (
     COUNTED,
@@ -57,22 +57,22 @@ from tacit_protocol.procedures.identity.release import (
 from tacit_protocol.procedures.identity.simulate import PlannedIdentity
 from tacit_protocol.procedures.identity.statistic import DRAW_WORK
 from tacit_protocol.procedures.masking import SharedNoise, SumsOfOwners, is_masked
-from tacit_protocol.procedures.populations import Floats, Population, null_draws, shared_rejections
+from tacit_protocol.procedures.populations import Floats, SimulationModel, null_draws, shared_rejections
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import (
     CHI_SQUARED,
     NEW_CLASS,
     PRIVIT,
+    Citation,
     Meaning,
     Null,
     RowsPanel,
     Shown,
-    Work,
     affordable,
     chi_square,
-    either,
     from_draws,
     names_of,
+    test_sentence,
 )
 
 STATISTIC = "statistic"
@@ -125,7 +125,7 @@ class IdentitySummary:
     drawn: npt.NDArray[np.int64] | int | None = field(repr=False, default=None)
 
 
-class KnownCells(Cells):
+class KnownCells(CountsShift):
     """Counts whose cells are larger and smaller in turn than the known distribution says, at every owner."""
 
     @property
@@ -139,7 +139,7 @@ class KnownCells(Cells):
         return self.probabilities(self.study.parameters["probabilities"])
 
 
-class Identity(SumsOfOwners, Procedure):
+class IdentityTest(SumsOfOwners, Procedure):
     """See the module. Registered as ``identity``."""
 
     name: ClassVar[str] = "identity"
@@ -150,7 +150,7 @@ class Identity(SumsOfOwners, Procedure):
     Parameters: ClassVar[type[BaseModel]] = IdentityParameters
     Verdict: ClassVar[type[BaseVerdict]] = IdentityResult
     released: ClassVar[str] = "the number of units in each public cell, or what one test makes of it"
-    question: ClassVar[Question | None] = Question(
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Do the categories of one owner follow a known distribution?",
         r"known|census|expected|published (distribution|shares)|follow|goodness|fair",
         "one",
@@ -158,18 +158,18 @@ class Identity(SumsOfOwners, Procedure):
         categories=True,
         pure=True,
     )
-    population: ClassVar[type[Population] | None] = KnownCells
+    population: ClassVar[type[SimulationModel] | None] = KnownCells
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {"method": "mcgof"},
         {"method": "privit-laplace"},
         {"method": "zcdp-gof"},
     )
 
-    def needs(self, columns: Sequence[Column]) -> tuple[Needed, ...]:
+    def needs(self, columns: Sequence[Column]) -> tuple[RequiredParameter, ...]:
         """Return how the known distribution is asked for."""
         cells = math.prod(len(getattr(column, "levels", ())) or 1 for column in columns)
         return (
-            Needed(
+            RequiredParameter(
                 "probabilities",
                 "which distribution is known",
                 f"The known probabilities of the {cells} cells, with commas",
@@ -214,11 +214,11 @@ class Identity(SumsOfOwners, Procedure):
         """Return the noise of masked tables; None of one owner's."""
         return plan_of(study).shared
 
-    def asks(self, study: Study) -> tuple[str, ...]:
+    def describe_request(self, study: Study) -> tuple[str, ...]:
         """Say of masked tables what is gained and hidden, and what it costs."""
         return self.asked_of_masks(study)
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         """Return how many noisy numbers the owner sends; 1 for a decision."""
         plan = plan_of(study)
         if plan.method in COUNTED:
@@ -310,14 +310,14 @@ class Identity(SumsOfOwners, Procedure):
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         names = names_of(study) + (" together" if is_masked(study) else "")
-        return either(
+        return test_sentence(
             study,
             verdict,
             f"The categories of {names} do not follow the stated distribution",
             f"No departure from the stated distribution was shown: the categories of {names} may follow it",
         )
 
-    def works(self, study: Study) -> tuple[Work, ...]:
+    def works(self, study: Study) -> tuple[Citation, ...]:
         """Return the works that the study's method comes from."""
         match study.parameters.get("method"):
             case "privit" | "privit-laplace" | "repetition":

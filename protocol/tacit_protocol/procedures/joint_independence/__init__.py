@@ -68,7 +68,7 @@ from tacit_protocol.procedures.base import (
     Procedure,
     Progress,
     PublicRuleError,
-    Question,
+    QuestionTemplate,
     ReleaseError,
     Releases,
     StudyError,
@@ -97,7 +97,7 @@ from tacit_protocol.procedures.joint_independence.statistic import (
     units_max,
 )
 from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise
-from tacit_protocol.procedures.populations import Dependence, Population
+from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.procedures.quantile_tables.release import UNITS_MIN, HeldUnits, TablePlan
 from tacit_protocol.procedures.quantile_tables.verdict import (
     CellsTableResult,
@@ -111,13 +111,13 @@ from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerd
 from tacit_protocol.verdicts.presentation import (
     JOINT,
     PERMUTATION,
+    Citation,
     Meaning,
     Null,
     RowsPanel,
     Shown,
-    Work,
-    either,
     joined,
+    test_sentence,
 )
 
 PERMUTATIONS_DEFAULT = 999
@@ -309,7 +309,7 @@ JointSummary = PermutedStatistics | RejectingBlocks | HeldUnits
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _JointPlan:
     """What a study fixes before any data."""
 
     parameters: JointIndependenceParameters
@@ -361,8 +361,8 @@ class JointIndependence(SumsOfVotes, Procedure):
     Parameters: ClassVar[type[BaseModel]] = JointIndependenceParameters
     Verdict: ClassVar[type[BaseVerdict]] = JointIndependenceResult
     released: ClassVar[str] = "the decision of a permutation test of the d-variable Hilbert-Schmidt criterion"
-    cited: ClassVar[tuple[Work, ...]] = (JOINT, PERMUTATION)
-    question: ClassVar[Question | None] = Question(
+    cited: ClassVar[tuple[Citation, ...]] = (JOINT, PERMUTATION)
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Do these columns depend on each other?",
         r"depend|relat|correlat|associat|link|connect|effect of|influence",
         "one",
@@ -371,7 +371,7 @@ class JointIndependence(SumsOfVotes, Procedure):
         relates=True,
     )
     held_by: ClassVar[frozenset[Holder]] = frozenset({"agents", "curator"})
-    population: ClassVar[type[Population] | None] = Dependence
+    population: ClassVar[type[SimulationModel] | None] = Dependence
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {},
         {"method": "permutation"},
@@ -433,11 +433,11 @@ class JointIndependence(SumsOfVotes, Procedure):
         """Return the noise of masked counts; None where every owner's is read by itself, in pure epsilon."""
         return _plan(study).shared
 
-    def asks(self, study: Study) -> tuple[str, ...]:
+    def describe_request(self, study: Study) -> tuple[str, ...]:
         """Say of masked counts what is gained and hidden, and what it costs."""
         return self.asked_of_masks(study)
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         """Return 1: one bit leaves, or one noisy count; of a table its counts and cuts."""
         plan = _plan(study)
         if plan.table is None:
@@ -565,13 +565,13 @@ class JointIndependence(SumsOfVotes, Procedure):
         variables = [" with ".join(group) for group in verdict.get("variables") or ()]
         of = f" {joined(variables, 6)}" if variables else " the columns"
         if study.parameters.get("graph"):
-            return either(
+            return test_sentence(
                 study,
                 verdict,
                 f"The graph does not fit{of}: its roots and its children's noises depend on each other",
                 f"Nothing was shown against the graph{of}: its noises may be independent",
             )
-        return either(
+        return test_sentence(
             study,
             verdict,
             f"The columns depend on each other:{of} are not jointly independent",
@@ -624,7 +624,7 @@ class JointIndependence(SumsOfVotes, Procedure):
         return drawn_law(law, study.level, float(verdict["statistic"]), words)
 
 
-def _found(plan: _Plan, study: Study, sent: Mapping[str, Release]) -> dict[str, Any]:
+def _found(plan: _JointPlan, study: Study, sent: Mapping[str, Release]) -> dict[str, Any]:
     """Return what the releases tell, by field of the verdict."""
     if not plan.aggregates:
         (release,) = sent.values()
@@ -654,7 +654,7 @@ def _by_sender(study: Study, units: Mapping[str, int | None]) -> dict[str, int |
 
 
 @planned_once
-def _plan(study: Study) -> _Plan:
+def _plan(study: Study) -> _JointPlan:
     asked = parse_parameters(JointIndependenceParameters, study)
     names = [column.name for column in study.domain.columns]
     groups = asked.groups if asked.groups is not None else tuple((name,) for name in names)
@@ -684,13 +684,13 @@ def _plan(study: Study) -> _Plan:
         )
     if parameters.method == "table":
         table = _table_plan(parameters, study, groups)
-        return _Plan(parameters, groups, study.averages_rows, False, table.guarantee, table)
+        return _JointPlan(parameters, groups, study.averages_rows, False, table.guarantee, table)
     if parameters.categories is not None:
         raise StudyError("parameter categories is of method table; leave it out")
     if (shared := shared_in_votes(study, parameters, REJECTIONS)) is not None:
-        return _Plan(parameters, groups, study.averages_rows, aggregates, shared.own, shared=shared)
+        return _JointPlan(parameters, groups, study.averages_rows, aggregates, shared.own, shared=shared)
     guarantee = laplace_sum_guarantee(study.budget) if aggregates else decision_guarantee(study.budget)
-    return _Plan(parameters, groups, study.averages_rows, aggregates, guarantee)
+    return _JointPlan(parameters, groups, study.averages_rows, aggregates, guarantee)
 
 
 def _chosen(
@@ -787,7 +787,7 @@ def _names(study: Study) -> tuple[list[str], list[str]]:
     return [column.name for column in domain.numeric], [column.name for column in domain.categorical]
 
 
-def _sensitivities(plan: _Plan, study: Study, units: int) -> tuple[float, float]:
+def _sensitivities(plan: _JointPlan, study: Study, units: int) -> tuple[float, float]:
     """Return what one unit moves the computed observed statistic by, and the computed permuted ones."""
     variables = len(plan.variables)
     numeric = {column.name for column in study.domain.numeric}
@@ -801,7 +801,7 @@ def _sensitivities(plan: _Plan, study: Study, units: int) -> tuple[float, float]
 
 
 def _rejecting_blocks(
-    plan: _Plan,
+    plan: _JointPlan,
     study: Study,
     rows: UnitRows,
     order: np.random.Generator,
@@ -830,7 +830,7 @@ def _rejecting_blocks(
     return rejecting
 
 
-def _block_grams(plan: _Plan, study: Study, rows: UnitRows) -> list[UnitGram]:
+def _block_grams(plan: _JointPlan, study: Study, rows: UnitRows) -> list[UnitGram]:
     if plan.parameters.bandwidth is not None or plan.parameters.kernel in ("distance", "linear"):
         return [_gram(plan, study, names, rows) for names in plan.variables]
     scaled = _scaled(rows)
@@ -848,7 +848,7 @@ def _scaled(rows: UnitRows) -> UnitRows:
     return UnitRows(clipped, rows.categorical, rows.starts)
 
 
-def _aggregate_hopes(plan: _Plan, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+def _aggregate_hopes(plan: _JointPlan, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
     """Say where, though every block rejected, the study would miss it more often than not."""
     senders = {name: count or 0 for name, count in _by_sender(study, units).items()}
     few = [name for name, count in senders.items() if count < plan.units_min]
@@ -864,7 +864,7 @@ def _aggregate_hopes(plan: _Plan, study: Study, units: Mapping[str, int]) -> tup
     return ()
 
 
-def _check_units(plan: _Plan, units: int) -> None:
+def _check_units(plan: _JointPlan, units: int) -> None:
     if units < 2:
         raise PublicRuleError("too-few-units", "the test needs at least two units")
     if units < plan.units_min:
@@ -881,7 +881,7 @@ def _check_units(plan: _Plan, units: int) -> None:
 
 
 def _gram(
-    plan: _Plan,
+    plan: _JointPlan,
     study: Study,
     names: tuple[str, ...],
     rows: UnitRows,
@@ -915,7 +915,7 @@ def _kernel(
     return KernelMixture(kernels, (1 / len(kernels),) * len(kernels))
 
 
-def _method(plan: _Plan) -> str:
+def _method(plan: _JointPlan) -> str:
     kernel = plan.parameters.kernel
     if not plan.aggregates:
         permutations = plan.parameters.permutations

@@ -235,7 +235,7 @@ CELL_ERROR = 1e-8
 """Most that features in their cells' directions may miss, by norm: T is missed by no more."""
 
 
-class Cells(NamedTuple):
+class FeatureCells(NamedTuple):
     """Features, (rank, units), cell by cell of units that are alike, each in few directions of its own."""
 
     order: Integers
@@ -251,13 +251,13 @@ class Cells(NamedTuple):
     """All cells' directions side by side, (rank, sum of directions); None of one cell, as it was."""
 
     @classmethod
-    def whole(cls, features: Floats) -> "Cells":
+    def whole(cls, features: Floats) -> "FeatureCells":
         """Leave features as they are."""
         units = features.shape[1]
         return cls(np.arange(units), (units,), features, None)
 
     @classmethod
-    def cut(cls, features: Floats, column: Floats, directions: Directions) -> "Cells":
+    def cut(cls, features: Floats, column: Floats, directions: Directions) -> "FeatureCells":
         """Put features, (rank, units), of a column's values, (units,), into cells."""
         cell = directions.places(column)
         order = np.argsort(cell, kind="stable")
@@ -333,9 +333,12 @@ class TensorStatistic:
     """
 
     def __init__(
-        self, factors: Sequence[Floats], left: tuple[int, ...] | None = None, cells: Cells | None = None
+        self,
+        factors: Sequence[Floats],
+        left: tuple[int, ...] | None = None,
+        cells: FeatureCells | None = None,
     ) -> None:
-        self._cells = Cells.whole(factors[0]) if cells is None else cells
+        self._cells = FeatureCells.whole(factors[0]) if cells is None else cells
         left = left if left is not None else split([len(self._cells.features), *map(len, factors[1:])])
         right = tuple(j for j in range(len(factors)) if j not in left)
         self._rank, self._units = factors[0].shape
@@ -766,7 +769,7 @@ def _tensor(
         report(PREPARING * number / len(grams))
     if plan.directions is None or column is None:
         return TensorStatistic(factors, plan.left)
-    return TensorStatistic(factors, plan.left, Cells.cut(factors[0], column, plan.directions))
+    return TensorStatistic(factors, plan.left, FeatureCells.cut(factors[0], column, plan.directions))
 
 
 def _silent(part: float) -> None:

@@ -34,7 +34,7 @@ from tacit_protocol.procedures.base import (
     Fields,
     Procedure,
     Progress,
-    Question,
+    QuestionTemplate,
     ReleaseError,
     Releases,
     StudyError,
@@ -59,11 +59,11 @@ from tacit_protocol.procedures.kernel_two_sample.release import (
 )
 from tacit_protocol.procedures.kernel_two_sample.statistic import (
     DETECTABLE_MAX,
-    Evidence,
     Finding,
     LocationComparison,
     MeanEmbedding,
     PairFinding,
+    PrivateMoments,
     TwoSampleTest,
     detectable_difference,
     detectable_squared_mmd,
@@ -72,8 +72,8 @@ from tacit_protocol.procedures.kernel_two_sample.statistic import (
 )
 from tacit_protocol.procedures.means.effects import OWNERS_COMPARED_MAX, Samples, effects_by_column
 from tacit_protocol.procedures.means.max_form import (
-    Comparison,
-    GroupComparison,
+    ComparedFeatures,
+    TestedHypothesis,
     additive_families,
     max_null,
     named_groups,
@@ -84,7 +84,7 @@ from tacit_protocol.procedures.means.private_means import (
     noise_aware_test,
     simulated_test_work,
 )
-from tacit_protocol.procedures.populations import Difference, Population
+from tacit_protocol.procedures.populations import Difference, SimulationModel
 from tacit_protocol.verdicts.base import (
     CLIPPED,
     EFFECTS,
@@ -113,16 +113,16 @@ from tacit_protocol.verdicts.presentation import (
     KERNEL,
     SIMULATED,
     WEIGHTED,
+    Citation,
     Meaning,
     Null,
     RowsPanel,
     Shown,
-    Work,
     chi_square,
-    either,
     from_draws,
     names_of,
     quadratic,
+    test_sentence,
 )
 
 NAMED_MAX = 5
@@ -132,7 +132,7 @@ NULL_STREAM = 2
 """Spawn key under the study's seed of simulated null distributions; public choices have another."""
 
 
-class PairComparison(Comparison):
+class PairComparison(TestedHypothesis):
     """Two owners: p-value adjusted for all pairs, and the squared MMD with its interval."""
 
     first: str
@@ -190,7 +190,7 @@ class TwoSampleResult(PvalueVerdict):
     lower: float | None = None
     upper: float | None = None
     pairs: Annotated[tuple[PairComparison, ...], compared_shown("pairs of owners")] = ()
-    columns: Annotated[tuple[GroupComparison, ...], compared_shown("columns")] = ()
+    columns: Annotated[tuple[ComparedFeatures, ...], compared_shown("columns")] = ()
     locations: Annotated[tuple[LocationComparison, ...], Shown("where the owners differ", "test")] = ()
     effects: Annotated[tuple[JointEffect, ...], EFFECTS] = ()
     summaries: Annotated[tuple[Summary, ...], SUMMARIES] = ()
@@ -262,7 +262,10 @@ class TwoSampleResult(PvalueVerdict):
             found.append(f"  squared MMD {self.estimate:.4g}{between}")
         # Of the pairs of columns only those that differ: there may be thousands.
         columns = [c for c in self.columns if len(c.names) == 1 or c.reject]
-        both: tuple[tuple[str, Sequence[Comparison]], ...] = (("Owners", self.pairs), ("Columns", columns))
+        both: tuple[tuple[str, Sequence[TestedHypothesis]], ...] = (
+            ("Owners", self.pairs),
+            ("Columns", columns),
+        )
         found += [
             ShownTable(
                 (title, "p (Holm)", ""),
@@ -288,15 +291,15 @@ class TwoSampleResult(PvalueVerdict):
         return found
 
 
-def _difference_words(compared: Comparison, columns: Sequence[GroupComparison]) -> str:
+def _difference_words(compared: TestedHypothesis, columns: Sequence[ComparedFeatures]) -> str:
     if not compared.reject:
         return "no difference shown"
-    if isinstance(compared, GroupComparison) and compared.kind == "pair":
+    if isinstance(compared, ComparedFeatures) and compared.kind == "pair":
         return f"joint distribution differs{_alone(compared, columns)}"
     return "differ"
 
 
-def _alone(pair: GroupComparison, columns: Sequence[GroupComparison]) -> str:
+def _alone(pair: ComparedFeatures, columns: Sequence[ComparedFeatures]) -> str:
     """Name those of a pair's columns that differ by themselves, which may explain all of its difference."""
     names = {c.names[0] for c in columns if c.reject and c.kind == "column"}
     alone = [name for name in pair.names if name in names]
@@ -309,7 +312,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _telling(
-    effects: Sequence[JointEffect], columns: Sequence[GroupComparison], pairs: Sequence[PairComparison]
+    effects: Sequence[JointEffect], columns: Sequence[ComparedFeatures], pairs: Sequence[PairComparison]
 ) -> list[JointEffect]:
     """Return the effects of the columns and pairs of owners that differ; of all where none does."""
     named = {c.names[0] for c in columns if len(c.names) == 1 and c.reject}
@@ -318,7 +321,7 @@ def _telling(
     return [effect for effect in of_columns if effect.groups in differ] or of_columns
 
 
-ONE_POPULATION = Question(
+ONE_POPULATION = QuestionTemplate(
     "Are our patients (records) alike: do they come from one population?",
     r"alike|same|similar|differ|compar|population|shift|drift|match",
     "two or more",
@@ -350,9 +353,9 @@ class KernelTwoSample(Procedure):
     Parameters: ClassVar[type[BaseModel]] = KernelTwoSampleParameters
     Verdict: ClassVar[type[BaseVerdict]] = TwoSampleResult
     released: ClassVar[str] = "the mean of bounded features of its units"
-    cited: ClassVar[tuple[Work, ...]] = (KERNEL,)
-    question: ClassVar[Question | None] = ONE_POPULATION
-    population: ClassVar[type[Population] | None] = Difference
+    cited: ClassVar[tuple[Citation, ...]] = (KERNEL,)
+    question: ClassVar[QuestionTemplate | None] = ONE_POPULATION
+    population: ClassVar[type[SimulationModel] | None] = Difference
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = FEATURE_CHOICES
 
     def defaults(self, study: Study, units: Mapping[str, int] | None = None) -> Mapping[str, Any]:
@@ -400,7 +403,7 @@ class KernelTwoSample(Procedure):
         """Return what each owner spends: the study's whole budget, in one joint Gaussian release."""
         return plan_of(study).guarantee
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends."""
         return plan_of(study).release.numbers
 
@@ -461,7 +464,7 @@ class KernelTwoSample(Procedure):
                 "the earlier mean has not one coordinate with Gaussian noise for each location"
             )
 
-    def asks(self, study: Study) -> tuple[str, ...]:
+    def describe_request(self, study: Study) -> tuple[str, ...]:
         """Say which noise is asked for and why, where it is none on many features."""
         plan = plan_of(study)
         if not isinstance(plan.release, CellRelease):
@@ -562,7 +565,7 @@ def _effects(
     return effects_by_column(study.domain, features, samples, study.level, overall.groups)
 
 
-def _samples(plan: TwoSamplePlan, names: list[str], evidence: Evidence) -> Samples:
+def _samples(plan: TwoSamplePlan, names: list[str], evidence: PrivateMoments) -> Samples:
     law = plan.release.features.cells.law if isinstance(plan.release, CellRelease) else None
     return Samples.of_owners(names, evidence.means, law)
 
@@ -606,7 +609,9 @@ def planned_test(plan: TwoSamplePlan, study: Study) -> TwoSampleTest:
     )
 
 
-def _named_locations(plan: TwoSamplePlan, study: Study, evidence: Evidence) -> tuple[LocationComparison, ...]:
+def _named_locations(
+    plan: TwoSamplePlan, study: Study, evidence: PrivateMoments
+) -> tuple[LocationComparison, ...]:
     features = plan.release.features
     if not isinstance(features, MeanEmbedding):
         return ()
@@ -614,7 +619,7 @@ def _named_locations(plan: TwoSamplePlan, study: Study, evidence: Evidence) -> t
     return locations_of_owners(study.domain, features, names, evidence, study.level)
 
 
-def evidence_of(plan: TwoSamplePlan, releases: list[Release]) -> Evidence:
+def evidence_of(plan: TwoSamplePlan, releases: list[Release]) -> PrivateMoments:
     """Read the releases of a study, in the order of its owners."""
     units = np.array([release.units for release in releases], dtype=np.float64)
     read = [plan.release.read(release.vectors, release.units) for release in releases]
@@ -622,12 +627,12 @@ def evidence_of(plan: TwoSamplePlan, releases: list[Release]) -> Evidence:
     if isinstance(plan.release, CellRelease) and plan.release.features.cells.fine:
         found = [plan.release.read_fine(release.vectors, release.units) for release in releases]
         shares, noise = np.stack([own for own, _ in found]), np.array([scale for _, scale in found])
-        return Evidence(means, fine=PrivateMeans(shares, units, noise))
+        return PrivateMoments(means, fine=PrivateMeans(shares, units, noise))
     if isinstance(plan.release, AdditiveRelease):
-        return Evidence(means)
+        return PrivateMoments(means)
     moments = np.stack([_second_moment(release, means.dimension) for release in releases])
     scales = [r.vectors[DIAGONAL].scale if DIAGONAL in r.vectors else np.inf for r in releases]
-    return Evidence(means, moments, np.array(scales) / units)
+    return PrivateMoments(means, moments, np.array(scales) / units)
 
 
 def _second_moment(release: Release, dimension: int) -> npt.NDArray[np.float64]:
@@ -682,7 +687,7 @@ def _caveats(plan: TwoSamplePlan) -> tuple[str, ...]:
 def two_sample_meaning(study: Study, verdict: Fields) -> Meaning:
     """Say what a verdict on two samples means, in sentences."""
     names = names_of(study)
-    said = either(
+    said = test_sentence(
         study,
         verdict,
         f"The owners' records differ: {names} are not one population; chance and privacy noise do not "
@@ -731,7 +736,7 @@ def _stated(verdict: Fields) -> list[JointEffect]:
     effects = [JointEffect.model_validate(effect, strict=False) for effect in verdict.get("effects") or ()]
     if not effects:
         return []
-    columns = [GroupComparison.model_validate(own, strict=False) for own in verdict.get("columns") or ()]
+    columns = [ComparedFeatures.model_validate(own, strict=False) for own in verdict.get("columns") or ()]
     pairs = [PairComparison.model_validate(own, strict=False) for own in verdict.get("pairs") or ()]
     return _telling(effects, columns, pairs)
 

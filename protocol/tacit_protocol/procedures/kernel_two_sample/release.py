@@ -464,7 +464,7 @@ def require_same_release(study: Study, source: Study) -> None:
         raise StudyError("the reused release was made with features of another seed; use the same seed")
 
 
-def reads_means(parameters: KernelTwoSampleParameters) -> bool:
+def supports_mean_only(parameters: KernelTwoSampleParameters) -> bool:
     """Whether the test can use a mean without a second moment: the MMD form, which bounds what it misses."""
     return parameters.statistic in ("auto", "mmd") and parameters.null == "auto"
 

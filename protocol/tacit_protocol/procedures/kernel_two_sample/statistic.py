@@ -113,7 +113,7 @@ Form = Literal["max", "mmd", "noise-aware", "weighted", "asymptotic"]
 
 
 @dataclass(frozen=True)
-class Evidence:
+class PrivateMoments:
     """All owners' private means and, for ME and SCF features, second moments (k, J, J), noise (k,).
 
     The noise of a second moment that an owner has not released is infinite. ``fine`` are the shares of fine
@@ -125,13 +125,13 @@ class Evidence:
     second_noise: FloatVector | None = None
     fine: PrivateMeans | None = None
 
-    def select(self, owners: tuple[int, ...]) -> "Evidence":
+    def select(self, owners: tuple[int, ...]) -> "PrivateMoments":
         """Keep some of the owners."""
         if self.second_moments is None or self.second_noise is None:
             fine = None if self.fine is None else self.fine.select(owners)
-            return Evidence(self.means.select(owners), fine=fine)
+            return PrivateMoments(self.means.select(owners), fine=fine)
         index = list(owners)
-        return Evidence(self.means.select(owners), self.second_moments[index], self.second_noise[index])
+        return PrivateMoments(self.means.select(owners), self.second_moments[index], self.second_noise[index])
 
     def covariance(self) -> PrivateCovariance | None:
         """Pool the covariances of the owners that released second moments; None where nobody did.
@@ -190,7 +190,7 @@ class TwoSampleTest:
     seed: np.random.SeedSequence
     trace_max: float = 1.0
 
-    def run(self, evidence: Evidence, purpose: int = 0, progress: Progress | None = None) -> Finding:
+    def run(self, evidence: PrivateMoments, purpose: int = 0, progress: Progress | None = None) -> Finding:
         """Test whether one distribution explains all owners in ``evidence``.
 
         ``purpose`` numbers the tests of one study, so that each simulates with its own random numbers.
@@ -218,7 +218,7 @@ class TwoSampleTest:
         return Finding(*published_test(evidence.means, covariance, self.regularisation, self.form))
 
     def compare_pairs(
-        self, evidence: Evidence, overall: Finding, confidence: float, progress: Progress | None = None
+        self, evidence: PrivateMoments, overall: Finding, confidence: float, progress: Progress | None = None
     ) -> tuple[PairFinding, ...]:
         """Compare every two owners; none where there are more than OWNERS_COMPARED_MAX.
 
@@ -243,7 +243,7 @@ class TwoSampleTest:
             for (a, b), p in zip(pairs, adjusted, strict=True)
         )
 
-    def estimate(self, evidence: Evidence, confidence: float) -> MmdEstimate:
+    def estimate(self, evidence: PrivateMoments, confidence: float) -> MmdEstimate:
         """Estimate the squared MMD between two owners, with an interval of that coverage."""
         means = evidence.means
         if evidence.second_moments is None or evidence.second_noise is None or not evidence.complete:
@@ -388,7 +388,7 @@ def location_differences(
 
 
 def locations_of_owners(
-    domain: Domain, features: MeanEmbedding, names: Sequence[str], evidence: Evidence, level: float
+    domain: Domain, features: MeanEmbedding, names: Sequence[str], evidence: PrivateMoments, level: float
 ) -> tuple[LocationComparison, ...]:
     """Name where owners differ most, from their own releases; none above OWNERS_COMPARED_MAX owners."""
     if len(names) > OWNERS_COMPARED_MAX or evidence.second_moments is None or evidence.second_noise is None:

@@ -336,7 +336,7 @@ class Shares:
 
 
 @dataclass(frozen=True)
-class Part:
+class EffectPart:
     """A column, or a level of it, of all samples."""
 
     column: str
@@ -411,9 +411,9 @@ class Part:
                 yield told(owner, "standard deviation", half * np.array(spread), unit)
 
 
-def parts_of(domain: Domain, features: AdditiveFeatures, samples: Samples) -> dict[int, list[Part]]:
+def parts_of(domain: Domain, features: AdditiveFeatures, samples: Samples) -> dict[int, list[EffectPart]]:
     """Return the parts of every column that the features tell numbers of; of two levels the last alone."""
-    share, found = 1 - features.choice.pair_share, dict[int, list[Part]]()
+    share, found = 1 - features.choice.pair_share, dict[int, list[EffectPart]]()
     scales = np.array([c.scale for c in features.column_wise.coordinates]) * np.sqrt(share)
     columns: tuple[Column, ...] = (*domain.numeric, *domain.categorical)
     for place, (column, (start, stop)) in enumerate(zip(columns, features.column_groups, strict=True)):
@@ -428,11 +428,13 @@ def parts_of(domain: Domain, features: AdditiveFeatures, samples: Samples) -> di
                 numbers = Numbers(cycles, raw, samples.units, noise, float(squares), samples.widened)
             else:
                 continue
-            found[place] = [Part(column.name, None, numbers, (column.lower, column.upper))]
+            found[place] = [EffectPart(column.name, None, numbers, (column.lower, column.upper))]
         elif isinstance(column, CategoricalColumn):
             first = int(len(column.levels) == 2)
             found[place] = [
-                Part(column.name, name, Shares(raw[:, at], samples.units, noise, samples.widened), (0.0, 1.0))
+                EffectPart(
+                    column.name, name, Shares(raw[:, at], samples.units, noise, samples.widened), (0.0, 1.0)
+                )
                 for at, name in list(enumerate(column.levels))[first:]
             ]
     return found
@@ -463,7 +465,7 @@ def effects_by_column(
     names = samples.names
     tested = sorted((own for own in groups if own.family == "column"), key=lambda own: own.pvalue)
 
-    def in_order(samples: Samples) -> list[Part]:
+    def in_order(samples: Samples) -> list[EffectPart]:
         parts = parts_of(domain, features, samples)
         return [part for own in tested for part in parts.get(int(own.name), ())]
 

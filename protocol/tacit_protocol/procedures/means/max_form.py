@@ -372,7 +372,7 @@ PAIRS_NAMED_MAX = 50
 """Most pairs of columns that a verdict names, those that differ most; all columns are named."""
 
 
-class Comparison(StrictModel):
+class TestedHypothesis(StrictModel):
     """One of several hypotheses tested together: which, its adjusted p-value, and the decision.
 
     ``names`` holds the two owners, or the columns: one, or two whose dependence is compared. ``pvalue`` is
@@ -408,7 +408,7 @@ class Comparison(StrictModel):
         return f"{' and '.join(self.names)}: {verb} (p = {self.pvalue:.3g})"
 
 
-class GroupComparison(Comparison):
+class ComparedFeatures(TestedHypothesis):
     """A column or a pair of columns: p-value adjusted for all of them (Holm)."""
 
     kind: Literal["column", "pair"]
@@ -431,12 +431,12 @@ def additive_families(features: AdditiveFeatures) -> tuple[Family, ...]:
     return columns, Family("pair", pairs, share)
 
 
-def named_groups(domain: Domain, groups: Sequence[GroupResult], level: float) -> tuple[GroupComparison, ...]:
+def named_groups(domain: Domain, groups: Sequence[GroupResult], level: float) -> tuple[ComparedFeatures, ...]:
     """Name every column's result, and the PAIRS_NAMED_MAX strongest of the pairs'."""
     names = [column.name for column in domain.numeric]
     names += [column.name for column in domain.categorical]
     named = [
-        GroupComparison(
+        ComparedFeatures(
             kind="column" if group.family == "column" else "pair",
             columns=tuple(names[int(index)] for index in group.name.split(":")),
             pvalue=group.pvalue,

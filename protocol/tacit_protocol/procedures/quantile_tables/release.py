@@ -17,7 +17,7 @@ from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn, Pool
 from tacit_protocol.features.private_cells import (
     QUANTILE_CELLS_MAX,
     ColumnCells,
-    UnitRows,
+    SingleRows,
     answered_categories,
 )
 from tacit_protocol.features.unit_gram import gather_units
@@ -68,7 +68,7 @@ UNITS_MIN = 20
 class HeldUnits:
     """One row of every unit. They never leave the holder."""
 
-    rows: UnitRows = field(repr=False)
+    rows: SingleRows = field(repr=False)
     units_by_owner: Mapping[str, int]
 
 
@@ -193,7 +193,7 @@ class TablePlan:
         sizes = np.diff(gathered.starts)
         rows = gathered.starts[:-1] + (order.random(gathered.units) * sizes).astype(np.int64)
         by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
-        return HeldUnits(UnitRows(gathered.numeric[rows], gathered.categorical[rows]), by_owner)
+        return HeldUnits(SingleRows(gathered.numeric[rows], gathered.categorical[rows]), by_owner)
 
     def release(self, held: HeldUnits, noise: NoiseSource) -> Release:
         """Draw the cuts, then the noise of the table."""

@@ -37,7 +37,7 @@ TEST_STREAM = 5
 """Spawn key under the study's seed."""
 
 
-class PairOfColumns(StrictModel):
+class PairOfVariables(StrictModel):
     """Two columns of different variables: how strongly their cells depend on each other.
 
     None where a column's cells are lost in the noise, or have no order. Intervals cover with probability
@@ -98,7 +98,7 @@ class CellsTableResult(PvalueVerdict):
     if_not_rejected: ClassVar[str] = "no dependence shown"
 
     variables: tuple[tuple[str, ...], ...]
-    pairs: Annotated[tuple[PairOfColumns, ...], Shown("pairs of columns", "effects")]
+    pairs: Annotated[tuple[PairOfVariables, ...], Shown("pairs of columns", "effects")]
     labels: Annotated[dict[str, dict[str, tuple[str, ...]]], Shown("cells of each column")]
 
     def __str__(self) -> str:
@@ -188,7 +188,7 @@ def simulated_test(
 
 def estimated_pairs(
     plan: TablePlan, study: Study, releases: Sequence[Release]
-) -> tuple[tuple[PairOfColumns, ...], bool]:
+) -> tuple[tuple[PairOfVariables, ...], bool]:
     """Return the measures of every two columns of different variables, and whether cells were joined."""
     tables, units = [plan.table(release) for release in releases], releases[0].units
     cells, shape = plan.cells(units), plan.shape(units)
@@ -211,7 +211,7 @@ def estimated_pairs(
                 fields[name] = None if estimate is None else estimate.value
                 fields[f"{ends}lower"] = None if estimate is None else estimate.lower
                 fields[f"{ends}upper"] = None if estimate is None else estimate.upper
-            found.append(PairOfColumns(first=first.column.name, second=second.column.name, **fields))
+            found.append(PairOfVariables(first=first.column.name, second=second.column.name, **fields))
     return tuple(found), joined
 
 

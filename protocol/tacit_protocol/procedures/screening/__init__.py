@@ -51,7 +51,7 @@ from tacit_protocol.procedures.base import (
     Procedure,
     Progress,
     PublicRuleError,
-    Question,
+    QuestionTemplate,
     StudyError,
     common_fields,
     parse_parameters,
@@ -73,8 +73,8 @@ from tacit_protocol.procedures.distance_correlation.release import (
     NULL_STREAM,
     both_releases,
     check_either_side,
-    numbers_released,
     public_generator,
+    release_size,
     require_same_units,
     require_two_sides,
     side_of,
@@ -93,7 +93,7 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     variance_estimate,
     whitened,
 )
-from tacit_protocol.procedures.populations import Dependence, Held, Population
+from tacit_protocol.procedures.populations import Dependence, Held, SimulationModel
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.procedures.screening.answered import (
     AnsweredScreening,
@@ -102,9 +102,9 @@ from tacit_protocol.procedures.screening.answered import (
 )
 from tacit_protocol.procedures.screening.verdict import (
     AnsweredScreeningVerdict,
-    CorrelationMatrix,
     ScreenedColumn,
     ScreeningVerdict,
+    SignedCorrelations,
     false_discovery_values,
     smallest_level,
 )
@@ -115,8 +115,8 @@ from tacit_protocol.verdicts.presentation import (
     FALSE_DISCOVERIES,
     NO_PROOF,
     TWO_PARTIES,
+    Citation,
     Meaning,
-    Work,
     joined,
 )
 
@@ -555,8 +555,8 @@ class Screening(Procedure):
     Verdict: ClassVar[type[BaseVerdict]] = ScreeningVerdict
     RelayedVerdict: ClassVar[type[BaseVerdict]] = AnsweredScreeningVerdict
     released: ClassVar[str] = "bounded features of all its columns, summed over public buckets of units"
-    cited: ClassVar[tuple[Work, ...]] = (TWO_PARTIES, DISTANCE, FALSE_DISCOVERIES)
-    question: ClassVar[Question | None] = Question(
+    cited: ClassVar[tuple[Citation, ...]] = (TWO_PARTIES, DISTANCE, FALSE_DISCOVERIES)
+    question: ClassVar[QuestionTemplate | None] = QuestionTemplate(
         "Which of one owner's columns relate to the outcome that another owner holds?",
         r"which .*(column|variable|feature|factor|gene|marker|relate|associat|predict|matter)|screen",
         "two",
@@ -565,7 +565,7 @@ class Screening(Procedure):
         outcome=True,
         relates=True,
     )
-    population: ClassVar[type[Population] | None] = ScreenedDependence
+    population: ClassVar[type[SimulationModel] | None] = ScreenedDependence
     choices: ClassVar[tuple[Mapping[str, Any], ...]] = (
         {},
         *({"categories": count} for count in (2, 3, 4)),
@@ -601,11 +601,11 @@ class Screening(Procedure):
             return answered.answers.guarantee_of(1 - answered.outcome)
         return screening_plan(study).guarantee
 
-    def numbers_released(self, study: Study) -> int:
+    def release_size(self, study: Study) -> int:
         """Return how many noisy numbers one owner sends, at most: it depends on the number of units."""
         if (answered := answered_plan(study)) is not None:
             return answered.answers.numbers_sent(answered.outcome)
-        return numbers_released(study, screening_plan(study))
+        return release_size(study, screening_plan(study))
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say what the study could not find with so many permutations, or at these numbers of units."""
@@ -700,7 +700,7 @@ class Screening(Procedure):
             return
         check_either_side(screening_plan(study), release)
 
-    def asks(self, study: Study) -> tuple[str, ...]:
+    def describe_request(self, study: Study) -> tuple[str, ...]:
         """Say which columns are set against which outcomes."""
         plan = answered_plan(study) or screening_plan(study)
         names = [_names(study.domain_of(owner)) for owner in study.owners]
@@ -828,10 +828,10 @@ def _pairs(
     return tuple(sorted(found, key=lambda pair: (pair.pvalue, -pair.distance_covariance_sqr_unbiased)))
 
 
-def _matrix(plan: ScreeningPlan, columns: list[list[ColumnSide]]) -> CorrelationMatrix:
+def _matrix(plan: ScreeningPlan, columns: list[list[ColumnSide]]) -> SignedCorrelations:
     correlations = signed_correlations([*columns[0], *columns[1]])
     below = correlations[np.tril_indices(len(correlations), -1)]
-    return CorrelationMatrix(
+    return SignedCorrelations(
         columns=plan.names[0] + plan.names[1],
         correlations=tuple(float(value) if np.isfinite(value) else None for value in below),
     )

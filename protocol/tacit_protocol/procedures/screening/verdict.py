@@ -159,7 +159,7 @@ class AnsweredColumn(ScreenedPair):
         return interval_of(self.correlation_lower, self.correlation_upper)
 
 
-class CorrelationMatrix(StrictModel):
+class SignedCorrelations(StrictModel):
     """Signed distance correlations of all columns of both owners, row by row below the diagonal.
 
     None where a column hardly varies. Not a positive semidefinite matrix by itself.
@@ -263,7 +263,7 @@ class ScreeningVerdict(RankedPairs):
     )
 
     pairs: Annotated[tuple[ScreenedColumn, ...], SCREENED]
-    matrix: Annotated[CorrelationMatrix, Shown("")]
+    matrix: Annotated[SignedCorrelations, Shown("")]
     buckets: int
 
     def fields(self) -> dict[str, Any]:

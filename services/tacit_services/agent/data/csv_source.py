@@ -174,7 +174,7 @@ def sound_csv_batches(
 
 
 @dataclass(frozen=True)
-class Records:
+class CsvRecords:
     """Whole records of a file, one after the other, each with its line end.
 
     ``ends`` (records,) int64 is the place of each one's last byte, a line feed.
@@ -189,7 +189,7 @@ class Records:
         return np.concatenate([np.zeros(1, np.int64), self.ends[:-1] + 1])
 
 
-def records_of(read: ReadPiece, quoted_line_breaks: bool) -> Iterator[Records]:
+def records_of(read: ReadPiece, quoted_line_breaks: bool) -> Iterator[CsvRecords]:
     """Cut what ``read`` returns into records: after each line feed, or after each that quotes do not enclose.
 
     A line feed is enclosed where an odd number of quotes stands before it in its record, as in every file
@@ -205,7 +205,7 @@ def records_of(read: ReadPiece, quoted_line_breaks: bool) -> Iterator[Records]:
                 held += b"\n"
             if held or too_long:
                 content = b'"\n' if too_long else held
-                yield Records(content, np.array([len(content) - 1]))
+                yield CsvRecords(content, np.array([len(content) - 1]))
             return
         places = _places(piece, _LINE_FEED)
         if quoted_line_breaks:
@@ -223,7 +223,7 @@ def records_of(read: ReadPiece, quoted_line_breaks: bool) -> Iterator[Records]:
                 content, ends = b'"\n' + piece[first:last], places - first + 2
             else:
                 content, ends = held + piece[:last], places + len(held)
-            yield Records(content, ends)
+            yield CsvRecords(content, ends)
             held, too_long = piece[last:], False
         if len(held) > RECORD_BYTES_MAX:
             held, too_long = b"", True
@@ -254,7 +254,7 @@ class RecordShape:
 
     header: tuple[str, ...]
 
-    def readable(self, records: Records, unit_column: str | None = None) -> tuple[Records, int]:
+    def readable(self, records: CsvRecords, unit_column: str | None = None) -> tuple[CsvRecords, int]:
         """Return records that every parser cuts into the header's values, and how many were none.
 
         Records are looked at in bulk, and one by one where quotes are not plainly those of RFC 4180. In place
@@ -276,9 +276,9 @@ class RecordShape:
             pieces += [records.content[done:start], written]
             sizes[index] = len(written)
             done = stop
-        return Records(b"".join([*pieces, records.content[done:]]), np.cumsum(sizes) - 1), unreadable
+        return CsvRecords(b"".join([*pieces, records.content[done:]]), np.cumsum(sizes) - 1), unreadable
 
-    def faults(self, records: Records) -> RowFaults:
+    def faults(self, records: CsvRecords) -> RowFaults:
         """Count the records, and those that do not have the header's values."""
         unreadable = trailing = 0
         starts = records.starts
@@ -291,7 +291,7 @@ class RecordShape:
                 trailing += _line(record).rstrip(" ").endswith(",") and self._values(shorter) is not None
         return RowFaults(len(records.ends), unreadable, trailing)
 
-    def _plain(self, records: Records) -> npt.NDArray[np.bool_]:
+    def _plain(self, records: CsvRecords) -> npt.NDArray[np.bool_]:
         """Say of which records any parser sees the header's values, (records,)."""
         content = np.frombuffer(records.content, dtype=np.uint8)
         commas = np.flatnonzero(content == _COMMA)
@@ -341,7 +341,7 @@ class RecordShape:
         return values
 
     def parsed(
-        self, records: Records, names: Sequence[str], kind: pa.DataType = _UNCHECKED
+        self, records: CsvRecords, names: Sequence[str], kind: pa.DataType = _UNCHECKED
     ) -> pa.RecordBatch:
         """Return the named columns of readable records as text; read as bytes, it may be no UTF-8."""
         places = [str(self.header.index(name)) for name in names]

@@ -159,7 +159,7 @@ class RowEncoders:
         return 8 * sum(lengths) + 16 * sum(encoder.vector.length for encoder in self.encoders)
 
     @contextmanager
-    def running(self) -> Iterator["Run"]:
+    def running(self) -> Iterator["EncodingRun"]:
         """Read the public files and start what runs the models.
 
         Raises:
@@ -173,7 +173,7 @@ class RowEncoders:
                     content = self.folders.content(encoder.model.sha256)
                     model = stack.enter_context(ModelProcess(content, encoder))
                 parts.append((encoder, model, self._matrix(encoder)))
-            yield Run(tuple(parts), self.folders)
+            yield EncodingRun(tuple(parts), self.folders)
 
     def _matrix(self, encoder: Encoder) -> Floats | None:
         if encoder.projection is None or encoder.projection.sha256 is None:
@@ -188,7 +188,7 @@ class RowEncoders:
 
 
 @dataclass(frozen=True)
-class Run:
+class EncodingRun:
     """Encoders that run."""
 
     parts: "tuple[tuple[Encoder, ModelProcess | None, Floats | None], ...]"

@@ -32,7 +32,7 @@ from tacit_services.agent.data.regular_files import (
     opened,
     opened_folder,
 )
-from tacit_services.agent.data.source import READ_BYTES, Columns, Run
+from tacit_services.agent.data.source import READ_BYTES, Columns, PartRange
 
 DAMAGED = "the Parquet file cannot be read; it may be damaged"
 
@@ -64,7 +64,7 @@ class ParquetSource:
     def __init__(self, path: Path | pa.NativeFile):
         self._path = path
         self._expected: FileState | None = None
-        self._run: Run | None = None
+        self._run: PartRange | None = None
         self._read_bytes = READ_BYTES
 
     def decryption(self) -> Any:
@@ -157,7 +157,7 @@ class ParquetSource:
         part = copy.copy(self)
         if isinstance(self._path, Path):
             part._path = self._path.absolute()
-        part._run = Run(first, stop, rows)
+        part._run = PartRange(first, stop, rows)
         return part
 
     def batches(self, columns: Columns, rows_max: int) -> Iterator[pa.RecordBatch]:

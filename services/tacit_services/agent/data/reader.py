@@ -17,7 +17,7 @@ import pyarrow as pa
 from tacit_protocol.arrow_columns import UNDECODED, is_bytes, numbers, text
 from tacit_protocol.domain import ONE_WORKER, DataError, Domain, EncodedChunk, RawColumn, Workers, encode
 from tacit_protocol.messages.alignment import AlignmentError, UnitKey, canonical_id
-from tacit_services.agent.data.encoders import RowEncoders, Run
+from tacit_services.agent.data.encoders import EncodingRun, RowEncoders
 from tacit_services.agent.data.source import READ_BYTES, Columns, HasTypes, Source
 
 HASH_BYTES = 8
@@ -392,7 +392,7 @@ class Reader:
         )
 
     def _encode(
-        self, batch: pa.RecordBatch, run: Run, positions: npt.NDArray[np.int64] | None = None
+        self, batch: pa.RecordBatch, run: EncodingRun, positions: npt.NDArray[np.int64] | None = None
     ) -> EncodedChunk:
         raw: dict[str, RawColumn] = dict(run.made_of(batch))
         for numeric in self.domain.numeric:

@@ -134,7 +134,7 @@ class Splits(Protocol):
 
 
 @dataclass(frozen=True)
-class Run:
+class PartRange:
     """A contiguous run of a source's parts, up to but without ``stop``, and how many rows it has."""
 
     first: int

@@ -32,7 +32,14 @@ from tacit_protocol.public_knowledge import ColumnSchema, ColumnType
 from tacit_services.agent.data.csv_source import parsed_block
 from tacit_services.agent.data.parquet_source import balanced_runs
 from tacit_services.agent.data.regular_files import REPLACED, FileState, file_state
-from tacit_services.agent.data.source import LONG_BYTES, LONG_CHARACTERS, READ_BYTES, Columns, Run, installed
+from tacit_services.agent.data.source import (
+    LONG_BYTES,
+    LONG_CHARACTERS,
+    READ_BYTES,
+    Columns,
+    PartRange,
+    installed,
+)
 from tacit_services.shared.settings import FILE_DATABASES
 
 UNREACHABLE = "the database cannot be reached: check the source's URL"
@@ -706,7 +713,7 @@ class SqlSource:
         end = "\n" if "--" in query else ""
         self._query = re.sub(r"(?<!:):(?=\w)", r"\:", query.strip().rstrip(";")) + end
         self._ranges = ranges
-        self._run: Run | None = None
+        self._run: PartRange | None = None
         self._read_bytes = READ_BYTES
 
     def reading_within(self, bytes_max: int) -> Self:
@@ -781,7 +788,7 @@ class SqlSource:
         cut = []
         for first, stop in balanced_runs(sizes, parts):
             part = copy.copy(self)
-            part._run = Run(first, stop, sum(sizes[first:stop]))
+            part._run = PartRange(first, stop, sum(sizes[first:stop]))
             cut.append(part)
         return cut or [self]
 

@@ -31,7 +31,7 @@ from starlette.concurrency import run_in_threadpool
 from tacit_protocol.addresses import is_loopback
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.people import People, Person
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.settings import ServiceSettings, SettingsError, read_secret
 
 log = structlog.get_logger()
@@ -216,7 +216,7 @@ class OpenId:
         found = await run_in_threadpool(self._people.identified, self._key, claims["sub"], email)
         if found is None:
             log.warning("openid_unknown_person", has_verified_email=email is not None)
-            raise ProblemError("openid-unknown-person")
+            raise RegisteredProblemError("openid-unknown-person")
         log.info("openid_signed_in", person=found.name)
         return found
 
@@ -298,12 +298,12 @@ class OpenId:
         if known is not None and not is_old and not (newest and now > known.read_at):
             return known
         if self._is_read or (self._failed_at is not None and 0 <= now - self._failed_at < FAILED_S):
-            raise ProblemError("openid-unavailable", retry_after_s=FAILED_S)
+            raise RegisteredProblemError("openid-unavailable", retry_after_s=FAILED_S)
         self._is_read = True
         try:
             self._known = known = await self._read_provider(now)
             self._failed_at = None
-        except ProblemError:
+        except RegisteredProblemError:
             self._failed_at = self._clock()
             raise
         finally:
@@ -315,31 +315,31 @@ class OpenId:
         places = [said.get(name) for name in ("authorization_endpoint", "token_endpoint", "jwks_uri")]
         if said.get("issuer") != self.issuer or not all(is_private(place) for place in places):
             log.error("openid_provider_differs", issuer_matches=said.get("issuer") == self.issuer)
-            raise ProblemError("openid-unavailable")
+            raise RegisteredProblemError("openid-unavailable")
         authorization, token, keys = (str(place) for place in places)
         try:
             found = jwt.PyJWKSet.from_dict(await self._ask("GET", keys))
         except (jwt.PyJWTError, ValueError, TypeError, AttributeError):
             log.error("openid_keys_unreadable")
-            raise ProblemError("openid-unavailable") from None
+            raise RegisteredProblemError("openid-unavailable") from None
         methods = said.get("token_endpoint_auth_methods_supported", ["client_secret_basic"])
         return Provider(authorization, token, found, "client_secret_basic" not in methods, now)
 
     async def _ask(self, method: str, url: str, **sent: Any) -> dict[str, Any]:
         """Ask the provider; raises ``openid-refused`` where it refuses, else ``openid-unavailable``."""
         if self._asking >= EXCHANGES_MAX:
-            raise ProblemError("openid-unavailable", retry_after_s=FAILED_S)
+            raise RegisteredProblemError("openid-unavailable", retry_after_s=FAILED_S)
         self._asking += 1
         try:
             async with asyncio.timeout(TIMEOUT_S):
                 found = await self._answer(method, url, **sent)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError, RecursionError, TimeoutError) as error:
             log.warning("openid_unavailable", kind=type(error).__name__)
-            raise ProblemError("openid-unavailable", retry_after_s=FAILED_S) from None
+            raise RegisteredProblemError("openid-unavailable", retry_after_s=FAILED_S) from None
         finally:
             self._asking -= 1
         if not isinstance(found, dict):
-            raise ProblemError("openid-unavailable", retry_after_s=FAILED_S)
+            raise RegisteredProblemError("openid-unavailable", retry_after_s=FAILED_S)
         return found
 
     async def _answer(self, method: str, url: str, **sent: Any) -> Any:
@@ -366,4 +366,4 @@ def openid_of(
 def refuse(what: str) -> NoReturn:
     """Refuse an answer; the log alone says what is wrong with it."""
     log.warning("openid_refused", about=what)
-    raise ProblemError("openid-refused")
+    raise RegisteredProblemError("openid-refused")

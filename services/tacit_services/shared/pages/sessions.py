@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection, Engine
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.people import KEY_HOLDER, People, PeopleTables, Person, person_of
-from tacit_services.shared.problem_responses import ProblemError
+from tacit_services.shared.problem_responses import RegisteredProblemError
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Sessions:
         def write(connection: Connection) -> None:
             self._forget_old(connection, now)
             if person_of(connection, self._tables.people, key, name) is None:
-                raise ProblemError("unknown-user")
+                raise RegisteredProblemError("unknown-user")
             mine = sa.select(links.c.digest).where(links.c.key == key).order_by(links.c.expires_at.desc())
             kept = connection.execute(mine.limit(LINKS_MAX - 1)).scalars().all()
             connection.execute(links.delete().where(links.c.key == key, links.c.digest.not_in(kept)))
@@ -111,7 +111,7 @@ class Sessions:
             ProblemError: ``sign-in-invalid``: it was used before, is too old, or never was.
         """
         if len(secret) > SECRET_LENGTH_MAX:
-            raise ProblemError("sign-in-invalid")
+            raise RegisteredProblemError("sign-in-invalid")
         cookie, now = secrets.token_urlsafe(32), int(self._clock())
         links = self._tables.links
 
@@ -126,7 +126,7 @@ class Sessions:
             return True
 
         if not run_transaction(self._engine, exchange):
-            raise ProblemError("sign-in-invalid")
+            raise RegisteredProblemError("sign-in-invalid")
         return cookie
 
     def begin(self, person: Person) -> str:

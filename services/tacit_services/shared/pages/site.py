@@ -33,7 +33,7 @@ from tacit_services.shared.pages.sessions import (
     digest_of,
 )
 from tacit_services.shared.people import ADDED, KEY_HOLDER, ROLES, Person, Role, UserRequest
-from tacit_services.shared.problem_responses import ProblemError, as_problem, problem_response
+from tacit_services.shared.problem_responses import RegisteredProblemError, as_problem, problem_response
 
 MEDIA_TYPES = {
     "pages.css": "text/css; charset=utf-8",
@@ -64,7 +64,7 @@ class StaticFiles:
     def response(self, version: str, name: str) -> Response:
         """Answer with a file; raises ``not-found``."""
         if self._versions.get(name) != version:
-            raise ProblemError("not-found")
+            raise RegisteredProblemError("not-found")
         return Response(self._bytes[name], headers={"Cache-Control": KEPT}, media_type=MEDIA_TYPES[name])
 
 
@@ -83,7 +83,7 @@ def require_same_origin(request: Request, public_url: str | None, *, by_tls: boo
     if public_url is not None:
         hosts.add(urlsplit(public_url).netloc)
     if len(origins) != 1 or origins[0] not in {f"{'https' if by_tls else 'http'}://{host}" for host in hosts}:
-        raise ProblemError("form-refused")
+        raise RegisteredProblemError("form-refused")
 
 
 def cookie_of(request: Request, name: str) -> str | None:
@@ -106,7 +106,7 @@ async def read_form(request: Request, allowed: Collection[str], session: Session
     """
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type != FORM_TYPE:
-        raise ProblemError("unsupported-media-type")
+        raise RegisteredProblemError("unsupported-media-type")
     try:
         pairs = parse_qsl(
             (await request.body()).decode("ascii"),
@@ -116,15 +116,15 @@ async def read_form(request: Request, allowed: Collection[str], session: Session
             max_num_fields=len(allowed) + 1,
         )
     except ValueError:
-        raise ProblemError("malformed-message") from None
+        raise RegisteredProblemError("malformed-message") from None
     fields = dict(pairs)
     token = fields.pop(TOKEN_FIELD, "")
     if session is not None and not hmac.compare_digest(token.encode(), session.form_token.encode()):
-        raise ProblemError("form-refused")
+        raise RegisteredProblemError("form-refused")
     if not set(fields) <= set(allowed) or len(pairs) != len({name for name, _ in pairs}):
-        raise ProblemError("malformed-message")
+        raise RegisteredProblemError("malformed-message")
     if any("\0" in text for text in fields.values()):
-        raise ProblemError("malformed-message")
+        raise RegisteredProblemError("malformed-message")
     return fields
 
 
@@ -177,7 +177,7 @@ class LinkRequest(StrictModel):
 
 
 @dataclass(frozen=True)
-class Page:
+class MenuEntry:
     """A name in the menu, and the path that it leads to."""
 
     title: str
@@ -197,7 +197,7 @@ class Service:
     name: str
     package: str
     login: str
-    menu: tuple[Page, ...]
+    menu: tuple[MenuEntry, ...]
     by_tls: bool
     public_url: str | None = None
     openid: OpenId | None = None
@@ -232,7 +232,7 @@ class Site:
         service: whose pages.
         sessions: its links and sessions.
         identify: what the service knows a session's key as, for templates and routes; raises
-            :class:`ProblemError` for a key that is not known any more.
+            :class:`RegisteredProblemError` for a key that is not known any more.
         named: as whom pages say that the holder of a key is signed in.
     """
 
@@ -273,7 +273,7 @@ class Site:
         """Return who asks (a dependency); raises ``sign-in-needed``."""
         session = await run_in_threadpool(self.sessions.find, cookie_of(request, self._cookie))
         if session is None:
-            raise ProblemError("sign-in-needed")
+            raise RegisteredProblemError("sign-in-needed")
         who = await run_in_threadpool(self._identify, session.key)
         name, person = await run_in_threadpool(self._named, session.key), session.person
         if person.name != KEY_HOLDER:
@@ -397,7 +397,7 @@ class Site:
                 people.put_below_admin(someone.person, name, asked)
             except ValidationError as error:
                 return show(request, someone, said, _fault_of(error))
-            except ProblemError as error:
+            except RegisteredProblemError as error:
                 return show(request, someone, said, error.detail or error.problem.advice)
             return self.redirect("/people")
 
@@ -437,7 +437,7 @@ class Site:
 
         def provider() -> OpenId:
             if self.service.openid is None:
-                raise ProblemError("not-found")
+                raise RegisteredProblemError("not-found")
             return self.service.openid
 
         @self.router.get("/sign-in/openid")
@@ -456,7 +456,7 @@ class Site:
             openid, kept = provider(), cookie_of(request, cookie) or ""
             secret, _, before = kept.partition(".")
             if not secret or len(kept) > 2 * SECRET_LENGTH_MAX:
-                raise ProblemError("openid-refused")
+                raise RegisteredProblemError("openid-refused")
             person = await openid.person(Flow(secret), dict(request.query_params))
             response = self._html(request, "openid.html", 200, {"signed_in": None, "person": person})
             # The session's cookie goes along with what this site itself leads to, not with a redirection.
@@ -477,11 +477,11 @@ class Site:
         text = self._templates.get_template(template).render(path=request.url.path, **dict(shown))
         return HTMLResponse(text, status)
 
-    async def _error(self, request: Request, error: ProblemError) -> Response:
+    async def _error(self, request: Request, error: RegisteredProblemError) -> Response:
         """Show a problem as a page, with the texts that the API would give, to whoever is signed in."""
         signed_in, status = None, error.problem.status
         if status < FAULTS and error.problem.slug not in NAMELESS:
-            with suppress(ProblemError, DatabaseError):
+            with suppress(RegisteredProblemError, DatabaseError):
                 signed_in = await self.signed_in(request)
         shown = {
             "signed_in": signed_in,

@@ -17,8 +17,8 @@ from tacit_protocol.procedures import aggregated_test
 from tacit_protocol.procedures.aggregated_test import AggregatedTest, TestName, plan_of
 from tacit_protocol.procedures.aggregated_test.statistic import (
     TESTS,
-    Block,
     BlockTest,
+    UnitBlock,
     log_rank_scores,
     require_regression,
     statistics_of,
@@ -56,7 +56,7 @@ def study_of(test: str = "mann_whitney", parameters: dict[str, Any] | None = Non
     return made_study(PROCEDURE.name, domain(test), asked, **({"delta": 0.0} | given))
 
 
-def block_of(test: str, units: int, rng: np.random.Generator, effect: float = 0.0) -> Block:
+def block_of(test: str, units: int, rng: np.random.Generator, effect: float = 0.0) -> UnitBlock:
     """Units under the null hypothesis, or with an effect upwards; numbers have ties."""
     takes = TESTS[test].takes
     group = rng.integers(0, 3 if TESTS[test].groups[1] > 2 else 2, units).astype(np.float64)
@@ -64,32 +64,32 @@ def block_of(test: str, units: int, rng: np.random.Generator, effect: float = 0.
     if takes in ("pair", "given"):
         y = np.round(effect * x + rng.standard_normal(units), 1)
         given = (rng.standard_normal((units, 1)), rng.integers(0, 3, (units, 1)).astype(np.int32))
-        return Block(x, y, given=given if takes == "given" else None, categories=(3,))
+        return UnitBlock(x, y, given=given if takes == "given" else None, categories=(3,))
     if takes == "paired":
-        return Block(x, np.round(x + effect + rng.standard_normal(units), 1))
+        return UnitBlock(x, np.round(x + effect + rng.standard_normal(units), 1))
     if takes == "table":
-        return Block((rng.random(units) < 0.3 + effect * 0.2 * group) * 1.0, group)
+        return UnitBlock((rng.random(units) < 0.3 + effect * 0.2 * group) * 1.0, group)
     if takes == "times":
         times = np.ceil(rng.exponential(4 / (1 + 2 * effect * group)))
-        return Block(times, group, event=(rng.random(units) < 0.7) * 1.0)
-    return Block(x + effect * group, group)
+        return UnitBlock(times, group, event=(rng.random(units) < 0.7) * 1.0)
+    return UnitBlock(x + effect * group, group)
 
 
-def second_first(block: Block) -> tuple[Floats, Floats]:
+def second_first(block: UnitBlock) -> tuple[Floats, Floats]:
     return block.first[block.second == 1], block.first[block.second == 0]
 
 
-def by_group(block: Block) -> list[Floats]:
+def by_group(block: UnitBlock) -> list[Floats]:
     return [block.first[block.second == code] for code in np.unique(block.second)]
 
 
-def jonckheere(block: Block) -> float:
+def jonckheere(block: UnitBlock) -> float:
     groups = by_group(block)
     pairs = [(a, b) for i, a in enumerate(groups) for b in groups[i + 1 :]]
     return sum(float(stats.mannwhitneyu(b, a).statistic) for a, b in pairs)
 
 
-def observed_less_expected(block: Block) -> float:
+def observed_less_expected(block: UnitBlock) -> float:
     """The log-rank numerator of the second group, moment by moment."""
     assert block.event is not None
     total = 0.0
@@ -100,11 +100,11 @@ def observed_less_expected(block: Block) -> float:
     return total
 
 
-def table(block: Block) -> Floats:
+def table(block: UnitBlock) -> Floats:
     return np.array([[np.sum((block.first == o) & (block.second == g)) for g in range(3)] for o in (0, 1)])
 
 
-SCIPY: dict[str, Callable[[Block], float]] = {
+SCIPY: dict[str, Callable[[UnitBlock], float]] = {
     "t": lambda b: stats.ttest_ind(*second_first(b)).statistic,
     "welch": lambda b: stats.ttest_ind(*second_first(b), equal_var=False).statistic,
     "mann_whitney": lambda b: stats.mannwhitneyu(*second_first(b)).statistic,
@@ -137,19 +137,19 @@ def test_blocks_order_permutations_as_scipys_statistic_does(test: str) -> None:
         signs = rng.choice([-1.0, 1.0], (BLOCK_PERMUTATIONS + 1, 30))
         signs[0] = 1
         moved = block.second - block.first
-        made = [Block(np.zeros(30), one * moved) for one in signs]
+        made = [UnitBlock(np.zeros(30), one * moved) for one in signs]
     else:
         others = np.tile(block.second, (BLOCK_PERMUTATIONS + 1, 1))
         if test == "kolmogorov_smirnov":  # which permutes them in the order of the outcome
             order = np.argsort(block.first, kind="stable")
-            block = Block(block.first[order], block.second[order])
+            block = UnitBlock(block.first[order], block.second[order])
             others = np.tile(block.second, (BLOCK_PERMUTATIONS + 1, 1))
         if test == "jonckheere":
             order = np.argsort(block.first, kind="stable")
-            block = Block(block.first[order], block.second[order])
+            block = UnitBlock(block.first[order], block.second[order])
             others = np.tile(block.second, (BLOCK_PERMUTATIONS + 1, 1))
         rng.permuted(others[1:], axis=1, out=others[1:])
-        made = [Block(block.first, other, block.event) for other in others]
+        made = [UnitBlock(block.first, other, block.event) for other in others]
     theirs = np.array([SCIPY[test](one) for one in made], dtype=np.float64)
     assert len(np.unique(theirs.round(9))) > 5
     assert np.array_equal(stats.rankdata(ours.round(9)), stats.rankdata(theirs.round(9)))
@@ -165,7 +165,7 @@ def test_log_rank_scores_add_up_to_nothing() -> None:
     assert log_rank_scores(block.first, block.event).sum() == pytest.approx(0, abs=1e-12)
 
 
-def votes_of(test: BlockTest, blocks: list[Block], seed: int = 7, level: float = 0.3) -> Floats:
+def votes_of(test: BlockTest, blocks: list[UnitBlock], seed: int = 7, level: float = 0.3) -> Floats:
     vote, rng = Vote(level, test.directed), np.random.default_rng(seed)
     return np.array([vote.of(statistics_of(test, block, rng), rng.random()) for block in blocks])
 
@@ -199,20 +199,20 @@ def test_blocks_vote_for_the_effect_and_for_its_side(test: str) -> None:
         assert down.sum() <= -9
 
 
-def explodes(block: Block, rng: np.random.Generator) -> Floats:
+def explodes(block: UnitBlock, rng: np.random.Generator) -> Floats:
     raise MemoryError("secret")
 
 
-def warns(block: Block, rng: np.random.Generator) -> Floats:
+def warns(block: UnitBlock, rng: np.random.Generator) -> Floats:
     return np.log(-np.ones(BLOCK_PERMUTATIONS + 1))
 
 
-def loses_one(block: Block, rng: np.random.Generator) -> Floats:
+def loses_one(block: UnitBlock, rng: np.random.Generator) -> Floats:
     return np.ones(BLOCK_PERMUTATIONS)
 
 
-NOTHING = Block(np.zeros(0), np.zeros(0))
-FAILING: dict[str, tuple[BlockTest, Block]] = {
+NOTHING = UnitBlock(np.zeros(0), np.zeros(0))
+FAILING: dict[str, tuple[BlockTest, UnitBlock]] = {
     "raises": (BlockTest("", "groups", explodes, "", ""), NOTHING),
     "not a number": (BlockTest("", "groups", warns, "", ""), NOTHING),
     "of another shape": (BlockTest("", "groups", loses_one, "", ""), NOTHING),
@@ -220,16 +220,16 @@ FAILING: dict[str, tuple[BlockTest, Block]] = {
     **{
         f"{test}, {name}": (TESTS[test], block)
         for name, block in (
-            ("one group", Block(np.arange(12.0), np.zeros(12))),
-            ("constant", Block(np.zeros(12), np.arange(12) % 2.0)),
+            ("one group", UnitBlock(np.arange(12.0), np.zeros(12))),
+            ("constant", UnitBlock(np.zeros(12), np.arange(12) % 2.0)),
         )
         for test in TESTS
         if TESTS[test].takes != "paired"  # whose differences say something in either
     },
-    "no difference": (TESTS["wilcoxon"], Block(np.ones(12), np.ones(12))),
+    "no difference": (TESTS["wilcoxon"], UnitBlock(np.ones(12), np.ones(12))),
     "a given column that says all": (
         TESTS["conditional_independence"],
-        Block(
+        UnitBlock(
             np.arange(12.0), np.arange(12) % 5.0, given=(np.arange(12.0)[:, None], np.zeros((12, 0), "i4"))
         ),
     ),
@@ -259,12 +259,12 @@ def test_a_block_that_is_wholly_apart_is_the_strongest_evidence(
     """Two constant groups: of the permutations, next to none is as far apart."""
     group = np.arange(30) % 2.0
     statistics = statistics_of(
-        TESTS[test], Block(np.where(group == 1, values[1], values[0]), group), np.random.default_rng(1)
+        TESTS[test], UnitBlock(np.where(group == 1, values[1], values[0]), group), np.random.default_rng(1)
     )
     assert np.isinf(statistics[0]) or test != "brunner_munzel"
     assert np.sum(statistics[1:] >= statistics[0]) == 0
     assert all(Vote(0.05, TESTS[test].directed).of(statistics, lot) == 1 for lot in (0.0, 0.999))
-    down = Block(np.where(group == 1, values[0], values[1]), group)
+    down = UnitBlock(np.where(group == 1, values[0], values[1]), group)
     if TESTS[test].directed:
         found = statistics_of(TESTS[test], down, np.random.default_rng(1))
         assert Vote(0.05, True).of(found, 0.5) == -1
@@ -274,7 +274,7 @@ def test_a_block_that_is_wholly_apart_is_the_strongest_evidence(
 def test_a_group_of_one_unit_is_compared(test: str) -> None:
     """Its spread is counted as none, where a variance of one value would be undefined."""
     values = np.append(np.linspace(0, 0.1, 11), 0.9)
-    statistics = statistics_of(TESTS[test], Block(values, np.eye(12)[11]), np.random.default_rng(1))
+    statistics = statistics_of(TESTS[test], UnitBlock(values, np.eye(12)[11]), np.random.default_rng(1))
     assert np.sum(statistics >= statistics[0]) < 30
     assert len(np.unique(statistics)) > 5
 
@@ -291,17 +291,19 @@ def heights(test: str, size: float) -> Floats:
         noise = rng.standard_normal(len(group))
         x = rng.standard_normal(len(group))
         if takes == "groups":
-            blocks.append(Block(size * group + noise, group))
+            blocks.append(UnitBlock(size * group + noise, group))
         elif takes == "paired":
-            blocks.append(Block(x, x + size + noise))
+            blocks.append(UnitBlock(x, x + size + noise))
         elif takes in ("pair", "given"):
             given = (rng.standard_normal((len(group), 1)), np.zeros((len(group), 0), np.int32))
-            blocks.append(Block(x, size * x + noise, given=given))
+            blocks.append(UnitBlock(x, size * x + noise, given=given))
         elif takes == "table":
-            blocks.append(Block((rng.random(len(group)) < np.minimum(0.3 * size * group, 1)) * 1.0, group))
+            blocks.append(
+                UnitBlock((rng.random(len(group)) < np.minimum(0.3 * size * group, 1)) * 1.0, group)
+            )
         else:
             times = rng.exponential(1.0, len(group)) / (1 + size * group) ** 2
-            blocks.append(Block(times, group, event=np.ones(len(group))))
+            blocks.append(UnitBlock(times, group, event=np.ones(len(group))))
     return votes_of(TESTS[test], blocks)
 
 
@@ -513,8 +515,8 @@ def test_what_given_columns_explain_is_no_dependence(regression: str) -> None:
         z = rng.standard_normal((150, 1))
         x, y = (z[:, 0] + rng.standard_normal(150) for _ in range(2))
         given = (z, np.zeros((150, 0), dtype=np.int32))
-        blocks.append(Block(x, y, given=given, regression=regression))
-        linked.append(Block(x, y + 0.8 * (x - z[:, 0]), given=given, regression=regression))
+        blocks.append(UnitBlock(x, y, given=given, regression=regression))
+        linked.append(UnitBlock(x, y + 0.8 * (x - z[:, 0]), given=given, regression=regression))
     test = TESTS["conditional_independence"]
     assert abs(votes_of(test, blocks).sum()) < 6
     assert votes_of(test, linked).sum() >= 5

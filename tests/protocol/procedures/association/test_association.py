@@ -19,14 +19,14 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.association.release import (
-    Grades,
+    AssociationPlan,
     MaskedScores,
-    Plan,
+    RankTransform,
     fitting_noise,
     masked_plan,
 )
 from tacit_protocol.procedures.association.statistic import independent_masked
-from tacit_protocol.procedures.base import Rereads, StudyError
+from tacit_protocol.procedures.base import ReadsReleases, StudyError
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.within_owners import PAIR_SHARES, ReadPairs
 
@@ -70,11 +70,11 @@ def test_intervals_hold_the_correlation_within_owners() -> None:
 
 def graded(mass: Any) -> Any:
     """Grades of a column of so many units in each of its intervals, without noise."""
-    plan = Plan(Domain(columns=(X, Y)), gaussian_guarantee(Budget.of(1.0, 1e-5)))
+    plan = AssociationPlan(Domain(columns=(X, Y)), gaussian_guarantee(Budget.of(1.0, 1e-5)))
     (cells, _) = plan.histograms(100_000).columns
     counts = np.zeros(cells.size, dtype=np.int64)
     counts[: len(mass)] = mass
-    return Grades.of(cells, counts.tolist(), int(counts.sum()), 0.0)
+    return RankTransform.of(cells, counts.tolist(), int(counts.sum()), 0.0)
 
 
 def test_grades_are_mid_ranks_wherever_in_its_cell_a_value_lies() -> None:
@@ -204,7 +204,7 @@ def test_a_study_that_cannot_be_asked_says_what_to_change(columns: Any, words: s
 def test_a_release_is_read_again_for_the_same_columns_and_budget() -> None:
     source = made_study("association", Domain(columns=(X, Y)), owners=1, delta=1e-5)
     other = made_study("association", Domain(columns=(Y, X)), owners=1, delta=1e-5)
-    assert isinstance(PROCEDURE, Rereads)
+    assert isinstance(PROCEDURE, ReadsReleases)
     release: Any = object()
     assert PROCEDURE.reread(source, source.owners[0], source, release) is release
     with pytest.raises(StudyError, match="other columns"):
@@ -312,14 +312,14 @@ def test_the_noise_is_chosen_by_public_numbers(
 def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:
     study = made_study("association", Domain(columns=(X, Y)), {"noise": "laplace"}, owners=1, delta=0.0)
     assert PROCEDURE.cost(study).budget.delta_pico == 0
-    assert "there is no delta" in " ".join(PROCEDURE.asks(study))
+    assert "there is no delta" in " ".join(PROCEDURE.describe_request(study))
     assert "ranks" in PROCEDURE.what_is_released(study)
 
 
 def test_a_release_in_another_noise_is_not_read_again() -> None:
     source = made_study("association", Domain(columns=(X, Y)), owners=1, delta=1e-5)
     other = source.model_copy(update={"parameters": {"noise": "laplace"}})
-    assert isinstance(PROCEDURE, Rereads)
+    assert isinstance(PROCEDURE, ReadsReleases)
     release: Any = object()
     with pytest.raises(StudyError, match="another noise"):
         PROCEDURE.reread(other, other.owners[0], source, release)

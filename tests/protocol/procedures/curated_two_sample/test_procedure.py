@@ -80,7 +80,7 @@ def test_studies_that_cannot_be_run_as_written_are_refused(
     domain: Domain, parameters: dict[str, Any], reason: str
 ) -> None:
     study = study_of(domain, parameters)
-    for ask in (PROCEDURE.check, PROCEDURE.cost, PROCEDURE.numbers_released):
+    for ask in (PROCEDURE.check, PROCEDURE.cost, PROCEDURE.release_size):
         with pytest.raises(StudyError, match=reason):
             ask(study)
 

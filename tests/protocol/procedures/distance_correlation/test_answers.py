@@ -26,7 +26,7 @@ from tacit_protocol.privacy.guarantee import ApproximateEvent, RandomisedAnswers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import NO_CELL, mixing, retention
 from tacit_protocol.procedures.base import StudyError, canonical, parse_parameters
-from tacit_protocol.procedures.disclosure import Asked
+from tacit_protocol.procedures.disclosure import StudyTerms
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, answers
 from tacit_protocol.procedures.distance_correlation.answered import answered_panels
@@ -373,14 +373,14 @@ def test_a_verdict_is_the_same_for_everyone_and_sees_equal_columns() -> None:
 @pytest.mark.parametrize("owner", ["a", "b"])
 def test_either_owner_of_one_round_is_told_that_answers_are_about_people(owner: str) -> None:
     study = study_of({"method": "one-round"})
-    asked = Asked.of(PROCEDURE, study, PROCEDURE.cost(study), owner)
+    asked = StudyTerms.of(PROCEDURE, study, PROCEDURE.cost(study), owner)
     words = asked.plain_words(study, study.owner_named(owner), "people")
     assert "one randomised answer" in asked.what_leaves
     assert "It is a record of a person" in words
     assert "more than a factor of 2.72" in words
     assert "each answer is random, and is still about a person" in words
     sketch = study_of({"method": "sketch"}, delta=1e-5)
-    told = Asked.of(PROCEDURE, sketch, PROCEDURE.cost(sketch), owner)
+    told = StudyTerms.of(PROCEDURE, sketch, PROCEDURE.cost(sketch), owner)
     assert "No row, no value and no exact figure leaves." in told.plain_words(sketch, None, "people")
 
 

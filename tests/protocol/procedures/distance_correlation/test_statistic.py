@@ -9,7 +9,7 @@ from definitions import Rows
 
 from tacit_protocol.features.brownian import BrownianFeatures
 from tacit_protocol.procedures.distance_correlation.statistic import (
-    Estimate,
+    NoisyEstimate,
     Permutations,
     Side,
     permutation_test,
@@ -110,7 +110,7 @@ def noisy_sides(column: Floats, second_noise: float, mean_noise: float) -> Itera
         )
 
 
-def uncounted_value(side: Side) -> Estimate:
+def uncounted_value(side: Side) -> NoisyEstimate:
     """The planted mistake: as if the mean had no noise."""
     return variance_estimate(replace(side, mean=np.zeros_like(side.mean), mean_noise=0.0))
 
@@ -134,7 +134,7 @@ def test_a_constant_column_has_no_stated_variance() -> None:
     """Two standard errors: the noise's energy is skewed, so that its tail is longer than a normal one."""
     sides = list(noisy_sides(np.full(8, 0.95), 0.02, 0.04))
 
-    def stated(estimates: Iterable[Estimate]) -> float:
+    def stated(estimates: Iterable[NoisyEstimate]) -> float:
         return float(np.mean([each.value > 2 * np.sqrt(each.variance) for each in estimates]))
 
     assert stated(map(variance_estimate, sides)) < 0.05

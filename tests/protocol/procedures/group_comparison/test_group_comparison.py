@@ -18,7 +18,7 @@ from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, Numer
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.inference import Effects, estimated
 from tacit_protocol.privacy.accounting import gaussian_mu
-from tacit_protocol.procedures.base import Rereads, StudyError
+from tacit_protocol.procedures.base import ReadsReleases, StudyError
 from tacit_protocol.procedures.counts.unlisted import NO_PART
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.group_comparison.release import (
@@ -30,7 +30,7 @@ from tacit_protocol.procedures.group_comparison.release import (
     plan_of,
 )
 from tacit_protocol.procedures.group_comparison.statistic import (
-    Block,
+    OwnerGroupSums,
     compare,
     compare_masked,
     contrasts,
@@ -48,12 +48,12 @@ NUMBERS, TABLES = GroupFeatures(0, 2, 1, ()), GroupFeatures(0, 2, 0, ((1, 2),))
 
 def numbers(
     rng: np.random.Generator, t: np.ndarray, group: np.ndarray, epsilon: float, counted: float = 1.0
-) -> Block:
+) -> OwnerGroupSums:
     """Return noisy numbers of values in [-1, 1]; ``counted`` times the noise is what the test knows of."""
     scale = NUMBERS.diameter / gaussian_mu(epsilon, 1e-5)
     size, sums = scale / NUMBERS.count_scale, scale / NUMBERS.scales
     exact = np.stack([chebyshev(t[group == own]).sum(axis=0) for own in (0, 1)])
-    return Block(
+    return OwnerGroupSums(
         len(t),
         np.bincount(group, minlength=2) + size * rng.standard_normal(2),
         exact + sums * rng.standard_normal((2, 4)),
@@ -63,17 +63,17 @@ def numbers(
     )
 
 
-def table(rng: np.random.Generator, counts: np.ndarray, epsilon: float) -> Block:
+def table(rng: np.random.Generator, counts: np.ndarray, epsilon: float) -> OwnerGroupSums:
     """Return noisy counts of two groups and two levels."""
     deviation = TABLES.diameter / gaussian_mu(epsilon, 1e-5) / TABLES.indicator
     noisy = counts + deviation * rng.standard_normal((2, 2))
     noise = np.full(2, deviation**2)
-    return Block(int(counts.sum()), noisy.sum(axis=1), noisy, 2 * deviation**2, noise, numeric=False)
+    return OwnerGroupSums(int(counts.sum()), noisy.sum(axis=1), noisy, 2 * deviation**2, noise, numeric=False)
 
 
 def owners(
     rng: np.random.Generator, effect: float, epsilon: float = 1.0, units: int = 600, counted: float = 1.0
-) -> list[Block]:
+) -> list[OwnerGroupSums]:
     """Return three owners who differ by a standard deviation, and in their groups' shares."""
     found = []
     for off in (-0.5, 0.0, 0.5):
@@ -382,7 +382,7 @@ def test_a_release_is_read_again_for_the_same_columns_groups_and_budget() -> Non
         from tacit_protocol.privacy.noise import OpenDPNoise  # noqa: PLC0415 (patched above)
 
         release = PROCEDURE.privatise(source, PROCEDURE.summarise(source, held), OpenDPNoise())
-    assert isinstance(PROCEDURE, Rereads)
+    assert isinstance(PROCEDURE, ReadsReleases)
     stricter = source.model_copy(update={"level": 0.01})
     assert PROCEDURE.reread(stricter, source.owners[0], source, release) == release
     for change, words in (

@@ -30,7 +30,7 @@ from tacit_protocol.procedures.group_comparison.statistic import (
     FEW_CONTRASTS,
     SQUARES_OF_CELLS,
     SQUARES_OF_FEW,
-    Cells,
+    NoisyCells,
     compare_cells,
 )
 
@@ -100,7 +100,7 @@ def test_four_cells_tell_means_exactly_and_bound_squares() -> None:
     np.testing.assert_allclose(FEW_CONTRASTS.sum(axis=1), 0)
     # No variance of a contrast is larger than what these cells are taken to have.
     for values in (t / 4, t**3, np.full(101, 0.5), np.where(t > 0.9, 1.0, -0.3)):
-        block = Cells(101, np.stack([few_cells(values).sum(axis=0)] * 2), 1e-9, numeric=True)
+        block = NoisyCells(101, np.stack([few_cells(values).sum(axis=0)] * 2), 1e-9, numeric=True)
         own = few_cells(values) @ FEW_CONTRASTS.T
         assert np.all(np.diag(block.unit_covariance()) >= own.var(axis=0) - 1e-6)
 
@@ -144,7 +144,7 @@ def test_a_null_that_forgets_the_noise_is_caught() -> None:
     rng, wrong, right = np.random.default_rng(33), 0, 0
     for run in range(100):
         cells = soft_cells(np.clip(rng.standard_normal((2, 100)) / 4, -1, 1)).sum(axis=1)
-        block = Cells(200, cells + rng.laplace(0.0, 4.0, cells.shape), 4.0, numeric=True)
+        block = NoisyCells(200, cells + rng.laplace(0.0, 4.0, cells.shape), 4.0, numeric=True)
         seed = np.random.SeedSequence(run)
         right += compare_cells([block], seed).pvalue <= 0.05
         wrong += planted.compare_cells([block], seed).pvalue <= 0.05
@@ -214,8 +214,8 @@ def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:
     (event,) = PROCEDURE.cost(PURE).events
     assert isinstance(event, LaplaceEvent)
     assert isinstance(plan_of(PURE).features, GroupCells)
-    assert PROCEDURE.numbers_released(PURE) == 2 * (SOFT_CELLS + 2)
-    assert "there is no delta" in " ".join(PROCEDURE.asks(PURE))
+    assert PROCEDURE.release_size(PURE) == 2 * (SOFT_CELLS + 2)
+    assert "there is no delta" in " ".join(PROCEDURE.describe_request(PURE))
     gaussian, source = (asked(NUMBERS[0], ILL, delta=1e-5, noise=noise) for noise in ("gaussian", "laplace"))
     with pytest.raises(StudyError, match="another noise"):
         PROCEDURE.reread(gaussian, gaussian.owners[0], source, None)

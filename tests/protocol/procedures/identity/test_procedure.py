@@ -15,11 +15,11 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
-from tacit_protocol.procedures.identity import Identity
+from tacit_protocol.procedures.identity import IdentityTest
 
 COLUMN = CategoricalColumn(name="c", levels=("a", "b", "c", "d"))
 UNIFORM = [0.25] * 4
-IDENTITY = Identity()
+IDENTITY = IdentityTest()
 EVERY: dict[str, dict[str, Any]] = {
     "mcgof": {},
     "mcgof published": {"weights": "published"},

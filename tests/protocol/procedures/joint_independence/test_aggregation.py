@@ -293,7 +293,7 @@ def test_a_table_has_four_cells_a_number_where_noise_leaves_room(
 ) -> None:
     """Three cells find a ring in a part of 1000 units in .36 where four find .96 (epsilon 1)."""
     study = PROCEDURE.with_defaults(study_of(2, {"method": "auto"}, epsilon=epsilon, units=units))
-    counts = PROCEDURE.numbers_released(study)
+    counts = PROCEDURE.release_size(study)
     assert counts == cells**2 + 2 * (cells - 1)
 
 

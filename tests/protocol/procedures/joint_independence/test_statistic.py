@@ -14,7 +14,7 @@ from tacit_protocol.procedures.joint_independence import statistic
 from tacit_protocol.procedures.joint_independence.statistic import (
     CELL_ERROR,
     SUMMATION_ROUNDINGS,
-    Cells,
+    FeatureCells,
     PairStatistic,
     TensorPlan,
     TensorStatistic,
@@ -258,7 +258,7 @@ def apart(number: int, error: float) -> float:
     assert column is not None
     directions = grams[0].features.cells(number, error)
     assert directions is not None
-    cells = Cells.cut(factors[0], column, directions)
+    cells = FeatureCells.cut(factors[0], column, directions)
     assert sorted(cells.order.tolist()) == list(range(600))
     permuted = [draw_permutations(SEED, index, 3, 600) for index in range(4)]
     differences = np.subtract(
@@ -286,7 +286,7 @@ def test_as_many_slices_whatever_the_values(column: Floats) -> None:
     assert features is not None
     directions = features.cells(8, CELL_ERROR)
     assert directions is not None
-    slices = list(Cells.cut(np.zeros((features.dimension, 300)), column, directions).slices(64))
+    slices = list(FeatureCells.cut(np.zeros((features.dimension, 300)), column, directions).slices(64))
     assert len(slices) == 8 + 300 // 64
     assert [found[1].start for found in slices] == [0, *(found[1].stop for found in slices[:-1])]
     assert slices[-1][1].stop == 300

@@ -273,6 +273,6 @@ def test_the_layout_is_counted_and_described() -> None:
     study = fine_study(2)
     plan = plan_of(study)
     assert isinstance(plan.release, CellRelease)
-    assert PROCEDURE.numbers_released(study) == sum(len(part.sums) for part in plan.layout(10))
+    assert PROCEDURE.release_size(study) == sum(len(part.sums) for part in plan.layout(10))
     assert "fine cells" in PROCEDURE.what_is_released(study)
-    assert any("fine cells" in line for line in PROCEDURE.asks(study))
+    assert any("fine cells" in line for line in PROCEDURE.describe_request(study))

@@ -13,8 +13,8 @@ from tacit_protocol.numerics.quadratic_forms import survival
 from tacit_protocol.procedures.kernel_two_sample import statistic
 from tacit_protocol.procedures.kernel_two_sample.statistic import (
     POWER,
-    Evidence,
     Form,
+    PrivateMoments,
     TwoSampleTest,
     detectable_difference,
     detectable_squared_mmd,
@@ -30,13 +30,13 @@ def second_moments(means: PrivateMeans, noise: float, rng: np.random.Generator) 
     return np.stack([moment + symmetric_noise(3, noise, rng) for moment in moments])
 
 
-def evidence_of(owners: int, *, shift: float = 0.0, seed: int = 1) -> Evidence:
+def evidence_of(owners: int, *, shift: float = 0.0, seed: int = 1) -> PrivateMoments:
     """Owners of growing sizes, of which the last one differs by ``shift``."""
     rng = np.random.default_rng(seed)
     units = 1000.0 * np.arange(1, owners + 1)
     means = null_means(SPECTRUM, units, 10 / units, rng)
     means.means[-1] += shift
-    return Evidence(means, second_moments(means, 0.005, rng), np.full(owners, 0.005))
+    return PrivateMoments(means, second_moments(means, 0.005, rng), np.full(owners, 0.005))
 
 
 def finder_of(form: Form, module: Any = statistic) -> TwoSampleTest:
@@ -61,7 +61,7 @@ def test_pairs_are_in_order_adjusted_by_holm_and_name_who_differs(form: Form) ->
         assert (pair.mmd.lower > 0) == (pair.second == 3)
 
 
-def unequal(rng: np.random.Generator) -> tuple[Evidence, float]:
+def unequal(rng: np.random.Generator) -> tuple[PrivateMoments, float]:
     """A small owner with a small covariance and a large one with a large: noise-free second moments."""
     spreads, units = np.array([[0.02, 0.02], [0.4, 0.3]]), np.array([50.0, 5000.0])
     truth = np.array([[0.1, 0.0], [0.0, 0.0]])
@@ -74,7 +74,7 @@ def unequal(rng: np.random.Generator) -> tuple[Evidence, float]:
             for s, v, n in zip(spreads, values, noise, strict=True)
         ]
     )
-    return Evidence(PrivateMeans(values, units, noise), moments, np.full(2, 1e-9)), 0.01
+    return PrivateMoments(PrivateMeans(values, units, noise), moments, np.full(2, 1e-9)), 0.01
 
 
 def bias(module: Any) -> float:

@@ -21,7 +21,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import mixing, retention
 from tacit_protocol.procedures import mutual_independence
 from tacit_protocol.procedures.base import ReleaseError, StudyError
-from tacit_protocol.procedures.disclosure import Asked
+from tacit_protocol.procedures.disclosure import StudyTerms
 from tacit_protocol.procedures.mutual_independence import (
     MutualIndependence,
     MutualIndependenceResult,
@@ -254,7 +254,7 @@ def test_halves_are_released_each_by_its_name_and_nothing_else_is_taken() -> Non
             forged = releases[name].model_copy(update={field_name: wrong})
             with pytest.raises(ReleaseError):
                 PROCEDURE.check_received_of(study, name, forged)
-    numbers = PROCEDURE.numbers_released(study_of(HALVED, units=(3000,) * 3))
+    numbers = PROCEDURE.release_size(study_of(HALVED, units=(3000,) * 3))
     assert numbers == sum(own.units for own in releases["a"].answers.values()) + 3
 
 
@@ -284,7 +284,7 @@ def test_who_does_not_answer_is_public_and_stewards_are_told() -> None:
     assert releases["a"].units == 300
     assert releases["a"].answers["n0"].units == units
     assert releases["a"].answers["n0"].retention == retention(2_000_000, 2)
-    asked = Asked.of(PROCEDURE, study, PROCEDURE.cost(study), "a")
+    asked = StudyTerms.of(PROCEDURE, study, PROCEDURE.cost(study), "a")
     assert "unit that does not place the cuts instead" in asked.what_leaves
     whole = study_of(TWO | {"cuts": "even"}, epsilon=2.0)
     sent = releases_of(whole, [rng.random(300) for _ in study.owners], OpenDPNoise())
@@ -313,7 +313,7 @@ def test_all_but_the_last_send_and_each_is_told_what_leaves() -> None:
     assert [owner.name for owner in relay.senders] == ["a", "b", "c"]
     assert (relay.receiver.name, relay.sealed, relay.accepted_first) == ("d", False, True)
     for owner in study.owners:
-        asked = Asked.of(PROCEDURE, study, PROCEDURE.cost(study), owner.name)
+        asked = StudyTerms.of(PROCEDURE, study, PROCEDURE.cost(study), owner.name)
         words = asked.plain_words(study, owner, "people")
         assert words.count("round one spends") == 3
         assert ("What would leave, in the first of two rounds" in words) == (owner.name != "d")
