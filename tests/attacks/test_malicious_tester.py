@@ -53,7 +53,7 @@ def test_bombs_and_absurd_claims_cost_an_agent_little_memory_and_time(tmp_path: 
     for attack in ATTACKS:
         assert outcomes[attack]["outcome"].startswith("TesterUnavailableError: the tester"), attack
     for claim in ("10^9 features", "10^9 replicates", "10^9 cycles", "10^5 columns", "100 000 levels"):
-        assert outcomes[claim]["outcome"].startswith("StudyRefusedError"), claim
+        assert outcomes[claim]["outcome"].startswith("IntakeRefusedError"), claim
 
 
 @pytest.mark.long
