@@ -88,15 +88,6 @@ from tacit_protocol.procedures.base import (
     step,
 )
 from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY, L2_SENSITIVITY
-from tacit_protocol.procedures.distance_correlation.answered import SIGNAL_HOPELESS
-from tacit_protocol.procedures.distance_correlation.answers import (
-    CELLS_FIRST,
-    CUTS_STREAM,
-    EVEN_CELLS_MAX,
-    ROWS_STREAM,
-    SIGNAL_MIN,
-    UNITS_MIN,
-)
 from tacit_protocol.procedures.distance_correlation.release import (
     NULL_STREAM,
     PERMUTATIONS_DEFAULT,
@@ -105,6 +96,15 @@ from tacit_protocol.procedures.distance_correlation.release import (
     side_of,
 )
 from tacit_protocol.procedures.populations import Dependence, SimulationModel
+from tacit_protocol.procedures.randomised_answers.answers import (
+    CELLS_FIRST,
+    CUTS_STREAM,
+    EVEN_CELLS_MAX,
+    ROWS_STREAM,
+    SIGNAL_MIN,
+    UNITS_MIN,
+)
+from tacit_protocol.procedures.randomised_answers.verdict import SIGNAL_HOPELESS
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (

@@ -49,7 +49,6 @@ from tacit_protocol.numerics.noisy_tables import (
     total_variation,
 )
 from tacit_protocol.numerics.randomised_tables import AnsweredTable, table_estimates
-from tacit_protocol.procedures.answered_column import AnswerCounts
 from tacit_protocol.procedures.base import (
     CELL_WORK,
     WORK_MAX,
@@ -86,6 +85,7 @@ from tacit_protocol.procedures.populations import (
     null_draws,
     shared_rejections,
 )
+from tacit_protocol.procedures.randomised_answers.answered_column import AnswerCounts
 from tacit_protocol.procedures.stratified_table import CONTRASTS_MAX, Strata, stratified_test
 from tacit_protocol.verdicts.base import (
     BaseVerdict,

@@ -51,7 +51,6 @@ from tacit_protocol.privacy.noise import (
     laplace_multiplier,
     laplace_scale,
 )
-from tacit_protocol.procedures.answered_column import AnsweredColumnPlan, beside
 from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, planned_once
 from tacit_protocol.procedures.masking import (
     TOGETHER,
@@ -61,6 +60,7 @@ from tacit_protocol.procedures.masking import (
     shared_noise_in,
     total_of,
 )
+from tacit_protocol.procedures.randomised_answers.answered_column import AnsweredColumnPlan, beside
 from tacit_protocol.strict import StrictModel
 
 Integers = npt.NDArray[np.int64]

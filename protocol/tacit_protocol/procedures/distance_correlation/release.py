@@ -68,7 +68,7 @@ DIRECTIONS_STREAM, DESIGN_STREAM, NULL_STREAM = 1, 2, 3
 Method = Literal["two-round", "one-round", "sketch", "pnc", "pnc-disjoint"]
 
 ANSWERS: frozenset[Method] = frozenset(("two-round", "one-round"))
-"""Methods by randomised answers: procedures/distance_correlation/answers.py."""
+"""Methods by randomised answers: procedures/randomised_answers/answers.py."""
 
 
 class DistanceCorrelationParameters(StrictModel):

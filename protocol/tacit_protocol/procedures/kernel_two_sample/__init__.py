@@ -48,28 +48,6 @@ from tacit_protocol.procedures.base import (
     step,
     units_declared,
 )
-from tacit_protocol.procedures.kernel_two_sample.release import (
-    KernelTwoSampleParameters,
-    TwoSamplePlan,
-    cells_by_default,
-    fitting_noise,
-    leaves_noise,
-    plan_of,
-    require_same_release,
-)
-from tacit_protocol.procedures.kernel_two_sample.statistic import (
-    DETECTABLE_MAX,
-    Finding,
-    LocationComparison,
-    MeanEmbedding,
-    PairFinding,
-    PrivateMoments,
-    TwoSampleTest,
-    detectable_difference,
-    detectable_squared_mmd,
-    locations_of_owners,
-    published_law,
-)
 from tacit_protocol.procedures.means.effects import OWNERS_COMPARED_MAX, Samples, effects_by_column
 from tacit_protocol.procedures.means.max_form import (
     ComparedFeatures,
@@ -85,6 +63,28 @@ from tacit_protocol.procedures.means.private_means import (
     simulated_test_work,
 )
 from tacit_protocol.procedures.populations import Difference, SimulationModel
+from tacit_protocol.procedures.two_sample.release import (
+    KernelTwoSampleParameters,
+    TwoSamplePlan,
+    cells_by_default,
+    fitting_noise,
+    leaves_noise,
+    plan_of,
+    require_same_release,
+)
+from tacit_protocol.procedures.two_sample.statistic import (
+    DETECTABLE_MAX,
+    Finding,
+    LocationComparison,
+    MeanEmbedding,
+    PairFinding,
+    PrivateMoments,
+    TwoSampleTest,
+    detectable_difference,
+    detectable_squared_mmd,
+    locations_of_owners,
+    published_law,
+)
 from tacit_protocol.verdicts.base import (
     CLIPPED,
     EFFECTS,

@@ -61,13 +61,6 @@ from tacit_protocol.procedures.base import (
     row_warnings,
     step,
 )
-from tacit_protocol.procedures.distance_correlation.answers import (
-    AnswersPlan,
-    OwnUnits,
-    answers_words,
-    own_units,
-    relay_of_answers,
-)
 from tacit_protocol.procedures.distance_correlation.release import (
     DESIGN_STREAM,
     NULL_STREAM,
@@ -94,6 +87,13 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     whitened,
 )
 from tacit_protocol.procedures.populations import Dependence, Held, SimulationModel
+from tacit_protocol.procedures.randomised_answers.answers import (
+    AnswersPlan,
+    OwnUnits,
+    answers_words,
+    own_units,
+    relay_of_answers,
+)
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.procedures.screening.answered import (
     AnsweredScreening,

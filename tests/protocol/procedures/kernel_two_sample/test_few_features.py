@@ -21,9 +21,9 @@ from tacit_protocol.procedures.kernel_two_sample import (
     evidence_of,
     planned_test,
 )
-from tacit_protocol.procedures.kernel_two_sample.release import fitting_noise, plan_of, require_same_release
 from tacit_protocol.procedures.means import max_form
 from tacit_protocol.procedures.means.private_means import PrivateMeans
+from tacit_protocol.procedures.two_sample.release import fitting_noise, plan_of, require_same_release
 from tacit_services.agent.policy import Policy
 
 PROCEDURE = KernelTwoSample()
