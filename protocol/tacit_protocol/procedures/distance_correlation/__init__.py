@@ -52,19 +52,16 @@ from tacit_protocol.procedures.distance_correlation.peer import (
 )
 from tacit_protocol.procedures.distance_correlation.release import (
     ANSWERS,
-    DESIGN_STREAM,
     DistanceCorrelationParameters,
     DistanceCorrelationPlan,
     Method,
+    answers_plan,
     blocks_of,
     both_releases,
     check_either_side,
     check_side,
     plan_of,
-    public_generator,
     release_size,
-    require_same_units,
-    side_of,
 )
 from tacit_protocol.procedures.distance_correlation.statistic import (
     COVARIANCE_SQR_MAX,
@@ -77,11 +74,16 @@ from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.procedures.randomised_answers.answers import (
     AnswersPlan,
     OwnUnits,
-    answers_plan,
     answers_words,
     own_units,
     relay_of_answers,
     suits_answers,
+)
+from tacit_protocol.procedures.randomised_answers.sides import (
+    DESIGN_STREAM,
+    public_generator,
+    require_same_units,
+    side_of,
 )
 from tacit_protocol.procedures.randomised_answers.verdict import (
     AnsweredCorrelationResult,

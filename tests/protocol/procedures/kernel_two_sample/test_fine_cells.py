@@ -17,13 +17,7 @@ from tacit_protocol.privacy.accounting import compose_epsilon_micro, fits
 from tacit_protocol.privacy.exact_sums import unit_averages
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import ReleaseError, StudyError
-from tacit_protocol.procedures.kernel_two_sample import (
-    FINER,
-    KernelTwoSample,
-    evidence_of,
-    planned_test,
-    two_sample_meaning,
-)
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, evidence_of, planned_test
 from tacit_protocol.procedures.means import max_form
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, PrivateMeans
 from tacit_protocol.procedures.two_sample.release import (
@@ -32,6 +26,7 @@ from tacit_protocol.procedures.two_sample.release import (
     plan_of,
     require_same_release,
 )
+from tacit_protocol.procedures.two_sample.verdict import FINER, two_sample_meaning
 
 PROCEDURE = KernelTwoSample()
 FALSE_ALARM = 1e-7
