@@ -60,8 +60,8 @@ from tacit_protocol.numerics.randomised_tables import (
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.counts.independence_table import independence_test
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.distance_correlation import answers
-from tacit_protocol.procedures.distance_correlation.answers import fitted_part
+from tacit_protocol.procedures.randomised_answers import answers
+from tacit_protocol.procedures.randomised_answers.answers import fitted_part
 
 DELTA, LEVEL, PERMUTATIONS = 1e-5, 0.05, 199
 POWER_RUNS, LEVEL_RUNS, LEVELS = 100, 2000, (0.05, 0.01)

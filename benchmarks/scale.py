@@ -31,7 +31,7 @@ from tacit_protocol.features.kernels import FloatMatrix
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
-from tacit_protocol.procedures.kernel_two_sample.release import plan_of
+from tacit_protocol.procedures.two_sample.release import plan_of
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.data.table import SourceTable

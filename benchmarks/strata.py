@@ -33,7 +33,7 @@ from benchmarks.harness import (
 )
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable, add_tables
 from tacit_protocol.procedures.counts.independence_table import independence_test
-from tacit_protocol.procedures.stratified_table import (
+from tacit_protocol.procedures.counts.stratified import (
     SCORES,
     Strata,
     fourfold,

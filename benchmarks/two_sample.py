@@ -42,7 +42,7 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, evidence_of, planned_test
-from tacit_protocol.procedures.kernel_two_sample.release import plan_of
+from tacit_protocol.procedures.two_sample.release import plan_of
 
 Tables = Mapping[str, MemoryTable]
 Parameters = Mapping[str, Any]

@@ -30,17 +30,15 @@ from tacit_protocol.procedures.counts.noisy_counts import NoisyCountsResult
 from tacit_protocol.procedures.curated_distance_correlation import CuratedDistanceCorrelationResult
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
-from tacit_protocol.procedures.distance_correlation.answered import AnsweredCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import PeerResult
 from tacit_protocol.procedures.group_comparison import GroupComparisonResult
 from tacit_protocol.procedures.identity import IdentityResult
 from tacit_protocol.procedures.joint_independence import JointIndependenceResult
-from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
-from tacit_protocol.procedures.kernel_two_sample.statistic import LocationComparison
 from tacit_protocol.procedures.masking import spent_budget
 from tacit_protocol.procedures.means.max_form import TestedHypothesis
 from tacit_protocol.procedures.mutual_independence import MutualIndependenceResult
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
+from tacit_protocol.procedures.randomised_answers.verdict import AnsweredCorrelationResult
 from tacit_protocol.procedures.screening.verdict import (
     AnsweredColumn,
     AnsweredScreeningVerdict,
@@ -49,6 +47,8 @@ from tacit_protocol.procedures.screening.verdict import (
 )
 from tacit_protocol.procedures.stratified_table import StratifiedTableResult
 from tacit_protocol.procedures.survival import SurvivalCurve, SurvivalResult
+from tacit_protocol.procedures.two_sample.statistic import LocationComparison
+from tacit_protocol.procedures.two_sample.verdict import TwoSampleResult
 from tacit_protocol.reporting.charts import Panel, panels_of
 from tacit_protocol.reporting.report import Reported, report_html
 from tacit_protocol.reporting.svg import stacked_svg

@@ -17,7 +17,7 @@ from made_studies import SeededNoise, made_study, release_of
 from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.joint_independence import statistic
+from tacit_protocol.procedures.permutation import statistic
 from tacit_services.agent.data.csv_source import CsvSource
 from tacit_services.agent.data.table import SourceTable
 

@@ -28,9 +28,9 @@ from tacit_protocol.privacy.k_norm_mechanism import ProductBody
 from tacit_protocol.privacy.noise import Body, NoiseSource
 from tacit_protocol.privacy.permutation_test import decision_xi
 from tacit_protocol.privacy.randomised_response import retention
-from tacit_protocol.procedures.answered_column import BesideAnswers
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.randomised_answers.answered_column import BesideAnswers
 from tacit_protocol.procedures.relay import combined, relay_of
 
 Floats = npt.NDArray[np.float64]

@@ -33,11 +33,11 @@ from tacit_protocol.procedures.curated_distance_correlation import release as di
 from tacit_protocol.procedures.curated_two_sample import release as curated_release
 from tacit_protocol.procedures.curated_two_sample.permuted_means import PermutedFeatures
 from tacit_protocol.procedures.curated_two_sample.release import ridge_sensitivity
-from tacit_protocol.procedures.distance_correlation.answers import AnswersPlan
 from tacit_protocol.procedures.embedding_release import features_of
 from tacit_protocol.procedures.embedding_release import release as embedding_release
 from tacit_protocol.procedures.embedding_release.release import HistogramsThenMean, HistogramSums
-from tacit_protocol.procedures.kernel_two_sample import release as kernel_release
+from tacit_protocol.procedures.randomised_answers.answers import AnswersPlan
+from tacit_protocol.procedures.two_sample import release as kernel_release
 
 Floats = np.typing.NDArray[np.float64]
 Integers = np.typing.NDArray[np.int64]

@@ -20,8 +20,8 @@ from tacit_protocol.procedures.aggregated_test import TestName
 from tacit_protocol.procedures.aggregated_test.statistic import TESTS
 from tacit_protocol.procedures.base import PublicRuleError
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.joint_independence import statistic
-from tacit_protocol.procedures.joint_independence.statistic import (
+from tacit_protocol.procedures.permutation import statistic
+from tacit_protocol.procedures.permutation.statistic import (
     MarkovStatistic,
     observed_sensitivity,
     permuted_sensitivity,

@@ -13,6 +13,8 @@ from pathlib import Path
 import grimp
 import pytest
 
+from tacit_protocol.procedures.discovery import PROCEDURES
+
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = ("protocol", "services", "clients")
 PACKAGES = ("protocol/tacit_protocol", "services/tacit_services", "clients/tacit")
@@ -70,6 +72,32 @@ def test_no_module_imports_itself_round_a_circle() -> None:
     graph.add_import(importer="tacit_services.agent.settings", imported="tacit_services.agent.notices")
     with pytest.raises(CycleError):
         require_no_circle(graph)
+
+
+DELEGATING = {"curated_two_sample", "curated_distance_correlation"}
+"""Procedures that hand a study on to joint independence."""
+
+
+def importers_of_procedures(graph: grimp.ImportGraph) -> set[tuple[str, str]]:
+    """Return which modules of procedures import a module that defines one, without those that hand on."""
+    home = "tacit_protocol.procedures"
+    defining = {type(found).__module__ for found in PROCEDURES.values() if found.origin is None}
+    return {
+        (importer, imported)
+        for imported in defining
+        for importer in graph.find_modules_that_directly_import(imported)
+        if importer.startswith(f"{home}.")
+        and not (importer.split(".")[2] in DELEGATING and imported == f"{home}.joint_independence")
+    }
+
+
+def test_no_procedure_imports_another() -> None:
+    """What several share is a room beneath them, which knows none of them."""
+    graph = grimp.build_graph("tacit_protocol")
+    assert importers_of_procedures(graph) == set()
+    planted = ("tacit_protocol.procedures.two_sample.verdict", "tacit_protocol.procedures.survival")
+    graph.add_import(importer=planted[0], imported=planted[1])
+    assert importers_of_procedures(graph) == {planted}
 
 
 def test_the_source_keeps_the_import_contract() -> None:

@@ -14,8 +14,8 @@ from tacit_protocol.domain import ONE_WORKER, ItemT, PooledTable, ResultT, Share
 from tacit_protocol.features.kernels import KernelMixture, ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.joint_independence import statistic
-from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics
+from tacit_protocol.procedures.permutation import statistic
+from tacit_protocol.procedures.permutation.statistic import permuted_statistics
 
 SEED = np.random.SeedSequence(3)
 KERNEL = KernelMixture((ProductKernel("laplacian", 0.1), ProductKernel("laplacian", 0.4)), (0.5, 0.5))

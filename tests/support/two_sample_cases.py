@@ -10,7 +10,8 @@ from made_studies import Codes, Floats, MemoryTable, NoNoise, SeededNoise, domai
 
 from tacit_protocol.domain import Domain
 from tacit_protocol.messages.study import Release, Study
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, TwoSampleResult
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
+from tacit_protocol.procedures.two_sample.verdict import TwoSampleResult
 
 __all__ = [
     "Codes",

@@ -50,9 +50,9 @@ from tacit_protocol.messages.study import Release, Study, UnitRows
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release, parse_parameters
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.distance_correlation.answered import answered_verdict, answers_warnings
-from tacit_protocol.procedures.distance_correlation.answers import answers_plan, own_units
-from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters
+from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters, answers_plan
+from tacit_protocol.procedures.randomised_answers.answers import own_units
+from tacit_protocol.procedures.randomised_answers.verdict import answered_verdict, answers_warnings
 from tacit_protocol.procedures.relay import conclude, relay_of
 from tacit_protocol.signing import PrivateKey, certify
 

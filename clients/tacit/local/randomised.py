@@ -29,7 +29,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import NO_CELL, randomise, retention
 from tacit_protocol.procedures.base import check_release
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.distance_correlation.answers import CELLS_FIRST, CUTS_PART, SIGNAL_MIN
+from tacit_protocol.procedures.randomised_answers.answers import CELLS_FIRST, CUTS_PART, SIGNAL_MIN
 from tacit_protocol.procedures.relay import conclude, relay_of
 from tacit_protocol.strict import StudyError
 

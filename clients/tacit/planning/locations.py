@@ -37,9 +37,9 @@ from tacit_protocol.privacy.gaussian_mechanism import SensitivityError, gaussian
 from tacit_protocol.privacy.guarantee import Budget, GaussianEvent
 from tacit_protocol.procedures.curated_two_sample import plan
 from tacit_protocol.procedures.curated_two_sample.release import MOMENT_CENTRE_SHARE, balance
-from tacit_protocol.procedures.kernel_two_sample import release
 from tacit_protocol.procedures.populations import Amounts as Effect
 from tacit_protocol.procedures.populations import EffectError, with_effect
+from tacit_protocol.procedures.two_sample import release
 
 FloatVector = npt.NDArray[np.float64]
 

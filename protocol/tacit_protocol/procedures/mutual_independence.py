@@ -88,8 +88,8 @@ from tacit_protocol.procedures.base import (
     step,
 )
 from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY, L2_SENSITIVITY
-from tacit_protocol.procedures.distance_correlation.answered import SIGNAL_HOPELESS
-from tacit_protocol.procedures.distance_correlation.answers import (
+from tacit_protocol.procedures.populations import Dependence, SimulationModel
+from tacit_protocol.procedures.randomised_answers.answers import (
     CELLS_FIRST,
     CUTS_STREAM,
     EVEN_CELLS_MAX,
@@ -97,14 +97,14 @@ from tacit_protocol.procedures.distance_correlation.answers import (
     SIGNAL_MIN,
     UNITS_MIN,
 )
-from tacit_protocol.procedures.distance_correlation.release import (
+from tacit_protocol.procedures.randomised_answers.sides import (
     NULL_STREAM,
     PERMUTATIONS_DEFAULT,
     public_generator,
     require_same_units,
     side_of,
 )
-from tacit_protocol.procedures.populations import Dependence, SimulationModel
+from tacit_protocol.procedures.randomised_answers.verdict import SIGNAL_HOPELESS
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (

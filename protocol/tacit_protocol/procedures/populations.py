@@ -36,6 +36,16 @@ class EffectError(ValueError):
     """A study cannot be planned with this effect; the message says what to change."""
 
 
+HAZARD_RATIO_MEDIUM = 1.5
+"""The effect that times are planned with where none is stated."""
+
+
+def require_hazard_ratio(size: float) -> None:
+    """Raise EffectError where a size is no hazard ratio."""
+    if not 0.01 <= size <= 100:
+        raise EffectError("an effect is a hazard ratio between 0.01 and 100: 1 is none at all")
+
+
 @dataclass(frozen=True)
 class SoughtEffect:
     """What a study should find.

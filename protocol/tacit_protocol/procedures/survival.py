@@ -60,7 +60,15 @@ from tacit_protocol.procedures.counts.base import (
 )
 from tacit_protocol.procedures.counts.release import grid_of
 from tacit_protocol.procedures.masking import MaskedParameters, is_masked
-from tacit_protocol.procedures.populations import EffectError, Floats, Held, Measure, SimulationModel
+from tacit_protocol.procedures.populations import (
+    HAZARD_RATIO_MEDIUM,
+    EffectError,
+    Floats,
+    Held,
+    Measure,
+    SimulationModel,
+    require_hazard_ratio,
+)
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     EFFECTS,
@@ -637,7 +645,7 @@ class SurvivalLayout:
 class HazardRatio(CountsShift):
     """Counts of groups of which all but the first have so many times the first one's hazard."""
 
-    medium: ClassVar[float] = 1.5
+    medium: ClassVar[float] = HAZARD_RATIO_MEDIUM
     taken: ClassVar[frozenset[str]] = frozenset({"size"})
     off: ClassVar[str] = "the curve is off by {} where it is furthest off"
 
@@ -661,16 +669,10 @@ class HazardRatio(CountsShift):
         counts = np.sum([np.asarray(own)[self.layout.cells].sum(axis=(0, 1)) for own in held], axis=0)
         return float(np.abs(np.array(result.curves[0].survival) - curve(counts.astype(np.float64))).max())
 
-    @staticmethod
-    def check_ratio(size: float) -> None:
-        """Raise EffectError where a size is no hazard ratio."""
-        if not 0.01 <= size <= 100:
-            raise EffectError("an effect is a hazard ratio between 0.01 and 100: 1 is none at all")
-
     def check(self) -> None:
         """Raise EffectError where there is no such hazard ratio."""
         SimulationModel.check(self)
-        self.check_ratio(self.size)
+        require_hazard_ratio(self.size)
         self.cells  # noqa: B018 (raises where there are none)
 
     @cached_property

@@ -21,7 +21,7 @@ from tacit_protocol.domain import PooledTable, Table
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.kernel_two_sample.release import KernelTwoSampleParameters
+from tacit_protocol.procedures.two_sample.release import KernelTwoSampleParameters
 
 PLAN: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "n": 400, "seed": 1, "starts": 2}
 BOUNDS = {"age": (0, 120), "sex": ["F", "M"]}

@@ -10,7 +10,7 @@ from tacit_protocol.features import fixed_rank
 from tacit_protocol.features.fixed_rank import LEFT_OUT, RANK_MAX, SmoothColumn, features_of
 from tacit_protocol.features.kernels import DistanceKernel, KernelMixture, LinearKernel, ProductKernel
 from tacit_protocol.features.unit_gram import UnitRows
-from tacit_protocol.procedures.joint_independence.statistic import CELL_ERROR, FACTOR_ERROR
+from tacit_protocol.procedures.permutation.statistic import CELL_ERROR, FACTOR_ERROR
 
 Floats = np.typing.NDArray[np.float64]
 

@@ -15,7 +15,7 @@ from tacit_protocol.domain import EncodedChunk
 from tacit_protocol.features.kernels import DistanceKernel, LinearKernel, ProductKernel, RandomFourier
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
-from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics
+from tacit_protocol.procedures.permutation.statistic import permuted_statistics
 
 Shape = Literal["gaussian", "laplacian"]
 shapes = st.sampled_from(("gaussian", "laplacian"))

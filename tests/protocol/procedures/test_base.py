@@ -16,7 +16,7 @@ from tacit_protocol.procedures.base import (
     require_canonical,
 )
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
-from tacit_protocol.procedures.kernel_two_sample.release import KernelTwoSampleParameters
+from tacit_protocol.procedures.two_sample.release import KernelTwoSampleParameters
 from tacit_protocol.signing import RELEASE_TYPE, PrivateKey, sign_envelope
 
 

@@ -7,7 +7,7 @@ import pytest
 from pydantic import BaseModel
 
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.kernel_two_sample import TwoSampleResult
+from tacit_protocol.procedures.two_sample.verdict import TwoSampleResult
 from tacit_protocol.reporting.charts import PvaluePanel, chart_of
 from tacit_protocol.reporting.svg import panel_svg
 from tacit_protocol.verdicts.base import BaseVerdict

@@ -18,7 +18,7 @@ from tacit_protocol.messages.encoding import decode, digest, encode, encode_json
 from tacit_protocol.messages.study import DeclineMessage, Owner, Party, ReleaseMessage
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.kernel_two_sample import release as kernel_release
+from tacit_protocol.procedures.two_sample import release as kernel_release
 from tacit_protocol.signing import (
     CATALOGUE_TYPE,
     DECLINE_TYPE,

@@ -30,7 +30,7 @@ from tacit_protocol.messages.study import ReleaseMessage
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.kernel_two_sample import release as kernel_release
+from tacit_protocol.procedures.two_sample import release as kernel_release
 from tacit_protocol.signing import RELEASE_TYPE, sign_envelope
 from tacit_services.shared import database
 from tacit_services.shared.database import DatabaseUnavailableError, create_engine, run_transaction, upgrade

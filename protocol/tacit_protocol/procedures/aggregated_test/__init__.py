@@ -66,17 +66,18 @@ from tacit_protocol.procedures.base import (
 )
 from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise
 from tacit_protocol.procedures.populations import (
+    HAZARD_RATIO_MEDIUM,
     Columns,
     EffectError,
     Held,
     SimulationModel,
     dependent_rows,
     draw_rows,
+    require_hazard_ratio,
     rows_of,
     values_of,
     with_standard_effect,
 )
-from tacit_protocol.procedures.survival import HazardRatio
 from tacit_protocol.procedures.within_owners import WITHIN_ALONE
 from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import Citation, Meaning, Null, Row, RowsPanel, Shown, test_sentence
@@ -345,7 +346,7 @@ class TestedEffect(SimulationModel):
         """The effect's size: by default .5, of correlations .3, of shares .2, of hazards a ratio of 1.5."""
         if self.effect.size is not None:
             return self.effect.size
-        medium = {"pair": 0.3, "given": 0.3, "table": 0.2, "times": HazardRatio.medium}
+        medium = {"pair": 0.3, "given": 0.3, "table": 0.2, "times": HAZARD_RATIO_MEDIUM}
         return medium.get(self.plan.test.takes, self.medium)
 
     def check(self) -> None:
@@ -355,7 +356,7 @@ class TestedEffect(SimulationModel):
         if takes in ("pair", "given", "table") and not abs(self.size) <= 1:
             raise EffectError("a correlation, or a difference of shares, lies between -1 and 1")
         if takes == "times":
-            HazardRatio.check_ratio(self.size)
+            require_hazard_ratio(self.size)
 
     def words(self) -> str:
         """Say what the test should find."""

@@ -20,7 +20,7 @@ from scipy import stats
 from threadpoolctl import threadpool_limits
 
 from tacit_protocol.procedures.aggregation import BLOCK_PERMUTATIONS
-from tacit_protocol.procedures.joint_independence.additive_noise import fit, terms
+from tacit_protocol.procedures.permutation.additive_noise import fit, terms
 
 Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int32]

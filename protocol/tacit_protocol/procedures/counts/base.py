@@ -29,13 +29,6 @@ from tacit_protocol.numerics.noisy_tables import (
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.answered_column import (
-    AnswerCounts,
-    AnsweredColumnPlan,
-    BesideAnswers,
-    OwnCodes,
-    OwnSums,
-)
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
@@ -59,6 +52,13 @@ from tacit_protocol.procedures.counts.release import (
 from tacit_protocol.procedures.counts.unlisted import IN_NO_EFFECT, left_out_of, left_out_warnings
 from tacit_protocol.procedures.masking import TOGETHER, SharedNoise, SumsOfOwners
 from tacit_protocol.procedures.populations import Columns, EffectError, Held, SimulationModel, rows_of
+from tacit_protocol.procedures.randomised_answers.answered_column import (
+    AnswerCounts,
+    AnsweredColumnPlan,
+    BesideAnswers,
+    OwnCodes,
+    OwnSums,
+)
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     PVALUE,

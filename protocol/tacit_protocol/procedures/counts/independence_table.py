@@ -23,7 +23,7 @@ docs/benchmarks/categorical.md).
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import combinations
 from typing import Annotated, Any, ClassVar
 
@@ -45,11 +45,9 @@ from tacit_protocol.numerics.noisy_tables import (
     onto_simplex,
     plausible,
     simulated_null,
-    sum_cells_of,
     total_variation,
 )
 from tacit_protocol.numerics.randomised_tables import AnsweredTable, table_estimates
-from tacit_protocol.procedures.answered_column import AnswerCounts
 from tacit_protocol.procedures.base import (
     CELL_WORK,
     WORK_MAX,
@@ -77,7 +75,8 @@ from tacit_protocol.procedures.counts.base import (
     tables_of,
     units_counted,
 )
-from tacit_protocol.procedures.counts.release import CountPlan
+from tacit_protocol.procedures.counts.release import CountPlan, margin_table, product
+from tacit_protocol.procedures.counts.stratified import CONTRASTS_MAX, Strata, stratified_test
 from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.populations import (
     Floats,
@@ -86,7 +85,7 @@ from tacit_protocol.procedures.populations import (
     null_draws,
     shared_rejections,
 )
-from tacit_protocol.procedures.stratified_table import CONTRASTS_MAX, Strata, stratified_test
+from tacit_protocol.procedures.randomised_answers.answered_column import AnswerCounts
 from tacit_protocol.verdicts.base import (
     BaseVerdict,
     Interval,
@@ -169,16 +168,6 @@ def margins_of(shares: Floats, shape: tuple[int, ...]) -> list[Floats]:
     return [onto_simplex(tables.sum(axis=tuple(o for o in places if o != place))) for place in places]
 
 
-def product(margins: list[Floats]) -> Floats:
-    """Return the tables of independent columns, (..., k)."""
-    return reduce(_outer, margins)
-
-
-def _outer(table: Floats, margin: Floats) -> Floats:
-    cells = table[..., :, None] * margin[..., None, :]
-    return np.asarray(cells.reshape(*cells.shape[:-2], -1))
-
-
 def independence_test(
     table: NoisyTable,
     shape: tuple[int, ...],
@@ -226,16 +215,6 @@ def plausible_margins(table: NoisyTable, shape: tuple[int, ...]) -> tuple[Floats
         plausible(margin, cells / len(margin) * variance, units) for margin in margins_of(held.shares, shape)
     ]
     return tuple(product(list(margins)) for margins in zip(*moved, strict=True))
-
-
-def margin_table(
-    table: NoisyTable, shape: tuple[int, ...], axes: tuple[int, ...]
-) -> tuple[NoisyTable, tuple[int, ...]]:
-    """Return the table of some of the columns, all of whose cells are compared, and its shape."""
-    kept = tuple(shape[axis] for axis in axes)
-    codes = np.indices(shape).reshape(len(shape), -1)[list(axes)]
-    index = np.ravel_multi_index(tuple(codes), kept).astype(np.int64)
-    return sum_cells_of(table, index, int(np.prod(kept))), kept
 
 
 def compared_margin(

@@ -11,7 +11,7 @@ gaussian_mechanism.py.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import partial, reduce
 from typing import Annotated, Literal
 
 import numpy as np
@@ -22,7 +22,11 @@ from tacit_protocol.domain import ColumnName, EncodedChunk, Table
 from tacit_protocol.features.cell_counts import COUNT_BITS, CellCounts, CellGrid, sum_cells
 from tacit_protocol.features.private_cells import SingleRows
 from tacit_protocol.messages.study import Owner, Release, Study
-from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
+from tacit_protocol.numerics.noisy_tables import (
+    CellNoise,
+    NoisyTable,
+    sum_cells_of,
+)
 from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.gaussian_mechanism import (
     SensitivityError,
@@ -51,8 +55,12 @@ from tacit_protocol.privacy.noise import (
     laplace_multiplier,
     laplace_scale,
 )
-from tacit_protocol.procedures.answered_column import AnsweredColumnPlan, beside
-from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, planned_once
+from tacit_protocol.procedures.base import (
+    ReleaseError,
+    StudyError,
+    parse_parameters,
+    planned_once,
+)
 from tacit_protocol.procedures.masking import (
     TOGETHER,
     MaskedParameters,
@@ -60,6 +68,13 @@ from tacit_protocol.procedures.masking import (
     SharedNoise,
     shared_noise_in,
     total_of,
+)
+from tacit_protocol.procedures.populations import (
+    Floats,
+)
+from tacit_protocol.procedures.randomised_answers.answered_column import (
+    AnsweredColumnPlan,
+    beside,
 )
 from tacit_protocol.strict import StrictModel
 
@@ -412,3 +427,23 @@ def _summed(name: str) -> int:
     if int(number) < 1:
         raise ReleaseError("the release has not the vectors that the study asks for")
     return int(number)
+
+
+def product(margins: list[Floats]) -> Floats:
+    """Return the tables of independent columns, (..., k)."""
+    return reduce(_outer, margins)
+
+
+def _outer(table: Floats, margin: Floats) -> Floats:
+    cells = table[..., :, None] * margin[..., None, :]
+    return np.asarray(cells.reshape(*cells.shape[:-2], -1))
+
+
+def margin_table(
+    table: NoisyTable, shape: tuple[int, ...], axes: tuple[int, ...]
+) -> tuple[NoisyTable, tuple[int, ...]]:
+    """Return the table of some of the columns, all of whose cells are compared, and its shape."""
+    kept = tuple(shape[axis] for axis in axes)
+    codes = np.indices(shape).reshape(len(shape), -1)[list(axes)]
+    index = np.ravel_multi_index(tuple(codes), kept).astype(np.int64)
+    return sum_cells_of(table, index, int(np.prod(kept))), kept

@@ -60,7 +60,7 @@ from tacit_protocol.procedures.curated_distance_correlation.release import (
 )
 from tacit_protocol.procedures.distance_correlation.statistic import correlation_words
 from tacit_protocol.procedures.joint_independence import JointIndependence, JointSummary
-from tacit_protocol.procedures.joint_independence.statistic import permuted_feature_statistics
+from tacit_protocol.procedures.permutation.statistic import permuted_feature_statistics
 from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.verdicts.base import (
     COVARIANCE_ESTIMATE,

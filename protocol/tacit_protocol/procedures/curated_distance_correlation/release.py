@@ -27,7 +27,7 @@ from tacit_protocol.privacy.permutation_test import decision_guarantee, rank_max
 from tacit_protocol.procedures.aggregation import BLOCKS_MAX
 from tacit_protocol.procedures.base import PublicRuleError, StudyError, parse_parameters, planned_once
 from tacit_protocol.procedures.joint_independence import as_joint_study
-from tacit_protocol.procedures.joint_independence.statistic import (
+from tacit_protocol.procedures.permutation.statistic import (
     TENSOR_ENTRIES_MAX,
     PermutableGram,
     evaluation_error,

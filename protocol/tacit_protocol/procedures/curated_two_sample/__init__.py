@@ -80,23 +80,23 @@ from tacit_protocol.procedures.joint_independence import (
     JointIndependenceResult,
     JointSummary,
 )
-from tacit_protocol.procedures.kernel_two_sample import (
+from tacit_protocol.procedures.means.effects import Samples, effects_by_column
+from tacit_protocol.procedures.means.max_form import max_null, named_groups
+from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test, simulated_test_work
+from tacit_protocol.procedures.populations import Difference, SimulationModel
+from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
+from tacit_protocol.procedures.two_sample.statistic import (
+    LocationComparison,
+    MeanEmbedding,
+    location_differences,
+)
+from tacit_protocol.procedures.two_sample.verdict import (
     FEATURE_CHOICES,
     ONE_POPULATION,
     TwoSampleResult,
     effect_panels,
     two_sample_meaning,
 )
-from tacit_protocol.procedures.kernel_two_sample.statistic import (
-    LocationComparison,
-    MeanEmbedding,
-    location_differences,
-)
-from tacit_protocol.procedures.means.effects import Samples, effects_by_column
-from tacit_protocol.procedures.means.max_form import max_null, named_groups
-from tacit_protocol.procedures.means.private_means import mmd_law, noise_aware_test, simulated_test_work
-from tacit_protocol.procedures.populations import Difference, SimulationModel
-from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, stated
 from tacit_protocol.verdicts.presentation import (
     DRAWN_MAX,

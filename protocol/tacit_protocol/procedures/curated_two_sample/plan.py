@@ -72,7 +72,7 @@ from tacit_protocol.procedures.curated_two_sample.release import (
     require_equal,
 )
 from tacit_protocol.procedures.joint_independence import as_joint_study
-from tacit_protocol.procedures.kernel_two_sample.statistic import (
+from tacit_protocol.procedures.two_sample.statistic import (
     DETECTABLE_MAX,
     POWER,
     detectable_difference,

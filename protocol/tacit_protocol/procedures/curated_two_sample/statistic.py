@@ -17,7 +17,6 @@ import numpy as np
 from tacit_protocol.features.additive import AdditiveFeatures
 from tacit_protocol.features.kernels import FeatureMap
 from tacit_protocol.numerics.quadratic_forms import QuadraticLaw
-from tacit_protocol.procedures.kernel_two_sample.statistic import MeanEmbedding, Witness, witness_at_locations
 from tacit_protocol.procedures.means.effects import squared_lengths
 from tacit_protocol.procedures.means.max_form import (
     GroupResult,
@@ -37,6 +36,7 @@ from tacit_protocol.procedures.means.private_means import (
     mmd_test,
     noise_aware_test,
 )
+from tacit_protocol.procedures.two_sample.statistic import MeanEmbedding, Witness, witness_at_locations
 
 
 @dataclass(frozen=True)

@@ -40,22 +40,6 @@ from tacit_protocol.procedures.base import (
     row_warnings,
     step,
 )
-from tacit_protocol.procedures.distance_correlation.answered import (
-    AnsweredCorrelationResult,
-    answered_null,
-    answered_panels,
-    answered_verdict,
-    answers_warnings,
-)
-from tacit_protocol.procedures.distance_correlation.answers import (
-    AnswersPlan,
-    OwnUnits,
-    answers_plan,
-    answers_words,
-    own_units,
-    relay_of_answers,
-    suits_answers,
-)
 from tacit_protocol.procedures.distance_correlation.peer import (
     OwnCovariance,
     PeerResult,
@@ -68,19 +52,16 @@ from tacit_protocol.procedures.distance_correlation.peer import (
 )
 from tacit_protocol.procedures.distance_correlation.release import (
     ANSWERS,
-    DESIGN_STREAM,
     DistanceCorrelationParameters,
     DistanceCorrelationPlan,
     Method,
+    answers_plan,
     blocks_of,
     both_releases,
     check_either_side,
     check_side,
     plan_of,
-    public_generator,
     release_size,
-    require_same_units,
-    side_of,
 )
 from tacit_protocol.procedures.distance_correlation.statistic import (
     COVARIANCE_SQR_MAX,
@@ -90,6 +71,27 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     sketched,
 )
 from tacit_protocol.procedures.populations import Dependence, SimulationModel
+from tacit_protocol.procedures.randomised_answers.answers import (
+    AnswersPlan,
+    OwnUnits,
+    answers_words,
+    own_units,
+    relay_of_answers,
+    suits_answers,
+)
+from tacit_protocol.procedures.randomised_answers.sides import (
+    DESIGN_STREAM,
+    public_generator,
+    require_same_units,
+    side_of,
+)
+from tacit_protocol.procedures.randomised_answers.verdict import (
+    AnsweredCorrelationResult,
+    answered_null,
+    answered_panels,
+    answered_verdict,
+    answers_warnings,
+)
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.verdicts.base import (
     COVARIANCE_ESTIMATE,

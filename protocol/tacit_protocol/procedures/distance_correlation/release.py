@@ -13,11 +13,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from tacit_protocol.domain import Domain
+from tacit_protocol.domain import CategoricalColumn, Domain
 from tacit_protocol.features.aligned_sums import ProjectionRelease, RowProjections, deal_out
 from tacit_protocol.features.brownian import BrownianFeatures, crowded_half_width, random_directions
+from tacit_protocol.features.private_cells import (
+    answered_categories,
+)
 from tacit_protocol.features.sketches import BucketDesign, DesignError, SketchRelease
-from tacit_protocol.messages.study import Owner, PartyName, Release, Study
+from tacit_protocol.messages.study import PartyName, Release, Study
 from tacit_protocol.numerics.distance_covariance import UNITS_MIN
 from tacit_protocol.privacy.gaussian_mechanism import (
     SumPart,
@@ -26,16 +29,31 @@ from tacit_protocol.privacy.gaussian_mechanism import (
     mu_of,
     require_drawable,
 )
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
+from tacit_protocol.privacy.guarantee import (
+    COORDINATES_MAX,
+    Guarantee,
+)
 from tacit_protocol.procedures.base import (
     PublicRuleError,
     ReleaseError,
     StudyError,
     parse_parameters,
     planned_once,
-    public_seed,
     require_noise,
     units_declared,
+)
+from tacit_protocol.procedures.randomised_answers.answers import (
+    CELLS_FIRST,
+    PAIRS_MAX,
+    AnswersPlan,
+    require_small,
+)
+from tacit_protocol.procedures.randomised_answers.sides import (
+    DESIGN_STREAM,
+    DIRECTIONS_STREAM,
+    PERMUTATIONS_DEFAULT,
+    public_generator,
+    require_two_sides,
 )
 from tacit_protocol.signing import SealError, require_certified
 from tacit_protocol.strict import StrictModel
@@ -54,21 +72,17 @@ DIRECTIONS_AIMED = 6
 PNC_DIRECTIONS = 8
 """P4's projections where an owner has several columns."""
 
-PERMUTATIONS_DEFAULT = 999
-"""P-values down to 1e-3."""
 
 BUCKET_DENSITY = 0.1
 """Buckets per unit and squared mu, times the root of the coordinates: at m = n mu^2 |V|/sqrt J the noise on a
 bucket equals its spread, which is best, and |V| is near .1/sqrt p for p columns that fill their bounds
 independently. The optimum is flat."""
 
-DIRECTIONS_STREAM, DESIGN_STREAM, NULL_STREAM = 1, 2, 3
-"""Spawn keys under the study's seed."""
 
 Method = Literal["two-round", "one-round", "sketch", "pnc", "pnc-disjoint"]
 
 ANSWERS: frozenset[Method] = frozenset(("two-round", "one-round"))
-"""Methods by randomised answers: procedures/distance_correlation/answers.py."""
+"""Methods by randomised answers: procedures/randomised_answers/answers.py."""
 
 
 class DistanceCorrelationParameters(StrictModel):
@@ -257,25 +271,6 @@ def _require_mode(study: Study, parameters: DistanceCorrelationParameters) -> No
         raise StudyError("the receiver's sealing key is not certified with the receiver's own key") from None
 
 
-def require_two_sides(study: Study) -> None:
-    """Raise StudyError unless two owners, without a curator, hold all of the columns, each its own."""
-    if study.curator is not None:
-        raise StudyError("owners send their own releases here; leave the curator out")
-    if len(study.owners) != 2:
-        raise StudyError("distance correlation is between two owners")
-    held = [_names(owner) for owner in study.owners]
-    everything = {column.name for column in study.domain.columns}
-    if held[0] & held[1] or held[0] | held[1] != everything:
-        raise StudyError("give each owner its own columns; every column belongs to one owner")
-
-
-class LaidOut(Protocol):
-    """What a study fixes of either owner's release for a number of units."""
-
-    def layout(self, side: int, units: int) -> object:
-        """Lay out one owner's release of so many units; raises StudyError where there can be none."""
-
-
 class SidedPlan(Protocol):
     """What a study between two owners of different columns fixes."""
 
@@ -285,18 +280,6 @@ class SidedPlan(Protocol):
 
     def layout(self, side: int, units: int) -> tuple[SumPart, ...]:
         """Lay out one owner's release of so many units; raises StudyError where there can be none."""
-
-
-def require_same_units(study: Study, plan: LaidOut) -> None:
-    """Raise StudyError where owners plan for other units than each other, or than a release can hold."""
-    if study.unit_column is not None and study.alignment is None:
-        raise StudyError("with a unit column, name the digest of the owners' alignment of their units")
-    expected = {owner.units for owner in study.owners if owner.units is not None}
-    if len(expected) > 1:
-        raise StudyError("both owners hold the same units, so their numbers must agree")
-    for units in expected:
-        plan.layout(0, units)
-        plan.layout(1, units)
 
 
 def release_size(study: Study, plan: SidedPlan) -> int:
@@ -332,12 +315,6 @@ def both_releases(plan: SidedPlan, study: Study, releases: Mapping[str, Release]
     if own[0].units != own[1].units:
         raise ReleaseError("the owners counted different numbers of units: their rows are not aligned")
     return own
-
-
-def _names(owner: Owner) -> set[str]:
-    if owner.columns is None:
-        raise StudyError("say which columns each owner holds")
-    return set(owner.columns)
 
 
 def aimed(numeric: int) -> int:
@@ -387,14 +364,42 @@ def blocks_of(plan: DistanceCorrelationPlan, study: Study, units: int) -> npt.ND
     return deal_out(units, plan.directions, public_generator(study, DESIGN_STREAM))
 
 
-def side_of(study: Study, domain: Domain) -> int:
-    """Return the place in the study of the owner who holds these columns; raises StudyError for neither."""
-    for side, owner in enumerate(study.owners):
-        if study.domain_of(owner) == domain:
-            return side
-    raise StudyError("the table's columns are not those of either owner")
+@planned_once
+def answers_plan(study: Study, parameters: DistanceCorrelationParameters) -> AnswersPlan:
+    """Return what the study fixes; raises StudyError where it cannot be run as written."""
+    require_two_sides(study)
+    if parameters.mode != "tester" or parameters.publish:
+        raise StudyError("parameters mode and publish are for pnc; leave them out")
+    if parameters.n_features is not None or parameters.n_projections is not None:
+        raise StudyError("parameters n_features and n_projections have no effect on answers; leave them out")
+    if study.reusing:
+        raise StudyError("answers are made for their own study here; leave reuses out")
+    first, second = (study.domain_of(owner) for owner in study.owners)
+    place = _first(study, parameters, (first, second))
+    plan = AnswersPlan(study, parameters, (first, second), place, parameters.permutations)
+    if len(plan.pairs) > PAIRS_MAX:
+        raise StudyError(f"answers are for at most {PAIRS_MAX} pairs of columns: leave some out, or sketch")
+    require_small(plan)
+    return plan
 
 
-def public_generator(study: Study, *stream: int) -> np.random.Generator:
-    """Return the study's public randomness of one stream."""
-    return np.random.default_rng(public_seed(study, *stream))
+def _first(study: Study, parameters: DistanceCorrelationParameters, domains: tuple[Domain, Domain]) -> int:
+    """Return who answers first: the other than the receiver, or else whose columns have fewer cells."""
+    if parameters.method == "one-round":
+        if parameters.receiver is not None:
+            raise StudyError("in one round nobody receives anything; leave receiver out")
+        return 0
+    if parameters.receiver is None:
+        numeric = parameters.categories or CELLS_FIRST
+        sizes = [
+            max(
+                answered_categories(c) if isinstance(c, CategoricalColumn) else numeric
+                for c in domain.columns
+            )
+            for domain in domains
+        ]
+        return int(sizes[1] < sizes[0])
+    names = [owner.name for owner in study.owners]
+    if parameters.receiver not in names:
+        raise StudyError("say in parameter receiver which of the two owners receives the other's answers")
+    return 1 - names.index(parameters.receiver)

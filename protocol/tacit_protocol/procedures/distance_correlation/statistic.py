@@ -26,12 +26,8 @@ from tacit_protocol.numerics.distance_covariance import (
     distance_variance_sqr,
     projection_constant,
 )
-from tacit_protocol.procedures.distance_correlation.release import (
-    NULL_STREAM,
-    DistanceCorrelationPlan,
-    blocks_of,
-    public_generator,
-)
+from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan, blocks_of
+from tacit_protocol.procedures.randomised_answers.sides import NULL_STREAM, public_generator
 from tacit_protocol.verdicts.base import Interval, stated
 
 Floats = npt.NDArray[np.float64]

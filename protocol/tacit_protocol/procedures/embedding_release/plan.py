@@ -36,12 +36,12 @@ from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.privacy.laplace_mechanism import choice_guarantee, laplace_sum_guarantee
 from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
-from tacit_protocol.procedures.kernel_two_sample.release import (
+from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise, shared_noise_in
+from tacit_protocol.procedures.two_sample.release import (
     LOCATIONS_STREAM,
     KernelTwoSampleParameters,
     supports_mean_only,
 )
-from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise, shared_noise_in
 
 CANDIDATES_MAX = 20_000
 """Most candidates: a draw compares that many sums of a loss and exact noise, in some tenths of a second."""

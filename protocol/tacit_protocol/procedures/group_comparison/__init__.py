@@ -29,13 +29,6 @@ from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SensitivityError
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.answered_column import (
-    AnswerCounts,
-    AnsweredColumnPlan,
-    BesideAnswers,
-    OwnCodes,
-    OwnSums,
-)
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Fields,
@@ -97,6 +90,13 @@ from tacit_protocol.procedures.populations import (
     draw_rows,
     with_effect,
     with_standard_effect,
+)
+from tacit_protocol.procedures.randomised_answers.answered_column import (
+    AnswerCounts,
+    AnsweredColumnPlan,
+    BesideAnswers,
+    OwnCodes,
+    OwnSums,
 )
 from tacit_protocol.procedures.within_owners import (
     BY_OWNER_MAX,

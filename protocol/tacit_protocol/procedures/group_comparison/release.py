@@ -62,9 +62,9 @@ from tacit_protocol.privacy.laplace_mechanism import (
     sums_scale,
 )
 from tacit_protocol.privacy.noise import NoiseSource, laplace_multiplier
-from tacit_protocol.procedures.answered_column import AnsweredColumnPlan, beside
 from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once, units_declared
 from tacit_protocol.procedures.masking import MaskedParameters
+from tacit_protocol.procedures.randomised_answers.answered_column import AnsweredColumnPlan, beside
 from tacit_protocol.procedures.within_owners import STEPS, MaskedPairs, WithinPairs, shared_within
 
 Floats = npt.NDArray[np.float64]

@@ -81,12 +81,13 @@ from tacit_protocol.procedures.base import (
     row_warnings,
     units_declared,
 )
-from tacit_protocol.procedures.joint_independence.additive_noise import (
+from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise
+from tacit_protocol.procedures.permutation.additive_noise import (
     AdditiveNoise,
     GraphError,
     require_graph,
 )
-from tacit_protocol.procedures.joint_independence.statistic import (
+from tacit_protocol.procedures.permutation.statistic import (
     evaluation_error,
     observed_sensitivity,
     permuted_sensitivity,
@@ -96,7 +97,6 @@ from tacit_protocol.procedures.joint_independence.statistic import (
     statistic_max,
     units_max,
 )
-from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise
 from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.procedures.quantile_tables.release import UNITS_MIN, HeldUnits, TablePlan
 from tacit_protocol.procedures.quantile_tables.verdict import (

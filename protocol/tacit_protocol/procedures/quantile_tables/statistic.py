@@ -29,7 +29,7 @@ from tacit_protocol.numerics.randomised_tables import (
     contrast_basis,
     joint_estimates,
 )
-from tacit_protocol.procedures.counts.independence_table import margin_table, product
+from tacit_protocol.procedures.counts.release import margin_table, product
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

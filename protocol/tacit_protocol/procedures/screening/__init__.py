@@ -61,23 +61,10 @@ from tacit_protocol.procedures.base import (
     row_warnings,
     step,
 )
-from tacit_protocol.procedures.distance_correlation.answers import (
-    AnswersPlan,
-    OwnUnits,
-    answers_words,
-    own_units,
-    relay_of_answers,
-)
 from tacit_protocol.procedures.distance_correlation.release import (
-    DESIGN_STREAM,
-    NULL_STREAM,
     both_releases,
     check_either_side,
-    public_generator,
     release_size,
-    require_same_units,
-    require_two_sides,
-    side_of,
 )
 from tacit_protocol.procedures.distance_correlation.statistic import (
     COVARIANCE_SQR_MAX,
@@ -94,6 +81,21 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     whitened,
 )
 from tacit_protocol.procedures.populations import Dependence, Held, SimulationModel
+from tacit_protocol.procedures.randomised_answers.answers import (
+    AnswersPlan,
+    OwnUnits,
+    answers_words,
+    own_units,
+    relay_of_answers,
+)
+from tacit_protocol.procedures.randomised_answers.sides import (
+    DESIGN_STREAM,
+    NULL_STREAM,
+    public_generator,
+    require_same_units,
+    require_two_sides,
+    side_of,
+)
 from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
 from tacit_protocol.procedures.screening.answered import (
     AnsweredScreening,

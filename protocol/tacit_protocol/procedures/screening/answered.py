@@ -26,15 +26,15 @@ from tacit_protocol.numerics.randomised_tables import (
 from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
 from tacit_protocol.procedures.base import HOPELESS, Progress, StudyError, common_fields, public_seed, step
-from tacit_protocol.procedures.distance_correlation.answered import SIGNAL_HOPELESS
-from tacit_protocol.procedures.distance_correlation.answers import (
+from tacit_protocol.procedures.randomised_answers.answers import (
     PAIRS_MAX,
     AnswerParameters,
     AnswersPlan,
     PairTable,
     require_small,
 )
-from tacit_protocol.procedures.distance_correlation.release import NULL_STREAM
+from tacit_protocol.procedures.randomised_answers.sides import NULL_STREAM
+from tacit_protocol.procedures.randomised_answers.verdict import SIGNAL_HOPELESS
 from tacit_protocol.procedures.screening.verdict import (
     AnsweredColumn,
     AnsweredScreeningVerdict,

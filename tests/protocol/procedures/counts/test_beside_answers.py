@@ -19,9 +19,10 @@ from tacit_protocol.numerics.randomised_tables import AnsweredTable, table_estim
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import mixing, retention
 from tacit_protocol.procedures.base import StudyError, check_study
+from tacit_protocol.procedures.counts.stratified import SCORES, fourfold
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import conclude, relay_of
-from tacit_protocol.procedures.stratified_table import SCORES, by_answer, fourfold
+from tacit_protocol.procedures.stratified_table import by_answer
 from tacit_protocol.procedures.survival import Times, curve, curves, hazard_ratio, restricted_mean
 
 ARM = CategoricalColumn(name="arm", levels=("usual", "new"))

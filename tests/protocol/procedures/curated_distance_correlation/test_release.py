@@ -28,7 +28,7 @@ from tacit_protocol.procedures.curated_distance_correlation.release import (
     release_parts,
     root_exponent,
 )
-from tacit_protocol.procedures.joint_independence.statistic import observed_sensitivity
+from tacit_protocol.procedures.permutation.statistic import observed_sensitivity
 
 Floats = np.typing.NDArray[np.float64]
 

@@ -28,8 +28,9 @@ from tacit_protocol.privacy.randomised_response import NO_CELL, mixing, retentio
 from tacit_protocol.procedures.base import StudyError, canonical, parse_parameters
 from tacit_protocol.procedures.disclosure import StudyTerms
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, answers
-from tacit_protocol.procedures.distance_correlation.answered import answered_panels
+from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
+from tacit_protocol.procedures.randomised_answers import answers
+from tacit_protocol.procedures.randomised_answers.verdict import answered_panels
 from tacit_protocol.procedures.relay import relay_of
 from tacit_protocol.reporting.svg import panel_svg
 from tacit_protocol.verdicts.presentation import HeatPanel, RowsPanel

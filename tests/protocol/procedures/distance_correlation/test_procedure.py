@@ -18,12 +18,7 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, DistanceCorrelationResult
-from tacit_protocol.procedures.distance_correlation.release import (
-    DESIGN_STREAM,
-    DistanceCorrelationPlan,
-    plan_of,
-    public_generator,
-)
+from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan, plan_of
 from tacit_protocol.procedures.distance_correlation.statistic import (
     Permutations,
     Side,
@@ -31,6 +26,7 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     permutation_test,
     read_side,
 )
+from tacit_protocol.procedures.randomised_answers.sides import DESIGN_STREAM, public_generator
 
 Floats = np.typing.NDArray[np.float64]
 

@@ -8,15 +8,16 @@ import pytest
 
 from tacit_protocol.features.kernels import DistanceKernel, KernelMixture, ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
-from tacit_protocol.procedures.joint_independence import PERMUTATIONS_MIN, statistic
-from tacit_protocol.procedures.joint_independence.markov import (
+from tacit_protocol.procedures.joint_independence import PERMUTATIONS_MIN
+from tacit_protocol.procedures.permutation import statistic
+from tacit_protocol.procedures.permutation.markov import (
     ROUNDINGS_MAX,
     WIDTH_MAX,
     BinnedColumns,
     bins_for,
     roundings,
 )
-from tacit_protocol.procedures.joint_independence.statistic import (
+from tacit_protocol.procedures.permutation.statistic import (
     FACTOR_ERROR,
     MarkovStatistic,
     Permutations,

@@ -16,7 +16,7 @@ from tacit_protocol.privacy.permutation_test import permutation_decision
 from tacit_protocol.procedures import joint_independence
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.joint_independence import JointIndependence
-from tacit_protocol.procedures.joint_independence.statistic import permuted_statistics
+from tacit_protocol.procedures.permutation.statistic import permuted_statistics
 
 Floats = np.typing.NDArray[np.float64]
 

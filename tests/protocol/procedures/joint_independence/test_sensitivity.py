@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 
 from tacit_protocol.features.kernels import LinearKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
-from tacit_protocol.procedures.joint_independence.statistic import (
+from tacit_protocol.procedures.permutation.statistic import (
     observed_sensitivity,
     permuted_sensitivity,
     permuted_statistics,

@@ -10,8 +10,8 @@ import pytest
 from tacit_protocol.features.fixed_rank import LEFT_OUT, features_of
 from tacit_protocol.features.kernels import EXPANSION_MAX, KernelMixture, ProductKernel
 from tacit_protocol.features.unit_gram import UnitGram, UnitRows
-from tacit_protocol.procedures.joint_independence import statistic
-from tacit_protocol.procedures.joint_independence.statistic import (
+from tacit_protocol.procedures.permutation import statistic
+from tacit_protocol.procedures.permutation.statistic import (
     CELL_ERROR,
     SUMMATION_ROUNDINGS,
     FeatureCells,

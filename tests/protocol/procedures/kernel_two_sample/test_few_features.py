@@ -15,15 +15,11 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.k_norm_mechanism import factor_points
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.kernel_two_sample import (
-    KernelTwoSample,
-    TwoSampleResult,
-    evidence_of,
-    planned_test,
-)
-from tacit_protocol.procedures.kernel_two_sample.release import fitting_noise, plan_of, require_same_release
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, evidence_of, planned_test
 from tacit_protocol.procedures.means import max_form
 from tacit_protocol.procedures.means.private_means import PrivateMeans
+from tacit_protocol.procedures.two_sample.release import fitting_noise, plan_of, require_same_release
+from tacit_protocol.procedures.two_sample.verdict import TwoSampleResult
 from tacit_services.agent.policy import Policy
 
 PROCEDURE = KernelTwoSample()

@@ -17,21 +17,16 @@ from tacit_protocol.privacy.accounting import compose_epsilon_micro, fits
 from tacit_protocol.privacy.exact_sums import unit_averages
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import ReleaseError, StudyError
-from tacit_protocol.procedures.kernel_two_sample import (
-    FINER,
-    KernelTwoSample,
-    evidence_of,
-    planned_test,
-    two_sample_meaning,
-)
-from tacit_protocol.procedures.kernel_two_sample.release import (
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, evidence_of, planned_test
+from tacit_protocol.procedures.means import max_form
+from tacit_protocol.procedures.means.private_means import RARE_UNITS, PrivateMeans
+from tacit_protocol.procedures.two_sample.release import (
     fine_guarantees,
     fitting_noise,
     plan_of,
     require_same_release,
 )
-from tacit_protocol.procedures.means import max_form
-from tacit_protocol.procedures.means.private_means import RARE_UNITS, PrivateMeans
+from tacit_protocol.procedures.two_sample.verdict import FINER, two_sample_meaning
 
 PROCEDURE = KernelTwoSample()
 FALSE_ALARM = 1e-7
@@ -151,7 +146,7 @@ def test_noise_without_room_is_refused_before_a_row_is_read(monkeypatch: pytest.
             def refuse(*_: Any) -> None:
                 raise StudyError("no room")
 
-            patch.setattr(f"tacit_protocol.procedures.kernel_two_sample.release.{refused}", refuse)
+            patch.setattr(f"tacit_protocol.procedures.two_sample.release.{refused}", refuse)
             with pytest.raises(StudyError, match="no room"):
                 PROCEDURE.check(study)
             with pytest.raises(StudyError, match="no room"):

@@ -9,7 +9,8 @@ from two_sample_cases import MemoryTable, NoNoise, SeededNoise, domain_of, study
 
 from tacit_protocol.domain import Domain
 from tacit_protocol.procedures.base import StudyError
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, TwoSampleResult
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
+from tacit_protocol.procedures.two_sample.verdict import TwoSampleResult
 
 PROCEDURE = KernelTwoSample()
 NUMERIC, MIXED = domain_of(2), domain_of(2, (4, 3))

@@ -12,8 +12,9 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease, plan_of
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, TwoSampleResult
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 from tacit_protocol.procedures.means.private_means import PrivateMeans, bounded_moments
+from tacit_protocol.procedures.two_sample.verdict import TwoSampleResult
 
 PROCEDURE = KernelTwoSample()
 NUMERIC = domain_of(2)

@@ -10,8 +10,9 @@ from scipy import stats
 
 from tacit_protocol.numerics.inference import holm
 from tacit_protocol.numerics.quadratic_forms import survival
-from tacit_protocol.procedures.kernel_two_sample import statistic
-from tacit_protocol.procedures.kernel_two_sample.statistic import (
+from tacit_protocol.procedures.means.private_means import FloatMatrix, PrivateCovariance, PrivateMeans
+from tacit_protocol.procedures.two_sample import statistic
+from tacit_protocol.procedures.two_sample.statistic import (
     POWER,
     Form,
     PrivateMoments,
@@ -20,7 +21,6 @@ from tacit_protocol.procedures.kernel_two_sample.statistic import (
     detectable_squared_mmd,
     published_test,
 )
-from tacit_protocol.procedures.means.private_means import FloatMatrix, PrivateCovariance, PrivateMeans
 
 SPECTRUM = spectra(3)["powers"]
 

@@ -8,9 +8,9 @@ from two_sample_cases import SeededNoise, domain_of, numbers, study_of, verdict_
 
 from tacit_protocol.features.kernels import ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, RawMeanEmbedding, WhitenedMeanEmbedding
-from tacit_protocol.procedures.kernel_two_sample import statistic as witnesses
-from tacit_protocol.procedures.kernel_two_sample.statistic import Witness, witness_at_locations
 from tacit_protocol.procedures.means.private_means import FloatMatrix, PrivateCovariance
+from tacit_protocol.procedures.two_sample import statistic as witnesses
+from tacit_protocol.procedures.two_sample.statistic import Witness, witness_at_locations
 
 LOCATIONS = [[0.2, 0.3], [0.5, 0.5], [0.7, 0.6], [0.52, 0.5]]
 

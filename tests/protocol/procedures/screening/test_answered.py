@@ -24,7 +24,7 @@ from tacit_protocol.privacy.guarantee import RandomisedAnswers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import mixing
 from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError
-from tacit_protocol.procedures.distance_correlation.answers import CUTS_PART, AnswersPlan
+from tacit_protocol.procedures.randomised_answers.answers import CUTS_PART, AnswersPlan
 from tacit_protocol.procedures.relay import cost_for, relay_of
 from tacit_protocol.procedures.screening import Screening, answered_plan
 from tacit_protocol.procedures.screening.answered import LOOK_LEVEL, pair_test

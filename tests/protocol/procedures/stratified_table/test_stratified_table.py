@@ -10,8 +10,7 @@ import tacit.local
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.numerics.noisy_tables import CellNoise, NoisyTable
 from tacit_protocol.procedures.base import StudyError
-from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.stratified_table import (
+from tacit_protocol.procedures.counts.stratified import (
     SCORES,
     Strata,
     fourfold,
@@ -19,6 +18,7 @@ from tacit_protocol.procedures.stratified_table import (
     statistics,
     stratified_test,
 )
+from tacit_protocol.procedures.discovery import procedure_named
 
 PROCEDURE = procedure_named("stratified_table")
 SEX = CategoricalColumn(name="sex", levels=("f", "m"))

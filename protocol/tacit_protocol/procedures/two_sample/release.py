@@ -67,7 +67,7 @@ from tacit_protocol.procedures.base import (
     planned_once,
     public_seed,
 )
-from tacit_protocol.procedures.kernel_two_sample.statistic import Form
+from tacit_protocol.procedures.two_sample.statistic import Form
 
 MEAN_SHARE = 0.8
 """Part of mu^2 that the mean gets where a second moment is released too."""

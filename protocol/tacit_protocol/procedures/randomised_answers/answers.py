@@ -65,15 +65,12 @@ from tacit_protocol.procedures.base import (
     PublicRuleError,
     ReleaseError,
     StudyError,
-    planned_once,
     require_noise,
 )
 from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY
-from tacit_protocol.procedures.distance_correlation.release import (
+from tacit_protocol.procedures.randomised_answers.sides import (
     DESIGN_STREAM,
-    DistanceCorrelationParameters,
     public_generator,
-    require_two_sides,
     side_of,
 )
 from tacit_protocol.procedures.relay import Relay, RelayedProcedure
@@ -593,25 +590,6 @@ class PairTable:
     swapped: bool
 
 
-@planned_once
-def answers_plan(study: Study, parameters: DistanceCorrelationParameters) -> AnswersPlan:
-    """Return what the study fixes; raises StudyError where it cannot be run as written."""
-    require_two_sides(study)
-    if parameters.mode != "tester" or parameters.publish:
-        raise StudyError("parameters mode and publish are for pnc; leave them out")
-    if parameters.n_features is not None or parameters.n_projections is not None:
-        raise StudyError("parameters n_features and n_projections have no effect on answers; leave them out")
-    if study.reusing:
-        raise StudyError("answers are made for their own study here; leave reuses out")
-    first, second = (study.domain_of(owner) for owner in study.owners)
-    place = _first(study, parameters, (first, second))
-    plan = AnswersPlan(study, parameters, (first, second), place, parameters.permutations)
-    if len(plan.pairs) > PAIRS_MAX:
-        raise StudyError(f"answers are for at most {PAIRS_MAX} pairs of columns: leave some out, or sketch")
-    require_small(plan)
-    return plan
-
-
 def require_small(plan: AnswersPlan) -> None:
     """Raise StudyError where cells are asked for that cuts, answers or tables cannot have."""
     parameters = plan.parameters
@@ -625,28 +603,6 @@ def require_small(plan: AnswersPlan) -> None:
     largest = max(math.prod(plan._shape(pair, 2**30)) for pair in range(len(plan.pairs)))
     if largest > TABLE_MAX:
         raise StudyError(f"a table of answers has at most {TABLE_MAX} cells: use fewer categories")
-
-
-def _first(study: Study, parameters: DistanceCorrelationParameters, domains: tuple[Domain, Domain]) -> int:
-    """Return who answers first: the other than the receiver, or else whose columns have fewer cells."""
-    if parameters.method == "one-round":
-        if parameters.receiver is not None:
-            raise StudyError("in one round nobody receives anything; leave receiver out")
-        return 0
-    if parameters.receiver is None:
-        numeric = parameters.categories or CELLS_FIRST
-        sizes = [
-            max(
-                answered_categories(c) if isinstance(c, CategoricalColumn) else numeric
-                for c in domain.columns
-            )
-            for domain in domains
-        ]
-        return int(sizes[1] < sizes[0])
-    names = [owner.name for owner in study.owners]
-    if parameters.receiver not in names:
-        raise StudyError("say in parameter receiver which of the two owners receives the other's answers")
-    return 1 - names.index(parameters.receiver)
 
 
 def relay_of_answers(procedure: RelayedProcedure, plan: AnswersPlan) -> Relay | None:

@@ -19,8 +19,8 @@ from tacit_protocol.procedures.base import (
     public_seed,
     step,
 )
-from tacit_protocol.procedures.distance_correlation.answers import AnswersPlan, PairTable
-from tacit_protocol.procedures.distance_correlation.release import NULL_STREAM
+from tacit_protocol.procedures.randomised_answers.answers import AnswersPlan, PairTable
+from tacit_protocol.procedures.randomised_answers.sides import NULL_STREAM
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     PVALUE,

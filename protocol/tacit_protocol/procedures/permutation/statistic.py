@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from tacit_protocol.domain import ONE_WORKER, Workers, linear_algebra
 from tacit_protocol.features.fixed_rank import Directions, Features
-from tacit_protocol.procedures.joint_independence.markov import BINS, BinnedColumns, bins_for
+from tacit_protocol.procedures.permutation.markov import BINS, BinnedColumns, bins_for
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

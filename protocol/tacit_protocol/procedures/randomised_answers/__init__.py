@@ -1,0 +1,1 @@
+"""Dependence by randomised answers: what owners release, and what tables of answers say."""

@@ -1,0 +1,1 @@
+"""Two samples compared by means of features: releases, statistics and verdicts."""
