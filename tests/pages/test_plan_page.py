@@ -267,7 +267,7 @@ def test_what_the_process_takes_is_bounded(fields: dict[str, str], message: str)
 
 
 def test_a_plan_that_time_ended_says_how_many_studies_it_counted() -> None:
-    """A few studies of as many were "100 of 100 studies", with standard error 0, and reached at the grid's end."""
+    """A few studies of as many were "100 of 100", with standard error 0, and reached at the grid's end."""
     asked = 0
 
     def late() -> bool:
