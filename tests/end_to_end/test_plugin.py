@@ -170,7 +170,7 @@ BROKEN = {
 }
 MODULES = {
     "broken.py": "raise RuntimeError('not today')",
-    "taken.py": "from tacit_protocol.procedures.identity import Identity\nclass Taken(Identity): pass\n",
+    "taken.py": "from tacit_protocol.procedures.identity import IdentityTest\nclass Taken(IdentityTest): pass\n",
     "unnamed.py": "import taken\n\nclass Unnamed(taken.Taken): name = 'Über'\n",
 }
 
