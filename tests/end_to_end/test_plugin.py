@@ -170,7 +170,7 @@ BROKEN = {
 }
 MODULES = {
     "broken.py": "raise RuntimeError('not today')",
-    "taken.py": "from tacit_protocol.procedures.identity import IdentityTest\nclass Taken(IdentityTest): pass\n",
+    "taken.py": "from tacit_protocol.procedures.identity import IdentityTest as I\nclass Taken(I): pass\n",
     "unnamed.py": "import taken\n\nclass Unnamed(taken.Taken): name = 'Über'\n",
 }
 

@@ -124,8 +124,8 @@ from tacit_protocol.verdicts.presentation import (
     Citation,
     Meaning,
     Shown,
+    decision_sentence,
     names_of,
-    test_sentence,
 )
 
 Integers = npt.NDArray[np.int64]
@@ -832,7 +832,7 @@ class MutualIndependence(Procedure):
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         between = f"columns at {names_of(study)}"
-        return test_sentence(
+        return decision_sentence(
             study,
             verdict,
             f"The {between} are not independent of each other",

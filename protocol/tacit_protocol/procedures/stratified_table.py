@@ -82,8 +82,8 @@ from tacit_protocol.verdicts.presentation import (
     Citation,
     Meaning,
     RowsPanel,
+    decision_sentence,
     joined,
-    test_sentence,
 )
 
 
@@ -367,7 +367,7 @@ class StratifiedTable(CountTest):
         """Say what a verdict means, in sentences."""
         shown = effects_of(verdict.get("effects", ()))
         outcome = shown[0].column if shown else "the outcome"
-        said = test_sentence(
+        said = decision_sentence(
             study,
             verdict,
             f"The groups differ in {outcome}, within owners",

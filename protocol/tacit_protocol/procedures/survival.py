@@ -93,8 +93,8 @@ from tacit_protocol.verdicts.presentation import (
     Meaning,
     RowsPanel,
     Shown,
+    decision_sentence,
     names_of,
-    test_sentence,
 )
 
 Report = Callable[[float], None]
@@ -755,7 +755,7 @@ class Survival(CountTest):
                 tests=False,
             )
         where = "among the units of all owners" if is_masked(study) else "within owners"
-        said = test_sentence(
+        said = decision_sentence(
             study,
             verdict,
             f"The groups' times to the event differ, {where}",

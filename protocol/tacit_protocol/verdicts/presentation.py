@@ -159,7 +159,7 @@ def _evidence(study: Study, verdict: Mapping[str, Any]) -> str:
     return f" ({pvalue_words(float(pvalue))}, level {study.level:g})"
 
 
-def test_sentence(study: Study, verdict: Mapping[str, Any], shown: str, not_shown: str) -> Meaning:
+def decision_sentence(study: Study, verdict: Mapping[str, Any], shown: str, not_shown: str) -> Meaning:
     """Say what was shown, or that it was not, with the p-value and how far that goes."""
     evidence = _evidence(study, verdict)
     decided = "" if verdict.get("pvalue") is not None else " Only the decision was released, with its noise."
@@ -194,7 +194,7 @@ def plain_meaning(study: Study, verdict: Mapping[str, Any]) -> Meaning:
     """Say what a verdict means in the plainest words."""
     if not isinstance(verdict.get("reject"), bool):
         return Meaning("Numbers were released.", "They test nothing by themselves.", tests=False)
-    return test_sentence(
+    return decision_sentence(
         study, verdict, "The null hypothesis is rejected", "The null hypothesis is not rejected"
     )
 

@@ -80,7 +80,15 @@ from tacit_protocol.procedures.populations import (
 )
 from tacit_protocol.procedures.within_owners import WITHIN_ALONE
 from tacit_protocol.verdicts.base import BaseVerdict, PvalueVerdict, ShownTable
-from tacit_protocol.verdicts.presentation import Citation, Meaning, Null, Row, RowsPanel, Shown, test_sentence
+from tacit_protocol.verdicts.presentation import (
+    Citation,
+    Meaning,
+    Null,
+    Row,
+    RowsPanel,
+    Shown,
+    decision_sentence,
+)
 
 UNITS_MIN, FITTED_UNITS_MIN = 10, 40
 """Fewest units of a block; and where functions are fitted first."""
@@ -607,7 +615,7 @@ class AggregatedTest(SumsOfVotes, Procedure):
         plan = plan_of(study)
         of = f"{plan.roles.first.name} and {plan.roles.second.name}"
         sought = "dependence" if plan.test.takes in ("pair", "given") else "difference"
-        return test_sentence(
+        return decision_sentence(
             study,
             verdict,
             f"Within owners, {plan.says(verdict.get('direction'))}",

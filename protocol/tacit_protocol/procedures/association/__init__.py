@@ -90,7 +90,7 @@ from tacit_protocol.procedures.within_owners import (
     visible,
 )
 from tacit_protocol.verdicts.base import BaseVerdict, Effect, compared_shown, effects_of, forest, number
-from tacit_protocol.verdicts.presentation import Citation, Meaning, RowsPanel, joined, test_sentence
+from tacit_protocol.verdicts.presentation import Citation, Meaning, RowsPanel, decision_sentence, joined
 
 NULL_STREAM = 1
 """Spawn key under the study's seed of the null of pairs in Laplace noise."""
@@ -389,7 +389,7 @@ class Association(SumsOfOwners, Procedure):
         """Say what a verdict means, in sentences."""
         pairs = [AssociatedPair.model_validate(own, strict=False) for own in verdict.get("pairs", ())]
         found = joined([own.named for own in pairs if own.reject] or ["some columns"], 6)
-        said = test_sentence(
+        said = decision_sentence(
             study,
             verdict,
             f"Columns go together within owners: {found}",

@@ -87,8 +87,8 @@ from tacit_protocol.verdicts.presentation import (
     Citation,
     Meaning,
     RowsPanel,
+    decision_sentence,
     names_of,
-    test_sentence,
 )
 
 PAIRED_OWNERS_MAX = 10
@@ -376,7 +376,7 @@ class Homogeneity(CountTest):
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         names = names_of(study)
-        said = test_sentence(
+        said = decision_sentence(
             study,
             verdict,
             f"The owners' categories are distributed differently: {names} do not share one distribution",

@@ -100,8 +100,8 @@ from tacit_protocol.verdicts.presentation import (
     Citation,
     Meaning,
     RowsPanel,
+    decision_sentence,
     joined,
-    test_sentence,
 )
 
 TOLD = 4
@@ -546,7 +546,7 @@ class IndependenceTable(CountTest):
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         columns = joined(list(verdict.get("columns") or [c.name for c in study.domain.columns]), 6)
-        said = test_sentence(
+        said = decision_sentence(
             study,
             verdict,
             f"The categories {columns} depend on each other, among the units of all owners",

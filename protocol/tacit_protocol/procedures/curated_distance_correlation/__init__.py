@@ -80,7 +80,7 @@ from tacit_protocol.verdicts.presentation import (
     Null,
     RowsPanel,
     Shown,
-    test_sentence,
+    decision_sentence,
 )
 
 Floats = npt.NDArray[np.float64]
@@ -496,7 +496,7 @@ class CuratedDistanceCorrelation(Procedure):
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         first, second = (" with ".join(group) for group in verdict.get("variables") or (("x",), ("y",)))
-        return test_sentence(
+        return decision_sentence(
             study,
             verdict,
             f"{first} and {second} depend on each other, linearly or not",

@@ -114,9 +114,9 @@ from tacit_protocol.verdicts.presentation import (
     Null,
     RowsPanel,
     Shown,
+    decision_sentence,
     from_draws,
     names_of,
-    test_sentence,
 )
 
 
@@ -366,7 +366,7 @@ class DistanceCorrelation(Procedure):
             )
         names = names_of(study)
         between = f"columns at {names}" if len(study.owners) > 1 else f"columns of {names}"
-        return test_sentence(
+        return decision_sentence(
             study,
             verdict,
             f"The {between} depend on each other, linearly or not",

@@ -114,7 +114,7 @@ from tacit_protocol.procedures.within_owners import (
     visible,
 )
 from tacit_protocol.verdicts.base import BaseVerdict, Effect, ShownTable, compared_shown, effects_of, forest
-from tacit_protocol.verdicts.presentation import Citation, Meaning, RowsPanel, joined, test_sentence
+from tacit_protocol.verdicts.presentation import Citation, Meaning, RowsPanel, decision_sentence, joined
 
 
 class ComparedColumn(TestedPart):
@@ -479,7 +479,7 @@ class GroupComparison(SumsOfOwners, BesideAnswers):
         columns = [ComparedColumn.model_validate(own, strict=False) for own in verdict.get("columns", ())]
         found = joined([own.column for own in columns if own.reject] or ["some column"], 6)
         within = "" if self.beside(study) is not None else ", within owners"
-        said = test_sentence(
+        said = decision_sentence(
             study,
             verdict,
             f"The groups differ in {found}{within}",

@@ -70,9 +70,9 @@ from tacit_protocol.verdicts.presentation import (
     Shown,
     affordable,
     chi_square,
+    decision_sentence,
     from_draws,
     names_of,
-    test_sentence,
 )
 
 STATISTIC = "statistic"
@@ -310,7 +310,7 @@ class IdentityTest(SumsOfOwners, Procedure):
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
         """Say what a verdict means, in sentences."""
         names = names_of(study) + (" together" if is_masked(study) else "")
-        return test_sentence(
+        return decision_sentence(
             study,
             verdict,
             f"The categories of {names} do not follow the stated distribution",

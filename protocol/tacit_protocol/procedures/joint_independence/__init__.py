@@ -116,8 +116,8 @@ from tacit_protocol.verdicts.presentation import (
     Null,
     RowsPanel,
     Shown,
+    decision_sentence,
     joined,
-    test_sentence,
 )
 
 PERMUTATIONS_DEFAULT = 999
@@ -565,13 +565,13 @@ class JointIndependence(SumsOfVotes, Procedure):
         variables = [" with ".join(group) for group in verdict.get("variables") or ()]
         of = f" {joined(variables, 6)}" if variables else " the columns"
         if study.parameters.get("graph"):
-            return test_sentence(
+            return decision_sentence(
                 study,
                 verdict,
                 f"The graph does not fit{of}: its roots and its children's noises depend on each other",
                 f"Nothing was shown against the graph{of}: its noises may be independent",
             )
-        return test_sentence(
+        return decision_sentence(
             study,
             verdict,
             f"The columns depend on each other:{of} are not jointly independent",

@@ -39,8 +39,8 @@ from tacit_protocol.verdicts.presentation import (
     Meaning,
     RowsPanel,
     Shown,
+    decision_sentence,
     names_of,
-    test_sentence,
 )
 
 NAMED_MAX = 5
@@ -262,7 +262,7 @@ FEATURE_CHOICES: tuple[Mapping[str, Any], ...] = (
 def two_sample_meaning(study: Study, verdict: Fields) -> Meaning:
     """Say what a verdict on two samples means, in sentences."""
     names = names_of(study)
-    said = test_sentence(
+    said = decision_sentence(
         study,
         verdict,
         f"The owners' records differ: {names} are not one population; chance and privacy noise do not "
