@@ -1,4 +1,4 @@
-"""Measure how much there is to read, and how it hangs together: the figures that CONTRIBUTING.md keeps.
+"""Measure how much there is to read, and how it hangs together.
 
     python tools/measure_house.py
 
