@@ -759,8 +759,8 @@ def store_findings_outside(sweep: Sweep) -> None:
     genuine, patched = releases.Releaser._summarise, vars(releases)["Releaser"]
     put: Any = releases.put_finding
 
-    def summarise(self: Any, job: Any, received: Any) -> Any:
-        units, summary = genuine(self, job, received)
+    def summarise(self: Any, job: Any, received: Any, table: Any) -> Any:
+        units, summary = genuine(self, job, received, table)
         if received is not None:
             try:
                 run_transaction(

@@ -29,6 +29,7 @@ from tacit_protocol.procedures.base import StudyError, canonical, parse_paramete
 from tacit_protocol.procedures.disclosure import StudyTerms
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
+from tacit_protocol.procedures.distance_correlation.release import answers_plan
 from tacit_protocol.procedures.randomised_answers import answers
 from tacit_protocol.procedures.randomised_answers.verdict import answered_panels
 from tacit_protocol.procedures.relay import relay_of
@@ -228,7 +229,7 @@ def test_nor_do_releases_whose_cuts_take_a_part_that_fits_the_number_of_units(
     assert [answers.fitted_part(units, 1.0) for units in (20, 1000, 10**6)] == [0.15, 0.1, 0.03]
     monkeypatch.setattr(answers, "CUTS_SPENT", 0.05 * UNITS * EPSILON)
     study = study_of(TWO)
-    plan = answers.answers_plan(study, parse_parameters(PROCEDURE.Parameters, study))
+    plan = answers_plan(study, parse_parameters(PROCEDURE.Parameters, study))
     assert plan._cuts_micro(UNITS, bought=True) == int(0.05 * EPSILON * 1_000_000)
     assert 0.97 * EPSILON < largest(study, sent) <= EPSILON * (1 + 1e-9)
     assert 0.97 * EPSILON < largest(study, answering(received_of(study, "drawn"))) <= EPSILON * (1 + 1e-9)
