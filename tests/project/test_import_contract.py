@@ -67,7 +67,7 @@ def require_no_circle(graph: grimp.ImportGraph) -> None:
 
 def test_no_module_imports_itself_round_a_circle() -> None:
     """Imports inside functions and those for types alone are looked at too."""
-    graph = grimp.build_graph("tacit_protocol", "tacit_services", "tacit")
+    graph = grimp.build_graph("tacit_protocol", "tacit_services", "tacit", cache_dir=None)
     require_no_circle(graph)
     graph.add_import(importer="tacit_services.agent.settings", imported="tacit_services.agent.notices")
     with pytest.raises(CycleError):
@@ -93,7 +93,7 @@ def importers_of_procedures(graph: grimp.ImportGraph) -> set[tuple[str, str]]:
 
 def test_no_procedure_imports_another() -> None:
     """What several share is a room beneath them, which knows none of them."""
-    graph = grimp.build_graph("tacit_protocol")
+    graph = grimp.build_graph("tacit_protocol", cache_dir=None)
     assert importers_of_procedures(graph) == set()
     planted = ("tacit_protocol.procedures.two_sample.verdict", "tacit_protocol.procedures.survival")
     graph.add_import(importer=planted[0], imported=planted[1])
