@@ -23,6 +23,7 @@ from tacit.plotting import figure_of
 from tacit_protocol.messages.study import Release, Study, VerdictMessage
 from tacit_protocol.procedures.aggregated_test import AggregatedTestResult
 from tacit_protocol.procedures.association import AssociationResult
+from tacit_protocol.procedures.base import spent_budget
 from tacit_protocol.procedures.counts.base import NoisyTables
 from tacit_protocol.procedures.counts.homogeneity import HomogeneityResult
 from tacit_protocol.procedures.counts.independence_table import IndependenceTableResult
@@ -34,7 +35,6 @@ from tacit_protocol.procedures.distance_correlation.peer import PeerResult
 from tacit_protocol.procedures.group_comparison import GroupComparisonResult
 from tacit_protocol.procedures.identity import IdentityResult
 from tacit_protocol.procedures.joint_independence import JointIndependenceResult
-from tacit_protocol.procedures.masking import spent_budget
 from tacit_protocol.procedures.means.max_form import TestedHypothesis
 from tacit_protocol.procedures.mutual_independence import MutualIndependenceResult
 from tacit_protocol.procedures.quantile_tables.verdict import CellsTableResult

@@ -14,7 +14,6 @@ from pathlib import Path
 from pydantic import BaseModel
 
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.relay import RelayedProcedure
 from tacit_protocol.signing import CLAIMS, Envelope
 from tacit_protocol.strict import Egress, egress_of
 
@@ -148,7 +147,7 @@ def procedures() -> Iterator[str]:
     yield "|---|---|---|"
     for name, procedure in PROCEDURES.items():
         result, told = listed(procedure.Verdict), set(procedure.Verdict.model_fields)
-        relayed = procedure.RelayedVerdict if isinstance(procedure, RelayedProcedure) else procedure.Verdict
+        relayed = procedure.RelayedVerdict or procedure.Verdict
         if relayed is not procedure.Verdict:
             result += "; of a study between two owners: " + listed(relayed)
         told |= set(relayed.model_fields)

@@ -41,13 +41,14 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     StudyError,
     check_study,
+    masking_of,
     require_canonical,
 )
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.masking import masking_of, read_mask_key, roster_digest
+from tacit_protocol.procedures.masking import read_mask_key, roster_digest
+from tacit_protocol.procedures.plan import Relay
 from tacit_protocol.procedures.relay import (
     OwnAnswer,
-    Relay,
     check_answer,
     conclude,
     read_again,

@@ -18,10 +18,9 @@ from tacit.in_process.runner import in_masks
 from tacit_protocol.domain import Domain, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.noise import NoiseError, OpenDPNoise
-from tacit_protocol.procedures.base import StudyError, canonical, check_study, require_units
+from tacit_protocol.procedures.base import StudyError, canonical, check_study, masking_of, require_units
 from tacit_protocol.procedures.counts.release import RHO_MAX, RHO_MIN
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.masking import masking_of
 
 X = Domain(columns=(NumericColumn(name="x", lower=0.0, upper=10.0),))
 UNITS = 40

@@ -32,10 +32,10 @@ from tacit_protocol.procedures.base import (
     StudyError,
     canonical,
     check_study,
+    masking_of,
     require_units,
 )
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
-from tacit_protocol.procedures.masking import masking_of
 from tacit_protocol.procedures.relay import check_own_release, combined, cost_for, relay_of
 from tacit_protocol.verification import verify_transcript
 

@@ -13,9 +13,9 @@ from tacit_protocol.messages.study import (
     Transcript,
     VerdictMessage,
 )
-from tacit_protocol.procedures.base import canonical
+from tacit_protocol.procedures.base import canonical, masking_of
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.masking import masking_of, roster_digest
+from tacit_protocol.procedures.masking import roster_digest
 from tacit_protocol.procedures.relay import relay_of, statement_of
 from tacit_protocol.signing import (
     MASK_KEY_TYPE,

@@ -22,7 +22,7 @@ from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
 from tacit_protocol.procedures.mutual_independence import MutualIndependence
-from tacit_protocol.procedures.relay import Combined, Relay
+from tacit_protocol.procedures.plan import Combined, Relay
 from tacit_protocol.procedures.screening import Screening
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent

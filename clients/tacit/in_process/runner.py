@@ -5,7 +5,6 @@ here too.
 """
 
 import hashlib
-import inspect
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,9 +22,18 @@ from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import Owner, Party, Release, Study, UnitRows
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import Procedure, Progress, StudyError, check_release, require_delta
-from tacit_protocol.procedures.masking import MasksSums, masked, roster_of
-from tacit_protocol.procedures.relay import Relay, RelayedProcedure, check_own_release, combined, conclude
+from tacit_protocol.procedures.base import (
+    Procedure,
+    Progress,
+    StudyError,
+    check_release,
+    masking_of,
+    planned,
+    require_delta,
+)
+from tacit_protocol.procedures.masking import masked, roster_of
+from tacit_protocol.procedures.plan import Relay
+from tacit_protocol.procedures.relay import check_own_release, combined, conclude, relay_of
 from tacit_protocol.signing import draw_mask_secret, mask_public_hex
 
 CURATOR = "local.curator"
@@ -132,15 +140,15 @@ def run(
     try:
         procedure.check(study)
         held = held_by_senders(study, tables)
-        relay = procedure.relay(study) if isinstance(procedure, RelayedProcedure) else None
+        relay = relay_of(procedure, study)
         if relay is None:
             releases = {
                 sender: _release(procedure, study, table, noise, order) for sender, table in held.items()
             }
-            if isinstance(procedure, MasksSums) and procedure.masking(study) is not None:
+            if masking_of(procedure, study) is not None:
                 releases = in_masks(procedure, study, releases)
         else:
-            releases = in_two_rounds(relay, study, held, noise)
+            releases = in_two_rounds(procedure, relay, study, held, noise)
         units = {name: release.units for name, release in releases.items()}
         verdict = conclude(procedure, study, releases, units, progress)
     except StudyError as error:
@@ -159,10 +167,10 @@ def of_type(kind: type[ResultT], result: Result) -> ResultT:
 
 
 def in_two_rounds(
-    relay: Relay, study: Study, held: Mapping[str, Table], noise: NoiseSource
+    procedure: Procedure, relay: Relay, study: Study, held: Mapping[str, Table], noise: NoiseSource
 ) -> dict[str, Release]:
     """Play both owners' parts in a study whose rounds are both in the open."""
-    procedure, receiver = relay.procedure, relay.receiver.name
+    receiver = relay.receiver.name
     if relay.sealed:
         raise StudyError("what the receiver of a sealed release finds stays with it: ask for mode peer")
     sent = {}
@@ -170,7 +178,7 @@ def in_two_rounds(
         own = procedure.privatise(study, procedure.summarise(study, held[owner.name]), noise)
         check_own_release(procedure, study, owner.name, own)
         sent[owner.name] = own
-    answer = procedure.privatise(study, combined(relay, study, sent, held[receiver]).summary, noise)
+    answer = procedure.privatise(study, combined(procedure, study, sent, held[receiver]).summary, noise)
     check_own_release(procedure, study, receiver, answer)
     return sent | {receiver: answer}
 
@@ -199,10 +207,8 @@ def _release(
     noise: NoiseSource,
     order: np.random.Generator | None,
 ) -> Release:
-    fixed: dict[str, Any] = {}
-    if order is not None and "order" in inspect.signature(procedure.summarise).parameters:
-        fixed["order"] = order
-    release = procedure.privatise(study, procedure.summarise(study, table, **fixed), noise)
+    plan = planned(procedure, study)
+    release = plan.privatise(plan.summarise(table, order), noise)
     check_release(procedure, study, release)
     return release
 

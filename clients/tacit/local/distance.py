@@ -53,7 +53,7 @@ from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationParameters, answers_plan
 from tacit_protocol.procedures.randomised_answers.answers import own_units
 from tacit_protocol.procedures.randomised_answers.verdict import answered_verdict, answers_warnings
-from tacit_protocol.procedures.relay import conclude, relay_of
+from tacit_protocol.procedures.relay import check_own_release, combined, conclude, relay_of
 from tacit_protocol.signing import PrivateKey, certify
 
 Ids = npt.ArrayLike
@@ -269,20 +269,20 @@ def run_peer(
         if relay is None:
             raise StudyError("this study has no receiver")
         sent = procedure.privatise(study, procedure.summarise(study, held[relay.sender.name]), noise)
-        relay.procedure.check_received(study, sent)
-        combined = relay.procedure.combine(study, sent, held[relay.receiver.name])
+        check_own_release(procedure, study, relay.sender.name, sent)
+        found_there = combined(procedure, study, {relay.sender.name: sent}, held[relay.receiver.name])
         releases: dict[str, Release] = {}
         if relay.publishes:
-            published = procedure.privatise(study, combined.summary, noise)
+            published = procedure.privatise(study, found_there.summary, noise)
             check_release(procedure, study, published)
             releases[relay.receiver.name] = published
         units = dict.fromkeys(held, sent.units)
         verdict = conclude(procedure, study, releases, units, progress)
     except StudyError as error:
         raise StudyRefusedError(str(error)) from error
-    if combined.finding is None:
+    if found_there.finding is None:
         raise TypeError("the procedure keeps no finding")
-    stated, found = result_from(verdict, study), result_from(combined.finding, study)
+    stated, found = result_from(verdict, study), result_from(found_there.finding, study)
     if not isinstance(stated, PeerResult) or not isinstance(found, DistanceCorrelationResult):
         raise TypeError("the procedure has a result of another type")
     return PeerOutcome(finding=found, stated=stated)

@@ -30,7 +30,7 @@ from tacit_protocol.privacy.randomised_response import NO_CELL, randomise, reten
 from tacit_protocol.procedures.base import check_release
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.randomised_answers.answers import CELLS_FIRST, CUTS_PART, SIGNAL_MIN
-from tacit_protocol.procedures.relay import conclude, relay_of
+from tacit_protocol.procedures.relay import check_own_release, combined, conclude, relay_of
 from tacit_protocol.strict import StudyError
 
 if TYPE_CHECKING:
@@ -249,8 +249,8 @@ def run_beside(
         relay = relay_of(own, study)
         if relay is None:
             raise StudyError(f"{procedure} takes no randomised column")
-        relay.procedure.check_received(study, sent)
-        summary = relay.procedure.combine(study, sent, ArrayTable.of(sample, domain)).summary
+        check_own_release(own, study, relay.sender.name, sent)
+        summary = combined(own, study, {relay.sender.name: sent}, ArrayTable.of(sample, domain)).summary
         answer = own.privatise(study, summary, OpenDPNoise())
         check_release(own, study, answer)
         releases = dict(zip(BESIDE_OWNERS, (sent, answer), strict=True))

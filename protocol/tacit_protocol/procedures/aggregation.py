@@ -32,13 +32,12 @@ from tacit_protocol.privacy.guarantee import Guarantee, LaplaceEvent, NoisyVecto
 from tacit_protocol.privacy.laplace_mechanism import LaplaceStatistic
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.privacy.permutation_test import rank_max
-from tacit_protocol.procedures.base import require_noise
+from tacit_protocol.procedures.base import SumsOfOwners, require_noise
 from tacit_protocol.procedures.masking import (
     MASKED_BITS,
     TOGETHER,
     MaskedParameters,
     SharedNoise,
-    SumsOfOwners,
     shared_noise_in,
     total_of,
 )

@@ -1,37 +1,45 @@
 """What a procedure is: the only place where messages, privacy and statistics meet."""
 
+import inspect
 import json
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, wraps
-from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
 from tacit_protocol.domain import Column, Table
 from tacit_protocol.messages.encoding import digest, encode
-from tacit_protocol.messages.study import Owner, PublicRule, Release, Study, numbers_max
+from tacit_protocol.messages.study import Owner, Release, Study, numbers_max
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, DELTA_UNITS, Budget, Guarantee
 from tacit_protocol.privacy.noise import NoiseSource
+from tacit_protocol.procedures.masking import MASKED_BITS, Masking, SharedNoise, units_max
+from tacit_protocol.procedures.plan import (
+    Combined,
+    Fields,
+    Panel,
+    Plan,
+    Progress,
+    PublicRuleError,
+    Releases,
+)
 from tacit_protocol.procedures.populations import SimulationModel
 from tacit_protocol.strict import ReleaseError, StudyError
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import (
-    BarsPanel,
     Citation,
-    CurvesPanel,
-    HeatPanel,
     Meaning,
     Null,
-    RowsPanel,
-    plain_meaning,
 )
 
-__all__ = ["ReleaseError", "StudyError"]
-"""Errors that this module has from :mod:`tacit_protocol.strict`; the rest of its names are its own."""
+__all__ = ["Fields", "Plan", "Progress", "PublicRuleError", "ReleaseError", "Releases", "StudyError"]
+"""What this module has from others; the rest of its names are its own."""
+
+NO_REUSE = "this procedure reads no release of an earlier study; leave reuses out"
 
 NOT_CANONICAL = (
     "the study's bytes are not its canonical ones: every field and parameter spelled out, keys sorted, no "
@@ -39,30 +47,8 @@ NOT_CANONICAL = (
     "writes them so"
 )
 
-Progress = Callable[[float, str], None]
-"""Called with the part done in [0, 1] and what is being done."""
-
-
 HOPELESS = "Hopeless: "
 """What a warning starts with where the study should not be run as planned."""
-
-
-class PublicRuleError(StudyError):
-    """The study cannot be run with so many units, whatever they hold: ``rule`` says why, and may be told.
-
-    Raised from the study and numbers of units alone.
-    """
-
-    def __init__(self, rule: PublicRule, message: str) -> None:
-        super().__init__(message)
-        self.rule: PublicRule = rule
-
-
-Fields = Mapping[str, Any]
-"""A verdict as plain values: that of this version, or of another, which may lack some."""
-
-Releases = Mapping[str, Release]
-"""Releases by owner as a study reads them; empty where they are not at hand."""
 
 
 OwnersAsked = Literal["one", "two", "one or more", "two or more", "three or more"]
@@ -133,6 +119,8 @@ class Procedure(Protocol):
 
     Parameters: ClassVar[type[BaseModel]]
     Verdict: ClassVar[type[BaseVerdict]]
+    RelayedVerdict: ClassVar[type[BaseVerdict] | None] = None
+    """Of studies in which one owner's release goes to another, where it is another than ``Verdict``."""
 
     decides: ClassVar[bool] = False
     """Whether some of its releases are or hold a private decision; no other procedure's may."""
@@ -144,81 +132,80 @@ class Procedure(Protocol):
     released: ClassVar[str] = "the numbers that its procedure asks for"
     """What a sender computes and releases, in the words of a paper's methods."""
 
-    def check(self, study: Study) -> None:
-        """Raise StudyError where the study's parameters, domain or owners do not suit the procedure."""
-
-    def cost(self, study: Study) -> Guarantee:
-        """Return what one owner spends, from the study alone, before any data is touched."""
-
-    def cost_for(self, study: Study, name: str) -> Guarantee:  # noqa: ARG002
-        """Return what the owner of that name spends: ``cost``, unless rounds of a study cost differently."""
-        return self.cost(study)
-
-    def release_size(self, study: Study) -> int:
-        """Return how many noisy numbers one sender sends; a decision counts as one."""
-
-    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say, before anything is spent, what makes the test hopeless at these numbers of units."""
-
-    def summarise(self, study: Study, table: Table) -> Any:
-        """Compute exact numbers with their sensitivities. They never leave the owner.
-
-        At a curator ``table`` is a :class:`~tacit_protocol.domain.PooledTable` of the owners' tables.
-        """
-
-    def privatise(self, study: Study, summary: Any, noise: NoiseSource) -> Release:
-        """Add noise to the summary as ``cost`` states."""
-
-    def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
-
-    def assemble(
-        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> BaseVerdict:
-        """Compute the verdict from the releases by sender: post-processing alone, the same for everyone."""
-
-    def describe_request(self, study: Study) -> tuple[str, ...]:  # noqa: ARG002
-        """Say in lines what a study asks, where its columns and owners do not."""
-        return ()
-
-    def verdict_type(self, study: Study) -> type[BaseVerdict]:  # noqa: ARG002
-        """Return the type of a study's verdict; raises StudyError where it cannot be run as written."""
-        return self.Verdict
-
-    def meaning(self, study: Study, verdict: Fields) -> Meaning:
-        """Say what a verdict means, in sentences."""
-        return plain_meaning(study, verdict)
-
-    def what_is_released(self, study: Study) -> str:  # noqa: ARG002
-        """Say what a study's sender computes and releases, in the words of a paper's methods."""
-        return self.released
-
-    def record_of(self, study: Study, name: str) -> str:  # noqa: ARG002
-        """Say what the owner of that name would release, where it is something about each person; else "".
-
-        Stewards read it. Of two rounds, the relay says it.
-        """
-        return ""
-
     cited: ClassVar[tuple[Citation, ...]] = ()
     """The works that its method comes from, whatever a study's parameters."""
 
-    def works(self, study: Study) -> tuple[Citation, ...]:  # noqa: ARG002
+    def plan(self, study: Study) -> Plan:
+        """Return the plan of a study: the only place where a procedure asks which mechanism it is.
+
+        Raises:
+            StudyError: the study's parameters, domain or owners do not suit the procedure.
+        """
+        return LegacyPlan(self, study)
+
+    # What a study's plan says, by its study.
+
+    def check(self, study: Study) -> None:
+        """Raise StudyError where the study's parameters, domain or owners do not suit the procedure."""
+        planned(self, study)
+
+    def cost(self, study: Study) -> Guarantee:
+        """Return what one owner spends, from the study alone, before any data is touched."""
+        return planned(self, study).guarantee
+
+    def release_size(self, study: Study) -> int:
+        """Return how many noisy numbers one sender sends; a decision counts as one."""
+        return planned(self, study).release_size
+
+    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
+        """Say, before anything is spent, what makes the test hopeless at these numbers of units."""
+        return planned(self, study).warnings(units)
+
+    def summarise(self, study: Study, table: Table) -> Any:
+        """Compute exact numbers with their sensitivities. They never leave the owner."""
+        return planned(self, study).summarise(table)
+
+    def privatise(self, study: Study, summary: Any, noise: NoiseSource) -> Release:
+        """Add noise to the summary as ``cost`` states."""
+        return planned(self, study).privatise(summary, noise)
+
+    def check_release(self, study: Study, release: Release) -> None:
+        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
+        planned(self, study).check_release(release)
+
+    def assemble(self, study: Study, releases: Releases, progress: Progress | None = None) -> BaseVerdict:
+        """Compute the verdict from the releases by sender: post-processing alone, the same for everyone."""
+        units = {name: release.units for name, release in releases.items()}
+        return planned(self, study).conclude(releases, units, progress)
+
+    def verdict_type(self, study: Study) -> type[BaseVerdict]:
+        """Return the type of a study's verdict; raises StudyError where it cannot be run as written."""
+        return planned(self, study).verdict_type or self.Verdict
+
+    def describe_request(self, study: Study) -> tuple[str, ...]:
+        """Say in lines what a study asks, where its columns and owners do not."""
+        return planned(self, study).describe_request()
+
+    def meaning(self, study: Study, verdict: Fields) -> Meaning:
+        """Say what a verdict means, in sentences."""
+        return planned(self, study).meaning(verdict)
+
+    def what_is_released(self, study: Study) -> str:
+        """Say what a study's sender computes and releases, in the words of a paper's methods."""
+        return planned(self, study).released or self.released
+
+    def works(self, study: Study) -> tuple[Citation, ...]:
         """Return the works that the study's method comes from."""
-        return self.cited
+        cited = planned(self, study).cited
+        return self.cited if cited is None else cited
 
-    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:  # noqa: ARG002
+    def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
         """Work out the null distribution of the verdict's statistic again; None where none is drawn."""
-        return None
+        return planned(self, study).null(verdict, releases)
 
-    def panels(
-        self,
-        study: Study,  # noqa: ARG002
-        verdict: Fields,  # noqa: ARG002
-        releases: Releases,  # noqa: ARG002
-    ) -> Sequence[RowsPanel | BarsPanel | CurvesPanel | HeatPanel]:
+    def panels(self, study: Study, verdict: Fields, releases: Releases) -> Sequence[Panel]:
         """Return what is drawn besides the null distribution, the p-value and estimates with intervals."""
-        return ()
+        return planned(self, study).panels(verdict, releases)
 
     # What a study is asked with, and planned with, before there is one.
 
@@ -270,79 +257,9 @@ class Procedure(Protocol):
         return ()
 
 
-@runtime_checkable
-class ReadsReleases(Protocol):
-    """A procedure that can read a release that was made for an earlier study.
-
-    Reading again is post-processing: it costs its owner nothing. It must be the same for everyone, and use
-    nothing but what is handed in.
-    """
-
-    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:
-        """Return an owner's release for ``source`` as ``study`` expects it.
-
-        What is returned is checked with ``check_release``, or ``check_reread`` where there is one. ``source``
-        may be of another procedure; only its parties, privacy unit and alignment were looked at.
-
-        Raises:
-            StudyError: this release does not answer the study; says what to change.
-        """
-
-
-@runtime_checkable
-class ChecksRereads(ReadsReleases, Protocol):
-    """A procedure that makes of an earlier release what no owner would send: sums of its cells."""
-
-    def check_reread(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where what was made of an earlier release cannot be read for the study."""
-
-
-@runtime_checkable
-class ReusableRelease(Protocol):
-    """A procedure whose releases studies of other procedures may read as they are."""
-
-    borrowers: ClassVar[frozenset[str]]
-    """The procedures that may."""
-
-    def check_borrower(self, study: Study, source: Study) -> None:
-        """Raise StudyError unless a borrower's study can read this procedure's releases for ``source``."""
-
-
-@runtime_checkable
-class ExponentialMechanismProcedure(Protocol):
-    """A procedure some of whose releases name one of a public list of candidates."""
-
-    def candidates(self, study: Study) -> int:
-        """Return how many candidates a release of the study chooses from; 0 where it chooses none."""
-
-
-@runtime_checkable
-class AdaptiveProcedure(Protocol):
-    """A procedure some of whose exact numbers depend on the noise of others that it releases with them."""
-
-    def adapt(self, study: Study, summary: Any, noise: NoiseSource) -> Any:
-        """Draw the noise that comes first, and compute what depends on it; returns the whole summary.
-
-        It may read the table again, so that it is called where data are read; ``privatise`` does it itself
-        where it was not called. Nothing of it may leave before the budget is spent.
-        """
-
-
-@runtime_checkable
-class LimitsUnits(Protocol):
-    """A procedure that some numbers of units do not serve, whatever the units hold."""
-
-    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where the study cannot be run with these numbers of units, by owner.
-
-        It is handed no data: what it raises is told to everyone. Owners may be missing from ``units``.
-        """
-
-
 def require_units(procedure: Procedure, study: Study, units: Mapping[str, int]) -> None:
     """Raise PublicRuleError where a study cannot be run with these numbers of units, by owner."""
-    if isinstance(procedure, LimitsUnits):
-        procedure.check_units(study, units)
+    planned(procedure, study).check_units(units)
 
 
 def require_noise(require: Callable[[], object]) -> None:
@@ -405,8 +322,8 @@ def check_study(procedure: Procedure, study: Study) -> None:
     require_delta(study.budget)
     procedure.check(study)
     require_units(procedure, study, units_declared(study))
-    if study.reusing and not isinstance(procedure, ReadsReleases):
-        raise StudyError("this procedure reads no release of an earlier study; leave reuses out")
+    if study.reusing and not planned(procedure, study).rereads:
+        raise StudyError(NO_REUSE)
     _check_transcript(procedure, study)
 
 
@@ -516,20 +433,22 @@ def reread(
     Raises:
         StudyError: the release cannot be read again for this study; says what to change, quoting no data.
     """
-    if not isinstance(procedure, ReadsReleases):
-        raise StudyError("this procedure reads no release of an earlier study; leave reuses out")
+    plan = planned(procedure, study)
+    if not plan.rereads:
+        raise StudyError(NO_REUSE)
     _check_same_parties(study, owner, source)
-    if isinstance(lender, ReusableRelease) and study.procedure in lender.borrowers:
-        lender.check_borrower(study, source)
+    lent = None if lender is None else planned(lender, source)
+    if lent is not None and study.procedure in lent.lends_to:
+        lent.check_borrower(study)
         found = release
     else:
-        found = procedure.reread(study, owner, source, release)
+        found = plan.reread(owner, source, release)
     try:
-        if isinstance(procedure, ChecksRereads):
-            _check_parts_played(study, found)
-            procedure.check_reread(study, found)
-        else:
+        if type(plan).check_reread is Plan.check_reread:
             check_release(procedure, study, found)
+        else:
+            _check_parts_played(study, found)
+            plan.check_reread(found)
     except ReleaseError as error:
         raise StudyError(f"the reused release does not fit this study: {error}") from None
     return found
@@ -607,7 +526,36 @@ def check_parts(procedure: Procedure, study: Study, release: Release) -> None:
 
 def candidates_of(procedure: Procedure, study: Study) -> int:
     """Return how many candidates a study's releases choose from; 0 where they choose none."""
-    return procedure.candidates(study) if isinstance(procedure, ExponentialMechanismProcedure) else 0
+    return planned(procedure, study).candidates
+
+
+def masking_of(procedure: Procedure, study: Study) -> Masking | None:
+    """Return who masks in a study; None where nobody does.
+
+    Raises:
+        StudyError: the study cannot be run as written.
+    """
+    return planned(procedure, study).masking
+
+
+def claim_of(procedure: Procedure, study: Study) -> Guarantee:
+    """Return what a study's budget states: where releases are masked the claim, otherwise the cost.
+
+    Raises:
+        StudyError: the study cannot be run as written.
+    """
+    plan = planned(procedure, study)
+    return plan.guarantee if plan.shared is None else plan.shared.claim
+
+
+def spent_budget(procedure: Procedure, study: Study) -> Budget:
+    """Return what every owner spends where all spend alike: the study's budget, or more where they mask.
+
+    Raises:
+        StudyError: the study cannot be run as written.
+    """
+    plan = planned(procedure, study)
+    return study.budget if plan.shared is None else plan.guarantee.budget
 
 
 def _check_parts_played(study: Study, release: Release) -> None:
@@ -690,6 +638,199 @@ def planned_once(
 
     asked_once.forget = kept.cache_clear  # type: ignore[attr-defined]
     return asked_once
+
+
+class _Asked:
+    """A procedure and a study, which are equal to themselves alone, so that no content is compared."""
+
+    def __init__(self, procedure: Procedure, study: Study) -> None:
+        self.procedure = procedure
+        self.study = study
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, _Asked) and other.procedure is self.procedure
+        return same and other.study is self.study  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash((id(self.procedure), id(self.study)))
+
+
+@lru_cache(PLANS_KEPT)
+def _planned(asked: _Asked) -> Plan:
+    return asked.procedure.plan(asked.study)
+
+
+def planned(procedure: Procedure, study: Study) -> Plan:
+    """Return the plan of a study, worked out once and handed on to whoever asks about the same study again.
+
+    Owners, tester and every verifier each work it out for themselves, from the bytes that were signed, as
+    none of them takes another's word for it: once a party, since
+    :func:`~tacit_protocol.messages.study.read_study` makes one object of the same bytes. A study that has no
+    plan raises its error each time.
+
+    Raises:
+        StudyError: the study cannot be run as written.
+    """
+    return _planned(_Asked(procedure, study))
+
+
+planned.forget = _planned.cache_clear  # type: ignore[attr-defined]
+"""Drops what is kept, for tests that change the code."""
+
+
+class SumsOfOwners:
+    """To be removed: what a procedure says and refuses where its owners mask; ``shared_noise`` is its own."""
+
+    masked_numbers: ClassVar[str] = "sums"
+    """What is masked, in the plural: "tables"."""
+
+    def shared_noise(self, study: Study) -> SharedNoise | None:
+        """Return the noise that owners share; None where every owner's release is read by itself."""
+        raise NotImplementedError
+
+    def masking(self, study: Study) -> Masking | None:
+        """Return who masks in a study; None where every owner's release is read by itself."""
+        shared = self.shared_noise(study)
+        return None if shared is None else shared.masking
+
+    def claim(self, study: Study) -> Guarantee:
+        """Return the guarantee towards the tester with the colluding owners that the study names."""
+        shared = self.shared_noise(study)
+        if shared is None:
+            raise TypeError("nobody masks in this study")
+        return shared.claim
+
+    def asked_of_masks(self, study: Study) -> tuple[str, ...]:
+        """Say to whoever plans what masks gain, hide and cost; nothing where nobody masks."""
+        shared = self.shared_noise(study)
+        return () if shared is None else (shared.asked(self.masked_numbers),)
+
+    def require_room(self, study: Study, units: Mapping[str, int]) -> None:
+        """Raise PublicRuleError where masked sums of so many units might not be told from their wrapping."""
+        masking = self.masking(study)
+        most = None if masking is None else units_max(len(masking.names), MASKED_BITS)
+        if most is not None and max(units.values(), default=0) > most:
+            raise PublicRuleError("too-many-units", "so many units do not add up below 2^64 steps")
+
+
+class LegacyPlan(Plan):
+    """To be removed: a procedure whose methods take the study, as a plan."""
+
+    def __init__(self, procedure: Any, study: Study) -> None:
+        self.study, self.procedure = study, procedure
+
+    def _own(self, name: str) -> bool:
+        """Whether the procedure has a method of its own of that name."""
+        found = getattr(type(self.procedure), name, None)
+        return found is not None and found is not getattr(Procedure, name, None)
+
+    def __getattribute__(self, name: str) -> Any:
+        got = object.__getattribute__
+        if name not in {"guarantee", "release_size", "shared", "relay", "candidates", "rereads", "lends_to"}:
+            return got(self, name)
+        procedure, study, own = got(self, "procedure"), got(self, "study"), got(self, "_own")
+        if name == "rereads":
+            return own("reread")
+        if name == "lends_to":
+            return getattr(procedure, "borrowers", frozenset())
+        method, default = {
+            "guarantee": ("cost", None),
+            "release_size": ("release_size", 0),
+            "shared": ("shared_noise", None),
+            "relay": ("relay", None),
+            "candidates": ("candidates", 0),
+        }[name]
+        return getattr(procedure, method)(study) if own(method) else default
+
+    @property
+    def verdict_type(self) -> type[BaseVerdict] | None:
+        return self.procedure.verdict_type(self.study) if self._own("verdict_type") else None
+
+    def check_units(self, units: Mapping[str, int]) -> None:
+        if self._own("check_units"):
+            self.procedure.check_units(self.study, units)
+
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        return tuple(self.procedure.warnings(self.study, units))
+
+    def summarise(self, table: Table, order: np.random.Generator | None = None) -> Any:
+        if "order" in inspect.signature(self.procedure.summarise).parameters and order is not None:
+            return self.procedure.summarise(self.study, table, order=order)
+        return self.procedure.summarise(self.study, table)
+
+    def adapt(self, summary: Any, noise: NoiseSource) -> Any:
+        if self._own("adapt"):
+            return self.procedure.adapt(self.study, summary, noise)
+        return summary
+
+    def privatise(self, summary: Any, noise: NoiseSource) -> Release:
+        found: Release = self.procedure.privatise(self.study, summary, noise)
+        return found
+
+    def check_release(self, release: Release) -> None:
+        self.procedure.check_release(self.study, release)
+
+    def check_received(self, name: str, release: Release) -> None:
+        if self._own("check_received_of"):
+            self.procedure.check_received_of(self.study, name, release)
+        else:
+            self.procedure.check_received(self.study, release)
+
+    def combine(self, received: Releases, table: Table) -> Combined:
+        found: Combined
+        if self._own("combine_all"):
+            found = self.procedure.combine_all(self.study, received, table)
+        else:
+            (release,) = received.values()
+            found = self.procedure.combine(self.study, release, table)
+        return found
+
+    def reread(self, owner: Owner, source: Study, release: Release) -> Release:
+        found: Release = self.procedure.reread(self.study, owner, source, release)
+        return found
+
+    def check_reread(self, release: Release) -> None:
+        if self._own("check_reread"):
+            self.procedure.check_reread(self.study, release)
+        else:
+            check_release(self.procedure, self.study, release)
+
+    def check_borrower(self, study: Study) -> None:
+        self.procedure.check_borrower(study, self.study)
+
+    def conclude(
+        self, releases: Releases, units: Mapping[str, int], progress: Progress | None = None
+    ) -> BaseVerdict:
+        found: BaseVerdict
+        if self.relay is None:
+            found = self.procedure.assemble(self.study, releases, progress)
+        else:
+            found = self.procedure.conclude(self.study, units, releases, progress)
+        return found
+
+    def describe_request(self) -> tuple[str, ...]:
+        return tuple(self.procedure.describe_request(self.study)) if self._own("describe_request") else ()
+
+    def record_of(self, name: str) -> str:
+        return str(self.procedure.record_of(self.study, name)) if self._own("record_of") else ""
+
+    @property
+    def released(self) -> str | None:
+        return str(self.procedure.what_is_released(self.study)) if self._own("what_is_released") else None
+
+    @property
+    def cited(self) -> tuple[Citation, ...] | None:
+        return tuple(self.procedure.works(self.study)) if self._own("works") else None
+
+    def meaning(self, verdict: Fields) -> Meaning:
+        own = self._own("meaning")
+        return self.procedure.meaning(self.study, verdict) if own else super().meaning(verdict)
+
+    def null(self, verdict: Fields, releases: Releases) -> Null | None:
+        return self.procedure.null(self.study, verdict, releases) if self._own("null") else None
+
+    def panels(self, verdict: Fields, releases: Releases) -> Sequence[Panel]:
+        return tuple(self.procedure.panels(self.study, verdict, releases)) if self._own("panels") else ()
 
 
 ParametersT = TypeVar("ParametersT", bound=BaseModel)

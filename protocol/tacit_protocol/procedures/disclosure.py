@@ -12,9 +12,10 @@ from tacit_protocol.privacy.guarantee import (
     GaussianEvent,
     Guarantee,
 )
-from tacit_protocol.procedures.base import Procedure, candidates_of
-from tacit_protocol.procedures.masking import claim_of, masking_of, masks_words
-from tacit_protocol.procedures.relay import Relay, cost_for, numbers_released_by, relay_of
+from tacit_protocol.procedures.base import Procedure, candidates_of, claim_of, masking_of, planned
+from tacit_protocol.procedures.masking import masks_words
+from tacit_protocol.procedures.plan import Relay
+from tacit_protocol.procedures.relay import cost_for, numbers_released_by, relay_of
 from tacit_protocol.verdicts.presentation import joined
 
 COLUMNS_LISTED_MAX = 30
@@ -156,9 +157,9 @@ class StudyTerms:
             spending = [owner.name for owner in study.owners if relay.spends(owner.name)]
             part = RelayPart(relay, name, {owner: cost_for(procedure, study, owner) for owner in spending})
         numbers = numbers_released_by(procedure, study, name)
-        record = procedure.record_of(study, name) if relay is None else ""
+        record = planned(procedure, study).record_of(name) if relay is None else ""
         masking = masking_of(procedure, study)
-        masks = "" if masking is None else masks_words(masking, claim_of(procedure, study, cost))
+        masks = "" if masking is None else masks_words(masking, claim_of(procedure, study))
         return cls(cost, numbers, part, candidates_of(procedure, study), record, masks)
 
     @property

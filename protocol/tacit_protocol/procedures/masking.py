@@ -11,7 +11,7 @@ transcript sees it. What is claimed towards whom, and the proofs: docs/mathemati
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +29,6 @@ from tacit_protocol.privacy.guarantee import (
     MaskedVector,
     NoisyVector,
 )
-from tacit_protocol.procedures.base import Procedure, PublicRuleError
 from tacit_protocol.signing import MASK_KEY_TYPE, mask_public_hex, open_envelope, pair_stream
 from tacit_protocol.strict import ReleaseError, StrictModel, StudyError
 
@@ -166,87 +165,9 @@ class SharedNoise:
         )
 
 
-@runtime_checkable
-class MasksSums(Protocol):
-    """A procedure whose owners' releases may be masked, so that it reads their sum alone."""
-
-    def masking(self, study: Study) -> Masking | None:
-        """Return who masks in a study; None where every owner's release is read by itself."""
-
-    def claim(self, study: Study) -> Guarantee:
-        """Return the guarantee towards the tester with the colluding owners that the study names.
-
-        ``cost`` is each owner's own, which holds whoever colludes.
-        """
-
-
-class SumsOfOwners:
-    """What a procedure says and refuses where its owners mask; ``shared_noise`` is its own."""
-
-    masked_numbers: ClassVar[str] = "sums"
-    """What is masked, in the plural: "tables"."""
-
-    def shared_noise(self, study: Study) -> SharedNoise | None:
-        """Return the noise that owners share; None where every owner's release is read by itself."""
-        raise NotImplementedError
-
-    def masking(self, study: Study) -> Masking | None:
-        """Return who masks in a study; None where every owner's release is read by itself."""
-        shared = self.shared_noise(study)
-        return None if shared is None else shared.masking
-
-    def claim(self, study: Study) -> Guarantee:
-        """Return the guarantee towards the tester with the colluding owners that the study names."""
-        shared = self.shared_noise(study)
-        if shared is None:
-            raise TypeError("nobody masks in this study")
-        return shared.claim
-
-    def asked_of_masks(self, study: Study) -> tuple[str, ...]:
-        """Say to whoever plans what masks gain, hide and cost; nothing where nobody masks."""
-        shared = self.shared_noise(study)
-        return () if shared is None else (shared.asked(self.masked_numbers),)
-
-    def require_room(self, study: Study, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where masked sums of so many units might not be told from their wrapping."""
-        masking = self.masking(study)
-        most = None if masking is None else units_max(len(masking.names), MASKED_BITS)
-        if most is not None and max(units.values(), default=0) > most:
-            raise PublicRuleError("too-many-units", "so many units do not add up below 2^64 steps")
-
-
-def masking_of(procedure: Procedure | MasksSums, study: Study) -> Masking | None:
-    """Return who masks in a study; None where nobody does.
-
-    Raises:
-        StudyError: the study cannot be run as written.
-    """
-    return procedure.masking(study) if isinstance(procedure, MasksSums) else None
-
-
 def is_masked(study: Study) -> bool:
-    """Whether a study says that its owners mask; whether it can be run so, :func:`masking_of` says."""
+    """Whether a study says that its owners mask; whether it can be run so, its plan says."""
     return bool(study.parameters.get("aggregation") == "masked")
-
-
-def claim_of(procedure: Procedure, study: Study, cost: Guarantee) -> Guarantee:
-    """Return what a study's budget states: where releases are masked the claim, otherwise the cost.
-
-    Raises:
-        StudyError: the study cannot be run as written.
-    """
-    if isinstance(procedure, MasksSums) and procedure.masking(study) is not None:
-        return procedure.claim(study)
-    return cost
-
-
-def spent_budget(procedure: Procedure, study: Study) -> Budget:
-    """Return what every owner spends where all spend alike: the study's budget, or more where they mask.
-
-    Raises:
-        StudyError: the study cannot be run as written.
-    """
-    return study.budget if masking_of(procedure, study) is None else procedure.cost(study).budget
 
 
 def shared_noise_in(

@@ -88,6 +88,7 @@ from tacit_protocol.procedures.base import (
     step,
 )
 from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY, L2_SENSITIVITY
+from tacit_protocol.procedures.plan import Combined, Relay
 from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.procedures.randomised_answers.answers import (
     CELLS_FIRST,
@@ -105,7 +106,7 @@ from tacit_protocol.procedures.randomised_answers.sides import (
     side_of,
 )
 from tacit_protocol.procedures.randomised_answers.verdict import SIGNAL_HOPELESS
-from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
+from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
 from tacit_protocol.strict import StrictModel
 from tacit_protocol.verdicts.base import (
     PVALUE,
@@ -799,7 +800,6 @@ class MutualIndependence(Procedure):
             return None
         first, *more = (study.owners[place] for place in plan.order[:-1])
         return Relay(
-            self,
             first,
             study.owners[plan.last],
             publishes=True,

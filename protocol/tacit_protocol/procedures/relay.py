@@ -7,8 +7,7 @@ answer each owner gives, in which order, and how everybody reads the answers of 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol, TypeGuard, runtime_checkable
+from dataclasses import dataclass
 
 from tacit_protocol.domain import Table
 from tacit_protocol.messages.encoding import decode, digest, encode_json
@@ -31,9 +30,12 @@ from tacit_protocol.procedures.base import (
     check_release,
     check_study,
     delta_warnings,
+    masking_of,
+    planned,
     reread,
 )
-from tacit_protocol.procedures.masking import as_layout, masking_of
+from tacit_protocol.procedures.masking import as_layout
+from tacit_protocol.procedures.plan import Combined, Relay, Releases
 from tacit_protocol.signing import (
     ACCEPTANCE_TYPE,
     RECEIPT_TYPE,
@@ -45,73 +47,6 @@ from tacit_protocol.verdicts.base import BaseVerdict
 
 MATCHED_BY_ORDER = "rows were matched by their order at either owner, which nothing has checked"
 """What a verdict says where owners of different columns did not compare digests of their units."""
-
-AnswerKind = Literal["release", "sealed release", "receipt"]
-
-
-@dataclass(frozen=True)
-class Combined:
-    """What a receiver makes of another's release and its own rows. It never leaves the receiver.
-
-    ``finding`` is the result, as plain numbers for the receiver alone, None where it keeps nothing;
-    ``summary`` is what the procedure privatises where the receiver publishes, exact numbers with their
-    sensitivity.
-    """
-
-    finding: BaseVerdict | None = None
-    summary: Any = None
-
-
-@dataclass(frozen=True)
-class Relay:
-    """Who sends to whom in a study, and whether the receiver releases something in its turn.
-
-    Attributes:
-        publishes: whether the receiver's answer is a release; otherwise it is a receipt.
-        sealed: whether the sender's release is for the receiver alone. In the open it stands in the
-            transcript, and the receiver's release names it.
-        numbers: how many noisy numbers a receiver releases that publishes.
-        sends: what the sender releases, in words for stewards; "" where it is noisy numbers.
-        costs: what each owner spends, by name, where the rounds cost differently; otherwise ``cost`` says it.
-        more: further owners who send in round one, beside ``sender``; they send in the open.
-    """
-
-    procedure: "RelayedProcedure"
-    sender: Owner
-    receiver: Owner
-    publishes: bool
-    sealed: bool = True
-    numbers: int = 1
-    sends: str = ""
-    costs: Mapping[str, Guarantee] = field(default_factory=dict)
-    more: tuple[Owner, ...] = ()
-
-    @property
-    def senders(self) -> tuple[Owner, ...]:
-        """All who send in round one: one, or several, all in the open."""
-        return self.sender, *self.more
-
-    def is_sender(self, name: str) -> bool:
-        """Whether the owner of that name sends in round one."""
-        return name in {owner.name for owner in self.senders}
-
-    def kind_of(self, name: str) -> AnswerKind:
-        """Return what the owner of that name answers with."""
-        if self.is_sender(name):
-            return "sealed release" if self.sealed else "release"
-        return "release" if self.publishes else "receipt"
-
-    @property
-    def accepted_first(self) -> bool:
-        """Whether the sender spends once the receiver has accepted, who then has its own cost reserved.
-
-        Not where the receiver spends nothing, nor where the sender has released before.
-        """
-        return self.publishes and self.sender.reuses is None
-
-    def spends(self, name: str) -> bool:
-        """Whether the owner of that name spends the study's budget: whoever releases something."""
-        return self.kind_of(name) != "receipt"
 
 
 def check_acceptance(relay: Relay | None, study: str, envelope: bytes) -> None:
@@ -129,52 +64,9 @@ def check_acceptance(relay: Relay | None, study: str, envelope: bytes) -> None:
         raise ReleaseError("it accepts another study, or for another owner")
 
 
-@runtime_checkable
-class RelayedProcedure(Procedure, Protocol):
-    """A procedure that can run between two owners, one of whom receives the other's release."""
-
-    RelayedVerdict: ClassVar[type[BaseVerdict]]
-    """Of such a study: what ``conclude`` returns."""
-
-    def relay(self, study: Study) -> Relay | None:
-        """Return who sends to whom; None where every owner releases to the tester."""
-
-    def check_received(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where a sender's release has not the shape and the noise that the study fixes.
-
-        ``check_release`` is for the receiver's.
-        """
-
-    def combine(self, study: Study, received: Release, table: Table) -> Combined:
-        """Combine the sender's release with the receiver's own rows, exactly."""
-
-    def conclude(
-        self,
-        study: Study,
-        units: Mapping[str, int],
-        releases: Mapping[str, Release],
-        progress: Progress | None = None,
-    ) -> BaseVerdict:
-        """Compute the verdict from what the tester can see: numbers of units, and the open releases."""
-
-
-@runtime_checkable
-class ReceivesSeveral(RelayedProcedure, Protocol):
-    """A procedure in whose studies several owners send to one, in the open."""
-
-    def check_received_of(self, study: Study, name: str, release: Release) -> None:
-        """Raise ReleaseError where the release of the sender of that name is not what the study fixes."""
-
-    def combine_all(self, study: Study, received: Mapping[str, Release], table: Table) -> Combined:
-        """Combine all senders' releases with the receiver's own rows, exactly."""
-
-
-def combined(relay: Relay, study: Study, received: Mapping[str, Release], table: Table) -> Combined:
+def combined(procedure: Procedure, study: Study, received: Releases, table: Table) -> Combined:
     """Combine what was sent, releases by sender, with the receiver's own rows, exactly."""
-    if isinstance(relay.procedure, ReceivesSeveral):
-        return relay.procedure.combine_all(study, received, table)
-    (release,) = received.values()
-    return relay.procedure.combine(study, release, table)
+    return planned(procedure, study).combine(received, table)
 
 
 def statement_of(relay: Relay, digests: Mapping[str, str]) -> str | None:
@@ -194,7 +86,7 @@ def relay_of(procedure: Procedure, study: Study) -> Relay | None:
     Raises:
         StudyError: the study cannot be run as written.
     """
-    relay = procedure.relay(study) if _is_relayed(procedure) else None
+    relay = planned(procedure, study).relay
     if relay is not None and (relay.receiver.reuses or (relay.sealed and relay.sender.reuses)):
         raise StudyError(
             "of a study of two rounds, a release of the first in the open may be read again, and no other; "
@@ -203,17 +95,6 @@ def relay_of(procedure: Procedure, study: Study) -> Relay | None:
     if relay is not None and relay.more and (relay.sealed or study.reusing):
         raise StudyError("several owners send in the open, for this study alone; leave reuses out")
     return relay
-
-
-_RELAYED: dict[type[Procedure], bool] = {}
-"""Whether procedures of a class are relayed: asked once, as it takes 40 microseconds."""
-
-
-def _is_relayed(procedure: Procedure) -> TypeGuard[RelayedProcedure]:
-    kind = type(procedure)
-    if kind not in _RELAYED:
-        _RELAYED[kind] = isinstance(procedure, RelayedProcedure)
-    return _RELAYED[kind]
 
 
 def cost_for(procedure: Procedure, study: Study, name: str) -> Guarantee:
@@ -302,10 +183,7 @@ def check_own_release(procedure: Procedure, study: Study, name: str, release: Re
         check_release(procedure, study, as_layout(release))
     elif relay is not None and relay.is_sender(name):
         check_parts(procedure, study, release)
-        if isinstance(relay.procedure, ReceivesSeveral):
-            relay.procedure.check_received_of(study, name, release)
-        else:
-            relay.procedure.check_received(study, release)
+        planned(procedure, study).check_received(name, release)
     else:
         check_release(procedure, study, release)
 
@@ -370,11 +248,7 @@ def conclude(
     progress: Progress | None = None,
 ) -> BaseVerdict:
     """Compute the verdict from the answers: releases and units by sender. The same for everyone."""
-    relay = relay_of(procedure, study)
-    if relay is None:
-        verdict = procedure.assemble(study, releases, progress)
-    else:
-        verdict = relay.procedure.conclude(study, units, releases, progress)
+    verdict = planned(procedure, study).conclude(releases, units, progress)
     by_owner = (count for release in releases.values() for count in release.units_by_owner.values())
     own = units.values() if study.curator is None else by_owner
     if not (warned := delta_warnings(study, own)):

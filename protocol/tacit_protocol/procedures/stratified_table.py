@@ -339,7 +339,7 @@ class StratifiedTable(CountTest):
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
         super().check(study)
-        plan = self.plan(study)
+        plan = self.counted(study)
         if len(plan.grid.axes) < 2:
             raise StudyError("a stratified table has a group and an outcome: two columns or more")
         layout = StrataLayout(study, plan.grid.shape)
@@ -353,12 +353,12 @@ class StratifiedTable(CountTest):
 
     def listed_alone(self, study: Study) -> tuple[str, ...]:
         """Name group and outcome: units of other groups or outcomes are in no stratum."""
-        layout = StrataLayout(study, self.plan(study).grid.shape)
+        layout = StrataLayout(study, self.counted(study).grid.shape)
         return layout.group.name, layout.outcome.name
 
     def describe_request(self, study: Study) -> tuple[str, ...]:
         """Say who is compared in what, within which strata."""
-        layout = StrataLayout(study, self.plan(study).grid.shape)
+        layout = StrataLayout(study, self.counted(study).grid.shape)
         others = [c.name for c in study.domain.columns if c not in (layout.group, layout.outcome)]
         within = f" and {joined(others, 4)}" if others else ""
         return (f"compares {layout.outcome.name} between {layout.group.name}, within owners{within}",)
@@ -384,7 +384,7 @@ class StratifiedTable(CountTest):
         progress: Callable[[float], None] | None = None,
     ) -> SimulatedTest:
         """Test whether group and outcome are independent within all strata."""
-        layout, seed = StrataLayout(study, self.plan(study).grid.shape), public_seed(study, TEST_STREAM)
+        layout, seed = StrataLayout(study, self.counted(study).grid.shape), public_seed(study, TEST_STREAM)
         return stratified_test([layout.strata(table) for table in tables], replicates, seed, progress)
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:  # noqa: ARG002
@@ -398,7 +398,7 @@ class StratifiedTable(CountTest):
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> StratifiedTableResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        plan, parameters = self.plan(study), self.parameters(study)
+        plan, parameters = self.counted(study), self.parameters(study)
         layout = StrataLayout(study, plan.grid.shape)
         tables, known = self.read(study, releases)
         kept = None if known is None else known.kept

@@ -731,7 +731,7 @@ class Survival(CountTest):
             raise StudyError(f"at most {GROUPS_MAX} groups and {INTERVALS_MAX} intervals of time")
         if m < 2:
             raise StudyError("time needs two intervals or more: parameter cuts")
-        cells = len(study.owners) * (self.plan(study).grid.size + strata * groups * groups * m)
+        cells = len(study.owners) * (self.counted(study).grid.size + strata * groups * groups * m)
         require_work(CELL_WORK * cells, self.parameters(study).replicates + DRAWS)
 
     def listed_alone(self, study: Study) -> tuple[str, ...]:
@@ -809,7 +809,7 @@ class Survival(CountTest):
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> SurvivalResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        plan, parameters, layout = self.plan(study), self.parameters(study), SurvivalLayout(study)
+        plan, parameters, layout = self.counted(study), self.parameters(study), SurvivalLayout(study)
         tables, known = self.read(study, releases)
         kept = None if known is None else known.kept
         owners = {name: layout.of(table) for name, table in tables.items()}

@@ -22,9 +22,8 @@ from tacit_protocol.privacy.guarantee import (
     LaplaceEvent,
     MechanismEvent,
 )
-from tacit_protocol.procedures.base import Fields, Procedure, StudyError
+from tacit_protocol.procedures.base import Fields, Procedure, StudyError, spent_budget
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
-from tacit_protocol.procedures.masking import spent_budget
 from tacit_protocol.procedures.relay import cost_for
 from tacit_protocol.reporting.charts import (
     ESTIMATES,

@@ -23,11 +23,14 @@ from tacit_protocol.procedures.base import (
     PublicRuleError,
     StudyError,
     check_study,
+    claim_of,
+    masking_of,
     require_canonical,
     require_units,
 )
-from tacit_protocol.procedures.masking import Masking, claim_of, masking_of
-from tacit_protocol.procedures.relay import Relay, cost_for, relay_of
+from tacit_protocol.procedures.masking import Masking
+from tacit_protocol.procedures.plan import Relay
+from tacit_protocol.procedures.relay import cost_for, relay_of
 from tacit_protocol.signing import STUDY_TYPE, EnvelopeError, open_envelope, peek_key_id
 from tacit_services.agent.data.encoders import EncoderFolders, RowEncoders
 from tacit_services.agent.data.reader import IN_THIS_THREAD, AlignedUnits, Computing, row_draw
@@ -278,7 +281,7 @@ class StudyIntake(ABC):
             check_study(procedure, study)
             cost = cost_for(procedure, study, name)
             # Of masked sums the study states what holds towards those it names; the owner pays for more.
-            stated = claim_of(procedure, study, cost)
+            stated = claim_of(procedure, study)
         except StudyError as error:
             refuse("study-refused", str(error))
         if (

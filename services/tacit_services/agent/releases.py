@@ -51,11 +51,11 @@ from tacit_protocol.messages.study import (
 )
 from tacit_protocol.preparation import HOPELESS
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import AdaptiveProcedure, ReleaseError, StudyError, units_declared
+from tacit_protocol.procedures.base import ReleaseError, StudyError, planned, units_declared
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.masking import MaskingRoster, masked, masks_of, read_roster
+from tacit_protocol.procedures.plan import Relay
 from tacit_protocol.procedures.relay import (
-    Relay,
     check_acceptance,
     check_answer,
     check_own_release,
@@ -781,12 +781,10 @@ class Releaser:
         """
         units = job.units_by_data_set(table)
         if received is not None and job.relay is not None:
-            return units, combined(job.relay, job.study, received.releases, table)
-        summary = job.procedure.summarise(job.study, table)
-        if isinstance(job.procedure, AdaptiveProcedure):
-            # Noise before the ledger's entry: nothing of it leaves until that is written.
-            summary = job.procedure.adapt(job.study, summary, self.uses.noise)
-        return units, summary
+            return units, combined(job.procedure, job.study, received.releases, table)
+        plan = planned(job.procedure, job.study)
+        # Noise before the ledger's entry: nothing of it leaves until that is written.
+        return units, plan.adapt(plan.summarise(table), self.uses.noise)
 
     def _spend(
         self,

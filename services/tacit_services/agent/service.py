@@ -26,7 +26,7 @@ from tacit_protocol.messages.answers import (
 )
 from tacit_protocol.messages.study import Digest
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
-from tacit_protocol.procedures.masking import masking_of
+from tacit_protocol.procedures.base import masking_of
 from tacit_protocol.procedures.relay import relay_of
 from tacit_protocol.signing import PrivateKey
 from tacit_protocol.strict import StrictModel

@@ -20,12 +20,12 @@ from tacit_protocol.messages.study import (
     Study,
     ciphertext_digest,
 )
-from tacit_protocol.procedures.base import ReleaseError
+from tacit_protocol.procedures.base import ReleaseError, masking_of
 from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.masking import masking_of, read_mask_key, roster_digest
+from tacit_protocol.procedures.masking import read_mask_key, roster_digest
+from tacit_protocol.procedures.plan import Relay
 from tacit_protocol.procedures.relay import (
     OwnAnswer,
-    Relay,
     check_acceptance,
     check_answer,
     read_answer,

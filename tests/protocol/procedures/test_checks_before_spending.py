@@ -24,11 +24,11 @@ from tacit_protocol.procedures.base import (
     StudyError,
     check_release,
     check_study,
+    masking_of,
     require_units,
 )
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.distance_correlation.release import DistanceCorrelationPlan
-from tacit_protocol.procedures.masking import masking_of
 from tacit_protocol.procedures.relay import conclude, relay_of
 
 ENDED = 30

@@ -29,9 +29,18 @@ from tacit_protocol.privacy.accounting import fits
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent, RandomisedAnswers
 from tacit_protocol.procedures import base
 from tacit_protocol.procedures.aggregation import REJECTIONS, Vote
-from tacit_protocol.procedures.base import ReleaseError, StudyError, canonical, check_study, planned_once
+from tacit_protocol.procedures.base import (
+    ReleaseError,
+    StudyError,
+    canonical,
+    check_study,
+    claim_of,
+    masking_of,
+    planned_once,
+    spent_budget,
+)
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
-from tacit_protocol.procedures.masking import claim_of, masking_of, spent_budget, total_of
+from tacit_protocol.procedures.masking import total_of
 from tacit_protocol.procedures.relay import (
     check_own_release,
     combined,
@@ -135,7 +144,7 @@ def test_a_study_costs_its_budget_and_sends_as_many_numbers_as_it_says(form: str
     cost = procedure.cost(study)
     assert cost.budget == spent_budget(procedure, study)
     assert fits(cost.events, cost.budget)
-    assert claim_of(procedure, study, cost).budget == study.budget
+    assert claim_of(procedure, study).budget == study.budget
     for name, release in releases.items():
         check_own_release(procedure, study, name, release)
         sent = sum(len(vector.values) for vector in release.vectors.values())

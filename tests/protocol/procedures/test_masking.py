@@ -26,14 +26,20 @@ from tacit_protocol.privacy.gaussian_mechanism import mu_of
 from tacit_protocol.privacy.guarantee import Budget, MaskedVector
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.aggregation import Vote, VotesLaw
-from tacit_protocol.procedures.base import PublicRuleError, StudyError, canonical, check_study, require_units
+from tacit_protocol.procedures.base import (
+    PublicRuleError,
+    StudyError,
+    canonical,
+    check_study,
+    masking_of,
+    require_units,
+)
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of
 from tacit_protocol.procedures.masking import (
     as_layout,
     masked,
-    masking_of,
     masks_of,
     read_roster,
     roster_of,

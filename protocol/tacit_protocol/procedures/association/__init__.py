@@ -61,6 +61,7 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     Releases,
     StudyError,
+    SumsOfOwners,
     common_fields,
     decided,
     public_seed,
@@ -70,7 +71,7 @@ from tacit_protocol.procedures.base import (
     reuse_warnings,
     step,
 )
-from tacit_protocol.procedures.masking import SharedNoise, SumsOfOwners, is_masked
+from tacit_protocol.procedures.masking import SharedNoise, is_masked
 from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.procedures.within_owners import (
     BY_OWNER_MAX,

@@ -35,6 +35,7 @@ from tacit_protocol.procedures.base import (
     Progress,
     Releases,
     StudyError,
+    SumsOfOwners,
     common_fields,
     parse_parameters,
     require_shared_columns,
@@ -50,7 +51,7 @@ from tacit_protocol.procedures.counts.release import (
     plan_beside,
 )
 from tacit_protocol.procedures.counts.unlisted import IN_NO_EFFECT, left_out_of, left_out_warnings
-from tacit_protocol.procedures.masking import TOGETHER, SharedNoise, SumsOfOwners
+from tacit_protocol.procedures.masking import TOGETHER, SharedNoise
 from tacit_protocol.procedures.populations import Columns, EffectError, Held, SimulationModel, rows_of
 from tacit_protocol.procedures.randomised_answers.answered_column import (
     AnswerCounts,
@@ -245,7 +246,7 @@ class CountProcedure(SumsOfOwners, BesideAnswers):
         model = self.Parameters
         return parse_parameters(model if issubclass(model, CountParameters) else CountParameters, study)
 
-    def plan(self, study: Study) -> CountPlan:
+    def counted(self, study: Study) -> CountPlan:
         """Return what the study fixes before any data. Raises StudyError where it cannot be run."""
         return count_plan(study, self.parameters(study))
 
@@ -255,7 +256,7 @@ class CountProcedure(SumsOfOwners, BesideAnswers):
             require_shared_columns(study)
         if study.curator is not None:
             raise StudyError("owners send their own releases here; leave the curator out")
-        self.plan(study)
+        self.counted(study)
 
     def require_group(self, study: Study, name: str | None) -> None:
         """Raise StudyError where it is not the group's owner who would release answers."""
@@ -286,7 +287,7 @@ class CountProcedure(SumsOfOwners, BesideAnswers):
 
         Raises ReleaseError where releases do not fit the study, or each other.
         """
-        plan, beside = self.plan(study), self.beside(study)
+        plan, beside = self.counted(study), self.beside(study)
         known = None if beside is None else beside.known(releases)
         return plan.tables(study, releases), known
 
@@ -294,11 +295,11 @@ class CountProcedure(SumsOfOwners, BesideAnswers):
         """Return what each owner spends: the study's whole budget, or rho of it, in one release."""
         if (beside := self.beside(study)) is not None:
             return beside.costs[beside.sender.name]
-        return self.plan(study).guarantee
+        return self.counted(study).guarantee
 
     def shared_noise(self, study: Study) -> SharedNoise | None:
         """Return the noise of masked tables; None where every owner's table is read by itself."""
-        return None if self.beside(study) is not None else self.plan(study).shared
+        return None if self.beside(study) is not None else self.counted(study).shared
 
     def describe_request(self, study: Study) -> tuple[str, ...]:
         """Say of masked tables what is gained and hidden, and what it costs."""
@@ -313,19 +314,19 @@ class CountProcedure(SumsOfOwners, BesideAnswers):
         """Return how many noisy numbers one owner sends: one a cell; of answers, at most."""
         if (beside := self.beside(study)) is not None:
             return beside.numbers_sent()
-        return self.plan(study).grid.size
+        return self.counted(study).grid.size
 
     def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where the noise on a cell exceeds the count that an average cell has."""
         if (beside := self.beside(study)) is not None and (hopeless := beside.warnings(units)):
             return hopeless
-        return noise_warnings(self.plan(study), units)
+        return noise_warnings(self.counted(study), units)
 
     def summarise(self, study: Study, table: Table) -> CellCounts | OwnCodes | OwnSums:
         """Count one owner's units, or read the sender's levels, exactly. They never leave the owner."""
         if (beside := self.beside(study)) is not None:
             return beside.read(table)
-        return self.plan(study).summarise(table)
+        return self.counted(study).summarise(table)
 
     def privatise(
         self, study: Study, summary: CellCounts | OwnCodes | OwnSums, noise: NoiseSource
@@ -333,7 +334,7 @@ class CountProcedure(SumsOfOwners, BesideAnswers):
         """Add the noise that ``cost`` states, or draw answers."""
         if isinstance(summary, OwnCodes | OwnSums):
             return self._plan_beside(study).release(summary, noise)
-        return self.plan(study).privatise(summary, noise)
+        return self.counted(study).privatise(summary, noise)
 
     def check_release(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the release has not the shape and the noise that the study fixes.
@@ -343,14 +344,14 @@ class CountProcedure(SumsOfOwners, BesideAnswers):
         if (beside := self.beside(study)) is not None:
             beside.check_sums(release)
         else:
-            self.plan(study).check(release)
+            self.counted(study).check(release)
 
     def check_reread(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where an earlier release, read again, has not this study's cells, or answers."""
         if (beside := self.beside(study)) is not None:
             beside.check_answers(release)
         else:
-            self.plan(study).read(release)
+            self.counted(study).read(release)
 
     def reread(
         self,
@@ -362,7 +363,7 @@ class CountProcedure(SumsOfOwners, BesideAnswers):
         """Return the same cells of an earlier release, or sums of a finer table's; or a sender's answers."""
         if (beside := self.beside(study)) is not None:
             return beside.reread(source, release)
-        return self.plan(study).reread(source, release)
+        return self.counted(study).reread(source, release)
 
 
 class CountTest(CountProcedure):
@@ -404,7 +405,7 @@ class CountTest(CountProcedure):
 
         None where tables are masked, or beside another owner's answers.
         """
-        plan = self.plan(study)
+        plan = self.counted(study)
         if plan.masking is not None or self.beside(study) is not None:
             return None
         none = np.zeros(plan.grid.size)
@@ -421,7 +422,7 @@ class CountTest(CountProcedure):
 
     def null(self, study: Study, verdict: Fields, releases: Releases) -> Null | None:
         """Work out the null distribution again; simulations are the first of the verdict's."""
-        tables = tables_of(self.plan(study), study, verdict, releases)
+        tables = tables_of(self.counted(study), study, verdict, releases)
         if tables is None or verdict.get("pvalue") is None:
             return None
         tables = [add_tables(tables)] if self.added else tables
@@ -441,13 +442,13 @@ class CountTest(CountProcedure):
 
     def left_out(self, study: Study, tables: Mapping[str, NoisyTable]) -> tuple[str, ...]:
         """Say how many units hold no listed value, where the tables show it."""
-        grid = self.plan(study).grid
+        grid = self.counted(study).grid
         found = list(left_out_of(grid, tables, self.listed_alone(study), IN_NO_EFFECT))
         return left_out_warnings(found, study.level)
 
     def shown(self, study: Study, tables: Mapping[str, NoisyTable], releases: Releases) -> dict[str, Any]:
         """Return the fields of a verdict that every test on the owners' tables states alike."""
-        plan, beside = self.plan(study), self.beside(study)
+        plan, beside = self.counted(study), self.beside(study)
         grid, units = plan.grid, units_counted(tables, plan, releases)
         caveats = masked_caveats(plan)
         if beside is not None:

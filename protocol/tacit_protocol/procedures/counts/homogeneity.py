@@ -346,7 +346,7 @@ class Homogeneity(CountTest):
         super().check(study)
         if len(study.owners) < 2:
             raise StudyError("homogeneity is of two or more owners")
-        parameters, plan = self.parameters(study), self.plan(study)
+        parameters, plan = self.parameters(study), self.counted(study)
         if len(plan.grid.compared) < 2:
             raise StudyError("a single cell holds every unit: there is nothing to compare")
         owners = len(study.owners)
@@ -367,7 +367,7 @@ class Homogeneity(CountTest):
 
     def _compared(self, study: Study) -> list[int]:
         """Return the compared cells whose shares are told: listed ones; none where there are too many."""
-        grid, owners = self.plan(study).grid, len(study.owners)
+        grid, owners = self.counted(study).grid, len(study.owners)
         levels = tuple(axis.listed for axis in grid.axes)
         listed: list[int] = compared_places(grid.compared_shape, levels).tolist()
         few = owners <= PAIRED_OWNERS_MAX and len(listed) * owners * (owners - 1) // 2 <= DIFFERENCES_MAX
@@ -420,7 +420,7 @@ class Homogeneity(CountTest):
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:
         """Return the cells with the largest residuals; none where the tables are not at hand."""
-        tables = tables_of(self.plan(study), study, verdict, releases)
+        tables = tables_of(self.counted(study), study, verdict, releases)
         if tables is None:
             return []
         found = between_owners(tables)
@@ -436,14 +436,14 @@ class Homogeneity(CountTest):
             title=lambda effect: f"{effect.groups[0]} less {effect.groups[1]}",
             label=lambda effect: effect.level or "",
         )
-        grid = self.plan(study).grid
+        grid = self.counted(study).grid
         return [*drawn, *residual_panel(title, grid, residuals, verdict, grid.compared)]
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> HomogeneityResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        plan, replicates = self.plan(study), self.parameters(study).replicates
+        plan, replicates = self.counted(study), self.parameters(study).replicates
         tables = {owner.name: plan.read_owner(owner, releases) for owner in study.owners}
         names, own = list(tables), list(tables.values())
         test = self.test(study, own, replicates, step(progress, "simulating the null", 0.0, 0.5))
@@ -477,7 +477,7 @@ class Homogeneity(CountTest):
         self, study: Study, tables: Mapping[str, NoisyTable], test: TableTest
     ) -> Iterator[JointEffect]:
         """Yield differences of shares, of the cells that stand out most first."""
-        grid, names = self.plan(study).grid, list(tables)
+        grid, names = self.counted(study).grid, list(tables)
         cells = sorted(self._compared(study), key=lambda cell: -float(test.ratios[cell]))
         if not cells:
             return

@@ -506,7 +506,7 @@ class IndependenceTable(CountTest):
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
         super().check(study)
-        parameters, plan = self.parameters(study), self.plan(study)
+        parameters, plan = self.parameters(study), self.counted(study)
         columns = len(plan.grid.axes)
         if not 2 <= columns <= COLUMNS_MAX:
             raise StudyError(f"a contingency table has 2 to {COLUMNS_MAX} columns")
@@ -525,7 +525,7 @@ class IndependenceTable(CountTest):
         """Whether pairs of columns are also tested within owners: of several, where it can be done."""
         if self.beside(study) is not None or self.masking(study) is not None:
             return False  # one table: by another owner's answers, or the sum alone
-        shape, owners = self.plan(study).grid.shape, len(study.owners)
+        shape, owners = self.counted(study).grid.shape, len(study.owners)
         sizes = [(size - 1) * (other - 1) for size, other in combinations(shape, 2)]
         work = sum(3 * owners * (contrasts + 1) ** 2 for contrasts in sizes)
         fits = CELL_WORK * work * self.parameters(study).replicates <= WORK_MAX
@@ -564,7 +564,7 @@ class IndependenceTable(CountTest):
         progress: Callable[[float], None] | None = None,
     ) -> TableTest:
         """Test whether the columns of the tables, added up, are independent."""
-        seed, shape = public_seed(study, TEST_STREAM), self.plan(study).grid.compared_shape
+        seed, shape = public_seed(study, TEST_STREAM), self.counted(study).grid.compared_shape
         return independence_test(add_tables(tables), shape, replicates, seed, progress)
 
     def rejections(
@@ -580,7 +580,7 @@ class IndependenceTable(CountTest):
         if draw is None:
             return None
         draws = null_draws(study.level, self.parameters(study).replicates)
-        shape = self.plan(study).grid.compared_shape
+        shape = self.counted(study).grid.compared_shape
 
         def statistics(size: int) -> Floats:
             return compared_residuals(draw(size)[0].held, shape).statistics
@@ -594,8 +594,8 @@ class IndependenceTable(CountTest):
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[RowsPanel]:
         """Return the cells with the largest residuals; none where the tables are not at hand."""
-        grid = self.plan(study).grid
-        tables = tables_of(self.plan(study), study, verdict, releases)
+        grid = self.counted(study).grid
+        tables = tables_of(self.counted(study), study, verdict, releases)
         if tables is None:
             return []
         found = from_independence(add_tables(tables), grid.compared_shape)
@@ -605,7 +605,7 @@ class IndependenceTable(CountTest):
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
     ) -> IndependenceTableResult:
         """Compute the verdict: post-processing alone, the same for everyone."""
-        plan, parameters = self.plan(study), self.parameters(study)
+        plan, parameters = self.counted(study), self.parameters(study)
         tables, known = self.read(study, releases)
         table = add_tables(list(tables.values()))
         simulating = step(progress, "simulating the null", 0.0, 0.5)

@@ -160,7 +160,7 @@ class NoisyCounts(CountProcedure):
     def check(self, study: Study) -> None:
         """Raise StudyError where the study cannot be run as written."""
         super().check(study)
-        if self.plan(study).grid.size * len(study.owners) > COORDINATES_MAX:
+        if self.counted(study).grid.size * len(study.owners) > COORDINATES_MAX:
             raise StudyError(f"all owners' tables have more than {COORDINATES_MAX} cells; use fewer")
 
     def meaning(self, study: Study, verdict: Fields) -> Meaning:
@@ -175,7 +175,7 @@ class NoisyCounts(CountProcedure):
 
     def panels(self, study: Study, verdict: Fields, releases: Releases) -> list[BarsPanel]:
         """Return the bars of all owners' tables."""
-        return count_panels(self.plan(study), study, verdict, releases)
+        return count_panels(self.counted(study), study, verdict, releases)
 
     def assemble(
         self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
@@ -183,7 +183,7 @@ class NoisyCounts(CountProcedure):
         """Compute the verdict: post-processing alone, the same for everyone."""
         if progress is not None:
             progress(0.5, "reading tables")
-        plan = self.plan(study)
+        plan = self.counted(study)
         tables = plan.tables(study, releases)
         units = units_counted(tables, plan, releases)
         size = plan.grid.size

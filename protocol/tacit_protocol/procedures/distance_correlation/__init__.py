@@ -70,6 +70,7 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     projected,
     sketched,
 )
+from tacit_protocol.procedures.plan import Combined, Relay
 from tacit_protocol.procedures.populations import Dependence, SimulationModel
 from tacit_protocol.procedures.randomised_answers.answers import (
     AnswersPlan,
@@ -92,7 +93,7 @@ from tacit_protocol.procedures.randomised_answers.verdict import (
     answered_verdict,
     answers_warnings,
 )
-from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
+from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
 from tacit_protocol.verdicts.base import (
     COVARIANCE_ESTIMATE,
     BaseVerdict,
@@ -412,13 +413,13 @@ class DistanceCorrelation(Procedure):
     def relay(self, study: Study) -> Relay | None:
         """Return who sends to whom in peer mode, and in two rounds."""
         if (answers := _answers(study)) is not None:
-            return relay_of_answers(self, answers)
+            return relay_of_answers(answers)
         plan = plan_of(study)
         if plan.parameters.mode != "peer":
             return None
         receiver = study.owner_named(str(plan.parameters.receiver))
         sender = next(owner for owner in study.owners if owner.name != receiver.name)
-        return Relay(self, sender, receiver, plan.parameters.publish)
+        return Relay(sender, receiver, plan.parameters.publish)
 
     def verdict_type(self, study: Study) -> type[BaseVerdict]:
         """Return what a study's verdict is: in peer mode, what everybody learns."""

@@ -32,6 +32,7 @@ from tacit_protocol.procedures.base import (
     QuestionTemplate,
     Releases,
     StudyError,
+    SumsOfOwners,
     common_fields,
     parse_parameters,
     require_noise,
@@ -62,7 +63,7 @@ from tacit_protocol.procedures.embedding_release.verdict import (
     database_panels,
     databases_of,
 )
-from tacit_protocol.procedures.masking import TOGETHER, SharedNoise, SumsOfOwners, is_masked, total_of
+from tacit_protocol.procedures.masking import TOGETHER, SharedNoise, is_masked, total_of
 from tacit_protocol.procedures.populations import Columns, Held, SimulationModel, UntestedRows
 from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import (

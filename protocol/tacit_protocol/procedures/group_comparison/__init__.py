@@ -37,6 +37,7 @@ from tacit_protocol.procedures.base import (
     ReleaseError,
     Releases,
     StudyError,
+    SumsOfOwners,
     common_fields,
     decided,
     public_seed,
@@ -81,7 +82,7 @@ from tacit_protocol.procedures.group_comparison.statistic import (
     risk_effects,
     variance_ratio,
 )
-from tacit_protocol.procedures.masking import SharedNoise, SumsOfOwners, is_masked
+from tacit_protocol.procedures.masking import SharedNoise, is_masked
 from tacit_protocol.procedures.populations import (
     Columns,
     Difference,

@@ -36,6 +36,7 @@ from tacit_protocol.procedures.base import (
     Releases,
     RequiredParameter,
     StudyError,
+    SumsOfOwners,
     common_fields,
     decided,
     parse_parameters,
@@ -56,7 +57,7 @@ from tacit_protocol.procedures.identity.release import (
 )
 from tacit_protocol.procedures.identity.simulate import PlannedIdentity
 from tacit_protocol.procedures.identity.statistic import DRAW_WORK
-from tacit_protocol.procedures.masking import SharedNoise, SumsOfOwners, is_masked
+from tacit_protocol.procedures.masking import SharedNoise, is_masked
 from tacit_protocol.procedures.populations import Floats, SimulationModel, null_draws, shared_rejections
 from tacit_protocol.verdicts.base import BaseVerdict, DecisionResult, PvalueVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import (

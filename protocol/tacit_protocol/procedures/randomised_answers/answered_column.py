@@ -50,7 +50,8 @@ from tacit_protocol.procedures.base import (
     public_seed,
     require_noise,
 )
-from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay, RelayedProcedure
+from tacit_protocol.procedures.plan import Combined, Relay
+from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
 from tacit_protocol.verdicts.base import BaseVerdict
 
 Integers = npt.NDArray[np.int64]
@@ -231,11 +232,11 @@ class AnsweredColumnPlan:
         known = [owner.units for owner in self.study.owners if owner.units is not None]
         return known[0] if known else COORDINATES_MAX
 
-    def relay(self, procedure: RelayedProcedure) -> Relay:
+    @property
+    def relay(self) -> Relay:
         """Return who sends what to whom."""
         odds = math.exp(self.study.budget.epsilon)
         return Relay(
-            procedure,
             self.sender,
             self.receiver,
             publishes=True,
@@ -352,7 +353,7 @@ class BesideAnswers(Procedure):
     def relay(self, study: Study) -> Relay | None:
         """Return who sends answers to whom; None where every owner holds all columns."""
         plan = self.beside(study)
-        return None if plan is None else plan.relay(self)
+        return None if plan is None else plan.relay
 
     def check_received(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where a sender's release has not the shape and the noise of the study's."""

@@ -68,12 +68,12 @@ from tacit_protocol.procedures.base import (
     require_noise,
 )
 from tacit_protocol.procedures.counts.release import COUNTS, L1_SENSITIVITY
+from tacit_protocol.procedures.plan import Relay
 from tacit_protocol.procedures.randomised_answers.sides import (
     DESIGN_STREAM,
     public_generator,
     side_of,
 )
-from tacit_protocol.procedures.relay import Relay, RelayedProcedure
 
 Integers = npt.NDArray[np.int64]
 
@@ -605,13 +605,12 @@ def require_small(plan: AnswersPlan) -> None:
         raise StudyError(f"a table of answers has at most {TABLE_MAX} cells: use fewer categories")
 
 
-def relay_of_answers(procedure: RelayedProcedure, plan: AnswersPlan) -> Relay | None:
+def relay_of_answers(plan: AnswersPlan) -> Relay | None:
     """Return who sends answers to whom; None in one round."""
     if plan.one_round:
         return None
     sender, receiver = plan.study.owners[plan.first], plan.study.owners[1 - plan.first]
     return Relay(
-        procedure,
         sender,
         receiver,
         publishes=True,

@@ -80,6 +80,7 @@ from tacit_protocol.procedures.distance_correlation.statistic import (
     variance_estimate,
     whitened,
 )
+from tacit_protocol.procedures.plan import Combined, Relay
 from tacit_protocol.procedures.populations import Dependence, Held, SimulationModel
 from tacit_protocol.procedures.randomised_answers.answers import (
     AnswersPlan,
@@ -96,7 +97,7 @@ from tacit_protocol.procedures.randomised_answers.sides import (
     require_two_sides,
     side_of,
 )
-from tacit_protocol.procedures.relay import MATCHED_BY_ORDER, Combined, Relay
+from tacit_protocol.procedures.relay import MATCHED_BY_ORDER
 from tacit_protocol.procedures.screening.answered import (
     AnsweredScreening,
     answered_verdict,
@@ -651,7 +652,7 @@ class Screening(Procedure):
     def relay(self, study: Study) -> Relay | None:
         """Return who sends answers to whom in two rounds."""
         answered = answered_plan(study)
-        return None if answered is None else relay_of_answers(self, answered.answers)
+        return None if answered is None else relay_of_answers(answered.answers)
 
     def check_received(self, study: Study, release: Release) -> None:
         """Raise ReleaseError where the answers have not the shape that the study fixes."""

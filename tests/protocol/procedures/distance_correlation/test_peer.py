@@ -26,7 +26,8 @@ from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr
 from tacit_protocol.procedures.base import ReleaseError, StudyError
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelationResult
 from tacit_protocol.procedures.distance_correlation.peer import exact_covariance, influences
-from tacit_protocol.procedures.relay import Combined, conclude
+from tacit_protocol.procedures.plan import Combined
+from tacit_protocol.procedures.relay import conclude
 from tacit_protocol.signing import (
     RECEIPT_TYPE,
     RELEASE_TYPE,
