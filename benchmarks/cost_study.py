@@ -34,11 +34,11 @@ from tacit_protocol.messages.study import Owner, Party, Release, ReleaseMessage,
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import (
-    AdaptiveProcedure,
     ReleaseError,
     StudyError,
     check_release,
     check_study,
+    planned,
 )
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.relay import check_answer, conclude, read_answer
@@ -444,8 +444,7 @@ class Sender:
         """Draw the noise, check and sign."""
         procedure, noise = procedure_named(self.study.procedure), OpenDPNoise()
         with meter.stage("noise"):
-            if isinstance(procedure, AdaptiveProcedure):
-                summary = procedure.adapt(self.study, summary, noise)
+            summary = planned(procedure, self.study).adapt(summary, noise)
             release = procedure.privatise(self.study, summary, noise)
         with meter.stage("check and sign"):
             check_release(procedure, self.study, release)

@@ -51,6 +51,7 @@ from tacit_protocol.numerics.noisy_tables import add_tables
 from tacit_protocol.privacy.gaussian_mechanism import release_sums
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.association import Association
+from tacit_protocol.procedures.base import masking_of
 from tacit_protocol.procedures.counts.independence_table import IndependenceTable
 from tacit_protocol.procedures.counts.release import COUNTS, noisy_counts
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease
@@ -161,7 +162,7 @@ def cost_run(way: str, _: int) -> Answers:
             releases[name] = release
         begun = time.process_time()
         if way == "masked":
-            masking = PROCEDURE.masking(study)
+            masking = masking_of(PROCEDURE, study)
             assert masking is not None
             total_of(masking, releases)
         else:

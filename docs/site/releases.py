@@ -27,6 +27,7 @@ from tacit_protocol.messages.study import Release, Study  # noqa: E402
 from tacit_protocol.privacy import laplace_mechanism, permutation_test  # noqa: E402
 from tacit_protocol.privacy.gaussian_mechanism import SumPart  # noqa: E402
 from tacit_protocol.privacy.guarantee import ApproximateEvent, GaussianEvent, MechanismEvent  # noqa: E402
+from tacit_protocol.procedures.base import candidates_of  # noqa: E402
 from tacit_protocol.procedures.counts import release as count_release  # noqa: E402
 from tacit_protocol.procedures.discovery import PROCEDURES  # noqa: E402
 
@@ -143,7 +144,7 @@ def lines_of(study: Study, made: Release, handed: Handed) -> Iterator[tuple[str,
     if made.choice is not None:
         sensitivity, scale_found = handed.laplace[-1]
         moved = f"{number(sensitivity)} steps of any candidate's loss"
-        count_words = f"1 of {PROCEDURES[study.procedure].candidates(study)}"  # type: ignore[attr-defined]
+        count_words = f"1 of {candidates_of(PROCEDURES[study.procedure], study)}"
         yield "the choice", count_words, moved, f"Gumbel, {number(scale_found)} steps"
 
 

@@ -5,7 +5,6 @@ parameters go to their ends, and their tables are random, or degenerate in every
 """
 
 import gc
-import inspect
 import json
 import sys
 from collections import Counter
@@ -27,12 +26,12 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import Body, NoiseSource
 from tacit_protocol.procedures.base import (
-    AdaptiveProcedure,
     Procedure,
     StudyError,
     canonical,
     check_study,
     masking_of,
+    planned,
     require_units,
 )
 from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
@@ -228,12 +227,11 @@ def made(case: MadeCase, noise: NoiseSource) -> dict[str, Release]:
     found: dict[str, Release] = {}
     senders = list(held) if relay is None else [owner.name for owner in relay.senders]
     for name in senders:
-        summary = procedure.summarise(study, held[name])
-        if isinstance(procedure, AdaptiveProcedure):
-            summary = procedure.adapt(study, summary, noise)
+        plan = planned(procedure, study)
+        summary = plan.adapt(plan.summarise(held[name]), noise)
         found[name] = procedure.privatise(study, summary, noise)
     if relay is not None:
-        answer = combined(relay, study, dict(found), held[relay.receiver.name])
+        answer = combined(procedure, study, dict(found), held[relay.receiver.name])
         if relay.publishes:
             found[relay.receiver.name] = procedure.privatise(study, answer.summary, noise)
     if masking_of(procedure, study) is not None:
@@ -329,13 +327,10 @@ def _steps(case: MadeCase, tables: Mapping[str, Table]) -> Iterator[Callable[[],
     held = dict(tables)
     if study.curator is not None:
         held = {study.curator.name: PooledTable(study.domain, held)}
-    takes_order = "order" in inspect.signature(procedure.summarise).parameters
+    plan = planned(procedure, study)
 
     def answer(name: str) -> None:
-        fixed: dict[str, Any] = {"order": np.random.default_rng(1)} if takes_order else {}
-        summary = procedure.summarise(study, held[name], **fixed)
-        if isinstance(procedure, AdaptiveProcedure):
-            summary = procedure.adapt(study, summary, noise)
+        summary = plan.adapt(plan.summarise(held[name], np.random.default_rng(1)), noise)
         procedure.privatise(study, summary, noise)
 
     if relay is None:
@@ -351,7 +346,7 @@ def _steps(case: MadeCase, tables: Mapping[str, Table]) -> Iterator[Callable[[],
         )
 
     def receive() -> None:
-        summary = combined(relay, study, sent, held[relay.receiver.name]).summary
+        summary = combined(procedure, study, sent, held[relay.receiver.name]).summary
         if relay.publishes:
             procedure.privatise(study, summary, noise)
 

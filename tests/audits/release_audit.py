@@ -402,7 +402,7 @@ def summarise(study: Study, table: Table) -> Any:
         received = Release(
             units=table.units, guarantee=plan.costs[plan.sender.name], answers={plan.column.name: sent}
         )
-        return procedure.combine(study, received, table).summary
+        return combined(procedure, study, {"sender": received}, table).summary
     relay = relay_of(procedure, study)
     if plan is None and relay is not None and table.domain == study.domain_of(relay.receiver):
         received = {}
@@ -412,7 +412,7 @@ def summarise(study: Study, table: Table) -> Any:
             levels = np.zeros((table.units, len(domain.categorical)), np.int32)
             held = FixedTable(domain, (EncodedChunk(rows, levels, None, table.units),))
             received[owner.name] = procedure.privatise(study, procedure.summarise(study, held), Answering())
-        return combined(relay, study, received, table).summary
+        return combined(procedure, study, received, table).summary
     if "order" not in procedure.summarise.__annotations__:
         return procedure.summarise(study, table)
     return procedure.summarise(study, table, order=np.random.default_rng(0))

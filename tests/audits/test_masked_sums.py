@@ -27,6 +27,7 @@ from tacit_protocol.privacy.gaussian_mechanism import mu_of
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, GaussianEvent, Guarantee
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.aggregation import Vote
+from tacit_protocol.procedures.base import claim_of, masking_of
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.procedures.counts.release import COUNTS, noisy_counts
 from tacit_protocol.procedures.masking import Masking, MaskingRoster, masked, masks_of, roster_of, total_of
@@ -106,7 +107,7 @@ def attacked(colluders: int, colluding: int) -> tuple[Colluding, Guarantee]:
     plan = NoisyCounts().plan(study)
     assert plan.masking is not None
     return Colluding(study, MASKED[-colluding:] if colluding else ()), plan.masking.towards(
-        NoisyCounts().claim(study), colluding
+        claim_of(NoisyCounts(), study), colluding
     )
 
 
@@ -168,7 +169,7 @@ def test_the_account_pays_for_what_holds_whoever_colludes() -> None:
         study = masked_study(MASKED[:owners], colluders=colluders)
         plan = NoisyCounts().plan(study)
         assert plan.masking is not None
-        own, claim = NoisyCounts().cost(study), NoisyCounts().claim(study)
+        own, claim = NoisyCounts().cost(study), claim_of(NoisyCounts(), study)
         for colluding in range(owners):
             towards = plan.masking.towards(claim, colluding)
             assert own.budget.epsilon_micro >= towards.budget.epsilon_micro
@@ -212,7 +213,7 @@ def test_masked_vectors_are_uniform_given_everything_else_that_the_tester_has() 
 def test_masks_cancel_to_the_last_bit_in_a_million_sums() -> None:
     study = masked_study()
     roster, rng = roster_for(study), np.random.default_rng(5)
-    masking = NoisyCounts().masking(study)
+    masking = masking_of(NoisyCounts(), study)
     assert masking is not None
     vectors = [f"part {place}" for place in range(-(-(10**6) // COORDINATES_MAX))]
     names = [owner.name for owner in study.owners]

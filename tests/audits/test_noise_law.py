@@ -14,7 +14,7 @@ from release_audit import Floats, Recorder, ReleaseCase, release, summarise
 from tacit_protocol.privacy import noise as source
 from tacit_protocol.privacy.guarantee import MechanismEvent
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
-from tacit_protocol.procedures.base import AdaptiveProcedure
+from tacit_protocol.procedures.base import planned
 from tacit_protocol.procedures.discovery import procedure_named
 
 pytestmark = pytest.mark.timeout(1800)
@@ -143,11 +143,7 @@ def noise_of(case: ReleaseCase, noise: NoiseSource) -> dict[tuple[str, str], Flo
     releases = max(DRAWS_MIN[mechanism] // count + 1 for mechanism, count in numbers.items())
     found: dict[tuple[str, str], list[Floats]] = {}
     for _ in range(releases):
-        adapted = (
-            procedure.adapt(case.study, summary, noise)
-            if isinstance(procedure, AdaptiveProcedure)
-            else summary
-        )
+        adapted = planned(procedure, case.study).adapt(summary, noise)
         own = procedure.privatise(case.study, adapted, Recorder()).vectors if adapted is not summary else {}
         for name, vector in procedure.privatise(case.study, adapted, noise).vectors.items():
             if vector.noise not in DRAWS_MIN:

@@ -20,6 +20,7 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation, peer
 from tacit_protocol.procedures.distance_correlation.peer import OwnCovariance
 from tacit_protocol.procedures.distance_correlation.release import blocks_of, plan_of
+from tacit_protocol.procedures.relay import combined
 
 Floats = npt.NDArray[np.float64]
 
@@ -53,7 +54,7 @@ def received(study: Study, seed: int) -> Release:
 
 
 def covariance(study: Study, sent: Release, values: Floats) -> OwnCovariance:
-    summary = PROCEDURE.combine(study, sent, table(study, 1, values)).summary
+    summary = combined(PROCEDURE, study, {"sender": sent}, table(study, 1, values)).summary
     assert isinstance(summary, OwnCovariance)
     return summary
 
@@ -172,8 +173,11 @@ def test_publishing_after_privatising_the_own_variance_alone_is_not_private() ->
     sent = received(study, 1)
     low, high = max(aimed(study, sent), key=lambda pair: moved(study, sent, pair))
     assert int((low != high).sum()) == 1
-    findings = [PROCEDURE.combine(study, sent, table(study, 1, values)).finding for values in (low, high)]
+    findings = [
+        combined(PROCEDURE, study, {"sender": sent}, table(study, 1, values)).finding
+        for values in (low, high)
+    ]
     one, other = (finding.model_dump()["distance_covariance_sqr"] for finding in findings)
     # A deterministic function of raw rows: two neighbours, two values, so no epsilon at all.
     assert abs(one - other) > 1e-3
-    assert PROCEDURE.combine(study, sent, table(study, 1, low)).finding == findings[0]
+    assert combined(PROCEDURE, study, {"sender": sent}, table(study, 1, low)).finding == findings[0]

@@ -366,7 +366,7 @@ def sent(case: Case, procedure: Procedure, study: Study, noting: list[Any]) -> d
             release(name, procedure.summarise(study, table))
     if relay is not None and relay.publishes:
         own = relay.receiver.name
-        release(own, combined(relay, study, releases, held[own]).summary)
+        release(own, combined(procedure, study, releases, held[own]).summary)
     return found
 
 

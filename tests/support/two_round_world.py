@@ -99,7 +99,6 @@ class TwoRoundTable(Procedure):
         sender, receiver = study.owners
         own, other = self._costs(study)
         return Relay(
-            self,
             sender,
             receiver,
             publishes=True,

@@ -128,7 +128,7 @@ def summary_of(form: str, name: str, table: Table) -> Any:
     relay = relay_of(procedure, study)
     if relay is None or relay.is_sender(name):
         return procedure.summarise(study, table)
-    return combined(relay, study, {own.name: releases[own.name] for own in relay.senders}, table).summary
+    return combined(procedure, study, {own.name: releases[own.name] for own in relay.senders}, table).summary
 
 
 def answers_in_public(form: str, name: str) -> bool:

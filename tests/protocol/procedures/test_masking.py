@@ -31,6 +31,7 @@ from tacit_protocol.procedures.base import (
     StudyError,
     canonical,
     check_study,
+    claim_of,
     masking_of,
     require_units,
 )
@@ -138,7 +139,7 @@ def test_the_sum_of_all_is_exact_and_has_the_noise_of_all() -> None:
     assert total.vectors["counts"].mean(1)[:2].tolist() == (5 * exact_total(("east",))).tolist()
     own = releases["east"].masked["counts"].scale
     assert total.vectors["counts"].scale == pytest.approx(own * math.sqrt(5), rel=1e-12)
-    claimed = mu_of(NoisyCounts().claim(study))
+    claimed = mu_of(claim_of(NoisyCounts(), study))
     assert total.vectors["counts"].scale == pytest.approx(math.sqrt(2) / claimed, rel=1e-9)
     for name in MASKED:
         with pytest.raises(ReleaseError, match="every owner"):
@@ -149,7 +150,7 @@ def test_the_sum_of_all_is_exact_and_has_the_noise_of_all() -> None:
 
 def test_the_variance_of_each_owners_noise_is_that_of_its_share() -> None:
     study = masked_study(colluders=2)
-    claim, own = NoisyCounts().claim(study), NoisyCounts().cost(study)
+    claim, own = claim_of(NoisyCounts(), study), NoisyCounts().cost(study)
     assert mu_of(own) == pytest.approx(mu_of(claim) * math.sqrt(3), rel=1e-9)
     assert mu_of(own) <= mu_of(claim) * math.sqrt(3), "rounded up, for those who draw together"
 
@@ -235,7 +236,7 @@ def test_a_masked_embedding_is_that_of_all_units_with_the_noise_of_all(parameter
     assert np.abs(np.array(found) - mean).max() < 1e-6
     assert exact.units == dict(zip(MASKED, (200, 50, 120), strict=False))
     assert list(exact.embedding) == ["all owners together"]
-    claimed = mu_of(EmbeddingRelease().claim(study))
+    claimed = mu_of(claim_of(EmbeddingRelease(), study))
     noise = features.diameter / claimed * math.sqrt(3 / 2) / 370
     assert exact.noise["all owners together"] == pytest.approx(noise, rel=1e-4)
     result = run(PROCEDURES["embedding_release"], study, tables, OpenDPNoise())
@@ -298,7 +299,7 @@ def test_a_known_distribution_is_compared_with_the_masked_counts_of_all() -> Non
     other = run(procedure, study, [tables[0], tables[0], tables[2]], OpenDPNoise())
     assert other.reject, "400 more than expected, 13 times what noise and chance have: missed once in 1e20"
     assert any("only their sum" in warning for warning in other.warnings)
-    claim, own = procedure.claim(study), procedure.cost(study)
+    claim, own = claim_of(procedure, study), procedure.cost(study)
     assert mu_of(own) == pytest.approx(mu_of(claim) * math.sqrt(2), rel=1e-9)
     assert other.epsilon == own.budget.epsilon > study.budget.epsilon
     assert other.rho == pytest.approx(mu_of(own) ** 2 / 2, rel=1e-9), "what each spent"
@@ -368,7 +369,7 @@ def test_masked_votes_add_up_exactly_with_the_noise_of_all(name: str, bound: int
     verdict = procedure.assemble(study, releases)
     assert verdict.statistic == total, "masks cancel to the last bit"
     assert verdict.reject
-    claim, own = procedure.claim(study), procedure.cost(study)
+    claim, own = claim_of(procedure, study), procedure.cost(study)
     (vector,) = (next(iter(release.masked.values())) for release in list(releases.values())[:1])
     assert vector.scale == pytest.approx(bound / mu_of(own), rel=1e-9)
     masking = masking_of(procedure, study)

@@ -1,15 +1,16 @@
 """Public rules: refusals that follow from a study and numbers of units alone, and may be told to everyone."""
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
 import pytest
 from made_studies import domain_of, made_study
 
 from tacit_protocol.messages.study import PUBLIC_RULES, PublicRule, Study
-from tacit_protocol.procedures.base import LimitsUnits, PublicRuleError, check_study, require_units
+from tacit_protocol.procedures.base import PublicRuleError, check_study, require_units
 from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.procedures.plan import Plan
 
 TWO_SIDED = {"owners": 2, "columns": (("n0",), ("n1",)), "numeric": 2}
 APART = {"owners": 3, "columns": (("n0",), ("n1",), ("n2",)), "numeric": 3}
@@ -106,10 +107,11 @@ def test_every_rule_has_words_and_is_raised_by_some_procedure_or_the_agent() -> 
     assert set(PUBLIC_RULES) == set(get_args(PublicRule)) == {case[5] for case in CASES} | installed
 
 
-def test_no_procedure_is_handed_data_where_it_says_why() -> None:
-    limiting = [found for found in PROCEDURES.values() if isinstance(found, LimitsUnits)]
-    # Counts that take no other owner's answers inherit the rules of those that do, and limit nothing.
-    able = {found.name for found in limiting if getattr(found, "takes_answers", True)}
-    assert able == {case[0] for case in CASES}
-    for found in limiting:
-        assert list(inspect.signature(found.check_units).parameters) == ["study", "units"]
+def test_no_plan_is_handed_data_where_it_says_why() -> None:
+    def every(kind: type[Plan]) -> Iterator[type[Plan]]:
+        yield kind
+        for further in kind.__subclasses__():
+            yield from every(further)
+
+    for found in every(Plan):
+        assert list(inspect.signature(found.check_units).parameters) == ["self", "units"], found

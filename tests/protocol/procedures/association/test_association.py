@@ -26,7 +26,7 @@ from tacit_protocol.procedures.association.release import (
     masked_plan,
 )
 from tacit_protocol.procedures.association.statistic import independent_masked
-from tacit_protocol.procedures.base import ReadsReleases, StudyError
+from tacit_protocol.procedures.base import StudyError, planned
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.within_owners import PAIR_SHARES, ReadPairs
 
@@ -204,11 +204,11 @@ def test_a_study_that_cannot_be_asked_says_what_to_change(columns: Any, words: s
 def test_a_release_is_read_again_for_the_same_columns_and_budget() -> None:
     source = made_study("association", Domain(columns=(X, Y)), owners=1, delta=1e-5)
     other = made_study("association", Domain(columns=(Y, X)), owners=1, delta=1e-5)
-    assert isinstance(PROCEDURE, ReadsReleases)
+    assert planned(PROCEDURE, source).rereads
     release: Any = object()
-    assert PROCEDURE.reread(source, source.owners[0], source, release) is release
+    assert planned(PROCEDURE, source).reread(source.owners[0], source, release) is release
     with pytest.raises(StudyError, match="other columns"):
-        PROCEDURE.reread(other, other.owners[0], source, release)
+        planned(PROCEDURE, other).reread(other.owners[0], source, release)
 
 
 PURE: dict[str, Any] = {"noise": "laplace", "delta": 0.0}
@@ -319,10 +319,10 @@ def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:
 def test_a_release_in_another_noise_is_not_read_again() -> None:
     source = made_study("association", Domain(columns=(X, Y)), owners=1, delta=1e-5)
     other = source.model_copy(update={"parameters": {"noise": "laplace"}})
-    assert isinstance(PROCEDURE, ReadsReleases)
+    assert planned(PROCEDURE, source).rereads
     release: Any = object()
     with pytest.raises(StudyError, match="another noise"):
-        PROCEDURE.reread(other, other.owners[0], source, release)
+        planned(PROCEDURE, other).reread(other.owners[0], source, release)
 
 
 # Owners who mask.

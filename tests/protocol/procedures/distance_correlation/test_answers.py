@@ -32,7 +32,7 @@ from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
 from tacit_protocol.procedures.distance_correlation.release import answers_plan
 from tacit_protocol.procedures.randomised_answers import answers
 from tacit_protocol.procedures.randomised_answers.verdict import answered_panels
-from tacit_protocol.procedures.relay import relay_of
+from tacit_protocol.procedures.relay import combined, relay_of
 from tacit_protocol.reporting.svg import panel_svg
 from tacit_protocol.verdicts.presentation import HeatPanel, RowsPanel
 
@@ -144,8 +144,8 @@ def answering(received: Release) -> Made:
 
     def counted(study: Study, rows: Rows, source: Any) -> Release:
         table = rows_table(study.domain_of(study.owners[1]), rows[:, None])
-        combined = PROCEDURE.combine(study, received, table)
-        return PROCEDURE.privatise(study, combined.summary, source)
+        summary = combined(PROCEDURE, study, {"sender": received}, table).summary
+        return PROCEDURE.privatise(study, summary, source)
 
     return counted
 
@@ -317,7 +317,7 @@ def test_a_unit_answers_for_one_column_and_is_counted_once() -> None:
     release = PROCEDURE.privatise(study, PROCEDURE.summarise(study, first), OpenDPNoise())
     assert sum(own.units for own in release.answers.values()) == 400
     source = Recorder(0)
-    PROCEDURE.privatise(study, PROCEDURE.combine(study, release, second).summary, source)
+    PROCEDURE.privatise(study, combined(PROCEDURE, study, {"sender": release}, second).summary, source)
     ((counts, _),) = source.laplaces
     assert counts.sum() == 400 << round(math.log2(counts[counts > 0].min() & -counts[counts > 0].min()))
 

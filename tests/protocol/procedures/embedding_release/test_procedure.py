@@ -12,7 +12,14 @@ from tacit_protocol.domain import Domain, PooledTable
 from tacit_protocol.features.moments import MEAN
 from tacit_protocol.messages.study import Party, Release, Study
 from tacit_protocol.privacy.noise import OpenDPNoise
-from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
+from tacit_protocol.procedures.base import (
+    ReleaseError,
+    StudyError,
+    check_release,
+    check_study,
+    planned,
+    reread,
+)
 from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of, plan_of
 from tacit_protocol.procedures.embedding_release.release import HISTOGRAMS
 
@@ -198,7 +205,7 @@ def test_points_depend_on_the_data_through_the_noisy_histograms_alone() -> None:
 def test_histograms_noise_is_drawn_once_where_data_are_read_before_the_budget_is_spent() -> None:
     """The agent's way: adapt outside of the ledger's transaction, which may have to be tried again."""
     study = asked(**FEW)
-    summary = PROCEDURE.adapt(study, PROCEDURE.summarise(study, table()), OpenDPNoise())
+    summary = planned(PROCEDURE, study).adapt(PROCEDURE.summarise(study, table()), OpenDPNoise())
     one, again = (PROCEDURE.privatise(study, summary, OpenDPNoise()) for _ in range(2))
     assert one.vectors[HISTOGRAMS] == again.vectors[HISTOGRAMS]
     assert one.vectors[MEAN] != again.vectors[MEAN]

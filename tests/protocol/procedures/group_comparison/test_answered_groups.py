@@ -26,7 +26,7 @@ from tacit_protocol.procedures.group_comparison.statistic import (
     answered_risk_effects,
     compare_answered,
 )
-from tacit_protocol.procedures.relay import check_own_release, conclude, relay_of
+from tacit_protocol.procedures.relay import check_own_release, combined, conclude, relay_of
 
 PROCEDURE: Any = procedure_named("group_comparison")
 ARM = CategoricalColumn(name="arm", levels=("usual", "new"))
@@ -200,7 +200,7 @@ def test_the_answers_are_read_again_by_a_study_of_other_outcomes() -> None:
     assert read.answers == releases["clinic"].answers
     held = tables()["registry"]
     own = MemoryTable(Domain(columns=(SICK,)), held.numeric[:, :0], held.categorical)
-    summary = PROCEDURE.combine(study, read, own).summary
+    summary = combined(PROCEDURE, study, {"sender": read}, own).summary
     answer = PROCEDURE.privatise(study, summary, OpenDPNoise())
     verdict = conclude(PROCEDURE, study, {"clinic": read, "registry": answer}, {})
     assert isinstance(verdict.retention, float)
@@ -244,10 +244,9 @@ def test_releases_that_do_not_fit_are_refused() -> None:
 
 def test_owners_who_count_other_units_are_refused_before_anything_is_spent() -> None:
     study = asked()
-    relay = relay_of(PROCEDURE, study)
     sent = PROCEDURE.privatise(study, PROCEDURE.summarise(study, tables()["clinic"]), OpenDPNoise())
     with pytest.raises(StudyError, match="not aligned"):
-        relay.procedure.combine(study, sent, tables(3999)["registry"])
+        combined(PROCEDURE, study, {"sender": sent}, tables(3999)["registry"])
     with pytest.raises(StudyError, match="beside the answers of clinic"):
         PROCEDURE.summarise(study, tables()["registry"])
 

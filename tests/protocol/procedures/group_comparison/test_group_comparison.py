@@ -18,7 +18,7 @@ from tacit_protocol.domain import CategoricalColumn, Domain, EncodedChunk, Numer
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.inference import Effects, estimated
 from tacit_protocol.privacy.accounting import gaussian_mu
-from tacit_protocol.procedures.base import ReadsReleases, StudyError
+from tacit_protocol.procedures.base import StudyError, planned
 from tacit_protocol.procedures.counts.unlisted import NO_PART
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.group_comparison.release import (
@@ -382,9 +382,9 @@ def test_a_release_is_read_again_for_the_same_columns_groups_and_budget() -> Non
         from tacit_protocol.privacy.noise import OpenDPNoise  # noqa: PLC0415 (patched above)
 
         release = PROCEDURE.privatise(source, PROCEDURE.summarise(source, held), OpenDPNoise())
-    assert isinstance(PROCEDURE, ReadsReleases)
+    assert planned(PROCEDURE, source).rereads
     stricter = source.model_copy(update={"level": 0.01})
-    assert PROCEDURE.reread(stricter, source.owners[0], source, release) == release
+    assert planned(PROCEDURE, stricter).reread(source.owners[0], source, release) == release
     for change, words in (
         ({"parameters": {"group": "w"}}, "other groups"),
         ({"domain": Domain(columns=(SEX, AGE))}, "other columns"),
@@ -392,7 +392,7 @@ def test_a_release_is_read_again_for_the_same_columns_groups_and_budget() -> Non
     ):
         other = source.model_copy(update=change)
         with pytest.raises(StudyError, match=words):
-            PROCEDURE.reread(source, source.owners[0], other, release)
+            planned(PROCEDURE, source).reread(source.owners[0], other, release)
 
 
 # Owners who mask.

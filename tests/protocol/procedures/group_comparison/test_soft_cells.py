@@ -14,7 +14,7 @@ from tacit_protocol.domain import CategoricalColumn, Column, Domain, NumericColu
 from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.inference import laplace_widening
 from tacit_protocol.privacy.guarantee import Budget, LaplaceEvent
-from tacit_protocol.procedures.base import StudyError
+from tacit_protocol.procedures.base import StudyError, planned
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.procedures.group_comparison import GroupComparisonResult, statistic
 from tacit_protocol.procedures.group_comparison.release import (
@@ -197,7 +197,7 @@ def test_a_number_has_six_cells_where_an_owner_declares_no_units_and_else_the_sm
         assert features.cells == cells
     few, many = declared(study, 300), declared(study, 10**6)
     with pytest.raises(StudyError, match="other numbers of units"):
-        PROCEDURE.reread(few, few.owners[0], many, None)
+        planned(PROCEDURE, few).reread(few.owners[0], many, None)
 
 
 def test_a_new_study_has_gaussian_noise_where_it_has_a_delta_and_fits_where_no_ledger_is() -> None:
@@ -218,7 +218,7 @@ def test_a_pure_study_costs_epsilon_alone_and_says_why() -> None:
     assert "there is no delta" in " ".join(PROCEDURE.describe_request(PURE))
     gaussian, source = (asked(NUMBERS[0], ILL, delta=1e-5, noise=noise) for noise in ("gaussian", "laplace"))
     with pytest.raises(StudyError, match="another noise"):
-        PROCEDURE.reread(gaussian, gaussian.owners[0], source, None)
+        planned(PROCEDURE, gaussian).reread(gaussian.owners[0], source, None)
 
 
 def test_noise_is_refused_beside_answers() -> None:

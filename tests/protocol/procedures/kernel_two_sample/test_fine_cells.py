@@ -16,7 +16,7 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import compose_epsilon_micro, fits
 from tacit_protocol.privacy.exact_sums import unit_averages
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_protocol.procedures.base import ReleaseError, StudyError
+from tacit_protocol.procedures.base import ReleaseError, StudyError, planned
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, evidence_of, planned_test
 from tacit_protocol.procedures.means import max_form
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, PrivateMeans
@@ -150,7 +150,7 @@ def test_noise_without_room_is_refused_before_a_row_is_read(monkeypatch: pytest.
             with pytest.raises(StudyError, match="no room"):
                 PROCEDURE.check(study)
             with pytest.raises(StudyError, match="no room"):
-                PROCEDURE.check_units(study, {"x": 10, "y": 10})
+                planned(PROCEDURE, study).check_units({"x": 10, "y": 10})
 
 
 def test_what_cannot_be_bought_or_has_no_number_is_refused_and_other_releases_are_not_read_again() -> None:

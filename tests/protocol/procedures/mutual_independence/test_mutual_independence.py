@@ -20,7 +20,7 @@ from tacit_protocol.numerics.randomised_tables import combined_basis, contrasts
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import mixing, retention
 from tacit_protocol.procedures import mutual_independence
-from tacit_protocol.procedures.base import ReleaseError, StudyError
+from tacit_protocol.procedures.base import ReleaseError, StudyError, planned
 from tacit_protocol.procedures.disclosure import StudyTerms
 from tacit_protocol.procedures.mutual_independence import (
     MutualIndependence,
@@ -64,7 +64,7 @@ def releases_of(study: Study, columns: list[Floats], noise: Any) -> dict[str, Re
             check_own_release(PROCEDURE, study, owner.name, found[owner.name])
     if relay is not None:
         side = [owner.name for owner in study.owners].index(relay.receiver.name)
-        summary = combined(relay, study, found, table_of(study, side, columns[side])).summary
+        summary = combined(PROCEDURE, study, found, table_of(study, side, columns[side])).summary
         found[relay.receiver.name] = PROCEDURE.privatise(study, summary, noise)
         check_own_release(PROCEDURE, study, relay.receiver.name, found[relay.receiver.name])
     return found
@@ -74,7 +74,7 @@ def verdict_of(study: Study, columns: list[Floats], noise: Any) -> MutualIndepen
     releases = releases_of(study, columns, noise)
     if relay_of(PROCEDURE, study) is None:
         return PROCEDURE.assemble(study, releases)
-    return PROCEDURE.conclude(study, {}, releases)
+    return planned(PROCEDURE, study).conclude(releases, {})
 
 
 # Exact odds.
@@ -119,7 +119,7 @@ def largest(study: Study, side: int, sent: dict[str, Release] | None = None, pla
                     if sent is None or relay is None:
                         summary = PROCEDURE.summarise(study, table)
                     else:
-                        summary = combined(relay, study, sent, table).summary
+                        summary = combined(PROCEDURE, study, sent, table).summary
                     made.append(PROCEDURE.privatise(study, summary, source))
                 odds = sum(
                     abs(float(log_softmax(first)[cuts] - log_softmax(second)[cuts]))
@@ -245,7 +245,7 @@ def test_halves_are_released_each_by_its_name_and_nothing_else_is_taken() -> Non
     assert {name: own.codes for name, own in releases["a"].answers.items()} == {"n0": 3, "n0, halves": 2}
     assert set(releases["c"].vectors) == {"counts", "counts, halves"}
     assert len(releases["c"].vectors["counts"].mean(1)) == 27
-    verdict = PROCEDURE.conclude(study, {}, releases)
+    verdict = planned(PROCEDURE, study).conclude(releases, {})
     assert "3 by 3 by 3 and 2 by 2 by 2 cells" in verdict.method
     for name, field_name in (("a", "answers"), ("a", "cuts"), ("c", "vectors"), ("c", "cuts")):
         held = getattr(releases[name], field_name)
@@ -253,7 +253,7 @@ def test_halves_are_released_each_by_its_name_and_nothing_else_is_taken() -> Non
         for wrong in ({key: held[key]}, {f"{key}, halves": held[key], key: held[f"{key}, halves"]}):
             forged = releases[name].model_copy(update={field_name: wrong})
             with pytest.raises(ReleaseError):
-                PROCEDURE.check_received_of(study, name, forged)
+                planned(PROCEDURE, study).check_received(name, forged)
     numbers = PROCEDURE.release_size(study_of(HALVED, units=(3000,) * 3))
     assert numbers == sum(own.units for own in releases["a"].answers.values()) + 3
 

@@ -23,9 +23,9 @@ from tacit_protocol.privacy.gaussian_mechanism import SensitivityError
 from tacit_protocol.privacy.guarantee import RandomisedAnswers
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.privacy.randomised_response import mixing
-from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError
+from tacit_protocol.procedures.base import PublicRuleError, ReleaseError, StudyError, planned
 from tacit_protocol.procedures.randomised_answers.answers import CUTS_PART, AnswersPlan
-from tacit_protocol.procedures.relay import cost_for, relay_of
+from tacit_protocol.procedures.relay import combined, cost_for, relay_of
 from tacit_protocol.procedures.screening import Screening, answered_plan
 from tacit_protocol.procedures.screening.answered import LOOK_LEVEL, pair_test
 from tacit_protocol.procedures.screening.verdict import AnsweredScreeningVerdict
@@ -71,7 +71,7 @@ def sent(study: Study, rows: Any, source: Any) -> Release:
 
 def counted(study: Study, received: Release, rows: Any, source: Any) -> Release:
     """The tables beside them, of the columns' owner."""
-    summary = PROCEDURE.combine(study, received, table_of(study, 0, rows)).summary
+    summary = combined(PROCEDURE, study, {"sender": received}, table_of(study, 0, rows)).summary
     return PROCEDURE.privatise(study, summary, source)
 
 
@@ -82,7 +82,7 @@ def both(study: Study, x: Any, y: Any, source: Any) -> dict[str, Release]:
 
 def verdict_of(study: Study, x: Any, y: Any, source: Any) -> AnsweredScreeningVerdict:
     releases = both(study, x, y, source)
-    found = PROCEDURE.conclude(study, dict.fromkeys(releases, len(x)), releases)
+    found = planned(PROCEDURE, study).conclude(releases, dict.fromkeys(releases, len(x)))
     assert isinstance(found, AnsweredScreeningVerdict)
     return found
 
@@ -142,8 +142,8 @@ def test_the_outcomes_owner_sends_and_either_spends_within_the_budget() -> None:
 
 def test_too_few_units_for_the_columns_end_the_study_first() -> None:
     with pytest.raises(PublicRuleError, match="60 in all"):
-        PROCEDURE.check_units(study_of(TWO), {"a": 59})
-    PROCEDURE.check_units(study_of(TWO), {"a": 60})
+        planned(PROCEDURE, study_of(TWO)).check_units({"a": 59})
+    planned(PROCEDURE, study_of(TWO)).check_units({"a": 60})
 
 
 # Exact odds.
