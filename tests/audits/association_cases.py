@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from audited_studies import TWO_OWNERS, farthest_units, neighbours, random_rows, rows_at, study
-from neighbour_search import Matrix, Rows
+from tacit.testing.neighbour_search import Matrix, Rows
 from release_audit import Neighbours, ReleaseCase
 
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn

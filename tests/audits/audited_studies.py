@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from made_studies import made_study
-from neighbour_search import Codes, Effort, Features, Rows, Space, largest_change
+from tacit.testing.neighbour_search import Codes, Effort, Features, Rows, Space, largest_change
 from release_audit import FixedTable, Neighbours
 
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 from audited_studies import TWO_OWNERS, domain, neighbours, random_rows, rows_at, stacked, study
-from neighbour_search import Rows
+from tacit.testing.neighbour_search import Rows
 from release_audit import FixedTable, Neighbours, ReleaseCase, release
 
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn

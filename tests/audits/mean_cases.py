@@ -25,7 +25,7 @@ from audited_studies import (
     table,
     worst_units,
 )
-from neighbour_search import Rows
+from tacit.testing.neighbour_search import Rows
 from release_audit import Neighbours, ReleaseCase, release
 
 from tacit_protocol.domain import Domain, PooledTable

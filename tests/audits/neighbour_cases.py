@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from neighbour_search import Effort, Found, Objective, Rows, Space, largest_change
+from tacit.testing.neighbour_search import Effort, Found, Objective, Rows, Space, largest_change
 
 from tacit_protocol.features.additive import AdditiveFeatures, ColumnWise, DirectSum, Pairwise, default_choice
 from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, ProductKernel

@@ -10,7 +10,7 @@ import pytest
 from audited_procedures import CASES
 from audited_studies import domain
 from mean_cases import FOURIER, NARROW, release_study
-from neighbour_search import Space, largest_change
+from tacit.testing.neighbour_search import Space, largest_change
 from release_audit import largest_move
 
 from tacit_protocol.domain import EncodedChunk

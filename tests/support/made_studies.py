@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tacit.testing.neighbour_search import Codes, Rows
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn, Table
 from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.guarantee import Budget
@@ -17,7 +18,6 @@ from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, check_release
 
 Floats = npt.NDArray[np.float64]
-Codes = npt.NDArray[np.int32]
 Integers = npt.NDArray[np.int64]
 
 
@@ -52,20 +52,6 @@ class NoNoise:
 
     def k_norm(self, values: Integers, scale: float, body: ProductBody) -> Integers:
         return values
-
-
-@dataclass(frozen=True)
-class Rows:
-    """Encoded rows, as the protocol's own chunks hold them."""
-
-    numeric: Floats
-    categorical: Codes
-
-    def __len__(self) -> int:
-        return len(self.numeric)
-
-    def take(self, indices: Integers | slice) -> "Rows":
-        return Rows(self.numeric[indices], self.categorical[indices])
 
 
 @dataclass(frozen=True)

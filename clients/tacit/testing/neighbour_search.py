@@ -17,17 +17,32 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from made_studies import Codes, Rows
 from scipy.optimize import minimize
 
 Matrix = npt.NDArray[np.float64]
-Objective = Literal["movement", "second moment", "norm"]
+Codes = npt.NDArray[np.int32]
+Objective = Literal["movement", "absolute movement", "second moment", "norm"]
 
 GRID = np.linspace(0.0, 1.0, 33)
 """Values tried for one numeric value at a time: both bounds, and steps finer than six cycles."""
 
 STEP = 1e-6
 """Of finite differences: their error, about 1e-10, is far below what the climb needs."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Encoded rows: numbers (rows, numeric columns) in [0, 1], and codes (rows, categorical columns)."""
+
+    numeric: Matrix
+    categorical: Codes
+
+    def __len__(self) -> int:
+        return len(self.numeric)
+
+    def take(self, indices: npt.NDArray[np.int64] | slice) -> "Rows":
+        """Return some of the rows."""
+        return Rows(self.numeric[indices], self.categorical[indices])
 
 
 Features = Callable[[Rows], Matrix]
@@ -82,7 +97,7 @@ def largest_change(
 ) -> Found:
     """Return the largest value of ``objective`` found over pairs of units of ``rows_per_unit`` rows.
 
-    ``movement`` is |f - g|, ``second moment`` is |ff' - gg'| in Frobenius norm, ``norm`` is |f|, with f and g
+    ``movement`` is |f - g|, ``absolute movement`` the same in L1, ``second moment`` is |ff' - gg'| in Frobenius norm, ``norm`` is |f|, with f and g
     the averages of the features of the two units' rows.
     """
     effort = effort or Effort()
@@ -103,6 +118,8 @@ def contribution_change(f: Matrix, g: Matrix, objective: Objective) -> Matrix:
         return np.asarray(np.linalg.norm(f, axis=-1) + 0 * g[..., 0])
     if objective == "movement":
         return np.asarray(np.linalg.norm(f - g, axis=-1))
+    if objective == "absolute movement":
+        return np.asarray(np.abs(f - g).sum(axis=-1))
     squared = (f * f).sum(-1) ** 2 + (g * g).sum(-1) ** 2 - 2 * (f * g).sum(-1) ** 2
     return np.asarray(np.sqrt(np.maximum(squared, 0.0)))
 
@@ -254,5 +271,7 @@ def _squared_loss(f: Matrix, g: Matrix, objective: Objective) -> tuple[float, Ma
         return -float(f @ f), -2 * f, 0 * g
     if objective == "movement":
         return -float((f - g) @ (f - g)), -2 * (f - g), 2 * (f - g)
+    if objective == "absolute movement":
+        return -float(np.abs(f - g).sum()), -np.sign(f - g), np.sign(f - g)
     loss = -float((f @ f) ** 2 + (g @ g) ** 2 - 2 * (f @ g) ** 2)
     return loss, -4 * (f @ f) * f + 4 * (f @ g) * g, -4 * (g @ g) * g + 4 * (f @ g) * f
