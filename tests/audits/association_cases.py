@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 from audited_studies import TWO_OWNERS, farthest_units, neighbours, random_rows, rows_at, study
-from tacit.testing.neighbour_search import Matrix, Rows
 from release_audit import Neighbours, ReleaseCase
 
+from tacit.testing.neighbour_search import Matrix, Rows
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.association.release import HISTOGRAM_WEIGHT, RankTransform, plan_of

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from made_studies import made_study
-from tacit.testing.neighbour_search import Codes, Effort, Features, Rows, Space, largest_change
 from release_audit import FixedTable, Neighbours
 
+from tacit.testing.neighbour_search import Codes, Effort, Features, Rows, Space, largest_change
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import embedding_release

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 from audited_studies import TWO_OWNERS, domain, neighbours, no_codes, rows_at, space_of, study
-from tacit.testing.neighbour_search import Rows
 from release_audit import Neighbours, ReleaseCase
 
+from tacit.testing.neighbour_search import Rows
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
 

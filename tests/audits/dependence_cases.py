@@ -23,9 +23,9 @@ from typing import Any
 
 import numpy as np
 from audited_studies import TWO_OWNERS, domain, neighbours, random_rows, rows_at, stacked, study
-from tacit.testing.neighbour_search import Rows
 from release_audit import FixedTable, Neighbours, ReleaseCase, release
 
+from tacit.testing.neighbour_search import Rows
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 from audited_studies import TWO_OWNERS, farthest_units, neighbours, random_rows, rows_at, study
-from tacit.testing.neighbour_search import Rows
 from release_audit import Neighbours, ReleaseCase
 
+from tacit.testing.neighbour_search import Rows
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.group_comparison.release import plan_of

@@ -25,9 +25,9 @@ from audited_studies import (
     table,
     worst_units,
 )
-from tacit.testing.neighbour_search import Rows
 from release_audit import Neighbours, ReleaseCase, release
 
+from tacit.testing.neighbour_search import Rows
 from tacit_protocol.domain import Domain, PooledTable
 from tacit_protocol.features.moments import MEAN
 from tacit_protocol.messages.study import Study

@@ -10,9 +10,9 @@ import pytest
 from audited_procedures import CASES
 from audited_studies import domain
 from mean_cases import FOURIER, NARROW, release_study
-from tacit.testing.neighbour_search import Space, largest_change
 from release_audit import largest_move
 
+from tacit.testing.neighbour_search import Space, largest_change
 from tacit_protocol.domain import EncodedChunk
 from tacit_protocol.features import additive, aligned_sums, moments, private_cells, sketches
 from tacit_protocol.features.additive import ColumnWise

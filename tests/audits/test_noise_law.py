@@ -8,9 +8,9 @@ import pytest
 from audited_procedures import CASES
 from long_runs import LONG
 from mechanism_cases import MECHANISMS, NO_SAMPLER, TooNarrow
-from tacit.testing.noise_law import DRAWS_MIN, LEVEL, variance, wrong_in, wrong_in_counts
 from release_audit import Floats, Recorder, ReleaseCase, release, summarise
 
+from tacit.testing.noise_law import DRAWS_MIN, LEVEL, variance, wrong_in, wrong_in_counts
 from tacit_protocol.privacy import noise as source
 from tacit_protocol.privacy.guarantee import MechanismEvent
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise

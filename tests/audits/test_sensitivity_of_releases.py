@@ -11,9 +11,9 @@ import pytest
 from audited_procedures import AUDITED, CASES, FIRST, missing
 from audited_studies import neighbours, random_rows, worst_units
 from mean_cases import KERNEL_STUDIES
-from tacit.testing.neighbour_search import Rows
 from release_audit import ReleaseCase, largest_move, moved_in_noise, promised, release
 
+from tacit.testing.neighbour_search import Rows
 from tacit_protocol.procedures.discovery import PROCEDURES
 
 KERNEL = AUDITED["kernel_two_sample"]

@@ -117,7 +117,7 @@ def test_an_installed_procedure_is_planned_asked_verified_reported_and_shown(
     plan = next(line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("$ tacit plan"))
     planned = told(*shlex.split(plan)[2:], "--runs", "20", "--seed", "1")
     assert planned["power"] > 0.5
-    assert "after larger than before" in planned["words"]
+    assert "after larger by" in planned["words"]
 
     digest = told("study", "create", str(page / "study.toml"), *party)["digest"]
     watched = told("study", "watch", digest, *party)
@@ -125,9 +125,9 @@ def test_an_installed_procedure_is_planned_asked_verified_reported_and_shown(
     result = watched["result"]
     # Falls of 6 with noise of 10: after is larger in 27 % of the units; 800 of them, noise about 5.
     assert result["reject"] is True
-    assert 0.2 < result["share"] < 0.35
+    assert 0.2 < result["estimate"] < 0.35
     assert "sign_test" in tacit("study", "show", digest, *party).stdout
-    assert "sign test on noisy counts" in tacit("study", "show", digest, *party).stdout
+    assert "estimate from noisy sums" in tacit("study", "show", digest, *party).stdout
 
     transcript = tmp_path / "transcript.json"
     told("study", "transcript", digest, "--output", str(transcript), *party)
@@ -137,7 +137,7 @@ def test_an_installed_procedure_is_planned_asked_verified_reported_and_shown(
     for words in (
         "after is more often smaller than before",
         "The statistical sign test",
-        "Units that went up",
+        "estimate less 0.5",
     ):
         assert words in report
 

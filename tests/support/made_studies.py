@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tacit.testing.neighbour_search import Codes, Rows
+from tacit.testing.neighbour_search import Codes
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn, Table
 from tacit_protocol.messages.study import Owner, Party, Release, Study
 from tacit_protocol.privacy.guarantee import Budget

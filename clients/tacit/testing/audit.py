@@ -166,13 +166,18 @@ def _moved(plan: Plan, domain: Domain, seed: int) -> float:
     exact: Any = _Exact()
 
     def released(rows: Rows) -> Floats:
-        """Return what a table of the base and each of the rows releases, in stated scales, (rows, numbers)."""
-        return np.stack([scaled(_table(domain, base, rows.take(slice(at, at + 1)))) for at in range(len(rows))])
+        """Return what the base with each of the rows releases, in stated scales, (rows, numbers)."""
+        return np.stack(
+            [scaled(_table(domain, base, rows.take(slice(at, at + 1)))) for at in range(len(rows))]
+        )
 
     def scaled(table: _EncodedTable) -> Floats:
         release = plan.privatise(plan.summarise(table), exact)
         return np.concatenate(
-            [np.ldexp(np.array(v.values, dtype=np.float64), v.exponent) / v.scale for v in release.vectors.values()]
+            [
+                np.ldexp(np.array(v.values, dtype=np.float64), v.exponent) / v.scale
+                for v in release.vectors.values()
+            ]
         )
 
     first = plan.guarantee.events[0]
@@ -211,7 +216,7 @@ def _laws(plan: Plan, rng: np.random.Generator) -> list[str]:
 def _level(
     procedure: Procedure, study: Study, units: int, runs: int, rng: np.random.Generator
 ) -> tuple[float, bool]:
-    """Return the share of simulated studies without effect that were significant, and whether it is too much."""
+    """Return the share of studies without effect that were significant, and whether it is too large."""
     if procedure.population is None:
         return math.nan, False
     plan, noise = planned(procedure, study), OpenDPNoise()

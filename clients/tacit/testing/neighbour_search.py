@@ -56,6 +56,7 @@ class Space:
     categories: tuple[int, ...] = ()
 
     def random(self, rng: np.random.Generator, count: int) -> Rows:
+        """Return random rows."""
         codes = [rng.integers(0, c, count, dtype=np.int32) for c in self.categories]
         return Rows(rng.random((count, self.numeric)), _columns(codes, count))
 
@@ -97,18 +98,19 @@ def largest_change(
 ) -> Found:
     """Return the largest value of ``objective`` found over pairs of units of ``rows_per_unit`` rows.
 
-    ``movement`` is |f - g|, ``absolute movement`` the same in L1, ``second moment`` is |ff' - gg'| in Frobenius norm, ``norm`` is |f|, with f and g
-    the averages of the features of the two units' rows.
+    ``movement`` is |f - g|, ``absolute movement`` the same in L1 norm, ``second moment`` is |ff' - gg'| in
+    Frobenius norm, ``norm`` is |f|, with f and g the averages of the features of the two units' rows.
     """
     effort = effort or Effort()
     rng = np.random.default_rng(seed)
     pool = _pool(space, rng, effort.candidates, anchors)
     best: Found | None = None
-    for rows in _starts(features, pool, objective, rng, effort.climbs, rows_per_unit):
+    for rows in _starts(features, pool, objective, rng, climbs=effort.climbs, per_unit=rows_per_unit):
         found = _Climb(features, space, objective, rows, rows_per_unit).run(effort.sweeps)
         if best is None or found.value > best.value:
             best = found
-    assert best is not None
+    if best is None:
+        raise ValueError("a search has at least one climb")
     return best
 
 
@@ -138,9 +140,15 @@ def _pool(space: Space, rng: np.random.Generator, count: int, anchors: Rows | No
 
 
 def _starts(
-    features: Features, pool: Rows, objective: Objective, rng: np.random.Generator, climbs: int, per_unit: int
+    features: Features,
+    pool: Rows,
+    objective: Objective,
+    rng: np.random.Generator,
+    *,
+    climbs: int,
+    per_unit: int,
 ) -> list[Rows]:
-    """Pairs of units to climb from: the pool's farthest pairs, distinct in their rows, and a random one."""
+    """Return pairs of units to climb from: the pool's farthest pairs, distinct in their rows, and a random one."""
     values = features(pool)
     changes = np.stack([contribution_change(values, value[None, :], objective) for value in values])
     starts, free = [], np.ones(len(pool), dtype=bool)

@@ -28,7 +28,8 @@ KURTOSES = {"gaussian": 3.0, "laplace": 6.0}
 
 def wrong_in(mechanism: str, noise: Floats) -> list[str]:
     """Say what is wrong with draws, (draws,), of noise divided by its stated scale."""
-    assert len(noise) >= DRAWS_MIN[mechanism], "too few draws to tell a scale that is 5 % off"
+    if len(noise) < DRAWS_MIN[mechanism]:
+        raise ValueError("too few draws to tell a scale that is 5 % off")
     tests = {"cells": cells, "variance": variance, "correlation": correlation}
     return [name for name, test in tests.items() if test(mechanism, noise) < LEVEL]
 
@@ -59,5 +60,6 @@ def correlation(mechanism: str, noise: Floats) -> float:
 def wrong_in_counts(probabilities: Floats, counts: npt.NDArray[np.int64]) -> bool:
     """Say whether counts of events, the last of them "any other", contradict their probabilities."""
     expected = np.append(probabilities, 1 - probabilities.sum()) * counts.sum()
-    assert expected.min() >= 10, "cells this rare have not their limiting law"
+    if expected.min() < 10:
+        raise ValueError("cells this rare have not their limiting law")
     return float(chi2.sf(np.sum((counts - expected) ** 2 / expected), len(counts) - 1)) < LEVEL

@@ -1,12 +1,12 @@
 """The base of tests that one distribution brings and no other: every unit contributes a bounded vector.
 
-A subclass of :class:`SumTest` says what a row contributes, how far replacing a unit can move the sum, and what
-the sums of all owners mean. Release, noise, checks, verdict, words, pages and plans follow. Everything that a
-module of such a test needs is imported from here (docs/how-to/add-a-procedure.md).
+A subclass of :class:`SumTest` says what a row contributes, how far replacing a unit can move the sum, and
+what the sums of all owners mean. Release, noise, checks, verdict, words, pages and plans follow. Everything
+that a module of such a test needs is imported from here (docs/how-to/add-a-procedure.md).
 
-Every owner releases the sum of its units' contributions: with Gaussian noise for the L2 sensitivity where the
-study has a delta, otherwise with Laplace noise for the L1 sensitivity (docs/mathematics/privacy.md). A unit of
-several rows contributes their average, which lies in the convex hull of what rows contribute.
+Every owner releases the sum of its units' contributions: with Gaussian noise for the L2 sensitivity where
+the study has a delta, otherwise with Laplace noise for the L1 sensitivity (docs/mathematics/privacy.md). A
+unit of several rows contributes their average, which lies in the convex hull of what rows contribute.
 """
 
 import math
@@ -25,8 +25,8 @@ from tacit_protocol.features.moments import FeatureSums, MomentRelease, MomentSh
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.exact_sums import rounding_sensitivity
-from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee
-from tacit_protocol.privacy.laplace_mechanism import laplace_sum_guarantee
+from tacit_protocol.privacy.gaussian_mechanism import SumPart, gaussian_guarantee, mu_of
+from tacit_protocol.privacy.laplace_mechanism import laplace_sum_guarantee, sums_scale
 from tacit_protocol.procedures.base import (
     HOPELESS,
     Procedure,
@@ -54,6 +54,7 @@ from tacit_protocol.verdicts.presentation import (
 __all__ = [
     "Citation",
     "Fields",
+    "Floats",
     "LastColumnShifted",
     "QuestionTemplate",
     "Rows",
@@ -135,7 +136,7 @@ class SumTest(Procedure):
     families: ClassVar[frozenset[Family]] = frozenset(("gaussian", "pure"))
     divided_for: ClassVar[frozenset[Family] | None] = frozenset(("gaussian",))
     Parameters: ClassVar[type[BaseModel]] = NoParameters
-    Verdict: ClassVar[type[BaseVerdict]] = SumTestResult
+    Verdict: ClassVar[type[SumTestResult]] = SumTestResult
     population: ClassVar[type[SimulationModel] | None] = LastColumnShifted
 
     def check_columns(self, study: Study) -> None:
@@ -208,21 +209,28 @@ class SumTestPlan(SumPlan):
         """Sum the units' contributions, exactly."""
         return self._release.sum(table)
 
+    def _variance(self, part: SumPart) -> float:
+        """Return the variance of the noise in each number of a release."""
+        if self.gaussian:
+            return part.scale(mu_of(self.guarantee)) ** 2
+        return 2 * sums_scale(part, self.guarantee) ** 2
+
     def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
         """Say where noise exceeds a quarter of what all units could contribute."""
-        noise = math.sqrt(sum(self.deviation(count) ** 2 for count in units.values()))
+        noise = math.sqrt(sum(self._variance(self.parts(count)[0]) for count in units.values()))
         if not units or sum(units.values()) >= 4 * noise:
             return ()
-        return (
-            f"{HOPELESS}most of what would be seen is noise; ask for more units or a larger epsilon",
-        )
+        return (f"{HOPELESS}most of what would be seen is noise; ask for more units or a larger epsilon",)
 
     def conclude(
-        self, releases: Releases, units: Mapping[str, int], progress: Progress | None = None  # noqa: ARG002
+        self,
+        releases: Releases,
+        units: Mapping[str, int],
+        progress: Progress | None = None,  # noqa: ARG002
     ) -> BaseVerdict:
         """Compare the estimate, squared in its standard deviations, with the chi-squared law."""
         read = [next(iter(release.vectors.values())) for release in releases.values()]
-        factor = 1.0 if self.study.budget.delta_pico else 2.0
+        factor = 1.0 if self.gaussian else 2.0
         total = np.sum([vector.mean(1) for vector in read], axis=0)
         noise = np.full(self.test.dimension, sum(factor * vector.scale**2 for vector in read))
         estimate, deviation = self.test.estimate(self.study, Sums(total, noise, sum(units.values())))
@@ -247,6 +255,6 @@ class SumTestPlan(SumPlan):
     def panels(self, verdict: Fields, releases: Releases) -> Sequence[Panel]:  # noqa: ARG002
         """Return the estimate with its interval, by how far it is from the null value."""
         ends = [float(verdict[name]) - self.test.null_value for name in ("estimate", "lower", "upper")]
-        over = f", over {self.test.null_value:g}" if self.test.null_value else ""
+        unit = f"estimate less {self.test.null_value:g}" if self.test.null_value else "estimate"
         row = Row("all owners", ends[0], ends[1], ends[2], verdict["reject"])
-        return (RowsPanel(f"{self.test.title}{over}", "estimate", (row,)),)
+        return (RowsPanel(self.test.title, unit, (row,)),)
