@@ -11,6 +11,8 @@ from curated_world import CuratedSum, curated_study_of
 from curator_federation import OPERATOR, CuratorFederation, curator_federation, registration
 from fault_world import NOW
 
+from tacit_services.agent.delivery import Delivery
+from tacit_services.agent.fetching import Fetcher
 from tacit_services.agent.schema import STUDIES
 
 RESPOND_AFTER_S = 10
@@ -61,7 +63,7 @@ class Watch:
             self.seen.append((self._second, request.method, str(request.url), request.read()))
             return genuine(request)
 
-        world.curator._client._http._transport = httpx.MockTransport(noted)
+        world.curator.client._http._transport = httpx.MockTransport(noted)
 
     @property
     def _second(self) -> int:
@@ -79,9 +81,9 @@ class Watch:
         if self._second in self._acts:
             self._acts.pop(self._second)(world, self._study)
         curator.close_ended()
-        curator.poll(0)
-        curator.confirm()
-        curator.deliver()
+        Fetcher(curator).poll(0)
+        Fetcher(curator).confirm()
+        Delivery(curator).deliver()
         for party in (EAST, OPERATOR):
             for path in READ:
                 response = world.call("GET", path.format(study=self._study), party)
@@ -109,7 +111,7 @@ def watched(folder: Path, computing_s: int, acts: dict[int, Act], patch: pytest.
         patched.setattr(CuratedSum, "summarise", slow)
         fields = {"respond_after_s": RESPOND_AFTER_S, "deadline": NOW + 1000}
         study = world.put_study_unheard(curated_study_of((EAST, WEST), **fields))
-        world.curator.poll(0)
+        Fetcher(world.curator).poll(0)
         watch.follow(study)
         assert not any("tacit_curator_stud" not in str(line) for line in watch.seen[-1][1:])
         return watch.seen

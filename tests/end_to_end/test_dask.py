@@ -17,6 +17,8 @@ from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent import service
+from tacit_services.agent.fetching import Fetcher
+from tacit_services.agent.loops import work
 from tacit_services.agent.settings import AgentSettings
 
 ATTEMPTS = 50
@@ -89,11 +91,11 @@ def run(world: World, study: Study, data: Path, database: str) -> tuple[list[tup
         policy.write_text(policy.read_text().replace('["x", "absent"]', '["*"]'))
         agent = service.build(AgentSettings.load(config), PROCEDURES, threading.Event(), noise)
         try:
-            agent.poll(0)
-            agent.work()
+            Fetcher(agent).poll(0)
+            work(agent)
         finally:
             agent.engine.dispose()
-            agent._client.close()
+            agent.client.close()
     return noise.drawn, tester
 
 

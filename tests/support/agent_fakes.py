@@ -32,6 +32,8 @@ from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.alignment import compare
 from tacit_services.agent.data.source import Source
+from tacit_services.agent.fetching import Fetcher
+from tacit_services.agent.loops import work
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
@@ -312,8 +314,8 @@ class AttackedAgent:
 
     def turn(self) -> None:
         """Let the agent ask, run and send once."""
-        self.agent.poll(0)
-        self.agent.work()
+        Fetcher(self.agent).poll(0)
+        work(self.agent)
 
     def row(self, study_digest: str) -> StudyRow:
         """Return what the agent recorded of a study."""

@@ -1,61 +1,48 @@
-"""The work of whoever answers studies, an agent or a curator: what is asked, decided, released and sent.
+"""What becomes of the studies that an agent or a curator is asked: taken in, decided, released or declined.
 
 Every step reads the database and leaves it in a state from which the next step goes on, so a process that
-dies anywhere is simply started again. Whatever the tester sees is done apart from the computing, in loops
-that never wait for it: when they speak says nothing about data, and answers wait for their moment
-(releases.py).
+dies anywhere is simply started again. Nothing here speaks to the tester: fetching.py asks it, delivery.py
+sends to it, loops.py runs all of them.
 """
 
-import random
-import threading
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.domain import DataError, WorkersUnavailableError
-from tacit_protocol.messages.encoding import MessageError, decode, encode
+from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import (
     AcceptanceMessage,
     DeclineMessage,
     MaskKeyMessage,
     PublicRule,
     Study,
-    VerdictMessage,
 )
 from tacit_protocol.procedures.base import units_declared
 from tacit_protocol.signing import (
     ACCEPTANCE_TYPE,
     DECLINE_TYPE,
     MASK_KEY_TYPE,
-    VERDICT_TYPE,
-    EnvelopeError,
     PrivateKey,
     draw_mask_secret,
     mask_public_hex,
-    open_envelope,
     sign_envelope,
 )
 from tacit_services.agent.intake import IntakeRefusedError, Job, StudyIntake
+from tacit_services.agent.mailbox import Mailbox
 from tacit_services.agent.readings import AccountLock, ReadingFailure, forget_reading, is_begun, unlock
 from tacit_services.agent.releases import (
     Dependencies,
     LeftToStewardError,
-    Mailbox,
-    Masks,
     Releaser,
     left_to_a_steward,
     send_time,
 )
 from tacit_services.agent.schema import State
 from tacit_services.agent.studies import (
-    FOLLOWED,
-    OutboxRow,
     StudyRow,
     as_shown,
-    close_outbox,
-    due_outbox,
     expire,
     forget_held,
     held_release,
@@ -64,40 +51,17 @@ from tacit_services.agent.studies import (
     move,
     put_in_outbox,
     put_mask_secret,
-    record_verdict,
-    reopen_outbox,
     studies_in,
     study_row,
     withdraw,
 )
-from tacit_services.agent.tester_client import (
-    InboxItem,
-    TesterError,
-    TesterRefusedError,
-    TesterUnavailableError,
-)
+from tacit_services.agent.tester_client import InboxItem
 from tacit_services.ledger.accounts import BudgetExceededError, give_back, reserve
-from tacit_services.shared.database import DatabaseError, read_from, run_transaction
-from tacit_services.shared.failpoints import AcceptanceStep, AgentStep, ClosingStep, MaskStep, reached
-from tacit_services.shared.logging import describe_exception
+from tacit_services.shared.database import read_from, run_transaction
+from tacit_services.shared.failpoints import AcceptanceStep, ClosingStep, MaskStep, reached
 from tacit_services.shared.people import PeopleTables, Person, record_change
 
 log = structlog.get_logger()
-
-DELIVERED = "delivered"
-TOO_LATE = "study-expired"
-
-GRACE_S = 3600
-"""How long after the deadline a release is still offered, in case the tester's clock is behind."""
-
-
-VERDICT_AWAITED_S = 7 * 24 * 3600
-"""How long after a study's deadline its verdict is still asked for."""
-
-ROLLED_BACK = (
-    "the tester holds a release of this owner that the ledger does not know: the ledger was put back to an "
-    "older copy. Put the newest copy back, or lower the account's cap by this study"
-)
 
 
 class AlreadyDecidedError(Exception):
@@ -128,20 +92,19 @@ class ParticipantIdentity:
 
 
 class Participant:
-    """One party that answers studies; ``intake`` says which, ``identity`` which tester's verdicts count."""
+    """One party that answers studies, and decides; ``intake`` says which, ``identity`` for which tester."""
 
     def __init__(self, identity: ParticipantIdentity, intake: StudyIntake, dependencies: Dependencies):
         self.name, self.key, self.tester_key = identity.name, identity.key, identity.tester_key
-        self.engine, self.clock = dependencies.engine, dependencies.clock
-        self._client = dependencies.client
+        self.engine, self.clock, self.client = dependencies.engine, dependencies.clock, dependencies.client
         self.intake = intake
         self.last_poll_at: int | None = None
         self.units: dict[str, int] = {}
         """Units of each data set, once it has been read. Public."""
-        self._confirmed: set[str] = set()
+        self.confirmed: set[str] = set()
         """Studies of which the tester held no release of ours when it was asked in this process's life."""
         self._releaser = Releaser(identity.key, intake, dependencies)
-        self._mailbox = Mailbox(identity.key, dependencies, intake.read)
+        self.mailbox = Mailbox(identity.key, self.engine, self.client, self.clock, intake.read)
 
     def units_of(self, study: Study) -> dict[str, int]:
         """Return the number of units of each owner of a study as far as it is known: read, or expected."""
@@ -167,57 +130,17 @@ class Participant:
         """Return how many of an owner's people have to approve a study, by its policy of today."""
         raise NotImplementedError
 
-    def reused_by(self, digest: str) -> tuple[str, ...]:
-        """Ask the tester which later studies read this party's release for a study again.
-
-        They spend nothing here, so the ledger does not know of them; the tester's word is all there is.
-
-        Raises:
-            TesterError: the tester could not be asked, or does not know the study.
-        """
-        return self._client.reused_by(digest, self.name)
-
-    def _now(self) -> int:
+    def now(self) -> int:
+        """Return the Unix time in whole seconds."""
         return int(self.clock())
 
     def shown(self) -> sa.Subquery:
         """Return the table of studies as it is shown now to anybody but the owner's own steward."""
-        return as_shown(self._now())
+        return as_shown(self.now())
 
-    def poll(self, wait_s: float) -> bool:
-        """Ask the tester once and take in what is new; returns whether anything was.
-
-        Raises:
-            TesterError: the tester could not be asked.
-        """
-        items = self._client.inbox(wait_s)
-        self.last_poll_at = self._now()
-        taken_in = [self._take_in(item) for item in items]
-        return any(taken_in)
-
-    def _take_in(self, item: InboxItem) -> bool:
-        known = read_from(self.engine, study_row, item.digest)
-        if known is not None:
-            # The tester asks again for what was answered: it gets the same bytes again.
-            run_transaction(self.engine, lambda connection: reopen_outbox(connection, item.digest))
-            return False
-        try:
-            envelope = self._client.study_envelope(item.digest)
-            # Asked about studies that will be refused, too: requests must not tell one refusal from another.
-            held = self._client.holds_release(item.digest, self.name)
-        except TesterRefusedError as error:
-            log.warning("study_not_given", study=item.digest, problem=error.slug)
-            return False
-        reached(AgentStep.STUDY_FETCHED)
-        if not held:
-            self._confirmed.add(item.digest)
-        decided = self._decide(item, envelope)
-        reached(AgentStep.STUDY_STORED)
-        return decided
-
-    def _decide(self, item: InboxItem, envelope: bytes) -> bool:
-        """Store what becomes of a study; returns whether it was new to every process that is here."""
-        now, trusted = self._now(), None
+    def take_in(self, item: InboxItem, envelope: bytes) -> bool:
+        """Decide on a study and store that; returns whether it was new to every process that is here."""
+        now, trusted = self.now(), None
         job: Job | None = None
         hopeless: tuple[str, ...] = ()
         problem: str | None = None
@@ -279,7 +202,7 @@ class Participant:
         """
         if not job.waits:
             return
-        now = self._now()
+        now = self.now()
         for part in job.parts:
             reserve(connection, part.account, job.digest, job.cost, at=now)
         reached(AcceptanceStep.RESERVED)
@@ -305,11 +228,12 @@ class Participant:
     ) -> None:
         message = encode(DeclineMessage(study=digest, party=self.name, rule=rule))
         envelope = sign_envelope(message, DECLINE_TYPE, self.key)
-        put_in_outbox(connection, digest, "decline", envelope, at=self._now(), send_at=send_at)
+        put_in_outbox(connection, digest, "decline", envelope, at=self.now(), send_at=send_at)
 
-    def _end(
+    def end(
         self, digest: str, state: State, problem: str | None, reason: str, rule: PublicRule | None = None
     ) -> bool:
+        """Refuse a study that has not been answered; returns whether it was undecided."""
         return run_transaction(
             self.engine, lambda c: self._end_in(c, digest, state, problem, reason, rule=rule)
         )
@@ -329,7 +253,7 @@ class Participant:
         A person may decline until the moment of the answer: could it be done only until the release was
         computed, trying would tell when that was.
         """
-        now = self._now()
+        now = self.now()
         expire(connection, now)
         row = study_row(connection, digest)
         if row is None:
@@ -378,7 +302,7 @@ class Participant:
             lock = unlock(connection, account)
             if lock is not None:
                 detail = {"data_set": account, "study": lock.study}
-                record_change(connection, people, by, "data set unlocked", detail, at=self._now())
+                record_change(connection, people, by, "data set unlocked", detail, at=self.now())
                 reached(ClosingStep.UNLOCKED)
             return lock
 
@@ -398,81 +322,11 @@ class Participant:
             log.warning("study_unreadable", study=row.digest)
         return self.intake.respond_after_s_min
 
-    def work(self) -> None:
-        """Do once, one after the other, what a running agent does in threads of their own.
-
-        Raises:
-            TesterError: the tester could not be reached; what is left stays for the next time.
-        """
-        try:
-            self.confirm()
-            self.collect()
-        finally:  # neither other studies nor the outbox wait for one that the tester cannot be asked about
-            self.close_ended()
-            self.run_approved()
-            self.deliver()
-            self.overwrite()
-
-    def confirm(self) -> bool:
-        """Ask the tester about approved studies that it was not yet asked about; returns whether any may run.
-
-        Raises:
-            TesterUnavailableError: the tester could not be asked about some; the others have been.
-        """
-        before = len(self._confirmed)
-
-        def ask(row: StudyRow) -> None:
-            if row.digest in self._confirmed:
-                return
-            if self._client.holds_release(row.digest, self.name):
-                self._refuse(row, "conflicting-upload", ROLLED_BACK)
-            else:
-                self._confirmed.add(row.digest)
-
-        self._ask_about_approved(ask, "the tester no longer knows this study")
-        return len(self._confirmed) > before
-
-    def collect(self) -> bool:
-        """Fetch what other owners sent for this one's approved studies; returns whether anything came.
-
-        Raises:
-            TesterUnavailableError: the tester could not be asked about some; the others have been.
-        """
-        came = []
-
-        def fetch(row: StudyRow) -> None:
-            job = self.job_of(row)
-            if job.masking is not None and self._mailbox.fetch_keys(job):
-                came.append(row.digest)
-            if job.relay is None or (not job.waits and not job.receives):
-                return
-            fetch = self._mailbox.fetch if job.receives else self._mailbox.fetch_acceptance
-            if fetch(job, job.relay):
-                came.append(row.digest)
-
-        self._ask_about_approved(fetch, "what was to come of the other owner will not come")
-        return bool(came)
-
-    def _ask_about_approved(self, ask: Callable[[StudyRow], None], refused: str) -> None:
-        """Ask about each approved study; one that the tester refuses to speak of is ``refused``."""
-        unavailable: TesterUnavailableError | None = None
-        for row in self._rows(State.APPROVED):
-            try:
-                ask(row)
-            except IntakeRefusedError as error:
-                self._refuse(row, error.problem, error.reason)
-            except TesterRefusedError as error:
-                self._refuse(row, error.slug, refused)
-            except TesterUnavailableError as error:
-                unavailable = error
-        if unavailable is not None:
-            raise unavailable
-
     def close_ended(self) -> None:
         """Close what ends without being computed. Computing does not hold it up."""
 
         def close(connection: sa.Connection) -> None:
-            expire(connection, self._now())
+            expire(connection, self.now())
             self._forget(connection)
 
         run_transaction(self.engine, close)
@@ -482,72 +336,16 @@ class Participant:
 
     def run_approved(self) -> None:
         """Compute and store the release of every approved study. Nothing here reaches the tester."""
-        for row in self._rows(State.APPROVED):
-            if row.digest in self._confirmed:
+        for row in self.rows(State.APPROVED):
+            if row.digest in self.confirmed:
                 self._run(row)
 
-    def deliver(self) -> None:
-        """Offer everything that is open and due once.
-
-        Raises:
-            TesterUnavailableError: the tester could not be reached; what is left stays for the next time.
-        """
-        unavailable: TesterUnavailableError | None = None
-        for row in read_from(self.engine, due_outbox, self._now()):
-            try:
-                self._deliver_one(row)
-            except TesterUnavailableError as error:
-                unavailable = error  # one study that the tester cannot take must not hold up the others
-        if unavailable is not None:
-            raise unavailable
-
-    def _deliver_one(self, row: OutboxRow) -> None:
-        put = {
-            "decline": self._client.put_decline,
-            "accept": self._client.put_acceptance,
-            "mask-key": self._client.put_mask_key,
-        }.get(row.kind, self._client.put_release)
-        reached(AgentStep.BEFORE_SEND)
-        try:
-            put(row.study, self.name, row.envelope)
-        except TesterRefusedError as error:
-            log.warning("not_taken", study=row.study, kind=row.kind, problem=error.slug)
-            self._close(row, error.slug)
-            if row.kind == "mask-key":  # without it no masks cancel: nobody need spend on this study
-                reason = "the tester did not take this owner's key for the study's masks"
-                self._end(row.study, State.REFUSED, error.slug, reason)
-            return
-        except TesterUnavailableError:
-            study = read_from(self.engine, study_row, row.study)
-            if study is not None and self.clock() <= study.deadline + GRACE_S:
-                raise
-            self._close(row, TOO_LATE)
-            return
-        reached(AgentStep.AFTER_SEND)
-        self._close(row, DELIVERED)
-        reached(AgentStep.ACKNOWLEDGED)
-        log.info("delivered", study=row.study, kind=row.kind)
-
-    def _close(self, row: OutboxRow, outcome: str) -> None:
-        def close(connection: sa.Connection) -> None:
-            now = self._now()
-            close_outbox(connection, row.study, row.kind, now, outcome)
-            if row.kind in {"decline", *FOLLOWED}:
-                return
-            before = [State.RELEASED, State.SENT]
-            if outcome == DELIVERED:
-                move(connection, row.study, before=before, after=State.SENT, at=now)
-                return
-            spent = "the budget is spent" if row.kind == "release" else "nothing was spent"
-            reason = f"the tester did not take the {row.kind}; {spent}"
-            expired = State.EXPIRED
-            move(connection, row.study, before=before, after=expired, at=now, problem=outcome, reason=reason)
-
-        run_transaction(self.engine, close)
+    def settle_due(self) -> None:
+        """Look once more at releases that are due, before they are offered. An agent need not."""
 
     def waiting_for(self, owner: str | None) -> list[tuple[StudyRow, str]]:  # noqa: ARG002 (a curator's)
         """Return the studies that wait for an owner's decision, or for anyone's, with the owner's name."""
-        return [(row, self.name) for row in self._rows(State.WAITING)]
+        return [(row, self.name) for row in self.rows(State.WAITING)]
 
     def title_of(self, digest: str, envelope: bytes) -> str | None:
         """Return a study's title; None where it cannot be read."""
@@ -556,40 +354,31 @@ class Participant:
         except IntakeRefusedError:
             return None
 
-    def _rows(self, *states: State) -> list[StudyRow]:
+    def rows(self, *states: State) -> list[StudyRow]:
+        """Return the studies in these states."""
         return read_from(self.engine, studies_in, states)
 
     def _run(self, row: StudyRow) -> None:
         try:
-            job, received, accepted_at = self.job_of(row), None, None
-            masks: Masks | None = None
-            if job.masking is not None:
-                masks = self._mailbox.masks(job)
-                if masks is None:
-                    return  # nothing is spent before every owner has shown its key
-                accepted_at = masks.at
-            elif job.relay is not None and job.receives:
-                received = self._mailbox.open(job, job.relay)
-                if received is None:
-                    return  # it has not come yet
-            elif job.waits:
-                accepted_at = self._mailbox.accepted_at(job)
-                if accepted_at is None:
-                    return  # nothing is spent before the receiver has accepted
-            units = self._releaser.release(job, received, waited_until=accepted_at or 0, masks=masks)
+            job = self.job_of(row)
+            awaited = self.mailbox.awaited(job)
+            if awaited is None:
+                return
+            units = self._releaser.release(job, awaited)
             if units is not None:
                 self.units.update(units)
         except LeftToStewardError as error:
             self.units.update(error.units)
         except IntakeRefusedError as error:
-            self._refuse(row, error.problem, error.reason, error.rule)
+            self.refuse(row, error.problem, error.reason, error.rule)
         except WorkersUnavailableError as error:
             log.warning("waits_for_workers", study=row.digest, reason=str(error))
         except DataError as error:
             log.warning("tries_again", study=row.digest, reason=str(error))
 
-    def _refuse(self, row: StudyRow, problem: str, reason: str, rule: PublicRule | None = None) -> None:
-        if not self._end(row.digest, State.REFUSED, problem, reason, rule):
+    def refuse(self, row: StudyRow, problem: str, reason: str, rule: PublicRule | None = None) -> None:
+        """Refuse a study, or close it where its rows have been read."""
+        if not self.end(row.digest, State.REFUSED, problem, reason, rule):
             self._releaser.close(row.digest, ReadingFailure(problem), self._respond_after_s(row))
         log.warning("refused", study=row.digest, problem=problem, reason=reason, rule=rule)
 
@@ -598,149 +387,8 @@ class Participant:
         if row.envelope is None:
             raise IntakeRefusedError("invalid-signature", row.reason or "the study was not kept")
         study = self.intake.authenticate(row.digest, row.envelope)
-        return self.intake.accept(row.digest, study, self._now())
+        return self.intake.accept(row.digest, study, self.now())
 
     def publish(self) -> bool:
         """Publish what there is to publish; returns whether that is done. A curator has nothing."""
         return True
-
-    def fetch_verdicts(self) -> None:
-        """Ask for the verdicts of studies that were answered, and keep those that the tester signed."""
-        for row in self._rows(State.SENT):
-            if row.verdict is None and self._now() < row.deadline + VERDICT_AWAITED_S:
-                self._fetch_verdict(row)
-
-    def _fetch_verdict(self, row: StudyRow) -> None:
-        try:
-            envelope = self._client.verdict_envelope(row.digest)
-            if envelope is None:
-                return
-            payload = open_envelope(envelope, VERDICT_TYPE, self.tester_key)
-            matches = decode(VerdictMessage, payload).study == row.digest
-        except (EnvelopeError, MessageError, TesterRefusedError) as error:
-            log.warning("verdict_not_taken", study=row.digest, kind=type(error).__name__)
-            return
-        if not matches:
-            log.warning("verdict_not_taken", study=row.digest, kind="other study")
-            return
-        run_transaction(self.engine, lambda connection: record_verdict(connection, row.digest, envelope))
-
-
-PUBLISH_PAUSE_S = 10.0
-"""Pause before a catalogue is offered again that the tester did not take; one that it took is not."""
-
-KNOWN_PAUSE_S = 2.0
-"""Pause after an inbox with nothing new: the tester answers at once while a study waits for a steward."""
-
-WORK_PAUSE_S = 5.0
-"""Longest time between two looks at what is to be run, when nobody rings, and at verdicts."""
-
-SEND_PAUSE_S = 0.5
-"""Time between two looks at what is to be sent; two short queries of the agent's own database."""
-
-NOTICE_PAUSE_S = 15.0
-"""Time between two looks at what stewards are to be told."""
-
-END_S = 2.0
-"""How long the loops together may take to end."""
-
-FAILURE_PAUSE_S = (1.0, 10.0)
-"""First and longest pause after a failure; doubled each time, with a random part so that agents spread. Once
-a database or a tester is back after an outage, however long, nobody waits longer than the second."""
-
-
-class Loops:
-    """Runs an agent or a curator until it is stopped; the tester may hold a poll for ``poll_wait_s``."""
-
-    def __init__(
-        self,
-        agent: Participant,
-        stop: threading.Event,
-        poll_wait_s: float,
-        notify: Callable[[], None] | None = None,
-    ):
-        self._agent, self._stop, self._poll_wait_s, self._notify_stewards = agent, stop, poll_wait_s, notify
-        self._bell, self._catalogue_bell = threading.Event(), threading.Event()
-        steps = [self._poll, self._work, self._send, self._fetch, self._publish]
-        self._threads = [
-            threading.Thread(target=self._forever, args=(step,), name=step.__name__, daemon=True)
-            for step in (steps if notify is None else [*steps, self._notify])
-        ]
-
-    def start(self) -> None:
-        """Start the loops. They are daemons: an agent may be killed at any point, and so may be left."""
-        for thread in self._threads:
-            thread.start()
-
-    def end(self) -> None:
-        """Ask the loops to end and give them a moment; a long poll under way ends with the process."""
-        self._stop.set()
-        self.ring()
-        self.republish()
-        for thread in self._threads:
-            thread.join(END_S / len(self._threads))
-
-    def alive(self) -> bool:
-        """Return whether every loop runs."""
-        return all(thread.is_alive() for thread in self._threads)
-
-    def ring(self) -> None:
-        """Wake the loop that works."""
-        self._bell.set()
-
-    def republish(self) -> None:
-        """Have what is published handed to the tester again."""
-        self._catalogue_bell.set()
-
-    def _poll(self) -> None:
-        if self._agent.poll(self._poll_wait_s):
-            self.ring()
-        else:
-            self._stop.wait(KNOWN_PAUSE_S)
-
-    def _work(self) -> None:
-        self._bell.clear()
-        self._agent.run_approved()
-        self._bell.wait(WORK_PAUSE_S)
-
-    def _send(self) -> None:
-        if self._agent.confirm():
-            self.ring()
-        self._agent.deliver()
-        self._agent.overwrite()
-        self._stop.wait(SEND_PAUSE_S)
-
-    def _fetch(self) -> None:
-        self._agent.close_ended()
-        try:
-            if self._agent.collect():
-                self.ring()
-        finally:  # verdicts do not wait for a release that the tester cannot be asked for
-            self._agent.fetch_verdicts()
-        self._stop.wait(WORK_PAUSE_S)
-
-    def _publish(self) -> None:
-        self._catalogue_bell.clear()
-        is_done = self._agent.publish()
-        if not self._stop.is_set():
-            self._catalogue_bell.wait(None if is_done else PUBLISH_PAUSE_S)
-
-    def _notify(self) -> None:
-        if self._notify_stewards is not None:
-            self._notify_stewards()
-        self._stop.wait(NOTICE_PAUSE_S)
-
-    def _forever(self, step: Callable[[], None]) -> None:
-        shortest, longest = FAILURE_PAUSE_S
-        pause_s = shortest
-        while not self._stop.is_set():
-            try:
-                step()
-                pause_s = shortest
-                continue
-            except (TesterError, DatabaseError) as error:
-                log.warning("waiting", loop=step.__name__, kind=type(error).__name__, reason=str(error))
-            except Exception as error:
-                log.error("loop_failed", loop=step.__name__, fault=describe_exception(error))
-            self._stop.wait(pause_s * random.uniform(0.5, 1.0))  # noqa: S311 (a pause, not a secret)
-            pause_s = min(longest, 2 * pause_s)

@@ -34,10 +34,12 @@ from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.editing import DataSetEditor, PolicyEditor
+from tacit_services.agent.fetching import Fetcher
 from tacit_services.agent.intake import Procedures
+from tacit_services.agent.loops import Loops, work
 from tacit_services.agent.notices import Notifier
 from tacit_services.agent.pages import DataSetPath, add_agent_pages, payment
-from tacit_services.agent.participant import Loops, Participant
+from tacit_services.agent.participant import Participant
 from tacit_services.agent.policy import Policy
 from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, State
@@ -152,7 +154,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
         """Show which later studies read this owner's release again, as the tester says."""
         require_row(agent, digest)
         try:
-            later: list[str] | None = list(agent.reused_by(digest))
+            later: list[str] | None = list(Fetcher(agent).reused_by(digest))
         except TesterError:
             later = None
         return json_response({"digest": digest, "reused_by": later})
@@ -354,17 +356,17 @@ def answer_carried(
     agent = build(settings, procedures, stop, client=carried)
     failed: list[Exception] = []
 
-    def work() -> None:
+    def answer_it() -> None:
         try:
             while not carried.answer and not stop.is_set():
-                agent.poll(0)  # again, as another process may have taken the same answer away
+                Fetcher(agent).poll(0)  # again, as another process may have taken the same answer away
                 with suppress(TesterError):  # of other studies, which wait for the tester
-                    agent.work()
+                    work(agent)
                 stop.wait(ANSWER_PAUSE_S)
         except Exception as error:
             failed.append(error)
 
-    working = threading.Thread(target=work, name="answering", daemon=True)
+    working = threading.Thread(target=answer_it, name="answering", daemon=True)
     working.start()
     working.join(timeout_s)
     if failed:

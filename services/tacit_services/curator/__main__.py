@@ -29,7 +29,8 @@ from tacit_protocol.signing import PrivateKey
 from tacit_protocol.terminal import printable
 from tacit_services.agent.check import locks_at, show_report, text_of_verification, verify_ledger
 from tacit_services.agent.intake import Procedures
-from tacit_services.agent.participant import Loops, ParticipantIdentity
+from tacit_services.agent.loops import Loops
+from tacit_services.agent.participant import ParticipantIdentity
 from tacit_services.agent.service import dependencies_of, notifier_of
 from tacit_services.agent.settings import ParticipantSettings
 from tacit_services.agent.studies import count_by_state
