@@ -29,14 +29,14 @@ from tacit_protocol.signing import payload_of
 from tacit_services.agent.data import csv_source
 from tacit_services.agent.data.csv_source import CsvSource, RecordShape, records_of
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.delivery import Delivery
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.intake import IntakeRefusedError, Job
-from tacit_services.agent.loops import Loops, work
-from tacit_services.agent.releases import DOUBLINGS, MARGIN_S, send_time
 from tacit_services.agent.schema import State
-from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.settings import open_source
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.intake import IntakeRefusedError, Job
+from tacit_services.agent.study.loops import Loops, work
+from tacit_services.agent.study.releases import DOUBLINGS, MARGIN_S, send_time
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.ledger.verification import export
 from tacit_services.shared.database import read_from
 
@@ -382,7 +382,7 @@ def test_a_release_that_is_late_arrives_at_one_of_few_moments(observe: Observe, 
 def test_an_agent_that_sends_when_it_is_ready_would_be_caught(
     observe: Observe, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tacit_services.agent.releases.send_time", lambda *_: 0)
+    monkeypatch.setattr("tacit_services.agent.study.releases.send_time", lambda *_: 0)
     world = World(tmp_path)
     quick, slow = observe(world, compute_s=0.0), observe(world, compute_s=2.0)
     assert times(quick)[-1] != times(slow)[-1]

@@ -31,12 +31,13 @@ from tacit_protocol.signing import (
     open_envelope,
     sign_envelope,
 )
-from tacit_services.agent import alignment, fetching
-from tacit_services.agent import intake as intake_module
+from tacit_services.agent import alignment
 from tacit_services.agent.alignment import AlignmentRefusedError, alignments
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.intake import Intake, IntakeRefusedError
 from tacit_services.agent.schema import State
+from tacit_services.agent.study import fetching
+from tacit_services.agent.study import intake as intake_module
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.intake import Intake, IntakeRefusedError
 from tacit_services.shared.database import run_transaction
 from tacit_services.tester import answers as answers_module
 from tacit_services.tester import studies as studies_module

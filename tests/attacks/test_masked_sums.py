@@ -37,12 +37,12 @@ from tacit_protocol.signing import (
     sign_envelope,
 )
 from tacit_protocol.verification import VerificationError, verify_transcript
-from tacit_services.agent import views
-from tacit_services.agent.delivery import Delivery
-from tacit_services.agent.fetching import Fetcher
 from tacit_services.agent.schema import MASK_SECRETS, OUTBOX, RECEIVED, SIGN_IN
-from tacit_services.agent.service import Runtime, create_agent_app
-from tacit_services.agent.studies import study_of_row
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.studies import study_of_row
+from tacit_services.agent.web import views
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.ledger.entries import RESERVATIONS
 from tacit_services.tester.tables import MASK_KEYS, RELEASES
 

@@ -42,15 +42,15 @@ from tacit_protocol.signing import (
     seal_to,
     sign_envelope,
 )
-from tacit_services.agent import releases as sealed_module
-from tacit_services.agent import views
-from tacit_services.agent.delivery import Delivery
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.intake import IntakeRefusedError
-from tacit_services.agent.loops import work
 from tacit_services.agent.schema import OUTBOX, RECEIVED, SIGN_IN, STUDIES
 from tacit_services.agent.settings import DataSetSettings
-from tacit_services.agent.studies import study_row
+from tacit_services.agent.study import releases as sealed_module
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.intake import IntakeRefusedError
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.studies import study_row
+from tacit_services.agent.web import views
 from tacit_services.shared.database import run_transaction
 from tacit_services.tester.tables import SEALED
 

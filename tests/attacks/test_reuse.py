@@ -7,10 +7,10 @@ import pytest
 from agent_fakes import FakeSum, MakeAgent
 
 from tacit_protocol.messages.study import Owner, Release, Study
-from tacit_services.agent import views
-from tacit_services.agent.fetching import Fetcher
 from tacit_services.agent.schema import SIGN_IN, State
-from tacit_services.agent.tester_client import TesterUnavailableError
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.tester_client import TesterUnavailableError
+from tacit_services.agent.web import views
 
 
 class RereadSum(FakeSum):

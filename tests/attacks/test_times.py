@@ -11,9 +11,9 @@ from curated_world import CuratedSum, curated_study_of
 from curator_federation import OPERATOR, CuratorFederation, curator_federation, registration
 from fault_world import NOW
 
-from tacit_services.agent.delivery import Delivery
-from tacit_services.agent.fetching import Fetcher
 from tacit_services.agent.schema import STUDIES
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.fetching import Fetcher
 
 RESPOND_AFTER_S = 10
 END_S = 26
@@ -146,7 +146,7 @@ def test_what_an_owner_of_pooled_rows_sees_and_does_tells_no_computing_time(
 def test_a_curator_that_shows_what_is_recorded_would_be_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exact = "tacit_services.agent.participant.as_shown"
+    exact = "tacit_services.agent.study.participant.as_shown"
     monkeypatch.setattr(exact, lambda _: sa.select(STUDIES).subquery())
     found = {
         str(pair[0][2]).partition("?")[0] for pair in differing(tmp_path, {}, monkeypatch) if len(pair[0]) > 2

@@ -39,14 +39,14 @@ from tacit_protocol.privacy.guarantee import Budget, RandomisedAnswers
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing import ACCEPTANCE_TYPE, DECLINE_TYPE, RELEASE_TYPE, open_envelope, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
-from tacit_services.agent import releases as releases_module
-from tacit_services.agent import views
 from tacit_services.agent.agent import AlreadyDecidedError, decide
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.loops import work
 from tacit_services.agent.schema import OUTBOX, RECEIVED, SIGN_IN, STUDIES
-from tacit_services.agent.studies import expire, study_row
-from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
+from tacit_services.agent.study import releases as releases_module
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.studies import expire, study_row
+from tacit_services.agent.study.tester_client import TesterRefusedError, TesterUnavailableError
+from tacit_services.agent.web import views
 from tacit_services.ledger.accounts import debits_of, set_caps
 from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, RESERVATIONS
 from tacit_services.shared.database import run_transaction

@@ -17,9 +17,9 @@ from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent import service
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.loops import work
 from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
 
 ATTEMPTS = 50
 ROWS, ROWS_OF_A_GROUP = 240_000, 20_000

@@ -34,8 +34,8 @@ from tacit.setup.configuration import (
     init_tester,
 )
 from tacit.setup.doctor import examine
-from tacit_services.agent import loops
-from tacit_services.agent.tester_client import InboxItem, TesterUnavailableError
+from tacit_services.agent.study import loops
+from tacit_services.agent.study.tester_client import InboxItem, TesterUnavailableError
 from tacit_services.curator.store import RowStore, StorageKeys
 from tacit_services.shared import database
 from tacit_services.shared.database import (

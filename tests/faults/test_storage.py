@@ -24,11 +24,11 @@ from tester_federation import Federation, problem
 from tacit_protocol.messages.encoding import digest
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.loops import work
-from tacit_services.agent.releases import Releaser
 from tacit_services.agent.schema import OUTBOX, State
-from tacit_services.agent.studies import StudyRow, insert_study
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.releases import Releaser
+from tacit_services.agent.study.studies import StudyRow, insert_study
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import LedgerDamagedError, debit, debits_of, set_caps
 from tacit_services.ledger.verification import verify

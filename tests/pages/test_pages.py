@@ -25,9 +25,9 @@ from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.messages.study import VerdictMessage
 from tacit_protocol.signing import VERDICT_TYPE, PrivateKey, issue_token, sign_envelope
 from tacit_protocol.verdicts.base import DecisionResult
-from tacit_services.agent.delivery import Delivery
-from tacit_services.agent.service import Runtime, create_agent_app
-from tacit_services.agent.studies import put_finding, record_verdict
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.studies import put_finding, record_verdict
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.pages.sessions import LINK_LIFE_S, SESSION_LIFE_S
 
@@ -112,7 +112,7 @@ def test_a_fault_of_the_services_own_is_a_page_with_the_requests_id(
     def fail(*_: object) -> None:
         raise RuntimeError(CANARY)
 
-    monkeypatch.setattr("tacit_services.agent.pages.inbox", fail)
+    monkeypatch.setattr("tacit_services.agent.web.pages.inbox", fail)
     page = window.get("/", headers=BROWSER)
     assert (page.status_code, CANARY in page.text) == (500, False)
     assert page.headers["x-request-id"] in page.text

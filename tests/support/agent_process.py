@@ -18,10 +18,10 @@ from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import ReleaseMessage
 from tacit_protocol.signing import RELEASE_TYPE, sign_envelope
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.intake import IntakeRefusedError, Job
-from tacit_services.agent.releases import Releaser
 from tacit_services.agent.service import run
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.intake import IntakeRefusedError, Job
+from tacit_services.agent.study.releases import Releaser
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.ledger.accounts import AlreadyDebitedError, debit, debits_of
 from tacit_services.ledger.entries import LedgerEntry
 from tacit_services.shared.database import run_transaction

@@ -21,9 +21,9 @@ from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.signing import issue_token
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.loops import Loops, work
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import Loops, work
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.curator.__main__ import CuratorSettings, make_app, make_curator, open_foundation
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_server import Stopping

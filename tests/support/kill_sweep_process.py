@@ -70,14 +70,14 @@ from tacit_protocol.signing import (
     sign_envelope,
 )
 from tacit_protocol.verification import VerificationError, verify_transcript
-from tacit_services.agent import mailbox, participant, releases
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.loops import work
-from tacit_services.agent.participant import AlreadyDecidedError, Participant
 from tacit_services.agent.schema import FINDINGS, MASK_SECRETS, OUTBOX, RECEIVED
 from tacit_services.agent.schema import METADATA as AGENT_TABLES
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
-from tacit_services.agent.tester_client import TesterClient, TesterError
+from tacit_services.agent.study import mailbox, participant, releases
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.participant import AlreadyDecidedError, Participant
+from tacit_services.agent.study.tester_client import TesterClient, TesterError
 from tacit_services.curator import curator
 from tacit_services.curator.data_sets import METADATA as CURATOR_TABLES
 from tacit_services.ledger.entries import RESERVATIONS

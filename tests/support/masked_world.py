@@ -19,9 +19,9 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.signing import MASK_KEY_TYPE, RELEASE_TYPE, issue_token, open_envelope, sign_envelope
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.delivery import Delivery
-from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import STUDIES
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.releases import Dependencies
 from tacit_services.ledger.accounts import debits_of
 
 MASKED = ("east", "north", "south", "west", "york")

@@ -13,10 +13,10 @@ from simulation import Simulation
 from tacit_protocol.messages.study import Study
 from tacit_protocol.signing import issue_token
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.delivery import Delivery
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.loops import work
 from tacit_services.agent.schema import OUTBOX, STUDIES
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
 
 PARTIES = (SENDER, RECEIVER, "west")
 

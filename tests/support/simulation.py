@@ -43,11 +43,11 @@ from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing import CANCELLATION_TYPE, issue_token, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent.agent import AlreadyDecidedError
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.loops import work
 from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
-from tacit_services.agent.tester_client import TesterClient, TesterError
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.tester_client import TesterClient, TesterError
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.tester.studies import transcript_of

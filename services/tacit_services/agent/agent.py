@@ -15,19 +15,19 @@ from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Cap
 from tacit_protocol.signing import CATALOGUE_TYPE, EnvelopeError, PrivateKey, certify, sign_envelope
 from tacit_services.agent.alignment import unit_key_of
-from tacit_services.agent.intake import Intake, IntakeRefusedError, Procedures
-from tacit_services.agent.participant import (
+from tacit_services.agent.schema import MASK_SECRETS, SIGN_IN, State
+from tacit_services.agent.settings import AgentSettings, DataSetSettings
+from tacit_services.agent.study.intake import Intake, IntakeRefusedError, Procedures
+from tacit_services.agent.study.participant import (
     AlreadyDecidedError,
     Participant,
     ParticipantIdentity,
     TooSoonError,
     require_shown,
 )
-from tacit_services.agent.policy import Policy
-from tacit_services.agent.releases import Dependencies, send_time
-from tacit_services.agent.schema import MASK_SECRETS, SIGN_IN, State
-from tacit_services.agent.settings import AgentSettings, DataSetSettings
-from tacit_services.agent.studies import (
+from tacit_services.agent.study.policy import Policy
+from tacit_services.agent.study.releases import Dependencies, send_time
+from tacit_services.agent.study.studies import (
     HELD_TOO_LONG,
     ApprovedBeforeError,
     StudyRow,
@@ -43,7 +43,7 @@ from tacit_services.agent.studies import (
     record_decision,
     study_row,
 )
-from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
+from tacit_services.agent.study.tester_client import TesterRefusedError, TesterUnavailableError
 from tacit_services.ledger.accounts import BudgetExceededError, all_accounts, changed_account, set_caps
 from tacit_services.shared.database import read_from, run_transaction, try_to_forget
 from tacit_services.shared.failpoints import ApprovalStep, HeldStep, reached

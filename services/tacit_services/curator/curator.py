@@ -22,7 +22,8 @@ import structlog
 
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.procedures.base import Procedure, units_declared
-from tacit_services.agent.intake import (
+from tacit_services.agent.schema import State
+from tacit_services.agent.study.intake import (
     DataSetUse,
     IntakeRefusedError,
     Job,
@@ -32,12 +33,11 @@ from tacit_services.agent.intake import (
     require_allowed,
     require_public_rule,
 )
-from tacit_services.agent.participant import AlreadyDecidedError, Participant, ParticipantIdentity
-from tacit_services.agent.policy import PolicyRefusedError
-from tacit_services.agent.readings import lock_of
-from tacit_services.agent.releases import debit_parts
-from tacit_services.agent.schema import State
-from tacit_services.agent.studies import (
+from tacit_services.agent.study.participant import AlreadyDecidedError, Participant, ParticipantIdentity
+from tacit_services.agent.study.policy import PolicyRefusedError
+from tacit_services.agent.study.readings import lock_of
+from tacit_services.agent.study.releases import debit_parts
+from tacit_services.agent.study.studies import (
     StudyRow,
     approve_by,
     due_outbox,

@@ -29,13 +29,13 @@ from tacit_protocol.signing import (
 )
 from tacit_services.agent.agent import AlreadyDecidedError
 from tacit_services.agent.data import reader as reader_module
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.loops import work
-from tacit_services.agent.policy import Policy
-from tacit_services.agent.readings import lock_of
-from tacit_services.agent.releases import StoppingError
 from tacit_services.agent.schema import State
-from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.policy import Policy
+from tacit_services.agent.study.readings import lock_of
+from tacit_services.agent.study.releases import StoppingError
+from tacit_services.agent.study.tester_client import TesterClient, TesterUnavailableError
 from tacit_services.ledger.accounts import LedgerConflictError
 from tacit_services.shared.database import read_from
 

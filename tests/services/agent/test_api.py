@@ -11,9 +11,9 @@ from fastapi import FastAPI
 
 from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.signing import PrivateKey, issue_token
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.loops import work
-from tacit_services.agent.service import Runtime, create_agent_app
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 
 OWN = "agent:north"
 

@@ -14,13 +14,13 @@ from people_windows import add, agent_process, free_port, wait_for, window_of
 from tacit_protocol.domain import DataError, Domain, NumericColumn, Table, WorkersUnavailableError
 from tacit_protocol.messages.study import Study
 from tacit_protocol.signing import issue_token
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.intake import IntakeRefusedError
-from tacit_services.agent.loops import work
-from tacit_services.agent.participant import AlreadyDecidedError
-from tacit_services.agent.readings import ATTEMPTS_MAX, AccountLock, lock_of
-from tacit_services.agent.releases import Releaser
 from tacit_services.agent.schema import SIGN_IN, State
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.intake import IntakeRefusedError
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.participant import AlreadyDecidedError
+from tacit_services.agent.study.readings import ATTEMPTS_MAX, AccountLock, lock_of
+from tacit_services.agent.study.releases import Releaser
 from tacit_services.shared.database import read_from
 from tacit_services.shared.failpoints import AgentStep, ClosingStep
 from tacit_services.shared.people import Person

@@ -53,9 +53,9 @@ from tacit_services.agent.data.encoders import (
 )
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable, TableBounds
-from tacit_services.agent.loops import work
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import open_source
+from tacit_services.agent.study.loops import work
 
 Floats = npt.NDArray[np.float64]
 NOWHERE = EncoderFolders()

@@ -20,8 +20,6 @@ from certificates import write_certificate
 from curator_federation import curator_federation
 from served import listening
 
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.loops import Loops, work
 from tacit_services.agent.notices import (
     LISTED_MAX,
     QUIET_S,
@@ -29,9 +27,11 @@ from tacit_services.agent.notices import (
     Notifier,
     seen_left,
 )
-from tacit_services.agent.readings import lock_of
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings, NoticeSettings
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import Loops, work
+from tacit_services.agent.study.readings import lock_of
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_server import tls_context
 from tacit_services.shared.settings import SettingsError

@@ -33,13 +33,13 @@ from tacit_protocol.messages.study import Owner, Party, Release, ReleaseMessage,
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, issue_token, sign_envelope
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.intake import IntakeRefusedError
-from tacit_services.agent.loops import work
-from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import OUTBOX, State
-from tacit_services.agent.studies import StudyRow, study_row
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.intake import IntakeRefusedError
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.participant import AlreadyDecidedError
+from tacit_services.agent.study.studies import StudyRow, study_row
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.curator.curator import Curator, Decision, decisions_on
 from tacit_services.curator.data_sets import DATA_SETS, ROSTER, DataSets, view
 from tacit_services.ledger.accounts import set_caps

@@ -57,9 +57,10 @@ from tacit_protocol.signing import (
 )
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.intake import IntakeRefusedError, Job, StudyIntake, refuse
-from tacit_services.agent.mailbox import Awaited, ReceivedReleases, seal_context
-from tacit_services.agent.readings import (
+from tacit_services.agent.schema import State
+from tacit_services.agent.study.intake import IntakeRefusedError, Job, StudyIntake, refuse
+from tacit_services.agent.study.mailbox import Awaited, ReceivedReleases, seal_context
+from tacit_services.agent.study.readings import (
     ATTEMPTS_MAX,
     KILLED,
     ReadingFailure,
@@ -68,8 +69,7 @@ from tacit_services.agent.readings import (
     forget_reading,
     take_back,
 )
-from tacit_services.agent.schema import State
-from tacit_services.agent.studies import (
+from tacit_services.agent.study.studies import (
     Kind,
     StudyRow,
     approvers_of,
@@ -82,7 +82,7 @@ from tacit_services.agent.studies import (
     show_from,
     study_row,
 )
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.ledger.accounts import (
     BudgetExceededError,
     LedgerConflictError,

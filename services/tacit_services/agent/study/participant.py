@@ -29,18 +29,18 @@ from tacit_protocol.signing import (
     mask_public_hex,
     sign_envelope,
 )
-from tacit_services.agent.intake import IntakeRefusedError, Job, StudyIntake
-from tacit_services.agent.mailbox import Mailbox
-from tacit_services.agent.readings import AccountLock, ReadingFailure, forget_reading, is_begun, unlock
-from tacit_services.agent.releases import (
+from tacit_services.agent.schema import State
+from tacit_services.agent.study.intake import IntakeRefusedError, Job, StudyIntake
+from tacit_services.agent.study.mailbox import Mailbox
+from tacit_services.agent.study.readings import AccountLock, ReadingFailure, forget_reading, is_begun, unlock
+from tacit_services.agent.study.releases import (
     Dependencies,
     LeftToStewardError,
     Releaser,
     left_to_a_steward,
     send_time,
 )
-from tacit_services.agent.schema import State
-from tacit_services.agent.studies import (
+from tacit_services.agent.study.studies import (
     StudyRow,
     as_shown,
     expire,
@@ -55,7 +55,7 @@ from tacit_services.agent.studies import (
     study_row,
     withdraw,
 )
-from tacit_services.agent.tester_client import InboxItem
+from tacit_services.agent.study.tester_client import InboxItem
 from tacit_services.ledger.accounts import BudgetExceededError, give_back, reserve
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import AcceptanceStep, ClosingStep, MaskStep, reached

@@ -39,10 +39,10 @@ from tacit_protocol.procedures.relay import (
     statement_of,
 )
 from tacit_protocol.signing import EnvelopeError, PrivateKey, SealContext, SealError, open_sealed
-from tacit_services.agent.intake import IntakeRefusedError, Job, refuse
 from tacit_services.agent.schema import RECEIVED
-from tacit_services.agent.studies import mask_secret_of
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.intake import IntakeRefusedError, Job, refuse
+from tacit_services.agent.study.studies import mask_secret_of
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import AcceptanceStep, AgentRelayStep, MaskStep, reached

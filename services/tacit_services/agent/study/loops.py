@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import structlog
 
-from tacit_services.agent.delivery import Delivery
-from tacit_services.agent.fetching import Fetcher
-from tacit_services.agent.participant import Participant
-from tacit_services.agent.tester_client import TesterError
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.participant import Participant
+from tacit_services.agent.study.tester_client import TesterError
 from tacit_services.shared.database import DatabaseError
 from tacit_services.shared.logging import describe_exception
 

@@ -3,10 +3,10 @@
 import sqlalchemy as sa
 import structlog
 
-from tacit_services.agent.participant import Participant
 from tacit_services.agent.schema import State
-from tacit_services.agent.studies import FOLLOWED, OutboxRow, close_outbox, due_outbox, move, study_row
-from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
+from tacit_services.agent.study.participant import Participant
+from tacit_services.agent.study.studies import FOLLOWED, OutboxRow, close_outbox, due_outbox, move, study_row
+from tacit_services.agent.study.tester_client import TesterRefusedError, TesterUnavailableError
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import AgentStep, reached
 

@@ -11,11 +11,11 @@ import structlog
 from tacit_protocol.messages.encoding import MessageError, decode
 from tacit_protocol.messages.study import VerdictMessage
 from tacit_protocol.signing import VERDICT_TYPE, EnvelopeError, open_envelope
-from tacit_services.agent.intake import IntakeRefusedError
-from tacit_services.agent.participant import Participant
 from tacit_services.agent.schema import State
-from tacit_services.agent.studies import StudyRow, record_verdict, reopen_outbox, study_row
-from tacit_services.agent.tester_client import InboxItem, TesterRefusedError, TesterUnavailableError
+from tacit_services.agent.study.intake import IntakeRefusedError
+from tacit_services.agent.study.participant import Participant
+from tacit_services.agent.study.studies import StudyRow, record_verdict, reopen_outbox, study_row
+from tacit_services.agent.study.tester_client import InboxItem, TesterRefusedError, TesterUnavailableError
 from tacit_services.shared.database import read_from, run_transaction
 from tacit_services.shared.failpoints import AgentStep, reached
 
