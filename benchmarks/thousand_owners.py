@@ -35,7 +35,7 @@ from tacit_protocol.messages.study import OWNERS_MAX, TRANSCRIPT_BYTES_MAX, Owne
 from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget
 from tacit_protocol.signing import STUDY_TYPE, PrivateKey, issue_token, open_envelope, sign_envelope
 from tacit_protocol.verification import verify_transcript
-from tacit_services.agent.tester_client import DeadlineTransport, TesterClient
+from tacit_services.agent.study.tester_client import DeadlineTransport, TesterClient
 from tacit_services.shared.compute import prepare_to_compute
 
 PROCESSES, THREADS = 2, 8

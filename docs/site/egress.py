@@ -55,7 +55,7 @@ TIMES = """## Times
 How long an owner's data take to compute may depend on them. *The moment* is the one at which a study's
 [answer leaves](../decisions/0013-answers-on-a-schedule.md): until then a study that was approved is shown as approved, since its
 approval, and at its deadline as expired. One function says what others are shown
-(`tacit_services.agent.studies:as_shown`); `tests/attacks/test_times.py` and `test_declines.py` compare, second by
+(`tacit_services.agent.study.studies:as_shown`); `tests/attacks/test_times.py` and `test_declines.py` compare, second by
 second, a short computation with a long one.
 
 | what | who sees it | moves |

@@ -33,8 +33,8 @@ from tester_federation import URL, Federation
 
 from tacit_protocol.messages.problems import MEDIA_TYPE, PROBLEMS, URN_PREFIX
 from tacit_protocol.signing import PrivateKey, issue_token
-from tacit_services.agent.service import Runtime, create_agent_app
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.tester_client import TesterClient
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.curator.routes import add_study_routes
 from tacit_services.shared import http_server
 from tacit_services.shared.http_app import (

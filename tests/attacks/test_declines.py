@@ -29,12 +29,14 @@ from tacit_protocol.signing import payload_of
 from tacit_services.agent.data import csv_source
 from tacit_services.agent.data.csv_source import CsvSource, RecordShape, records_of
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.intake import IntakeRefusedError, Job
-from tacit_services.agent.participant import Loops
-from tacit_services.agent.releases import DOUBLINGS, MARGIN_S, send_time
 from tacit_services.agent.schema import State
-from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.settings import open_source
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.intake import IntakeRefusedError, Job
+from tacit_services.agent.study.loops import Loops, work
+from tacit_services.agent.study.releases import DOUBLINGS, MARGIN_S, send_time
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.ledger.verification import export
 from tacit_services.shared.database import read_from
 
@@ -348,10 +350,10 @@ def observe(make_agent: MakeAgent) -> Observe:
 
         procedure.compute = compute
         attacked.world.ask(seen.tester, attacked.world.study(**{"respond_after_s": 3, **(study or {})}))
-        attacked.agent.poll(0)
+        Fetcher(attacked.agent).poll(0)
         answered = seen.tester.received
         while not answered and attacked.clock.now < NOW + 10_000:
-            attacked.agent.work()
+            work(attacked.agent)
             attacked.clock.now += TICK_S
         assert len(answered) == (not fails)
         return seen.requests
@@ -380,7 +382,7 @@ def test_a_release_that_is_late_arrives_at_one_of_few_moments(observe: Observe, 
 def test_an_agent_that_sends_when_it_is_ready_would_be_caught(
     observe: Observe, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tacit_services.agent.releases.send_time", lambda *_: 0)
+    monkeypatch.setattr("tacit_services.agent.study.releases.send_time", lambda *_: 0)
     world = World(tmp_path)
     quick, slow = observe(world, compute_s=0.0), observe(world, compute_s=2.0)
     assert times(quick)[-1] != times(slow)[-1]
@@ -478,7 +480,7 @@ def test_metrics_and_ledger_tell_no_computing_time(make_agent: MakeAgent, ends: 
         app = create_agent_app(attacked.agent, Runtime("1", lambda: True, lambda: None))
 
         def tick() -> None:
-            attacked.agent.deliver()  # noqa: B023 (called within the turn)
+            Delivery(attacked.agent).deliver()  # noqa: B023 (called within the turn)
             page = served.call(app, "http://127.0.0.1", "GET", "/metrics").text  # noqa: B023
             states = [line for line in page.splitlines() if line.startswith("tacit_agent_studies{")]
             told.append(f"{attacked.clock.now}: {states}")  # noqa: B023
@@ -492,9 +494,9 @@ def test_metrics_and_ledger_tell_no_computing_time(make_agent: MakeAgent, ends: 
 
         procedure.compute = compute
         attacked.world.ask(attacked.tester, attacked.world.study(respond_after_s=10))
-        attacked.agent.poll(0)
+        Fetcher(attacked.agent).poll(0)
         while attacked.clock.now < NOW + 14:
-            attacked.agent.confirm()
+            Fetcher(attacked.agent).confirm()
             attacked.agent.run_approved()
             tick()
         dated.append([entry["at"] for entry in read_from(attacked.agent.engine, export)])

@@ -32,11 +32,12 @@ from tacit_protocol.signing import (
     sign_envelope,
 )
 from tacit_services.agent import alignment
-from tacit_services.agent import intake as intake_module
-from tacit_services.agent import participant as agent_module
 from tacit_services.agent.alignment import AlignmentRefusedError, alignments
-from tacit_services.agent.intake import Intake, IntakeRefusedError
 from tacit_services.agent.schema import State
+from tacit_services.agent.study import fetching
+from tacit_services.agent.study import intake as intake_module
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.intake import Intake, IntakeRefusedError
 from tacit_services.shared.database import run_transaction
 from tacit_services.tester import answers as answers_module
 from tacit_services.tester import studies as studies_module
@@ -55,7 +56,7 @@ CONSTANT_TEXTS = {
 
 PARSERS = [
     (intake_module, "read_study"),
-    (agent_module, "decode"),
+    (fetching, "decode"),
     (answers_module, "decode"),
     (relay_module, "decode"),
     (studies_module, "decode"),
@@ -523,13 +524,11 @@ def test_forged_verdicts_are_refused_by_the_agent_before_they_are_parsed(
 
     def offer(envelope: bytes) -> bool:
         attacked.tester.verdicts[asked] = envelope
-        attacked.agent.fetch_verdicts()
+        Fetcher(attacked.agent).fetch_verdicts()
         return attacked.row(asked).verdict is not None
 
     with monkeypatch.context() as patched:
-        patched.setattr(
-            agent_module, "decode", lambda *_: pytest.fail("parsed before the signature was checked")
-        )
+        patched.setattr(fetching, "decode", lambda *_: pytest.fail("parsed before the signature was checked"))
         for envelope in (
             *flips(honest),
             sign_envelope(encode(message), VERDICT_TYPE, attacked.world.analyst),
@@ -547,7 +546,7 @@ def test_a_verdict_is_never_rolled_back(make_agent: MakeAgent) -> None:
     first = VerdictMessage(study=asked, outcome="cancelled", releases={}, software="tacit 2")
     for message in (first, first.model_copy(update={"software": "tacit 1"})):
         attacked.tester.verdicts[asked] = sign_envelope(encode(message), VERDICT_TYPE, attacked.world.tester)
-        attacked.agent.fetch_verdicts()
+        Fetcher(attacked.agent).fetch_verdicts()
     kept = attacked.row(asked).verdict
     assert kept == sign_envelope(encode(first), VERDICT_TYPE, attacked.world.tester)
     assert open_envelope(kept, VERDICT_TYPE, attacked.world.tester.public_hex) == encode(first)

@@ -17,8 +17,8 @@ from tacit_protocol.privacy.accounting import Amounts
 from tacit_protocol.privacy.guarantee import Budget, NoisyVector
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing import RELEASE_TYPE, open_envelope
-from tacit_services.agent.policy import Policy
 from tacit_services.agent.schema import State
+from tacit_services.agent.study.policy import Policy
 from tacit_services.ledger import accounts
 
 CHILD = Path(__file__).parents[1] / "support" / "hostile_child.py"
@@ -176,7 +176,7 @@ def test_bounds_outside_the_declared_domain_are_declined_without_touching_data(m
 def test_a_policy_that_forgot_the_declared_domain_would_be_caught(
     make_agent: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tacit_services.agent.policy._require_declared_domain", lambda *_: None)
+    monkeypatch.setattr("tacit_services.agent.study.policy._require_declared_domain", lambda *_: None)
     declared = 'columns = [{kind = "numeric", name = "x", lower = 0.0, upper = 10.0}]'
     attacked = kernel_agent(make_agent, data_set=declared)
     asked_about(attacked, -1.0, 10.0)

@@ -37,10 +37,12 @@ from tacit_protocol.signing import (
     sign_envelope,
 )
 from tacit_protocol.verification import VerificationError, verify_transcript
-from tacit_services.agent import views
 from tacit_services.agent.schema import MASK_SECRETS, OUTBOX, RECEIVED, SIGN_IN
-from tacit_services.agent.service import Runtime, create_agent_app
-from tacit_services.agent.studies import study_of_row
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.studies import study_of_row
+from tacit_services.agent.web import views
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.ledger.entries import RESERVATIONS
 from tacit_services.tester.tables import MASK_KEYS, RELEASES
 
@@ -272,7 +274,7 @@ def test_keys_that_are_not_the_owners_are_not_taken_and_cost_nothing(
 def test_keys_that_change_after_an_owner_kept_them_are_not_heard(world: MaskedWorld) -> None:
     study = world.ask()
     world.show_keys()
-    world.agents["north"].collect()
+    Fetcher(world.agents["north"]).collect()
     world.shown = lambda _, keys: of_another_study(study, keys)
     world.restart_agent("north")
     world.answer("north")
@@ -331,7 +333,7 @@ def test_an_owner_whose_database_was_put_back_shows_no_second_key_and_ends_the_s
     assert (row.state, row.problem) == ("refused", "conflicting-upload")
     world.agents["west"].overwrite()
     assert world.spent("west") == [] == world.rows("west", MASK_SECRETS)
-    world.agents["west"].deliver()
+    Delivery(world.agents["west"]).deliver()
     world.answer()
     assert verify_transcript(world.transcript(study)).verdict.outcome == "incomplete"
     assert world.spent() == []
@@ -419,7 +421,7 @@ def test_a_release_that_is_not_masked_as_the_study_asks_is_refused(
     study = masked_study(colluders=2)
     name = world.ask(study)
     world.show_keys()
-    world.agents["west"].collect()
+    Fetcher(world.agents["west"]).collect()
     world.agents["west"].run_approved()
     message = release_in(bytes(world.rows("west", OUTBOX)[-1].envelope), "west")
     wrong = masked_with(change(message.release), study, str(message.received))
@@ -430,7 +432,7 @@ def test_a_release_that_is_not_masked_as_the_study_asks_is_refused(
 def test_a_release_before_the_keys_or_with_other_keys_is_refused(world: MaskedWorld) -> None:
     study = masked_study()
     name, procedure = world.ask(study), NoisyCounts()
-    world.agents["west"].poll(0)
+    Fetcher(world.agents["west"]).poll(0)
     job = world.agents["west"].job_of(world.state(name, "west"))
     release = procedure.privatise(study, procedure.summarise(study, job.table()), OpenDPNoise())
     secret = draw_mask_secret()
@@ -555,8 +557,8 @@ def test_masks_and_keys_where_the_study_asks_for_none_are_refused(world: MaskedW
     answer = world.call("PUT", f"/v1/studies/{name}/mask-keys/west", "west", own)
     assert problem(answer) == "release-refused"
     assert problem(world.call("GET", f"/v1/studies/{name}/mask-keys", "west")) == "forbidden"
-    world.agents["west"].poll(0)
-    world.agents["west"].confirm()
+    Fetcher(world.agents["west"]).poll(0)
+    Fetcher(world.agents["west"]).confirm()
     world.agents["west"].run_approved()
     message = release_in(bytes(world.rows("west", OUTBOX)[-1].envelope), "west")
     vector = message.release.vectors["counts"]

@@ -35,7 +35,7 @@ from tacit_protocol.procedures import curated_two_sample, joint_independence
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.verification import verify_transcript
 from tacit_services.agent.schema import State
-from tacit_services.agent.studies import study_row
+from tacit_services.agent.study.studies import study_row
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.logging import configure_logging
 

@@ -42,12 +42,15 @@ from tacit_protocol.signing import (
     seal_to,
     sign_envelope,
 )
-from tacit_services.agent import releases as sealed_module
-from tacit_services.agent import views
-from tacit_services.agent.intake import IntakeRefusedError
 from tacit_services.agent.schema import OUTBOX, RECEIVED, SIGN_IN, STUDIES
 from tacit_services.agent.settings import DataSetSettings
-from tacit_services.agent.studies import study_row
+from tacit_services.agent.study import releases as sealed_module
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.intake import IntakeRefusedError
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.studies import study_row
+from tacit_services.agent.web import views
 from tacit_services.shared.database import run_transaction
 from tacit_services.tester.tables import SEALED
 
@@ -197,7 +200,7 @@ def test_what_the_tester_changes_is_not_taken_and_asked_for_again(world: World) 
         assert world.state(study) == "approved"
     world.change = lambda _: b"x" * (MESSAGE_BYTES_MAX + 1)
     with pytest.raises(Exception, match="more than a message"):
-        world.agents[RECEIVER].collect()
+        Fetcher(world.agents[RECEIVER]).collect()
     world.change = lambda content: content
     world.receive()
     assert world.state(study) == "sent"
@@ -366,9 +369,9 @@ def test_an_owner_cannot_answer_with_a_release_in_the_open(world: World) -> None
 def test_a_sender_that_declines_ends_the_study_for_the_receiver(world: World) -> None:
     study = world.ask()
     sender = world.agents[SENDER]
-    sender.poll(0)
+    Fetcher(sender).poll(0)
     sender.decline(study, None)
-    sender.deliver()
+    Delivery(sender).deliver()
     world.receive()
     assert world.state(study) == "refused"
     answer = world.call("GET", f"/v1/studies/{study}", "ada").json()
@@ -389,11 +392,11 @@ def test_when_the_receiver_answers_says_nothing_of_its_data(
         return combine(*given)
 
     world.ask(peer_study(publish, respond_after_s=5))
-    world.agents[RECEIVER].poll(0)
-    world.agents[RECEIVER].work()
+    Fetcher(world.agents[RECEIVER]).poll(0)
+    work(world.agents[RECEIVER])
     world.send()
     world.now += 100  # the sender's own schedule, and more
-    world.agents[SENDER].work()
+    work(world.agents[SENDER])
     monkeypatch.setattr(type(PROCEDURE), "combine", slowly)
     world.receive()
     assert [row.send_at for row in world.rows(RECEIVER, OUTBOX)] == [NOW + 105]
@@ -404,7 +407,7 @@ def test_a_receiver_that_spends_nothing_is_not_held_to_its_budget(world: World) 
     """The policy's most epsilon is for what is spent; the sender's agent refuses the same study."""
     study = world.ask(peer_study(budget=Budget.of("10", "1e-5")))
     for name, agent in world.agents.items():
-        agent.poll(0)
+        Fetcher(agent).poll(0)
         states = {row.digest: row.state for row in world.rows(name, STUDIES)}
         assert states[study] == ("refused" if name == SENDER else "approved")
     receiver = world.agents[RECEIVER]

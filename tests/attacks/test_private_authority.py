@@ -41,7 +41,7 @@ from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import DeclineMessage
 from tacit_protocol.signing import DECLINE_TYPE, PrivateKey, sign_envelope
 from tacit_services.agent.settings import AgentSettings
-from tacit_services.agent.tester_client import TesterClient, TesterError, require_private
+from tacit_services.agent.study.tester_client import TesterClient, TesterError, require_private
 from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester.settings import TesterSettings

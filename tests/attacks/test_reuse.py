@@ -7,9 +7,10 @@ import pytest
 from agent_fakes import FakeSum, MakeAgent
 
 from tacit_protocol.messages.study import Owner, Release, Study
-from tacit_services.agent import views
 from tacit_services.agent.schema import SIGN_IN, State
-from tacit_services.agent.tester_client import TesterUnavailableError
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.tester_client import TesterUnavailableError
+from tacit_services.agent.web import views
 
 
 class RereadSum(FakeSum):
@@ -75,7 +76,7 @@ def test_the_ledger_is_untouched_when_the_tester_tells_who_reads_a_release_again
     asked = attacked.world.ask(attacked.tester, attacked.world.study())
     attacked.turn()
     before = attacked.debits()
-    assert attacked.agent.reused_by(asked) == ()
+    assert Fetcher(attacked.agent).reused_by(asked) == ()
     handle = attacked.tester.handle
 
     def tell(method: str, url: str, body: bytes) -> tuple[int, bytes]:
@@ -86,7 +87,7 @@ def test_the_ledger_is_untouched_when_the_tester_tells_who_reads_a_release_again
         return status, json.dumps(json.loads(content) | {"reused_by": told}).encode()
 
     monkeypatch.setattr(attacked.tester, "handle", tell)
-    assert attacked.agent.reused_by(asked) == ("b" * 64,)
+    assert Fetcher(attacked.agent).reused_by(asked) == ("b" * 64,)
     assert attacked.debits() == before
 
 
@@ -100,4 +101,4 @@ def test_a_tester_that_tells_nonsense_about_reuse_is_not_believed(
     summary = {"owners": [], "reused_by": [lie]}
     monkeypatch.setattr(attacked.tester, "handle", lambda *_: (200, json.dumps(summary).encode()))
     with pytest.raises(TesterUnavailableError):
-        attacked.agent.reused_by(asked)
+        Fetcher(attacked.agent).reused_by(asked)

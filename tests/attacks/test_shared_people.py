@@ -15,10 +15,10 @@ from people_windows import add, window_of
 
 from tacit_protocol.messages.study import Owner
 from tacit_protocol.privacy.guarantee import Budget
-from tacit_services.agent import views
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.editing import ChosenRows, DataSetEditor, EditFaultError
 from tacit_services.agent.settings import AgentSettings, SourceSettings, query_words
+from tacit_services.agent.web import views
+from tacit_services.agent.web.editing import ChosenRows, DataSetEditor, EditFaultError
 from tacit_services.shared.people import Person
 from tacit_services.shared.settings import SettingsError
 

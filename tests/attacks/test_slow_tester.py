@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from tacit_protocol.signing import PrivateKey
-from tacit_services.agent import tester_client
-from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
+from tacit_services.agent.study import tester_client
+from tacit_services.agent.study.tester_client import TesterClient, TesterUnavailableError
 
 TIMEOUT_S = 0.5
 """How long an exchange may take here."""

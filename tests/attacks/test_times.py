@@ -12,6 +12,8 @@ from curator_federation import OPERATOR, CuratorFederation, curator_federation, 
 from fault_world import NOW
 
 from tacit_services.agent.schema import STUDIES
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.fetching import Fetcher
 
 RESPOND_AFTER_S = 10
 END_S = 26
@@ -61,7 +63,7 @@ class Watch:
             self.seen.append((self._second, request.method, str(request.url), request.read()))
             return genuine(request)
 
-        world.curator._client._http._transport = httpx.MockTransport(noted)
+        world.curator.client._http._transport = httpx.MockTransport(noted)
 
     @property
     def _second(self) -> int:
@@ -79,9 +81,9 @@ class Watch:
         if self._second in self._acts:
             self._acts.pop(self._second)(world, self._study)
         curator.close_ended()
-        curator.poll(0)
-        curator.confirm()
-        curator.deliver()
+        Fetcher(curator).poll(0)
+        Fetcher(curator).confirm()
+        Delivery(curator).deliver()
         for party in (EAST, OPERATOR):
             for path in READ:
                 response = world.call("GET", path.format(study=self._study), party)
@@ -109,7 +111,7 @@ def watched(folder: Path, computing_s: int, acts: dict[int, Act], patch: pytest.
         patched.setattr(CuratedSum, "summarise", slow)
         fields = {"respond_after_s": RESPOND_AFTER_S, "deadline": NOW + 1000}
         study = world.put_study_unheard(curated_study_of((EAST, WEST), **fields))
-        world.curator.poll(0)
+        Fetcher(world.curator).poll(0)
         watch.follow(study)
         assert not any("tacit_curator_stud" not in str(line) for line in watch.seen[-1][1:])
         return watch.seen
@@ -144,7 +146,7 @@ def test_what_an_owner_of_pooled_rows_sees_and_does_tells_no_computing_time(
 def test_a_curator_that_shows_what_is_recorded_would_be_caught(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exact = "tacit_services.agent.participant.as_shown"
+    exact = "tacit_services.agent.study.participant.as_shown"
     monkeypatch.setattr(exact, lambda _: sa.select(STUDIES).subquery())
     found = {
         str(pair[0][2]).partition("?")[0] for pair in differing(tmp_path, {}, monkeypatch) if len(pair[0]) > 2

@@ -39,12 +39,14 @@ from tacit_protocol.privacy.guarantee import Budget, RandomisedAnswers
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing import ACCEPTANCE_TYPE, DECLINE_TYPE, RELEASE_TYPE, open_envelope, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
-from tacit_services.agent import releases as releases_module
-from tacit_services.agent import views
 from tacit_services.agent.agent import AlreadyDecidedError, decide
 from tacit_services.agent.schema import OUTBOX, RECEIVED, SIGN_IN, STUDIES
-from tacit_services.agent.studies import expire, study_row
-from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
+from tacit_services.agent.study import releases as releases_module
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.studies import expire, study_row
+from tacit_services.agent.study.tester_client import TesterRefusedError, TesterUnavailableError
+from tacit_services.agent.web import views
 from tacit_services.ledger.accounts import debits_of, set_caps
 from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, RESERVATIONS
 from tacit_services.shared.database import run_transaction
@@ -69,9 +71,9 @@ class World(RelaySimulation):
 
     def send_alone(self) -> None:
         """Let the sender do what it can while the receiver does nothing."""
-        self.agents[SENDER].poll(0)
+        Fetcher(self.agents[SENDER]).poll(0)
         with suppress(TesterRefusedError):
-            self.agents[SENDER].work()
+            work(self.agents[SENDER])
 
     def spent(self, name: str) -> list[int]:
         """Return what an owner was debited, each time, in micro-epsilon."""
@@ -182,9 +184,9 @@ def test_a_first_round_that_is_withheld_ends_at_the_deadline_and_costs_the_recei
     world.send()
     world.receive = lambda: None  # type: ignore[method-assign]
     receiver = world.agents[RECEIVER]
-    receiver.poll(0)
+    Fetcher(receiver).poll(0)
     world.change = lambda _: b"{}"
-    receiver.collect()
+    Fetcher(receiver).collect()
     world.now = two_round_study().deadline + 1
     receiver.run_approved()
     row = {row.digest: row for row in world.rows(RECEIVER, STUDIES)}[study]
@@ -272,7 +274,7 @@ def test_stewards_read_both_rounds_their_costs_and_who_sees_what(world: World) -
     study = world.ask()
     words = {}
     for name, agent in world.agents.items():
-        agent.poll(0)
+        Fetcher(agent).poll(0)
         row = world.read(name, lambda c: study_row(c, study))
         assert row is not None
         words[name] = str(views.detail(agent, row, SIGN_IN.people)["plain_words"])
@@ -334,7 +336,7 @@ def test_what_was_reserved_is_given_back_when_a_study_ends(world: World, end: st
     """And the next study, which found no room before, finds it."""
     study = world.ask(dear_study(title="The first"))
     world.accept()
-    world.agents[SENDER].poll(0)
+    Fetcher(world.agents[SENDER]).poll(0)
     assert world.reserved(SENDER) == world.reserved(RECEIVER) == [study]
     if end == "expiry":
         world.now = dear_study().deadline + 1
@@ -344,7 +346,7 @@ def test_what_was_reserved_is_given_back_when_a_study_ends(world: World, end: st
         world.agents[RECEIVER if end == "decline" else SENDER].decline(study, None)
     for name in (RECEIVER, SENDER, RECEIVER):
         with suppress(TesterRefusedError):
-            world.agents[name].work()
+            work(world.agents[name])
     assert (world.reserved(SENDER), world.reserved(RECEIVER)) == ([], [])
     assert (world.spent(SENDER), world.spent(RECEIVER)) == ([], [])
     world.ask(dear_study(title="The second", deadline=int(world.now) + 10**6))
@@ -416,7 +418,7 @@ def test_a_forged_acceptance_is_not_taken_and_nothing_is_spent(
     answer = world.call("PUT", f"/v1/studies/{study}/acceptances/{RECEIVER}", RECEIVER, forged)
     assert answer.status_code >= 400
     assert world.rows("tester", ACCEPTANCES) == []
-    client = world.agents[SENDER]._client
+    client = world.agents[SENDER].client
     genuine = client.acceptance
     client.acceptance = lambda *_: forged  # type: ignore[method-assign]
     world.send_alone()
@@ -433,7 +435,7 @@ def test_an_acceptance_of_another_study_is_not_taken(world: World) -> None:
     study = world.ask(two_round_study(title="The second"))
     answer = world.call("PUT", f"/v1/studies/{study}/acceptances/{RECEIVER}", RECEIVER, replayed)
     assert problem(answer) == "release-refused"
-    world.agents[SENDER]._client.acceptance = lambda *_: replayed  # type: ignore[method-assign]
+    world.agents[SENDER].client.acceptance = lambda *_: replayed  # type: ignore[method-assign]
     world.send_alone()
     assert [row.study for row in world.rows(SENDER, RECEIVED)] == [first]
     assert len(world.spent(SENDER)) == 1
@@ -460,7 +462,7 @@ def test_a_steward_is_told_that_too_little_is_left_and_the_study_waits_on(
         world.restart_agent(name)
     first, second = (world.ask(dear_study(title=title)) for title in ("The first", "The second"))
     receiver = world.agents[RECEIVER]
-    receiver.poll(0)
+    Fetcher(receiver).poll(0)
     assert (world.reserved(RECEIVER), world.outbox(RECEIVER)) == ([], [])
     decide(receiver, first, partial(receiver.approve, first))
     with pytest.raises(RegisteredProblemError) as refused:
@@ -485,8 +487,8 @@ def test_an_earlier_column_that_the_tester_exchanges_is_not_taken(world: World, 
         forged = signed(world.message(), study=other)
         world.change = lambda _: forged
     else:
-        genuine = receiver._client.study_envelope
-        receiver._client.study_envelope = lambda name: envelope if name == earlier else genuine(name)  # type: ignore[method-assign]
+        genuine = receiver.client.study_envelope
+        receiver.client.study_envelope = lambda name: envelope if name == earlier else genuine(name)  # type: ignore[method-assign]
     world.receive()
     assert (world.state(study), world.spent(RECEIVER)) == ("approved", [2_000_000])
 
@@ -602,8 +604,8 @@ def test_a_second_round_is_of_its_own_study_and_is_not_read_again(world: World) 
 def test_a_restarted_owner_sends_the_bytes_that_it_stored_and_no_other_answers(world: World) -> None:
     study = world.ask()
     world.accept()
-    world.agents[SENDER].poll(0)
-    world.agents[SENDER].collect()
+    Fetcher(world.agents[SENDER]).poll(0)
+    Fetcher(world.agents[SENDER]).collect()
     world.agents[SENDER].run_approved()
     stored = world.package()
     world.restart_agent(SENDER)
@@ -694,7 +696,7 @@ def test_verifiers_catch_other_answers_than_those_that_were_counted(answering: W
 def test_stewards_of_answers_read_that_they_are_about_people(answering: World) -> None:
     study = answering.ask()
     for name, agent in answering.agents.items():
-        agent.poll(0)
+        Fetcher(agent).poll(0)
         row = answering.read(name, lambda c: study_row(c, study))
         assert row is not None
         told = str(views.detail(agent, row, SIGN_IN.people)["plain_words"])
@@ -716,8 +718,8 @@ class SeveralWorld(World):
             self.send_by(name)
 
     def send_by(self, name: str) -> None:
-        self.agents[name].poll(0)
-        self.agents[name].work()
+        Fetcher(self.agents[name]).poll(0)
+        work(self.agents[name])
 
 
 @pytest.fixture
@@ -755,9 +757,9 @@ def test_while_one_sender_is_missing_the_receiver_spends_nothing(several: Severa
 def test_no_sender_spends_before_the_receiver_has_accepted(several: SeveralWorld) -> None:
     several.ask()
     for name in (SENDER, THIRD):
-        several.agents[name].poll(0)
+        Fetcher(several.agents[name]).poll(0)
         with suppress(TesterRefusedError):
-            several.agents[name].work()
+            work(several.agents[name])
     assert [several.spent(name) for name in SEVERAL] == [[]] * 3
 
 
@@ -801,8 +803,8 @@ def test_verifiers_catch_a_sender_who_signs_two(several: SeveralWorld, twice: st
 def test_a_restarted_receiver_counts_beside_what_it_kept(several: SeveralWorld) -> None:
     study = several.ask()
     several.send()
-    several.agents[RECEIVER].poll(0)
-    several.agents[RECEIVER].collect()
+    Fetcher(several.agents[RECEIVER]).poll(0)
+    Fetcher(several.agents[RECEIVER]).collect()
     (kept,) = several.rows(RECEIVER, RECEIVED)
     several.restart_agent(RECEIVER)
     several.change = lambda _: b"{}"

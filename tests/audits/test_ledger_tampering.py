@@ -23,8 +23,9 @@ from tacit.command.app import run as run_command
 from tacit_protocol.privacy.guarantee import Budget, Guarantee
 from tacit_protocol.signing import issue_token
 from tacit_services.agent.__main__ import main as agent_main
-from tacit_services.agent.service import Runtime, build, create_agent_app
+from tacit_services.agent.service import build
 from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.ledger import accounts, verification
 from tacit_services.ledger.accounts import LedgerConflictError, debit, set_caps
 from tacit_services.ledger.entries import ACCOUNTS, ENTRIES, FIRST_HASH, entry_of

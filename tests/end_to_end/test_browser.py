@@ -18,7 +18,7 @@ from tacit.command.app import run
 from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.studies.draft import StudyDraft
-from tacit_services.agent.service import Runtime, create_agent_app
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 
 Eventually = Callable[[Callable[[], Any]], Any]
 

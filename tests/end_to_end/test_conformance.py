@@ -20,9 +20,10 @@ from tacit.setup.processes import free_ports, service_command
 from tacit_protocol import signing
 from tacit_protocol.signing import PrivateKey, sign_envelope
 from tacit_services.shared.database import create_engine, upgrade
-from tacit_services.tester import answers, routes, studies, study_completion
+from tacit_services.tester import answers, studies, study_completion
 from tacit_services.tester.__main__ import create_tester
 from tacit_services.tester.settings import TesterSettings
+from tacit_services.tester.web import routes
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
 

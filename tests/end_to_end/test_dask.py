@@ -18,6 +18,8 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent import service
 from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
 
 ATTEMPTS = 50
 ROWS, ROWS_OF_A_GROUP = 240_000, 20_000
@@ -89,11 +91,11 @@ def run(world: World, study: Study, data: Path, database: str) -> tuple[list[tup
         policy.write_text(policy.read_text().replace('["x", "absent"]', '["*"]'))
         agent = service.build(AgentSettings.load(config), PROCEDURES, threading.Event(), noise)
         try:
-            agent.poll(0)
-            agent.work()
+            Fetcher(agent).poll(0)
+            work(agent)
         finally:
             agent.engine.dispose()
-            agent._client.close()
+            agent.client.close()
     return noise.drawn, tester
 
 

@@ -15,8 +15,8 @@ from tacit_protocol.privacy.guarantee import Budget, Guarantee, LaplaceEvent
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent import service
 from tacit_services.agent.__main__ import main as agent_main
-from tacit_services.agent.policy import Policy
 from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.study.policy import Policy
 from tacit_services.ledger.accounts import debit, standing_of
 from tacit_services.shared.database import create_engine, run_transaction
 

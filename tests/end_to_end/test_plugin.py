@@ -21,7 +21,7 @@ from tacit.setup.configuration import DataSetSetup, PolicySetup
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit_protocol.procedures.base import StudyError, require_origin
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_services.agent.policy import Policy
+from tacit_services.agent.study.policy import Policy
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "add-a-procedure.md"
 FILES = ("pyproject.toml", "sign_test.py", "test_sign_test.py", "study.toml")

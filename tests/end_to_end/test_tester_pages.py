@@ -19,7 +19,7 @@ from tacit.results import Result
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import ReleaseMessage
 from tacit_protocol.signing import RELEASE_TYPE, issue_token, sign_envelope
-from tacit_services.tester import routes as planner
+from tacit_services.tester.web import routes as planner
 
 pytestmark = pytest.mark.long
 

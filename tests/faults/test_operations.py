@@ -34,8 +34,8 @@ from tacit.setup.configuration import (
     init_tester,
 )
 from tacit.setup.doctor import examine
-from tacit_services.agent import participant
-from tacit_services.agent.tester_client import TesterUnavailableError
+from tacit_services.agent.study import loops
+from tacit_services.agent.study.tester_client import InboxItem, TesterUnavailableError
 from tacit_services.curator.store import RowStore, StorageKeys
 from tacit_services.shared import database
 from tacit_services.shared.database import (
@@ -366,11 +366,13 @@ def test_a_loop_is_back_within_ten_seconds_of_an_outages_end(
         def wait(self, pause_s: float) -> None:
             pauses.append(pause_s)
 
-    def poll(_: float) -> bool:
+    def inbox(_: float) -> list[InboxItem]:
         raise error
 
-    monkeypatch.setattr(participant.random, "uniform", lambda _, most: most)
-    running = participant.Loops(SimpleNamespace(poll=poll), Stop(), 20.0)  # type: ignore[arg-type]
+    away: Any = SimpleNamespace(client=SimpleNamespace(inbox=inbox), engine=None)
+
+    monkeypatch.setattr(loops.random, "uniform", lambda _, most: most)
+    running = loops.Loops(away, Stop(), 20.0)  # type: ignore[arg-type]
     running._forever(running._poll)
     assert pauses[:4] == [1.0, 2.0, 4.0, 8.0]
     assert set(pauses[4:]) == {10.0}

@@ -44,10 +44,10 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Amounts, charge
 from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.relay import OwnAnswer
-from tacit_services.agent import participant
-from tacit_services.agent import releases as releases_module
-from tacit_services.agent import studies as agent_studies
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study import delivery, fetching, mailbox, participant
+from tacit_services.agent.study import releases as releases_module
+from tacit_services.agent.study import studies as agent_studies
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.curator import curator as curator_module
 from tacit_services.ledger import accounts
 from tacit_services.shared.failpoints import AcceptanceStep, AgentRelayStep, AgentStep, CuratorStep
@@ -176,7 +176,7 @@ class Histories(RuleBasedStateMachine):
                 raise SimulatedKillError
 
         with pytest.MonkeyPatch.context() as patch:
-            for module in (participant, releases_module, curator_module):
+            for module in (fetching, mailbox, participant, releases_module, delivery, curator_module):
                 patch.setattr(module, "reached", reached)
             try:
                 self.simulation.act(party, "poll")

@@ -24,10 +24,11 @@ from tester_federation import Federation, problem
 from tacit_protocol.messages.encoding import digest
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.releases import Releaser
 from tacit_services.agent.schema import OUTBOX, State
-from tacit_services.agent.studies import StudyRow, insert_study
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.releases import Releaser
+from tacit_services.agent.study.studies import StudyRow, insert_study
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import LedgerDamagedError, debit, debits_of, set_caps
 from tacit_services.ledger.verification import verify
@@ -174,14 +175,14 @@ def run_on_a_full_disk(agent: Agent, full: Callable[[sa.Engine], object]) -> Non
         run_transaction(agent.engine, lambda c, row=row: insert_study(c, row))  # type: ignore[misc]
     with full(agent.engine):  # type: ignore[attr-defined]
         with pytest.raises((StorageFullError, DatabaseUnavailableError)):
-            agent.work()
+            work(agent)
         before = debits_stored(agent)
         with pytest.raises((StorageFullError, DatabaseUnavailableError)):
-            agent.work()
+            work(agent)
         assert debits_stored(agent) == before, "nothing more was spent"
     assert before < STUDIES
     assert integrity(agent.engine) == "ok"
-    agent.work()
+    work(agent)
     assert debits_stored(agent) == STUDIES
 
 

@@ -13,8 +13,8 @@ from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.signing import issue_token
 from tacit_services.agent.__main__ import main
-from tacit_services.agent.policy import Policy
-from tacit_services.agent.service import Runtime, create_agent_app
+from tacit_services.agent.study.policy import Policy
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.ledger.verification import export
 from tacit_services.shared.database import read_from
 

@@ -32,9 +32,9 @@ from window import Window
 
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.signing import issue_token
-from tacit_services.agent.policy import Policy
 from tacit_services.agent.schema import SIGN_IN
-from tacit_services.agent.service import Runtime, create_agent_app
+from tacit_services.agent.study.policy import Policy
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.curator.__main__ import Loops, make_app
 from tacit_services.shared.database import create_engine, upgrade
 from tacit_services.shared.http_server import Stopping, tls_context

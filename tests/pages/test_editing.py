@@ -28,7 +28,10 @@ from tacit_protocol.domain import DataError, Domain, NumericColumn
 from tacit_protocol.messages.study import Owner
 from tacit_protocol.signing import CATALOGUE_TYPE, issue_token, open_envelope
 from tacit_services.agent.data.sql_source import SqlSource, require_one_query
-from tacit_services.agent.editing import (
+from tacit_services.agent.schema import SIGN_IN
+from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.study.policy import Policy
+from tacit_services.agent.web.editing import (
     ADDED,
     CHANGED,
     FOUND,
@@ -36,10 +39,7 @@ from tacit_services.agent.editing import (
     DataSetEditor,
     PolicyEditor,
 )
-from tacit_services.agent.policy import Policy
-from tacit_services.agent.schema import SIGN_IN
-from tacit_services.agent.service import Runtime, create_agent_app
-from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.shared.database import create_engine, read_from
 from tacit_services.shared.failpoints import PolicyStep
 from tacit_services.shared.people import BY_FILE, KEY_HOLDER, recorded
@@ -232,11 +232,11 @@ def test_a_read_only_file_is_said_to_be(edited: Edited, monkeypatch: pytest.Monk
     def refuse(*_: Any, **__: Any) -> Any:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("tacit_services.agent.editing.os.access", lambda *_: False)
+    monkeypatch.setattr("tacit_services.agent.web.editing.os.access", lambda *_: False)
     page = edited.officer.get("/policy/edit").text
     assert "it is read-only" in page
     assert ">Save</button>" not in page
-    monkeypatch.setattr("tacit_services.agent.editing.tempfile.mkstemp", refuse)
+    monkeypatch.setattr("tacit_services.agent.web.editing.tempfile.mkstemp", refuse)
     answer = edited.send(before + "# more\n", seen=seen)
     assert answer.status_code == 422
     assert "Read-only file system" in answer.text

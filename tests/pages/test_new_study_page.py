@@ -27,8 +27,8 @@ from tacit_protocol.messages.study import Owner, Study, read_study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing import CATALOGUE_TYPE, STUDY_TYPE, PrivateKey, issue_token, sign_envelope
-from tacit_services.tester import new_study
-from tacit_services.tester.routes import Tester
+from tacit_services.tester.web import new_study
+from tacit_services.tester.web.routes import Tester
 
 HOSTILE = "<script>alert(1)</script>\"'&<b>"
 AGE = NumericColumn(name="age", lower=0.123456789, upper=120.0)

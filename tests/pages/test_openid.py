@@ -27,7 +27,7 @@ from window import Window
 from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.signing import issue_token
 from tacit_services.agent.schema import SIGN_IN
-from tacit_services.agent.service import Runtime, create_agent_app
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.shared.pages.openid import Flow, OpenId, OpenIdSettings
 from tacit_services.shared.people import Person, UserRequest
 from tacit_services.shared.problem_responses import RegisteredProblemError

@@ -25,8 +25,9 @@ from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.messages.study import VerdictMessage
 from tacit_protocol.signing import VERDICT_TYPE, PrivateKey, issue_token, sign_envelope
 from tacit_protocol.verdicts.base import DecisionResult
-from tacit_services.agent.service import Runtime, create_agent_app
-from tacit_services.agent.studies import put_finding, record_verdict
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.studies import put_finding, record_verdict
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.shared.database import run_transaction
 from tacit_services.shared.pages.sessions import LINK_LIFE_S, SESSION_LIFE_S
 
@@ -111,7 +112,7 @@ def test_a_fault_of_the_services_own_is_a_page_with_the_requests_id(
     def fail(*_: object) -> None:
         raise RuntimeError(CANARY)
 
-    monkeypatch.setattr("tacit_services.agent.pages.inbox", fail)
+    monkeypatch.setattr("tacit_services.agent.web.pages.inbox", fail)
     page = window.get("/", headers=BROWSER)
     assert (page.status_code, CANARY in page.text) == (500, False)
     assert page.headers["x-request-id"] in page.text
@@ -296,7 +297,7 @@ def test_the_reason_of_a_decline_stays_here(asked: Asked) -> None:
     assert window.post(path, {"form_token": token, "reason": f"{CANARY}\r\nü"}).status_code == 303
     assert asked.agent.row(asked.digest).reason == f"{CANARY}\nü"
     assert CANARY in window.get(f"/studies/{asked.digest}").text
-    asked.agent.agent.deliver()
+    Delivery(asked.agent.agent).deliver()
     sent = b"".join(body for _, _, body in asked.agent.tester.received)
     assert CANARY.encode() not in sent
 

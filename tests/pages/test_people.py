@@ -24,9 +24,9 @@ from window import Window
 from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import DeclineMessage, ReleaseMessage
 from tacit_protocol.signing import DECLINE_TYPE, RELEASE_TYPE, issue_token, open_envelope
-from tacit_services.agent.policy import Policy
 from tacit_services.agent.schema import SIGN_IN
-from tacit_services.agent.studies import approvers_of
+from tacit_services.agent.study.policy import Policy
+from tacit_services.agent.study.studies import approvers_of
 from tacit_services.ledger.verification import export, inspect
 from tacit_services.shared.database import create_engine, read_from, run_transaction
 from tacit_services.shared.failpoints import ApprovalStep, HeldStep

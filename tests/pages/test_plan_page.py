@@ -22,8 +22,8 @@ from tacit_protocol.messages.study import Party
 from tacit_protocol.signing import issue_token
 from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import RegisteredProblemError
-from tacit_services.tester import routes as planner
-from tacit_services.tester.routes import FAILED, PLAN_COMMAND, TOO_SLOW, Planner
+from tacit_services.tester.web import routes as planner
+from tacit_services.tester.web.routes import FAILED, PLAN_COMMAND, TOO_SLOW, Planner
 
 LEVELS = ",".join(str(level) for level in range(30))
 

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tacit_services.agent.policy import Policy
 from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.study.policy import Policy
 from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.shared.http_server import KEEP_ALIVE_S
 from tacit_services.tester.inboxes import WAIT_S_MAX
-from tacit_services.tester.pages import KEEP_ALIVE_LOOKS, STREAM_LOOK_S
 from tacit_services.tester.settings import TesterSettings
+from tacit_services.tester.web.pages import KEEP_ALIVE_LOOKS, STREAM_LOOK_S
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = ROOT / "deploy" / "images" / "Dockerfile"

@@ -12,8 +12,8 @@ from typer.main import get_command
 
 from tacit.command.app import command_tree
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_services.agent.policy import DataSetRules, Policy
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
+from tacit_services.agent.study.policy import DataSetRules, Policy
 from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.curator.data_sets import ConfiguredDataSet
 from tacit_services.tester.settings import TesterSettings

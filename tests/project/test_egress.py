@@ -20,8 +20,8 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import NoisyVector
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.strict import Egress, StrictModel, UnclassifiedFieldError, egress_of
-from tacit_services.agent import service as agent_api
-from tacit_services.agent import tester_client
+from tacit_services.agent.study import tester_client
+from tacit_services.agent.web import routes as agent_api
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -32,11 +32,13 @@ from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.alignment import compare
 from tacit_services.agent.data.source import Source
-from tacit_services.agent.policy import Policy
-from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
-from tacit_services.agent.studies import StudyRow, study_row
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.policy import Policy
+from tacit_services.agent.study.releases import Dependencies
+from tacit_services.agent.study.studies import StudyRow, study_row
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.ledger.accounts import standing_of
 from tacit_services.ledger.verification import export, verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
@@ -312,8 +314,8 @@ class AttackedAgent:
 
     def turn(self) -> None:
         """Let the agent ask, run and send once."""
-        self.agent.poll(0)
-        self.agent.work()
+        Fetcher(self.agent).poll(0)
+        work(self.agent)
 
     def row(self, study_digest: str) -> StudyRow:
         """Return what the agent recorded of a study."""

@@ -18,10 +18,10 @@ from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import ReleaseMessage
 from tacit_protocol.signing import RELEASE_TYPE, sign_envelope
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.intake import IntakeRefusedError, Job
-from tacit_services.agent.releases import Releaser
 from tacit_services.agent.service import run
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.intake import IntakeRefusedError, Job
+from tacit_services.agent.study.releases import Releaser
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.ledger.accounts import AlreadyDebitedError, debit, debits_of
 from tacit_services.ledger.entries import LedgerEntry
 from tacit_services.shared.database import run_transaction
@@ -32,7 +32,7 @@ CLIENTS: list[TesterClient] = []
 def debit_in_its_own_transaction(original: Any) -> Any:
     """Plant: the debit is committed before the release is stored."""
 
-    def release(self: Any, job: Job, received: Any = None, **waited: int) -> dict[str, int] | None:
+    def release(self: Any, job: Job, awaited: Any) -> dict[str, int] | None:
         try:
             run_transaction(
                 self.uses.engine,
@@ -40,7 +40,7 @@ def debit_in_its_own_transaction(original: Any) -> Any:
             )
         except AlreadyDebitedError:
             raise IntakeRefusedError("internal-error", "debited already") from None
-        return original(self, job, received, **waited)  # type: ignore[no-any-return]
+        return original(self, job, awaited)  # type: ignore[no-any-return]
 
     return release
 
@@ -49,16 +49,14 @@ def entry_of_earlier_debit(self: Any, connection: sa.Connection, job: Job, now: 
     return debits_of(connection, job.parts[0].account)[-1:]
 
 
-def send_before_storing(
-    self: Any, connection: sa.Connection, job: Job, summary: Any, *received: Any, **waited: Any
-) -> Any:
+def send_before_storing(self: Any, connection: sa.Connection, job: Job, summary: Any, awaited: Any) -> Any:
     """Plant: the release goes out before the transaction that stores it has ended."""
     release = job.procedure.privatise(job.study, summary, self.uses.noise)
     message = ReleaseMessage(study=job.digest, party=job.sender, release=release)
     # Of several agents in one process each has a client of its own.
     own = next(client for client in CLIENTS if client._key.public_hex == self.key.public_hex)
     own.put_release(job.digest, job.sender, sign_envelope(encode(message), RELEASE_TYPE, self.key))
-    return ORIGINAL_SPEND(self, connection, job, summary, *received, **waited)
+    return ORIGINAL_SPEND(self, connection, job, summary, awaited)
 
 
 ORIGINAL_SPEND = Releaser._spend

@@ -18,10 +18,10 @@ from tacit_protocol.messages.study import Party, Release, Study
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError
 from tacit_protocol.strict import StrictModel
-from tacit_services.agent.participant import AlreadyDecidedError, ParticipantIdentity
-from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import OUTBOX
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.participant import AlreadyDecidedError, ParticipantIdentity
+from tacit_services.agent.study.releases import Dependencies
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.curator.curator import Curator, CuratorIntake
 from tacit_services.curator.data_sets import OWNERS, ConfiguredDataSet, DataSets, HeldPolicy, Registration
 from tacit_services.curator.store import RowStore, StorageKeys

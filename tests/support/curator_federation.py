@@ -21,8 +21,9 @@ from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.signing import issue_token
-from tacit_services.agent.participant import Loops
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import Loops, work
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.curator.__main__ import CuratorSettings, make_app, make_curator, open_foundation
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_server import Stopping
@@ -83,7 +84,7 @@ class CuratorFederation:
         self.app = make_app(self.base, self.curator, Loops(self.curator, stop, 0), Stopping())
 
     def close(self) -> None:
-        self.curator._client.close()
+        self.curator.client.close()
         self.base.store.release()
         self.base.engine.dispose()
         self.tester_engine.dispose()
@@ -136,13 +137,13 @@ class CuratorFederation:
         return name
 
     def turn(self) -> None:
-        self.curator.poll(0)
-        self.curator.work()
+        Fetcher(self.curator).poll(0)
+        work(self.curator)
 
     def end(self, study: str) -> bytes:
         """Let the tester compute and the curator read the verdict; returns the transcript."""
         self.network.app.state.worker.run_once()
-        self.curator.fetch_verdicts()
+        Fetcher(self.curator).fetch_verdicts()
         transcript = run_transaction(self.tester_engine, lambda c: transcript_of(c, study), read_only=True)
         assert transcript is not None
         return transcript

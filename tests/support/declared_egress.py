@@ -120,7 +120,7 @@ ISSUED = "tacit_protocol.signing:issue_token"
 
 REQUEST_HEADERS: Fields = _public(
     "host user-agent accept accept-encoding connection content-type content-length",
-    "tacit_services.agent.tester_client:TesterClient",
+    "tacit_services.agent.study.tester_client:TesterClient",
     "fixed by the client library; and the size of the message, a sealed one padded",
 ) | _public("authorization", ISSUED, "the token below")
 
@@ -163,7 +163,7 @@ _INVITATIONS = _public(
     _ROSTER,
     "what became of each invitation; the invitations themselves are not kept",
 )
-_STORED = _public("study", "tacit_services.tester.routes:Tester.stored", "the digest that was asked for")
+_STORED = _public("study", "tacit_services.tester.web.routes:Tester.stored", "the digest that was asked for")
 _LINK = Exchange(
     "the caller, for its own browser",
     _public("path expires_at", "tacit_services.shared.pages.sessions:Sessions.make_link", "a random link"),
@@ -218,7 +218,8 @@ _CATALOGUE = "tacit_services.tester.parties:entries"
 
 TESTER: Mapping[str, Exchange] = _HEALTH | {
     "GET /v1/identity": Exchange(
-        "anyone", _public("name key audience software", "tacit_services.tester.routes:Tester", "who it is")
+        "anyone",
+        _public("name key audience software", "tacit_services.tester.web.routes:Tester", "who it is"),
     ),
     "POST /v1/invitations": Exchange(
         "the tester's operator", _INVITED, _public("role name", _ROSTER, _ROSTER_WHY)
@@ -289,7 +290,9 @@ TESTER: Mapping[str, Exchange] = _HEALTH | {
     "GET /v1/catalogue/{owner}": Exchange(_EVERYONE, ENVELOPE),
     "POST /v1/plans": Exchange(
         "the analyst",
-        _public("plan.** refused", "tacit_services.tester.routes:Planner", "simulated: no data is in reach"),
+        _public(
+            "plan.** refused", "tacit_services.tester.web.routes:Planner", "simulated: no data is in reach"
+        ),
         dict(egress_of(Study)),
     ),
     "GET /data-sets": Exchange(_EVERYONE, note="a page of what owners publish"),
@@ -321,8 +324,12 @@ _OWN_PAGES = "its own pages: what the routes above answer"
 AGENT: Mapping[str, Exchange] = _HEALTH | {
     f"{method} {path}": Exchange(
         "the owner's own key alone",
-        _own("**", "tacit_services.agent.views:detail", "stays with the owner, who can read the data anyway"),
-        _own("**", "tacit_services.agent.service:Decline", "a note for the owner's own record"),
+        _own(
+            "**",
+            "tacit_services.agent.web.views:detail",
+            "stays with the owner, who can read the data anyway",
+        ),
+        _own("**", "tacit_services.agent.web.routes:Decline", "a note for the owner's own record"),
         note,
     )
     for method, path, note in (
@@ -465,7 +472,7 @@ CURATOR: Mapping[str, Exchange] = _HEALTH | {
         )
         | _own(
             "approvals_needed decisions[].person decisions[].decision decisions[].decided_at",
-            "tacit_services.agent.views:detail",
+            "tacit_services.agent.web.views:detail",
             "what the caller's own people said, and how many of them must; nothing to the operator",
         ),
     ),
@@ -473,7 +480,7 @@ CURATOR: Mapping[str, Exchange] = _HEALTH | {
     "POST /v1/studies/{digest}/decline": Exchange(
         "an owner, for its own data",
         _study_here(""),
-        _own("reason", "tacit_services.agent.service:Decline", "a note for the owner's own record"),
+        _own("reason", "tacit_services.agent.web.routes:Decline", "a note for the owner's own record"),
     ),
     "GET /v1/ledger": Exchange(
         "an owner its own accounts, the operator all",

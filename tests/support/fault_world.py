@@ -23,10 +23,10 @@ from tacit_protocol.procedures.base import Procedure, Progress, StudyError
 from tacit_protocol.signing import STUDY_TYPE, PrivateKey, sign_envelope
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.policy import DataSetRules, Policy
-from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.policy import DataSetRules, Policy
+from tacit_services.agent.study.releases import Dependencies
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.ledger.accounts import account_of, debits_of
 from tacit_services.ledger.entries import LedgerEntry
 from tacit_services.tester.__main__ import create_tester

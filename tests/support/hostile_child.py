@@ -41,12 +41,12 @@ from tacit_protocol.messages import encoding
 from tacit_protocol.messages.encoding import digest, encode, encode_json
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing import STUDY_TYPE, sign_envelope
-from tacit_services.agent import tester_client
 from tacit_services.agent.data import reader, sql_source, table
 from tacit_services.agent.data.source import Columns
-from tacit_services.agent.intake import IntakeRefusedError
 from tacit_services.agent.settings import open_source
-from tacit_services.agent.tester_client import TesterClient, TesterError
+from tacit_services.agent.study import tester_client
+from tacit_services.agent.study.intake import IntakeRefusedError
+from tacit_services.agent.study.tester_client import TesterClient, TesterError
 
 X = Domain(columns=(NumericColumn(name="x", lower=0.0, upper=10.0),))
 

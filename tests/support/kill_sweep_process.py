@@ -70,12 +70,14 @@ from tacit_protocol.signing import (
     sign_envelope,
 )
 from tacit_protocol.verification import VerificationError, verify_transcript
-from tacit_services.agent import participant, releases
-from tacit_services.agent.participant import AlreadyDecidedError, Participant
 from tacit_services.agent.schema import FINDINGS, MASK_SECRETS, OUTBOX, RECEIVED
 from tacit_services.agent.schema import METADATA as AGENT_TABLES
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
-from tacit_services.agent.tester_client import TesterClient, TesterError
+from tacit_services.agent.study import mailbox, participant, releases
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.participant import AlreadyDecidedError, Participant
+from tacit_services.agent.study.tester_client import TesterClient, TesterError
 from tacit_services.curator import curator
 from tacit_services.curator.data_sets import METADATA as CURATOR_TABLES
 from tacit_services.ledger.entries import RESERVATIONS
@@ -232,7 +234,8 @@ class Sweep:
 
     def steps_of(self, party: Any) -> list[Callable[[], Any]]:
         """Return what a party does, over and over."""
-        return [lambda: party.poll(0), party.work, party.fetch_verdicts]
+        fetcher = Fetcher(party)
+        return [lambda: fetcher.poll(0), lambda: work(party), fetcher.fetch_verdicts]
 
     def reset_party(self, connection: sa.Connection) -> None:
         """Write what a party's database holds at the beginning, once its tables are empty."""
@@ -780,7 +783,7 @@ def reserve_outside(_: Sweep) -> None:
 
     What is reserved already is taken for another's.
     """
-    genuine, reserve = Participant._decide, participant.reserve
+    genuine, reserve = Participant.take_in, participant.reserve
     patched: Any = Participant
 
     def reserve_new(connection: sa.Connection, account: str, job: Any, now: int) -> bool:
@@ -791,16 +794,14 @@ def reserve_outside(_: Sweep) -> None:
         return True
 
     def decide(self: Any, item: Any, envelope: bytes) -> None:
-        job = self.intake.accept(item.digest, self.intake.authenticate(item.digest, envelope), self._now())
+        job = self.intake.accept(item.digest, self.intake.authenticate(item.digest, envelope), self.now())
         for part in job.parts:
-            if not run_transaction(
-                self.engine, lambda c, a=part.account: reserve_new(c, a, job, self._now())
-            ):
+            if not run_transaction(self.engine, lambda c, a=part.account: reserve_new(c, a, job, self.now())):
                 raise TesterError("reserved before")  # what the loop goes on after
         failpoints.reached(AcceptanceStep.RESERVED)
         genuine(self, item, envelope)
 
-    patched._decide = decide
+    patched.take_in = decide
     vars(participant)["reserve"] = lambda *_, **__: None
 
 
@@ -820,7 +821,8 @@ def keep_secrets_in_memory(_: Sweep) -> None:
         kept[str(connection.engine.url), study] = secret
 
     vars(participant)["put_mask_secret"] = put
-    vars(releases)["mask_secret_of"] = lambda c, study: kept.get((str(c.engine.url), study))
+    for module in (mailbox, releases):
+        vars(module)["mask_secret_of"] = lambda c, study: kept.get((str(c.engine.url), study))
 
 
 def draw_secrets_outside(_: Sweep) -> None:
@@ -834,7 +836,7 @@ def draw_secrets_outside(_: Sweep) -> None:
             shown = MaskKeyMessage(study=job.digest, party=job.sender, key=mask_public_hex(secret))
             with suppress(TesterError):
                 envelope = sign_envelope(encode(shown), MASK_KEY_TYPE, self.key)
-                self._client.put_mask_key(job.digest, self.name, envelope)
+                self.client.put_mask_key(job.digest, self.name, envelope)
             vars(participant)["draw_mask_secret"] = lambda: secret
         keep(self, connection, job)
 

@@ -19,8 +19,9 @@ from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.counts.noisy_counts import NoisyCounts
 from tacit_protocol.signing import MASK_KEY_TYPE, RELEASE_TYPE, issue_token, open_envelope, sign_envelope
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.releases import Dependencies
 from tacit_services.agent.schema import STUDIES
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.releases import Dependencies
 from tacit_services.ledger.accounts import debits_of
 
 MASKED = ("east", "north", "south", "west", "york")
@@ -91,13 +92,13 @@ class MaskedWorld(Simulation):
     def make_agent(self, owner: str, **uses: Any) -> Agent:
         own = uses | {"noise": self.noise, "by_hand": owner == self.by_hand}
         agent = make_masked_agent(self.folder, owner, epsilon_per_study_max=self.cap, **own)
-        fetch = agent._client.mask_keys
+        fetch = agent.client.mask_keys
 
         def hostile(study: str) -> bytes | None:
             found = fetch(study)
             return found if found is None else json.dumps(self.shown(owner, json.loads(found))).encode()
 
-        agent._client.mask_keys = hostile  # type: ignore[method-assign]
+        agent.client.mask_keys = hostile  # type: ignore[method-assign]
         return agent
 
     def call(self, method: str, path: str, party: str, content: bytes | None = None) -> httpx.Response:
@@ -117,7 +118,7 @@ class MaskedWorld(Simulation):
         """Let owners take studies in, and show their keys."""
         for name in names or self.parties:
             self.act(name, "poll")
-            self.agents[name].deliver()
+            Delivery(self.agents[name]).deliver()
 
     def answer(self, *names: str) -> None:
         """Let owners fetch the keys, and release."""

@@ -17,8 +17,8 @@ from tacit_protocol.procedures.base import Procedure
 from tacit_protocol.procedures.distance_correlation import DistanceCorrelation
 from tacit_protocol.signing import certify
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.releases import Dependencies
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.releases import Dependencies
+from tacit_services.agent.study.tester_client import TesterClient
 
 SENDER, RECEIVER = "north", "south"
 COLUMNS = {SENDER: "dose", RECEIVER: "response"}

@@ -13,7 +13,7 @@ from agent_fakes import AttackedAgent
 from window import Window
 
 from tacit_protocol.signing import issue_token
-from tacit_services.agent.service import Runtime, create_agent_app
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.shared.failpoints import VARIABLE
 from tacit_services.shared.people import Role
 

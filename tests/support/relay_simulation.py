@@ -14,6 +14,9 @@ from tacit_protocol.messages.study import Study
 from tacit_protocol.signing import issue_token
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.schema import OUTBOX, STUDIES
+from tacit_services.agent.study.delivery import Delivery
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
 
 PARTIES = (SENDER, RECEIVER, "west")
 
@@ -73,24 +76,24 @@ class RelaySimulation(Simulation):
 
     def accept(self) -> None:
         """Let the receiver take the study in, and say that it accepts."""
-        self.agents[RECEIVER].poll(0)
-        self.agents[RECEIVER].deliver()
+        Fetcher(self.agents[RECEIVER]).poll(0)
+        Delivery(self.agents[RECEIVER]).deliver()
 
     def send(self) -> None:
         """Let the receiver accept, and the sender answer."""
         self.accept()
-        self.agents[SENDER].poll(0)
-        self.agents[SENDER].work()
+        Fetcher(self.agents[SENDER]).poll(0)
+        work(self.agents[SENDER])
 
     def receive(self) -> None:
-        self.agents[RECEIVER].poll(0)
-        self.agents[RECEIVER].work()
+        Fetcher(self.agents[RECEIVER]).poll(0)
+        work(self.agents[RECEIVER])
 
     def finish(self) -> None:
         self.send()
         self.receive()
         self.work_at_tester()
-        self.agents[RECEIVER].fetch_verdicts()
+        Fetcher(self.agents[RECEIVER]).fetch_verdicts()
 
     def rows(self, name: str, table: sa.Table) -> list[Any]:
         return self.read(name, lambda c: list(c.execute(table.select())))

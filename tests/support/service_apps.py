@@ -14,8 +14,8 @@ from tacit import __version__
 from tacit.setup import configuration
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_services.agent import service as agent_service
-from tacit_services.agent.service import Runtime, create_agent_app
 from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 from tacit_services.curator import __main__ as curator_service
 from tacit_services.curator.__main__ import CuratorSettings
 from tacit_services.shared.database import create_engine, upgrade

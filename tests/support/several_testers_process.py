@@ -45,7 +45,7 @@ from tacit_protocol.procedures import discovery
 from tacit_protocol.procedures.base import Progress
 from tacit_protocol.signing import RELEASE_TYPE, issue_token, sign_envelope
 from tacit_protocol.verification import VerificationError, verify_transcript
-from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
+from tacit_services.agent.study.tester_client import TesterClient, TesterUnavailableError
 from tacit_services.shared import failpoints
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.shared.http_server import serve

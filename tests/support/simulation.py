@@ -45,7 +45,9 @@ from tacit_protocol.verification import VerificationError, verify_transcript
 from tacit_services.agent.agent import AlreadyDecidedError
 from tacit_services.agent.schema import OUTBOX, State
 from tacit_services.agent.schema import STUDIES as AGENT_STUDIES
-from tacit_services.agent.tester_client import TesterClient, TesterError
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.tester_client import TesterClient, TesterError
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.database import create_engine, run_transaction, upgrade
 from tacit_services.tester.studies import transcript_of
@@ -164,7 +166,7 @@ class Simulation:
         for engine in self.engines.values():
             engine.dispose()
         for agent in self.agents.values():
-            agent._client.close()
+            agent.client.close()
         self.network.close()
 
     def _engine(self, name: str) -> sa.Engine:
@@ -182,7 +184,7 @@ class Simulation:
     def restart_agent(self, owner: str) -> None:
         self.engines[owner].dispose()
         if owner in self.agents:
-            self.agents[owner]._client.close()
+            self.agents[owner].client.close()
         self.starts += 1
         clock = self.clock_of(owner)
         transport = httpx.MockTransport(self.carry)
@@ -235,9 +237,9 @@ class Simulation:
         agent = self.agents[owner]
         self.touched.add(owner)
         steps: dict[str, Callable[[], Any]] = {
-            "poll": lambda: agent.poll(0),
-            "work": agent.work,
-            "fetch": agent.fetch_verdicts,
+            "poll": lambda: Fetcher(agent).poll(0),
+            "work": lambda: work(agent),
+            "fetch": Fetcher(agent).fetch_verdicts,
         }
         with suppress(TesterError):
             steps[action]()

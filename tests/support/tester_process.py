@@ -27,8 +27,8 @@ from tacit_protocol.procedures.base import Progress
 from tacit_services.shared.database import create_engine
 from tacit_services.tester import studies, verdict_process
 from tacit_services.tester.__main__ import main
-from tacit_services.tester.archive import open_folder
-from tacit_services.tester.archiving import ENDED, Archiver
+from tacit_services.tester.archive.archiving import ENDED, Archiver
+from tacit_services.tester.archive.folder import open_folder
 
 ENDLESS_AFTER = 40
 

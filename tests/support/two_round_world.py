@@ -26,7 +26,7 @@ from tacit_protocol.procedures.plan import Combined, Relay
 from tacit_protocol.procedures.screening import Screening
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.releases import Dependencies
+from tacit_services.agent.study.releases import Dependencies
 
 GRID = -20
 ANSWERS, TABLE = "answers", "table"

@@ -15,19 +15,19 @@ from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.accounting import Cap
 from tacit_protocol.signing import CATALOGUE_TYPE, EnvelopeError, PrivateKey, certify, sign_envelope
 from tacit_services.agent.alignment import unit_key_of
-from tacit_services.agent.intake import Intake, IntakeRefusedError, Procedures
-from tacit_services.agent.participant import (
+from tacit_services.agent.schema import MASK_SECRETS, SIGN_IN, State
+from tacit_services.agent.settings import AgentSettings, DataSetSettings
+from tacit_services.agent.study.intake import Intake, IntakeRefusedError, Procedures
+from tacit_services.agent.study.participant import (
     AlreadyDecidedError,
     Participant,
     ParticipantIdentity,
     TooSoonError,
     require_shown,
 )
-from tacit_services.agent.policy import Policy
-from tacit_services.agent.releases import Dependencies, send_time
-from tacit_services.agent.schema import MASK_SECRETS, SIGN_IN, State
-from tacit_services.agent.settings import AgentSettings, DataSetSettings
-from tacit_services.agent.studies import (
+from tacit_services.agent.study.policy import Policy
+from tacit_services.agent.study.releases import Dependencies, send_time
+from tacit_services.agent.study.studies import (
     HELD_TOO_LONG,
     ApprovedBeforeError,
     StudyRow,
@@ -43,7 +43,7 @@ from tacit_services.agent.studies import (
     record_decision,
     study_row,
 )
-from tacit_services.agent.tester_client import TesterRefusedError, TesterUnavailableError
+from tacit_services.agent.study.tester_client import TesterRefusedError, TesterUnavailableError
 from tacit_services.ledger.accounts import BudgetExceededError, all_accounts, changed_account, set_caps
 from tacit_services.shared.database import read_from, run_transaction, try_to_forget
 from tacit_services.shared.failpoints import ApprovalStep, HeldStep, reached
@@ -101,7 +101,7 @@ class Agent(Participant):
     def open_account(self, connection: sa.Connection, data_set: DataSetSettings, policy: Policy) -> None:
         """Open the account of a data set, or change it, as :meth:`open_accounts` does."""
         caps, division = data_set.caps, data_set.division(policy.families(self._procedures))
-        at = self._now()
+        at = self.now()
         set_caps(connection, data_set.account, caps.epsilon_micro, caps.delta_pico, at=at, division=division)
 
     def _units_stated(self, study: Study) -> dict[str, int]:
@@ -128,7 +128,7 @@ class Agent(Participant):
     def catalogue(self) -> CatalogueMessage:
         """Return what is published: settings and policy where the policy says so, else nothing at all."""
         policy = self.policy
-        nothing = CatalogueMessage(owner=self.name, tester=self.tester_key, version=self._now())
+        nothing = CatalogueMessage(owner=self.name, tester=self.tester_key, version=self.now())
         if not policy.catalogue:
             return nothing
         return CatalogueMessage(
@@ -163,7 +163,7 @@ class Agent(Participant):
             log.warning("catalogue_too_large")
             return True
         try:
-            self._client.put_catalogue(self.name, envelope)
+            self.client.put_catalogue(self.name, envelope)
         except TesterUnavailableError:
             return False
         except TesterRefusedError as error:
@@ -191,7 +191,7 @@ class Agent(Participant):
         person = by or self.key_holder
 
         def approve(connection: sa.Connection) -> bool | None:
-            now = self._now()
+            now = self.now()
             expire(connection, now)
             row = study_row(connection, digest)
             if row is None or row.state is not State.WAITING:
@@ -208,7 +208,7 @@ class Agent(Participant):
         if is_last is None:
             raise AlreadyDecidedError("the study is not waiting for approval")
         reached(ApprovalStep.APPROVAL_STORED)
-        self._confirmed.discard(digest)  # long may have passed since it came in
+        self.confirmed.discard(digest)  # long may have passed since it came in
         log.info("approved", study=digest, person=person.name, is_last=is_last)
 
     def send(self, digest: str, by: Person | None = None) -> None:
@@ -221,7 +221,7 @@ class Agent(Participant):
         person = by or self.key_holder
 
         def send(connection: sa.Connection) -> bool:
-            now = self._now()
+            now = self.now()
             expire(connection, now)
             row, held = study_row(connection, digest), held_release(connection, digest)
             if row is None or held is None or row.state is not State.HELD:
@@ -258,7 +258,7 @@ class Agent(Participant):
     def held(self, row: StudyRow) -> Release | None:
         """Return a release that a steward may look at now; None where none is held, or it is too soon."""
         found = read_from(self.engine, held_release, row.digest) if row.state is State.HELD else None
-        if found is None or self._now() < found.shown_from:
+        if found is None or self.now() < found.shown_from:
             return None
         return decode(Release, bytes(found.release))
 
@@ -273,7 +273,7 @@ class Agent(Participant):
 
     def waiting_for(self, owner: str | None) -> list[tuple[StudyRow, str]]:
         """Return the studies that wait for a decision, those whose release may be looked at among them."""
-        held = [row for row in self._rows(State.HELD) if self.held(row) is not None]
+        held = [row for row in self.rows(State.HELD) if self.held(row) is not None]
         return super().waiting_for(owner) + [(row, self.name) for row in held]
 
     def decline(self, digest: str, note: str | None, by: Person | None = None) -> None:
@@ -292,11 +292,11 @@ class Agent(Participant):
             ended = self._end_in(connection, digest, State.DECLINED, None, reason)
             if ended and before is not None and before.state is State.HELD:
                 detail = {"study": digest}
-                record_change(connection, SIGN_IN.people, person, "release withheld", detail, at=self._now())
+                record_change(connection, SIGN_IN.people, person, "release withheld", detail, at=self.now())
                 reached(HeldStep.WITHHELD)
             if ended:
                 record_decision(
-                    connection, SIGN_IN.people, (digest, self.name), person, "declined", at=self._now()
+                    connection, SIGN_IN.people, (digest, self.name), person, "declined", at=self.now()
                 )
             return ended
 

@@ -22,16 +22,16 @@ from tacit_protocol.privacy.accounting import Cap, Family
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable_lines
-from tacit_services.agent.column_facts import CAUTION, columns_of, data_findings, faults_in, line_of
+from tacit_services.agent.data.column_facts import CAUTION, columns_of, data_findings, faults_in, line_of
 from tacit_services.agent.data.encoders import EncoderFolders
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.policy import Policy
-from tacit_services.agent.readings import all_locks
 from tacit_services.agent.schema import STUDIES
 from tacit_services.agent.settings import AgentSettings, DataSetSettings
-from tacit_services.agent.studies import newest_studies
-from tacit_services.agent.tester_client import CarriedStudy
-from tacit_services.agent.views import ledger_verification
+from tacit_services.agent.study.policy import Policy
+from tacit_services.agent.study.readings import all_locks
+from tacit_services.agent.study.studies import newest_studies
+from tacit_services.agent.study.tester_client import CarriedStudy
+from tacit_services.agent.web.views import ledger_verification
 from tacit_services.ledger.accounts import (
     Account,
     AccountBalance,

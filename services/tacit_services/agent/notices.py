@@ -34,11 +34,11 @@ from tacit_protocol.addresses import is_loopback
 from tacit_protocol.messages.encoding import encode_json
 from tacit_protocol.privacy.accounting import Amounts
 from tacit_protocol.terminal import printable
-from tacit_services.agent.participant import Participant
-from tacit_services.agent.readings import all_locks
 from tacit_services.agent.schema import NOTICES, STUDIES, State
 from tacit_services.agent.settings import NoticeKind, NoticeSettings
-from tacit_services.agent.tester_client import DeadlineTransport, exchange_deadline, require_private
+from tacit_services.agent.study.participant import Participant
+from tacit_services.agent.study.readings import all_locks
+from tacit_services.agent.study.tester_client import DeadlineTransport, exchange_deadline, require_private
 from tacit_services.ledger.accounts import account_of
 from tacit_services.ledger.entries import ACCOUNTS, ENTRIES
 from tacit_services.shared.database import read_from, run_transaction

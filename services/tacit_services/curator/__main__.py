@@ -28,11 +28,12 @@ from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing import PrivateKey
 from tacit_protocol.terminal import printable
 from tacit_services.agent.check import locks_at, show_report, text_of_verification, verify_ledger
-from tacit_services.agent.intake import Procedures
-from tacit_services.agent.participant import Loops, ParticipantIdentity
 from tacit_services.agent.service import dependencies_of, notifier_of
 from tacit_services.agent.settings import ParticipantSettings
-from tacit_services.agent.studies import count_by_state
+from tacit_services.agent.study.intake import Procedures
+from tacit_services.agent.study.loops import Loops
+from tacit_services.agent.study.participant import ParticipantIdentity
+from tacit_services.agent.study.studies import count_by_state
 from tacit_services.curator.curator import Curator, CuratorIntake
 from tacit_services.curator.data_sets import STORAGE, ConfiguredDataSet, DataSets
 from tacit_services.curator.pages import add_curator_pages

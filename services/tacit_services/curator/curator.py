@@ -22,7 +22,8 @@ import structlog
 
 from tacit_protocol.messages.study import Owner, Study
 from tacit_protocol.procedures.base import Procedure, units_declared
-from tacit_services.agent.intake import (
+from tacit_services.agent.schema import State
+from tacit_services.agent.study.intake import (
     DataSetUse,
     IntakeRefusedError,
     Job,
@@ -32,12 +33,11 @@ from tacit_services.agent.intake import (
     require_allowed,
     require_public_rule,
 )
-from tacit_services.agent.participant import AlreadyDecidedError, Participant, ParticipantIdentity
-from tacit_services.agent.policy import PolicyRefusedError
-from tacit_services.agent.readings import lock_of
-from tacit_services.agent.releases import debit_parts
-from tacit_services.agent.schema import State
-from tacit_services.agent.studies import (
+from tacit_services.agent.study.participant import AlreadyDecidedError, Participant, ParticipantIdentity
+from tacit_services.agent.study.policy import PolicyRefusedError
+from tacit_services.agent.study.readings import lock_of
+from tacit_services.agent.study.releases import debit_parts
+from tacit_services.agent.study.studies import (
     StudyRow,
     approve_by,
     due_outbox,
@@ -303,7 +303,7 @@ class Curator(Participant):
 
     def waiting_for(self, owner: str | None) -> list[tuple[StudyRow, str]]:
         """Return the studies that wait for an owner's decision, or for anyone's, with the owner's name."""
-        rows = self._rows(State.WAITING)
+        rows = self.rows(State.WAITING)
         decisions = read_from(self.engine, decisions_on, [row.digest for row in rows])
         return [
             (row, part.owner)
@@ -323,7 +323,7 @@ class Curator(Participant):
         approve_parts(connection, job)
         try:
             with connection.begin_nested():
-                debit_parts(connection, job, at=self._now())
+                debit_parts(connection, job, at=self.now())
         except BudgetExceededError as error:
             self._end_in(connection, job.digest, State.REFUSED, "budget-exceeded", str(error))
 
@@ -346,7 +346,7 @@ class Curator(Participant):
                 refused = error
 
         def approve(connection: sa.Connection) -> bool:
-            now = self._now()
+            now = self.now()
             expire(connection, now)
             row = study_row(connection, digest)
             if row is None or row.state is not State.WAITING:
@@ -366,7 +366,7 @@ class Curator(Participant):
 
         if not run_transaction(self.engine, approve):
             raise AlreadyDecidedError("the study is not waiting for this owner's approval")
-        self._confirmed.discard(digest)  # long may have passed since it came in
+        self.confirmed.discard(digest)  # long may have passed since it came in
         reached(CuratorStep.DECISION_STORED)
         log.info("approved", study=digest, owner=owner, person=by.name)
 
@@ -374,7 +374,7 @@ class Curator(Participant):
         self, connection: sa.Connection, digest: str, job: Job | None, refused: IntakeRefusedError
     ) -> None:
         """Let a study run that every owner has approved, if it still may."""
-        move(connection, digest, before=[State.WAITING], after=State.APPROVED, at=self._now())
+        move(connection, digest, before=[State.WAITING], after=State.APPROVED, at=self.now())
         if job is None:
             why = refused.problem, refused.reason
             self._end_in(connection, digest, State.REFUSED, *why, rule=refused.rule)
@@ -400,8 +400,8 @@ class Curator(Participant):
         def decline(connection: sa.Connection) -> bool:
             ended = self._end_in(connection, digest, State.DECLINED, None, note or f"declined by {owner}")
             if ended:
-                decide(connection, digest, owner, Decision.DECLINED, self._now())
-                record_decision(connection, SIGN_IN.people, (digest, owner), by, "declined", at=self._now())
+                decide(connection, digest, owner, Decision.DECLINED, self.now())
+                record_decision(connection, SIGN_IN.people, (digest, owner), by, "declined", at=self.now())
                 reached(CuratorStep.DECISION_WRITTEN)
             return ended
 
@@ -416,7 +416,7 @@ class Curator(Participant):
         Nothing where it is not locked, or where ``hides`` says that this person is not yet shown so.
         """
         lock = read_from(self.engine, lock_of, account)
-        if lock is not None and (not hides or lock.shown_from <= self._now()):
+        if lock is not None and (not hides or lock.shown_from <= self.now()):
             self.unlock_account(account, SIGN_IN.people, by)
 
     def close_ended(self) -> None:
@@ -424,12 +424,11 @@ class Curator(Participant):
         super().close_ended()
         self._decline_without_data()
 
-    def deliver(self) -> None:
-        """Offer what is due, once it is certain that it may be."""
-        for row in read_from(self.engine, due_outbox, self._now()):
+    def settle_due(self) -> None:
+        """Make certain that each release that is due may be offered."""
+        for row in read_from(self.engine, due_outbox, self.now()):
             if row.kind == "release" and row.send_at:
                 run_transaction(self.engine, partial(self._settle, digest=row.study))
-        super().deliver()
 
     def _settle(self, connection: sa.Connection, digest: str) -> None:
         """Let a release go, once, or put a decline in its place where a data set was changed meanwhile.
@@ -449,7 +448,7 @@ class Curator(Participant):
                 digest,
                 before=[State.RELEASED],
                 after=State.REFUSED,
-                at=self._now(),
+                at=self.now(),
                 problem=error.problem,
                 reason=error.reason,
             )
@@ -459,11 +458,11 @@ class Curator(Participant):
 
     def _decline_without_data(self) -> None:
         """Decline the waiting studies of which an owner has deleted its data set."""
-        for row in self._rows(State.WAITING):
+        for row in self.rows(State.WAITING):
             try:
                 read_from(self.engine, self._require_held, row)
             except IntakeRefusedError as error:
-                self._refuse(row, error.problem, error.reason)
+                self.refuse(row, error.problem, error.reason)
 
     def _require_held(self, connection: sa.Connection, row: StudyRow) -> None:
         if row.envelope is not None:

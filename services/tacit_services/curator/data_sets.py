@@ -28,10 +28,10 @@ from tacit_protocol.privacy.guarantee import EPSILON_MAX, Budget
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.strict import StrictModel
 from tacit_services.agent.data.source import Source
-from tacit_services.agent.intake import Procedures
-from tacit_services.agent.policy import Rules
-from tacit_services.agent.readings import lock_of
 from tacit_services.agent.settings import Part, SourceSettings
+from tacit_services.agent.study.intake import Procedures
+from tacit_services.agent.study.policy import Rules
+from tacit_services.agent.study.readings import lock_of
 from tacit_services.curator.store import RowStore, StoredRows
 from tacit_services.ledger.accounts import DivisionRefusedError, account_of, set_caps, standing_of
 from tacit_services.shared.pages.sessions import SignInTables

@@ -8,9 +8,9 @@ from fastapi import Depends, FastAPI, Request
 from sqlalchemy.engine import Connection
 from starlette.responses import Response
 
-from tacit_services.agent.pages import read_reason
 from tacit_services.agent.schema import REASON_LENGTH
-from tacit_services.agent.studies import newest_studies
+from tacit_services.agent.study.studies import newest_studies
+from tacit_services.agent.web.pages import read_reason
 from tacit_services.curator import routes
 from tacit_services.curator.curator import Curator, Decision, asking, decisions_on
 from tacit_services.curator.data_sets import SIGN_IN, account_name, view

@@ -32,11 +32,11 @@ from tacit_protocol.messages.answers import (
 )
 from tacit_protocol.messages.study import DataSetName, Digest, PartyName, PublicKeyHex
 from tacit_protocol.strict import StrictModel
-from tacit_services.agent import views as agent_views
-from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import State
-from tacit_services.agent.service import PAGE_SIZE, Decline, HashList
-from tacit_services.agent.studies import ApprovedBeforeError, StudyRow, page_of_studies, study_row
+from tacit_services.agent.study.participant import AlreadyDecidedError
+from tacit_services.agent.study.studies import ApprovedBeforeError, StudyRow, page_of_studies, study_row
+from tacit_services.agent.web import views as agent_views
+from tacit_services.agent.web.routes import PAGE_SIZE, Decline, HashList
 from tacit_services.curator.curator import Curator, Decision, OwnerDecision, asking, decisions_on
 from tacit_services.curator.data_sets import ROSTER, SIGN_IN, DataSets, Registration, account_name, view
 from tacit_services.curator.uploads import MEDIA_TYPES, NextPiece, Uploads

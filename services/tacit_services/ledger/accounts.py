@@ -8,6 +8,9 @@ inserting an entry would overspend on every engine below serializable isolation.
 A study that is approved now and debited later, as it waits for another owner, has its cost *reserved*: nobody
 else may take it, and its own debit takes it up. A reservation spends nothing and is given back.
 
+All functions work inside a transaction that the caller opened, so that a debit, its noise and its release
+stand or fall together.
+
 The shares are fixed by the first debit. Until then any division may be set, and the first study itself, which
 was chosen before anything was released, may be given room beyond the division that stands. Afterwards shares
 may shrink; they grow only where the cap covers the high-water marks of all of them, which is what the account

@@ -31,8 +31,7 @@ from tacit_services.shared.http_server import Stopping, serve, tls_context
 from tacit_services.shared.logging import configure_logging
 from tacit_services.shared.settings import SettingsError, read_private_key
 from tacit_services.tester.answers import AnswerIntake
-from tacit_services.tester.archive import ArchiveError
-from tacit_services.tester.archiving import (
+from tacit_services.tester.archive.archiving import (
     add_archive_arguments,
     add_verification_arguments,
     archive,
@@ -40,15 +39,16 @@ from tacit_services.tester.archiving import (
     text_of_archive,
     verify_archive,
 )
+from tacit_services.tester.archive.folder import ArchiveError
 from tacit_services.tester.inboxes import Bell, Inboxes, InboxQuery, Watch
 from tacit_services.tester.jobs import Worker, Working, database_time, time_of, work
-from tacit_services.tester.pages import add_tester_pages
 from tacit_services.tester.parties import TesterAccess
-from tacit_services.tester.routes import CheckQueue, Planner, Tester, make_router
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.studies import Studies, TesterIdentity
 from tacit_services.tester.study_completion import Signer
 from tacit_services.tester.verdict_process import Compute, VerdictProcess, compute
+from tacit_services.tester.web.pages import add_tester_pages
+from tacit_services.tester.web.routes import CheckQueue, Planner, Tester, make_router
 
 
 def open_key(settings: TesterSettings) -> tuple[TesterIdentity, Signer]:

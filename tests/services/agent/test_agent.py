@@ -29,11 +29,13 @@ from tacit_protocol.signing import (
 )
 from tacit_services.agent.agent import AlreadyDecidedError
 from tacit_services.agent.data import reader as reader_module
-from tacit_services.agent.policy import Policy
-from tacit_services.agent.readings import lock_of
-from tacit_services.agent.releases import StoppingError
 from tacit_services.agent.schema import State
-from tacit_services.agent.tester_client import TesterClient, TesterUnavailableError
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.policy import Policy
+from tacit_services.agent.study.readings import lock_of
+from tacit_services.agent.study.releases import StoppingError
+from tacit_services.agent.study.tester_client import TesterClient, TesterUnavailableError
 from tacit_services.ledger.accounts import LedgerConflictError
 from tacit_services.shared.database import read_from
 
@@ -60,19 +62,19 @@ def test_a_study_that_another_process_takes_in_meanwhile_is_left_to_it(
 ) -> None:
     setup = make(policy=policy)
     asked = setup.world.ask(setup.tester, setup.world.study())
-    client, taken_in = setup.agent._client, list[bool]()
+    client, taken_in = setup.agent.client, list[bool]()
 
     def overtaken(*given: Any) -> bool:
         with monkeypatch.context() as once:
             once.setattr(client, "holds_release", holds_release)
-            taken_in.append(setup.agent.poll(0))
+            taken_in.append(Fetcher(setup.agent).poll(0))
         return holds_release(*given)
 
     holds_release = client.holds_release
     monkeypatch.setattr(client, "holds_release", overtaken)
-    taken_in.append(setup.agent.poll(0))
+    taken_in.append(Fetcher(setup.agent).poll(0))
     assert taken_in == [True, False]
-    setup.agent.work()
+    work(setup.agent)
     assert len(setup.tester.received) == 1
     assert setup.row(asked).state is (State.REFUSED if policy else State.SENT)
 
@@ -117,7 +119,7 @@ def test_a_steward_decides_by_hand(make: MakeAgent) -> None:
     assert setup.opened == []
     setup.agent.approve(first)
     setup.agent.decline(second, "not this year")
-    setup.agent.work()
+    work(setup.agent)
     assert (setup.row(first).state, setup.row(second).state) == (State.SENT, State.DECLINED)
     assert setup.row(second).reason == "not this year"
     body = setup.tester.declines[second]
@@ -190,7 +192,7 @@ def test_what_a_computation_counted_changes_no_decision_on_what_comes_in(make: M
     for known in ({}, {"patients": 60}):
         setup.agent.units = dict(known)
         study = study_of(setup, 10**6 + len(known))
-        setup.agent.poll(0)
+        Fetcher(setup.agent).poll(0)
         assert setup.row(study).state is State.APPROVED
 
 
@@ -201,7 +203,7 @@ def test_a_study_nobody_decided_expires_and_cannot_be_approved(make: MakeAgent) 
     setup.clock.now = NOW + 61
     with pytest.raises(AlreadyDecidedError):
         setup.agent.approve(asked)
-    setup.agent.work()
+    work(setup.agent)
     assert setup.row(asked).state is State.EXPIRED
     assert setup.debits() == []
 
@@ -302,9 +304,9 @@ def test_a_studys_bytes_are_looked_at_again_before_it_is_paid_for(
     setup.tester.add(sign_envelope(payload, STUDY_TYPE, setup.world.analyst), digest(payload), NOW + 1000)
     with monkeypatch.context() as careless:
         careless.setattr(setup.agent.intake, "require_canonical", lambda *_: None)
-        setup.agent.poll(0)
+        Fetcher(setup.agent).poll(0)
     assert setup.row(digest(payload)).state is State.APPROVED
-    setup.agent.work()
+    work(setup.agent)
     assert setup.row(digest(payload)).state is State.REFUSED
     assert setup.debits() == []
 
@@ -324,7 +326,7 @@ def test_a_policy_may_require_a_purpose_and_a_data_use(
 ) -> None:
     setup = make(policy='required_fields = ["purpose"]\ndata_uses = ["DUO:0000006"]')
     digest = setup.world.ask(setup.tester, setup.world.study(**said))
-    setup.agent.poll(0)
+    Fetcher(setup.agent).poll(0)
     assert setup.row(digest).problem == problem
 
 
@@ -340,7 +342,7 @@ def test_a_policy_that_names_an_analyst_takes_its_key_by_no_other_name(
         path.write_text(written.replace('analysts = ["*"]', f"analysts = [{listed}]"))
         setup.agent.intake._policy = Policy.load(path)
         asked = setup.world.ask(setup.tester, setup.world.study(title=str(entries)[:90]))
-        setup.agent.poll(0)
+        Fetcher(setup.agent).poll(0)
         outcomes.append(setup.row(asked).problem)
     assert outcomes == [None, "policy-refused", "policy-refused", None, "policy-refused"]
 
@@ -380,22 +382,22 @@ def test_a_read_that_fails_because_the_agent_stops_declines_nothing(
 ) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
+    Fetcher(setup.agent).poll(0)
     releaser = setup.agent._releaser
     monkeypatch.setattr(releaser, "uses", replace(releaser.uses, stopping=lambda: True))
     with monkeypatch.context() as failing:
         failing.setattr(reader_module, "encode", lambda *_: 1 / 0)
         with pytest.raises(StoppingError):
-            setup.agent.work()
+            work(setup.agent)
     assert setup.row(asked).state is State.APPROVED
-    setup.agent.work()
+    work(setup.agent)
     assert setup.row(asked).state is State.SENT
 
 
 def test_a_collision_in_the_ledger_declines_nothing(make: MakeAgent, monkeypatch: pytest.MonkeyPatch) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
+    Fetcher(setup.agent).poll(0)
 
     def collide(*_: Any) -> Any:
         raise LedgerConflictError("another transaction wrote this account")
@@ -403,9 +405,9 @@ def test_a_collision_in_the_ledger_declines_nothing(make: MakeAgent, monkeypatch
     with monkeypatch.context() as failing:
         failing.setattr(setup.agent._releaser, "_debit", collide)
         with pytest.raises(LedgerConflictError):
-            setup.agent.work()
+            work(setup.agent)
     assert setup.row(asked).state is State.APPROVED
-    setup.agent.work()
+    work(setup.agent)
     assert len(setup.debits()) == 1
 
 
@@ -415,7 +417,7 @@ def test_a_ledger_put_back_to_an_older_copy_is_noticed_before_spending(make: Mak
     setup.turn()
     setup.tester.releases[asked] = b"what this owner sent before its ledger was put back"
     setup.agent.approve(asked)
-    setup.agent.work()
+    work(setup.agent)
     row = setup.row(asked)
     assert (row.state, row.problem) == (State.REFUSED, "conflicting-upload")
     assert "older copy" in str(row.reason)
@@ -426,10 +428,10 @@ def test_a_ledger_put_back_to_an_older_copy_is_noticed_before_spending(make: Mak
 def test_a_release_the_tester_refuses_is_closed_and_stays_spent(make: MakeAgent) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
+    Fetcher(setup.agent).poll(0)
     problem = encode_json({"type": "urn:tacit:problem:study-expired"})
     setup.tester._upload = lambda *_: (409, problem)  # type: ignore[method-assign]
-    setup.agent.work()
+    work(setup.agent)
     assert (setup.row(asked).state, setup.row(asked).problem) == (State.EXPIRED, "study-expired")
     assert len(setup.debits()) == 1
 
@@ -477,8 +479,8 @@ def test_the_client_waits_longer_and_longer_before_it_gives_up() -> None:
 def test_two_agents_of_one_database_make_one_release(make: MakeAgent) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
-    threads = [threading.Thread(target=setup.agent.work) for _ in range(2)]
+    Fetcher(setup.agent).poll(0)
+    threads = [threading.Thread(target=work, args=(setup.agent,)) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -527,7 +529,7 @@ def test_of_two_catalogues_within_a_second_the_second_is_the_later(
     make: MakeAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup, sent = make(policy="catalogue = true"), list[bytes]()
-    monkeypatch.setattr(setup.agent._client, "put_catalogue", lambda _, envelope: sent.append(envelope))
+    monkeypatch.setattr(setup.agent.client, "put_catalogue", lambda _, envelope: sent.append(envelope))
     assert setup.agent.publish()
     assert setup.agent.publish()
     first, second = (

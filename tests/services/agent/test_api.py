@@ -11,7 +11,9 @@ from fastapi import FastAPI
 
 from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.signing import PrivateKey, issue_token
-from tacit_services.agent.service import Runtime, create_agent_app
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.web.routes import Runtime, create_agent_app
 
 OWN = "agent:north"
 
@@ -36,7 +38,7 @@ class Setup:
 
     def ask(self) -> str:
         asked = self.attacked.world.ask(self.attacked.tester, self.attacked.world.study())
-        self.attacked.agent.poll(0)
+        Fetcher(self.attacked.agent).poll(0)
         return asked
 
 
@@ -92,7 +94,7 @@ def test_a_steward_sees_what_is_asked_approves_it_and_sees_it_in_the_ledger(setu
     approved = setup.call("POST", f"/v1/studies/{asked}/approval", {})
     assert (approved.status_code, approved.json()["state"]) == (200, "approved")
     assert setup.rung == [True]
-    setup.attacked.agent.work()
+    work(setup.attacked.agent)
     status = setup.call("GET", "/v1/status").json()
     assert status["studies"]["sent"] == 1
     (data_set,) = status["data_sets"]
@@ -114,7 +116,7 @@ def test_a_decision_stands(setup: Setup) -> None:
 
 def test_a_refused_study_is_shown_with_its_problem(setup: Setup) -> None:
     setup.attacked.tester.add(b"no envelope", "b" * 64, NOW + 5)
-    setup.attacked.agent.poll(0)
+    Fetcher(setup.attacked.agent).poll(0)
     shown = setup.call("GET", f"/v1/studies/{'b' * 64}").json()
     assert (shown["state"], shown["problem"], shown["study"]) == ("refused", "invalid-signature", None)
 

@@ -14,11 +14,13 @@ from people_windows import add, agent_process, free_port, wait_for, window_of
 from tacit_protocol.domain import DataError, Domain, NumericColumn, Table, WorkersUnavailableError
 from tacit_protocol.messages.study import Study
 from tacit_protocol.signing import issue_token
-from tacit_services.agent.intake import IntakeRefusedError
-from tacit_services.agent.participant import AlreadyDecidedError
-from tacit_services.agent.readings import ATTEMPTS_MAX, AccountLock, lock_of
-from tacit_services.agent.releases import Releaser
 from tacit_services.agent.schema import SIGN_IN, State
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.intake import IntakeRefusedError
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.participant import AlreadyDecidedError
+from tacit_services.agent.study.readings import ATTEMPTS_MAX, AccountLock, lock_of
+from tacit_services.agent.study.releases import Releaser
 from tacit_services.shared.database import read_from
 from tacit_services.shared.failpoints import AgentStep, ClosingStep
 from tacit_services.shared.people import Person
@@ -83,11 +85,11 @@ def test_a_failure_after_rows_were_read_is_paid_for_and_locks_the_data_set(
 ) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study(deadline=NOW + 1000))
-    setup.agent.poll(0)
+    Fetcher(setup.agent).poll(0)
     with monkeypatch.context() as patch:
         FAILURES[failure](patch, setup)
         for _ in range(3):
-            setup.agent.work()
+            work(setup.agent)
     row = setup.row(asked)
     assert (row.state, row.problem) == (State.CLOSED, "internal-error")
     assert "private" not in str(row.reason)
@@ -122,20 +124,20 @@ def test_trouble_with_reading_is_tried_again_a_few_times_and_holds_up_this_data_
 ) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
+    Fetcher(setup.agent).poll(0)
     with monkeypatch.context() as patch:
         broken("summarise", TRIED[trouble])(patch, setup)
         for _ in range(ATTEMPTS_MAX - 1):
-            setup.agent.work()
+            work(setup.agent)
     other = setup.world.ask(setup.tester, setup.world.study(title="Another"))
-    setup.agent.poll(0)
+    Fetcher(setup.agent).poll(0)
     assert (setup.row(asked).state, setup.debits(), setup.tester.received) == (State.APPROVED, [], [])
     with pytest.raises(AlreadyDecidedError):  # a decline that costs nothing would be of what was read
         setup.agent.decline(asked, None)
     with monkeypatch.context() as patch:
         broken("summarise", TRIED[trouble])(patch, setup)
-        setup.agent.work()
-        setup.agent.work()
+        work(setup.agent)
+        work(setup.agent)
     assert (setup.row(asked).state, setup.row(other).state) == (State.CLOSED, State.APPROVED)
     assert [entry["study"] for entry in setup.debits()] == [asked]
     assert setup.tester.received == []
@@ -146,11 +148,11 @@ def test_what_is_tried_again_in_time_is_answered_once(
 ) -> None:
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
+    Fetcher(setup.agent).poll(0)
     with monkeypatch.context() as patch:
         broken("summarise", WorkersUnavailableError("away"))(patch, setup)
-        setup.agent.work()
-    setup.agent.work()
+        work(setup.agent)
+    work(setup.agent)
     assert (setup.row(asked).state, len(setup.debits())) == (State.SENT, 1)
     assert locked(setup) is None
 
@@ -162,12 +164,12 @@ def test_a_reading_that_was_begun_does_not_expire_for_nothing(
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study(deadline=NOW + 100))
     never = setup.world.ask(setup.tester, setup.world.study(title="Never begun", deadline=NOW + 100))
-    setup.agent.poll(0)
+    Fetcher(setup.agent).poll(0)
     with monkeypatch.context() as patch:
         broken("summarise", WorkersUnavailableError("away"))(patch, setup)
-        setup.agent.work()
+        work(setup.agent)
     setup.clock.now = NOW + 101
-    setup.agent.work()
+    work(setup.agent)
     states = {setup.row(asked).state, setup.row(never).state}
     assert states == {State.CLOSED, State.EXPIRED}
     assert (len(setup.debits()), setup.tester.received) == (1, [])
@@ -183,13 +185,13 @@ def test_a_process_that_is_killed_again_and_again_is_closed(
 
     setup = make()
     asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
+    Fetcher(setup.agent).poll(0)
     broken("summarise", KilledError())(monkeypatch, setup)
     for _ in range(ATTEMPTS_MAX):
         with pytest.raises(KilledError):
-            setup.agent.work()
+            work(setup.agent)
         assert (setup.row(asked).state, setup.debits()) == (State.APPROVED, [])
-    setup.agent.work()
+    work(setup.agent)
     lock = locked(setup)
     assert setup.row(asked).state is State.CLOSED
     assert lock is not None
@@ -283,7 +285,7 @@ def test_a_decline_for_every_failure_would_be_caught(
 
     def decline(self: Releaser, digest: str, *_: Any) -> bool:
         setup.agent._releaser._take_back(setup.agent.job_of(setup.row(digest)))
-        return setup.agent._end(digest, State.REFUSED, "internal-error", "failed")
+        return setup.agent.end(digest, State.REFUSED, "internal-error", "failed")
 
     monkeypatch.setattr(Releaser, "close", decline)
     setup = make(procedures={"fake_sum": ThresholdSum()}, data_set="epsilon = 20.0")
@@ -324,10 +326,10 @@ def test_a_steward_unlocks_on_the_page_and_a_viewer_reads(
     window = window_of(setup)
     add(window, ("ann", "steward"), ("vic", "viewer"))
     asked = setup.world.ask(setup.tester, setup.world.study())
-    setup.agent.poll(0)
+    Fetcher(setup.agent).poll(0)
     with monkeypatch.context() as patch:
         broken("summarise", ZeroDivisionError("7.25"))(patch, setup)
-        setup.agent.work()
+        work(setup.agent)
     (shown,) = window.ask("GET", "/v1/status").json()["data_sets"]
     assert (shown["locked"]["study"], shown["locked"]["fault"]) == (asked, "ZeroDivisionError")
     assert "closed" not in window.get("/metrics").text.replace('"closed"} 0', "")

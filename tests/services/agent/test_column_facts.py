@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 
 from tacit_protocol.domain import CategoricalColumn, Column, DataError, NumericColumn, VectorColumn
-from tacit_services.agent.column_facts import column_facts, data_findings
+from tacit_services.agent.data.column_facts import column_facts, data_findings
 from tacit_services.agent.settings import open_source
 
 AGE = NumericColumn(name="age", lower=0, upper=120)

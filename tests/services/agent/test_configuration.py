@@ -8,8 +8,8 @@ from agent_fakes import World
 
 from tacit_services.agent.__main__ import main
 from tacit_services.agent.check import budget_report
-from tacit_services.agent.policy import Policy
 from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.study.policy import Policy
 from tacit_services.shared.settings import SettingsError
 
 

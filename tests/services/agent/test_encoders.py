@@ -55,6 +55,7 @@ from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable, TableBounds
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import open_source
+from tacit_services.agent.study.loops import work
 
 Floats = npt.NDArray[np.float64]
 NOWHERE = EncoderFolders()
@@ -749,7 +750,7 @@ def test_a_model_that_a_row_ends_and_no_process_runs_again_ends_no_study(
         setup.turn()
     assert (len(rows), setup.row(asked).state, setup.debits()) == (4, State.APPROVED, [])
     monkeypatch.undo()
-    setup.agent.work()
+    work(setup.agent)
     assert (setup.row(asked).state, len(setup.debits())) == (State.SENT, 1)
 
 

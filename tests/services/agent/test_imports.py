@@ -22,7 +22,7 @@ class Absent:
 HIDDEN = set(sys.argv.pop(1).split(","))
 sys.meta_path.insert(0, Absent())
 from tacit_services.agent import __main__
-import tacit_services.agent.service, tacit_services.agent.releases
+import tacit_services.agent.service, tacit_services.agent.study.releases
 from tacit_protocol.procedures.discovery import PROCEDURES
 print(len(PROCEDURES), sorted(HIDDEN & {name.partition(".")[0] for name in sys.modules}))
 """

@@ -27,10 +27,11 @@ from tacit_services.agent.notices import (
     Notifier,
     seen_left,
 )
-from tacit_services.agent.participant import Loops
-from tacit_services.agent.readings import lock_of
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import AgentSettings, NoticeSettings
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.loops import Loops, work
+from tacit_services.agent.study.readings import lock_of
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_server import tls_context
 from tacit_services.shared.settings import SettingsError
@@ -211,7 +212,7 @@ def test_a_locked_data_set_is_told_of_once_at_the_moment_of_the_answer_that_did_
     with hook_server() as (hook, url):
         agent = agent_with(tmp_path, hook_settings(url, 'kinds = ["locked"]\n'), policy="")
         agent.world.ask(agent.tester, agent.world.study(respond_after_s=60))
-        agent.agent.poll(0)
+        Fetcher(agent.agent).poll(0)
         taken_in = agent.clock.now
 
         def fail(*_: Any) -> Any:
@@ -220,7 +221,7 @@ def test_a_locked_data_set_is_told_of_once_at_the_moment_of_the_answer_that_did_
 
         with monkeypatch.context() as failing:
             failing.setattr(FAKES["fake_sum"], "summarise", fail, raising=False)
-            agent.agent.work()
+            work(agent.agent)
         lock = read_from(agent.agent.engine, lock_of, "patients")
         assert lock is not None
         assert (lock.at, lock.shown_from) == (taken_in + 7, taken_in + 60)

@@ -33,11 +33,13 @@ from tacit_protocol.messages.study import Owner, Party, Release, ReleaseMessage,
 from tacit_protocol.procedures import discovery
 from tacit_protocol.signing import RELEASE_TYPE, STUDY_TYPE, issue_token, sign_envelope
 from tacit_protocol.verification import VerificationError, VerifiedTranscript, verify_transcript
-from tacit_services.agent.intake import IntakeRefusedError
-from tacit_services.agent.participant import AlreadyDecidedError
 from tacit_services.agent.schema import OUTBOX, State
-from tacit_services.agent.studies import StudyRow, study_row
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.fetching import Fetcher
+from tacit_services.agent.study.intake import IntakeRefusedError
+from tacit_services.agent.study.loops import work
+from tacit_services.agent.study.participant import AlreadyDecidedError
+from tacit_services.agent.study.studies import StudyRow, study_row
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.curator.curator import Curator, Decision, decisions_on
 from tacit_services.curator.data_sets import DATA_SETS, ROSTER, DataSets, view
 from tacit_services.ledger.accounts import set_caps
@@ -74,8 +76,8 @@ class Setup:
         return name
 
     def turn(self) -> None:
-        self.curator.poll(0)
-        self.curator.work()
+        Fetcher(self.curator).poll(0)
+        work(self.curator)
 
     def read(self, work: Callable[[sa.Connection], Any]) -> Any:
         return run_transaction(self.curator.engine, work, read_only=True)
@@ -99,7 +101,7 @@ class Setup:
     def end(self, study: str) -> VerifiedTranscript:
         """Let the tester compute; returns the verified transcript."""
         self.network.app.state.worker.run_once()
-        self.curator.fetch_verdicts()
+        Fetcher(self.curator).fetch_verdicts()
         transcript = run_transaction(self.tester_engine, lambda c: transcript_of(c, study), read_only=True)
         return verify_transcript(transcript or b"", key_of("tester").public_hex)
 
@@ -243,7 +245,7 @@ def test_a_key_revoked_while_its_study_is_run_releases_nothing(make: Make) -> No
     """The revocation is looked at in the transaction that signs."""
     setup = make()
     name = setup.ask(curated_study_of(OWNERS))
-    setup.curator.poll(0)
+    Fetcher(setup.curator).poll(0)
     job = setup.curator.job_of(setup.row(name))
     setup.write(lambda c: setup.curator.intake.require_current(c, job))
     setup.write(lambda c: ROSTER.revoke(c, "west", NOW))
@@ -282,7 +284,7 @@ def test_a_study_of_another_curator_reaches_only_that_one(make: Make) -> None:
     other = Party(name="other", key=key_of("other").public_hex)
     setup.ask(curated_study_of(OWNERS, curator=other), status=403)  # not enrolled as a curator
     setup.ask(study_of(OWNERS, procedure=CuratedSum.name), status=403)  # its owners have no agents here
-    assert not setup.curator.poll(0)
+    assert not Fetcher(setup.curator).poll(0)
 
 
 def test_the_curator_refuses_what_does_not_name_it(make: Make) -> None:
@@ -402,7 +404,7 @@ def watched(setup: Setup, folder: Path, refuse: Callable[[Setup, Path], None]) -
         seen.append((int(setup.clock["now"]) - NOW, request.method, request.url.path, len(body)))
         return genuine(request)
 
-    setup.curator._client._http._transport = httpx.MockTransport(noted)
+    setup.curator.client._http._transport = httpx.MockTransport(noted)
     refuse(setup, folder)
     setup.ask(curated_study_of(OWNERS, respond_after_s=3))
     for _ in range(6):

@@ -24,9 +24,10 @@ from tacit_services.shared.database import run_transaction
 from tacit_services.shared.failpoints import VARIABLE, ArchiveStep, TesterStep
 from tacit_services.shared.settings import SettingsError
 from tacit_services.tester import __main__ as tester_main
-from tacit_services.tester import archiving as retention_module
 from tacit_services.tester import studies as tester_studies
-from tacit_services.tester.archive import (
+from tacit_services.tester.archive import archiving as retention_module
+from tacit_services.tester.archive.archiving import DAY_S, ENDED, Archived, Archiver, Keeper, Retention
+from tacit_services.tester.archive.folder import (
     INDEX,
     LEFT_OVER,
     UNFINISHED,
@@ -37,7 +38,6 @@ from tacit_services.tester.archive import (
     open_archive,
     open_folder,
 )
-from tacit_services.tester.archiving import DAY_S, ENDED, Archived, Archiver, Keeper, Retention
 from tacit_services.tester.reuse import NOT_KEPT
 from tacit_services.tester.settings import TesterSettings
 from tacit_services.tester.tables import ARCHIVED, METADATA, STUDIES

@@ -17,8 +17,8 @@ from tacit_services.shared.http_server import Stopping
 from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester import inboxes as waiting_module
 from tacit_services.tester.inboxes import KEYS_AT_ONCE, Bell, Inboxes, InboxQuery, Item, poll
-from tacit_services.tester.routes import AT_ONCE_MAX, WAITING_BYTES_MAX, WAITING_MAX, CheckQueue
 from tacit_services.tester.studies import WARNED_AT_ONCE_MAX, WARNED_MAX
+from tacit_services.tester.web.routes import AT_ONCE_MAX, WAITING_BYTES_MAX, WAITING_MAX, CheckQueue
 
 
 def test_an_inbox_wakes_when_a_study_arrives(federation: Federation) -> None:

@@ -20,7 +20,7 @@ from tacit_protocol.procedures.means import max_form
 from tacit_protocol.procedures.means.private_means import PrivateMeans
 from tacit_protocol.procedures.two_sample.release import fitting_noise, plan_of, require_same_release
 from tacit_protocol.procedures.two_sample.verdict import TwoSampleResult
-from tacit_services.agent.policy import Policy
+from tacit_services.agent.study.policy import Policy
 
 PROCEDURE = KernelTwoSample()
 FALSE_ALARM = 1e-7

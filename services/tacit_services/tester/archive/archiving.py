@@ -25,7 +25,7 @@ from tacit_services.shared.database import forget_deleted, read_from, run_transa
 from tacit_services.shared.failpoints import ArchiveStep, reached
 from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.shared.settings import SettingsError
-from tacit_services.tester.archive import (
+from tacit_services.tester.archive.folder import (
     ArchivedStudy,
     ArchiveError,
     ArchiveFolder,

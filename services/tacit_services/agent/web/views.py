@@ -12,12 +12,12 @@ from tacit_protocol.procedures.base import Procedure, warnings_of
 from tacit_protocol.procedures.disclosure import StudyTerms
 from tacit_protocol.signing import VERDICT_TYPE, EnvelopeError, certify, open_envelope
 from tacit_services.agent.agent import Agent
-from tacit_services.agent.intake import IntakeRefusedError
-from tacit_services.agent.participant import Participant
-from tacit_services.agent.readings import lock_of
 from tacit_services.agent.schema import State
 from tacit_services.agent.settings import DataSetSettings
-from tacit_services.agent.studies import StudyRow, count_by_state, decisions_of
+from tacit_services.agent.study.intake import IntakeRefusedError
+from tacit_services.agent.study.participant import Participant
+from tacit_services.agent.study.readings import lock_of
+from tacit_services.agent.study.studies import StudyRow, count_by_state, decisions_of
 from tacit_services.ledger.accounts import account_of, debits_of_study, paid_words, payment_words, standing_of
 from tacit_services.ledger.verification import Inspection
 from tacit_services.shared.database import read_from

@@ -16,70 +16,52 @@ the first of these moments by which it is ready, counted from the decision to ru
 Ready within r, it says nothing by its time. A later one tells its moment and no more.
 
 A release for another owner's second round is sealed to it, or in the open. It is made once that owner, who
-has its own cost reserved, has accepted: the signed acceptance is kept before anything is spent. What was
-fetched is kept as it came; what is sealed is opened in memory alone. The tester that carries it is not
-trusted: what it could have changed is asked for again; what the sender signed and is wrong all the same ends
-the study here. All this is looked at when it comes and again before data are read, so that nothing is spent
-on what does not hold.
+has its own cost reserved, has accepted: the signed acceptance is kept (mailbox.py) before anything is spent.
 
 Where the policy asks that a steward look at each release, it is made, paid for and stored as ever, and held.
 Looked at, sent or declined it is from the moment on at which it would have been sent, so that what the
 steward does, and when, follows from what is private and from the schedule.
 """
 
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import sqlalchemy as sa
 import structlog
 
 from tacit_protocol.domain import DataError, PooledTable, Workers, WorkersUnavailableError
-from tacit_protocol.messages.encoding import MessageError, decode, encode, encode_json
+from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import (
-    Owner,
     Receipt,
     Release,
     ReleaseMessage,
     SealedPackage,
     SealedRelease,
-    Study,
     ciphertext_digest,
     padded,
-    unpadded,
 )
 from tacit_protocol.preparation import HOPELESS
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import ReleaseError, StudyError, planned, units_declared
-from tacit_protocol.procedures.discovery import procedure_named
-from tacit_protocol.procedures.masking import MaskingRoster, masked, masks_of, read_roster
+from tacit_protocol.procedures.base import planned, units_declared
+from tacit_protocol.procedures.masking import MaskingRoster, masked
 from tacit_protocol.procedures.plan import Relay
-from tacit_protocol.procedures.relay import (
-    check_acceptance,
-    check_answer,
-    check_own_release,
-    combined,
-    read_again,
-    read_answer,
-    statement_of,
-)
+from tacit_protocol.procedures.relay import check_own_release, combined
 from tacit_protocol.signing import (
     RECEIPT_TYPE,
     RELEASE_TYPE,
     SEALED_RELEASE_TYPE,
-    EnvelopeError,
     PrivateKey,
-    SealContext,
     SealError,
-    open_sealed,
     seal_to,
     sign_envelope,
 )
 from tacit_services.agent.data.reader import IN_THIS_THREAD, Computing
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.intake import IntakeRefusedError, Job, StudyIntake, refuse
-from tacit_services.agent.readings import (
+from tacit_services.agent.schema import State
+from tacit_services.agent.study.intake import IntakeRefusedError, Job, StudyIntake, refuse
+from tacit_services.agent.study.mailbox import Awaited, ReceivedReleases, seal_context
+from tacit_services.agent.study.readings import (
     ATTEMPTS_MAX,
     KILLED,
     ReadingFailure,
@@ -88,8 +70,7 @@ from tacit_services.agent.readings import (
     forget_reading,
     take_back,
 )
-from tacit_services.agent.schema import RECEIVED, State
-from tacit_services.agent.studies import (
+from tacit_services.agent.study.studies import (
     Kind,
     StudyRow,
     approvers_of,
@@ -102,7 +83,7 @@ from tacit_services.agent.studies import (
     show_from,
     study_row,
 )
-from tacit_services.agent.tester_client import TesterClient
+from tacit_services.agent.study.tester_client import TesterClient
 from tacit_services.ledger.accounts import (
     BudgetExceededError,
     LedgerConflictError,
@@ -113,9 +94,8 @@ from tacit_services.ledger.accounts import (
 )
 from tacit_services.ledger.entries import LedgerEntry
 from tacit_services.shared.clock import Clock
-from tacit_services.shared.database import DatabaseError, read_from, run_transaction
+from tacit_services.shared.database import DatabaseError, run_transaction
 from tacit_services.shared.failpoints import (
-    AcceptanceStep,
     AgentRelayStep,
     AgentStep,
     ClosingStep,
@@ -172,53 +152,13 @@ class Dependencies:
 log = structlog.get_logger()
 
 
-ReadStudy = Callable[[str, bytes], Study]
-"""Reads the study of a digest in its envelope; raises StudyRefusedError where it is not that study."""
-
-
-class TamperedError(Exception):
-    """What the tester handed out is not what the sender signed: to be asked for again. Constant text."""
-
-
-NOT_AS_SIGNED = "what came is not what the sender signed"
-ANOTHERS = "what came was sent for another study or by another owner"
-
-
-@dataclass(frozen=True)
-class FetchedRelease:
-    """What the tester handed out of another owner's, as it came, and when.
-
-    ``package`` is the sealed package, or the signed release where it is in the open; of several senders the
-    JSON object of all their releases by name. ``source`` is the envelope of the earlier study that the
-    release was made for, where it is read again.
-    """
-
-    package: bytes
-    source: bytes | None
-    at: int
-
-
-@dataclass(frozen=True)
-class ReceivedReleases:
-    """Other owners' releases by name, opened; the digest of what was signed; and when they were fetched."""
-
-    releases: Mapping[str, Release]
-    statement: str
-    at: int
-
-    @property
-    def units(self) -> int:
-        """Number of units that the first sender counts."""
-        return next(iter(self.releases.values())).units
-
-
 def seal_release(job: Job, relay: Relay, message: ReleaseMessage, key: PrivateKey) -> bytes:
     """Seal a release to the study's receiver; returns the exact bytes to send."""
     certificate = relay.receiver.sealing
     if certificate is None:
         refuse("study-refused", "the receiver's sealing certificate is missing")
     try:
-        ciphertext = seal_to(certificate, relay.receiver.key, _context(job, relay), padded(message))
+        ciphertext = seal_to(certificate, relay.receiver.key, seal_context(job, relay), padded(message))
     except SealError as error:
         refuse("study-refused", str(error))
     statement = SealedRelease(
@@ -231,288 +171,6 @@ def seal_release(job: Job, relay: Relay, message: ReleaseMessage, key: PrivateKe
     )
     envelope = sign_envelope(encode(statement), SEALED_RELEASE_TYPE, key)
     return encode(SealedPackage.of(envelope, ciphertext))
-
-
-def open_releases(job: Job, relay: Relay, handed: FetchedRelease, read: ReadStudy) -> ReceivedReleases:
-    """Read the releases of all senders in the open, once everything about them holds.
-
-    Raises as :func:`open_release` does, of each.
-    """
-    if not relay.more:
-        return open_release(job, relay, relay.sender, handed, read)
-    try:
-        held = json.loads(handed.package)
-        packages = {owner.name: str(held[owner.name]).encode("utf-8") for owner in relay.senders}
-    except (ValueError, TypeError, KeyError):
-        raise TamperedError(NOT_AS_SIGNED) from None
-    opened = {
-        owner.name: open_release(job, relay, owner, replace(handed, package=packages[owner.name]), read)
-        for owner in relay.senders
-    }
-    releases = {name: found.releases[name] for name, found in opened.items()}
-    if len({release.units for release in releases.values()}) > 1:
-        refuse("not-aligned", "the other owners count different numbers of units")
-    statement = statement_of(relay, {name: found.statement for name, found in opened.items()})
-    return ReceivedReleases(releases, str(statement), handed.at)
-
-
-def open_release(
-    job: Job, relay: Relay, sender: Owner, handed: FetchedRelease, read: ReadStudy
-) -> ReceivedReleases:
-    """Read one sender's release in the open, once everything about it holds; ``read`` reads studies.
-
-    Raises:
-        TamperedError: the tester, or somebody between, changed it or handed out something else.
-        StudyRefusedError: the sender's own release does not fit the study.
-    """
-    source = None
-    try:
-        answer = read_answer(relay, handed.package, sender.name, sender.key)
-        if sender.reuses is not None:
-            source = read(sender.reuses, handed.source or b"")
-    except (MessageError, EnvelopeError, IntakeRefusedError):
-        raise TamperedError(NOT_AS_SIGNED) from None
-    if (answer.study, answer.party) != (sender.reuses or job.digest, sender.name) or answer.release is None:
-        raise TamperedError(ANOTHERS)
-    try:
-        release = answer.release
-        if source is None:
-            check_answer(job.procedure, job.study, answer)
-        else:
-            lender = procedure_named(source.procedure)
-            release = read_again(job.procedure, job.study, sender, source, answer, lender=lender)
-    except (ReleaseError, StudyError) as error:
-        refuse("release-refused", f"the other owner's release: {error}")
-    return ReceivedReleases({sender.name: release}, answer.digest, handed.at)
-
-
-def open_package(job: Job, relay: Relay, package: bytes, key: PrivateKey, at: int) -> ReceivedReleases:
-    """Open what was sealed to this owner, once everything about it holds.
-
-    Raises:
-        TamperedError: the tester, or somebody between, changed it or handed out something else.
-        StudyRefusedError: the sender's own release does not open or does not fit the study.
-    """
-    sender = relay.sender
-    try:
-        parts = decode(SealedPackage, package)
-        answer = read_answer(relay, parts.statement.encode("utf-8"), sender.name, sender.key)
-        ciphertext = parts.sealed
-    except (MessageError, EnvelopeError):
-        raise TamperedError(NOT_AS_SIGNED) from None
-    sealed = answer.sealed
-    if sealed is None or (answer.study, answer.party) != (job.digest, sender.name):
-        raise TamperedError(ANOTHERS)
-    if sealed.ciphertext_digest != ciphertext_digest(ciphertext):
-        raise TamperedError("the ciphertext is not the one that the sender signed")
-    release = _open(job, relay, sealed, ciphertext, key)
-    return ReceivedReleases({sender.name: release}, answer.digest, at)
-
-
-def _open(job: Job, relay: Relay, sealed: SealedRelease, ciphertext: bytes, key: PrivateKey) -> Release:
-    try:
-        message = unpadded(open_sealed(key, _context(job, relay), ciphertext))
-        if (message.study, message.party) != (job.digest, relay.sender.name):
-            raise ReleaseError("it was made for another study or owner")
-        if (sealed.receiver, sealed.units) != (relay.receiver.name, message.release.units):
-            raise ReleaseError("the statement about it says something else")
-        check_own_release(job.procedure, job.study, message.party, message.release)
-    except (SealError, MessageError, ReleaseError) as error:
-        refuse("release-refused", f"the other owner's sealed release: {error}")
-    return message.release
-
-
-def _context(job: Job, relay: Relay) -> SealContext:
-    return SealContext(job.digest, relay.sender.name, relay.receiver.name)
-
-
-@dataclass(frozen=True)
-class Masks:
-    """All owners' keys for a study's masks, and when they were fetched."""
-
-    roster: MaskingRoster
-    at: int
-
-
-def open_keys(job: Job, package: bytes) -> MaskingRoster:
-    """Read all owners' keys for a study's masks, once everything about them holds.
-
-    Raises:
-        TamperedError: the tester, or somebody between, changed them or handed out others.
-    """
-    try:
-        held = json.loads(package)
-        envelopes = {str(name): str(text).encode("utf-8") for name, text in held.items()}
-        return read_roster(job.study, job.digest, envelopes)
-    except (ValueError, TypeError, AttributeError, RecursionError):  # what does not hold is a ValueError
-        raise TamperedError(NOT_AS_SIGNED) from None
-
-
-@dataclass
-class Mailbox:
-    """What other owners sign for this one's studies: fetched from the tester, kept, opened.
-
-    To a receiver the sender's release comes, to a sender the receiver's acceptance.
-
-    ``key`` opens what is sealed; ``read`` reads the earlier study of a release that is read again.
-    """
-
-    key: PrivateKey
-    uses: Dependencies
-    read: ReadStudy
-
-    def fetch(self, job: Job, relay: Relay) -> bool:
-        """Fetch the release for a study's second round unless it is kept; returns whether it has come now.
-
-        Raises:
-            StudyRefusedError: what the sender sent is of no use.
-            TesterError: the tester could not be asked, or says that nothing will come.
-        """
-        if self._kept(job.digest) is not None:
-            return False
-        package = self._sent(job, relay)
-        if package is None:
-            return False
-        reused = relay.sender.reuses
-        source = None if reused is None else self.uses.client.study_envelope(reused)
-        reached(AgentRelayStep.SEALED_FETCHED)
-        handed = FetchedRelease(package, source, int(self.uses.clock()))
-        try:
-            self._open(job, relay, handed)
-        except TamperedError as error:
-            log.warning("sealed_not_taken", study=job.digest, reason=str(error))
-            return False
-
-        self._keep(job.digest, handed)
-        reached(AgentRelayStep.SEALED_STORED)
-        log.info("sealed_received", study=job.digest, sender=relay.sender.name)
-        return True
-
-    def _sent(self, job: Job, relay: Relay) -> bytes | None:
-        """Return what was sent in round one; None while anything is missing."""
-        found = {}
-        for owner in relay.senders:
-            package = self.uses.client.sealed_release(job.digest, owner.name)
-            if package is None:
-                return None
-            found[owner.name] = package
-        if not relay.more:
-            return found[relay.sender.name]
-        try:
-            return encode_json({name: package.decode("utf-8") for name, package in found.items()})
-        except UnicodeDecodeError:
-            log.warning("sealed_not_taken", study=job.digest, reason=NOT_AS_SIGNED)
-            return None
-
-    def fetch_acceptance(self, job: Job, relay: Relay) -> bool:
-        """Fetch the receiver's acceptance unless it is kept; returns whether it has come now.
-
-        Raises:
-            TesterError: the tester could not be asked, or says that none will come.
-        """
-        if self._kept(job.digest) is not None:
-            return False
-        envelope = self.uses.client.acceptance(job.digest, relay.receiver.name)
-        if envelope is None:
-            return False
-        reached(AcceptanceStep.FETCHED)
-        try:
-            check_acceptance(relay, job.digest, envelope)
-        except (EnvelopeError, MessageError, ReleaseError) as error:
-            log.warning("acceptance_not_taken", study=job.digest, reason=str(error))
-            return False
-        self._keep(job.digest, FetchedRelease(envelope, None, int(self.uses.clock())))
-        reached(AcceptanceStep.KEPT)
-        log.info("accepted", study=job.digest, receiver=relay.receiver.name)
-        return True
-
-    def fetch_keys(self, job: Job) -> bool:
-        """Fetch all owners' keys for a study's masks unless they are kept; returns whether they came now.
-
-        Those that are kept are used for good: a tester that shows others later is not heard.
-
-        Raises:
-            TesterError: the tester could not be asked, or says that none will come.
-        """
-        if self._kept(job.digest) is not None:
-            return False
-        package = self.uses.client.mask_keys(job.digest)
-        if package is None:
-            return False
-        reached(MaskStep.FETCHED)
-        try:
-            roster = open_keys(job, package)
-            self._require_own(job, roster)
-        except TamperedError as error:
-            log.warning("mask_keys_not_taken", study=job.digest, reason=str(error))
-            return False
-        self._keep(job.digest, FetchedRelease(package, None, int(self.uses.clock())))
-        reached(MaskStep.KEPT)
-        log.info("mask_keys_received", study=job.digest, roster=roster.digest)
-        return True
-
-    def masks(self, job: Job) -> Masks | None:
-        """Return the keys that are kept for a study's masks; None while they have not come.
-
-        Raises:
-            StudyRefusedError: what is kept does not hold.
-        """
-        kept = self._kept(job.digest)
-        if kept is None:
-            return None
-        try:
-            roster = open_keys(job, bytes(kept.package))
-            self._require_own(job, roster)
-        except TamperedError as error:
-            refuse("release-refused", f"the owners' keys: {error}")
-        return Masks(roster, int(kept.received_at))
-
-    def _require_own(self, job: Job, roster: MaskingRoster) -> None:
-        """Check that the roster shows the key that was drawn here, and keys with which masks can be made."""
-        secret = read_from(self.uses.engine, mask_secret_of, job.digest)
-        if secret is None:
-            refuse("internal-error", "the secret of the study's masks is gone: the database was changed")
-        try:
-            masks_of(roster, job.sender, secret, "", 1)
-        except ValueError as error:
-            raise TamperedError(str(error)) from None
-
-    def accepted_at(self, job: Job) -> int | None:
-        """Return when the receiver's acceptance came, Unix seconds; None while it has not."""
-        kept = self._kept(job.digest)
-        return None if kept is None else int(kept.received_at)
-
-    def _keep(self, study: str, handed: FetchedRelease) -> None:
-        def store(connection: sa.Connection) -> None:
-            if connection.execute(RECEIVED.select().where(RECEIVED.c.study == study)).first() is None:
-                row = {"package": handed.package, "source": handed.source, "received_at": handed.at}
-                connection.execute(RECEIVED.insert().values(study=study, **row))
-
-        run_transaction(self.uses.engine, store)
-
-    def open(self, job: Job, relay: Relay) -> ReceivedReleases | None:
-        """Open what is kept for a study, in memory; None while nothing has come.
-
-        Raises:
-            StudyRefusedError: it does not open or fit.
-        """
-        kept = self._kept(job.digest)
-        if kept is None:
-            return None
-        source = None if kept.source is None else bytes(kept.source)
-        try:
-            return self._open(job, relay, FetchedRelease(bytes(kept.package), source, int(kept.received_at)))
-        except TamperedError as error:
-            refuse("release-refused", f"the other owner's release: {error}")
-
-    def _open(self, job: Job, relay: Relay, handed: FetchedRelease) -> ReceivedReleases:
-        if relay.sealed:
-            return open_package(job, relay, handed.package, self.key, handed.at)
-        return open_releases(job, relay, handed, self.read)
-
-    def _kept(self, digest: str) -> sa.Row[Any] | None:
-        query = RECEIVED.select().where(RECEIVED.c.study == digest)
-        return read_from(self.uses.engine, lambda connection: connection.execute(query).one_or_none())
 
 
 class StoppingError(Exception):
@@ -577,20 +235,12 @@ class Releaser:
     intake: StudyIntake
     uses: Dependencies
 
-    def release(
-        self,
-        job: Job,
-        received: ReceivedReleases | None = None,
-        *,
-        waited_until: int = 0,
-        masks: Masks | None = None,
-    ) -> dict[str, int] | None:
+    def release(self, job: Job, awaited: Awaited) -> dict[str, int] | None:
         """Spend the study's budget and store its release; with another owner's, what was found with it.
 
-        ``waited_until`` is when what this owner waited for has come, in Unix seconds; ``masks`` are what its
-        numbers are masked with. Returns the number of units of each data set. None where no release was made:
-        the study is not approved any more, another is reading the account's rows, the account is locked, or
-        the study has been closed.
+        Returns the number of units of each data set. None where no release was made: the study is not
+        approved any more, another is reading the account's rows, the account is locked, or the study has been
+        closed.
 
         Raises:
             StudyRefusedError: the data cannot be opened or are too few, or an account has too little left.
@@ -599,9 +249,8 @@ class Releaser:
             WorkersUnavailableError: nothing can be computed now; try again later.
             LeftToStewardError: it waits for a steward from now on.
         """
-        waited_until = waited_until if received is None else received.at
         try:
-            may_read = run_transaction(self.uses.engine, lambda c: self._begin(c, job, waited_until))
+            may_read = run_transaction(self.uses.engine, lambda c: self._begin(c, job, awaited.at))
         except BudgetExceededError as error:
             raise IntakeRefusedError("budget-exceeded", str(error)) from None
         except UnfinishedError:
@@ -611,7 +260,7 @@ class Releaser:
             return None
         reached(AgentStep.READING_BEGUN)
         try:
-            return self._make(job, received, waited_until, masks)
+            return self._make(job, awaited)
         except (*AGAIN, IntakeRefusedError, StoppingError, LeftToStewardError):
             raise  # a refusal for which the attempt is not taken back closes the study
         except Exception as error:
@@ -621,20 +270,14 @@ class Releaser:
             self.close(job.digest, ReadingFailure.of(error), job.study.respond_after_s)
             return None
 
-    def _make(
-        self, job: Job, received: ReceivedReleases | None, waited_until: int, masks: Masks | None
-    ) -> dict[str, int] | None:
+    def _make(self, job: Job, awaited: Awaited) -> dict[str, int] | None:
+        received = awaited.received
         table = self._open(job, received)
         self._require_hope(job, table)
         units, summary = self._summarise(job, received, table)
         reached(AgentStep.DATA_SUMMARISED if received is None else AgentRelayStep.COMBINED)
         try:
-            entries = run_transaction(
-                self.uses.engine,
-                lambda connection: self._spend(
-                    connection, job, summary, received, waited_until=waited_until, masks=masks
-                ),
-            )
+            entries = run_transaction(self.uses.engine, lambda c: self._spend(c, job, summary, awaited))
         except (IntakeRefusedError, BudgetExceededError) as error:
             # The database alone says so: owners deleted or replaced rows, or lowered a cap.
             self._take_back(job)
@@ -787,16 +430,9 @@ class Releaser:
         return units, plan.adapt(plan.summarise(table), self.uses.noise)
 
     def _spend(
-        self,
-        connection: sa.Connection,
-        job: Job,
-        summary: Any,
-        received: ReceivedReleases | None = None,
-        *,
-        waited_until: int = 0,
-        masks: Masks | None = None,
+        self, connection: sa.Connection, job: Job, summary: Any, awaited: Awaited
     ) -> list[LedgerEntry] | None:
-        now = int(self.uses.clock())
+        now, received = int(self.uses.clock()), awaited.received
         row = study_row(connection, job.digest)
         after = State.HELD if job.is_held else State.RELEASED
         moved = move(connection, job.digest, before=[State.APPROVED], after=after, at=now)
@@ -804,21 +440,21 @@ class Releaser:
             return None
         forget_reading(connection, job.digest)
         self.intake.require_current(connection, job)
-        send_at = self._send_at(job, row, waited_until)
+        send_at = self._send_at(job, row, awaited.at)
         if send_at is None:
             raise UnfinishedError("the deadline passed while the rows were read")
         if received is not None and summary.finding is not None:
             put_finding(connection, job.digest, summary.finding, now)
             reached(AgentRelayStep.FINDING_STORED)
         # What was to be waited for says nothing about the data here: the schedule begins once it has come.
-        since = max(row.changed_at, waited_until)
+        since = max(row.changed_at, awaited.at)
         entries = self._debit(connection, job, since) if job.spends else []
         if received is None or job.spends:
             exact = summary if received is None else summary.summary
-            secret = None if masks is None else mask_secret_of(connection, job.digest)
-            release = self._release(job, exact, masks, secret)
-            envelope = self._sign(job, release, received, masks)
-            if masks is not None:
+            secret = None if awaited.roster is None else mask_secret_of(connection, job.digest)
+            release = self._release(job, exact, awaited.roster, secret)
+            envelope = self._sign(job, release, awaited)
+            if awaited.roster is not None:
                 forget_mask_secrets(connection)
         else:
             release, envelope = None, self._acknowledge(job, received)
@@ -833,35 +469,28 @@ class Releaser:
         reached(AgentStep.RELEASE_STORED)
         return entries
 
-    def _release(self, job: Job, summary: Any, masks: Masks | None, secret: bytes | None) -> Release:
+    def _release(self, job: Job, summary: Any, roster: MaskingRoster | None, secret: bytes | None) -> Release:
         """Draw the noise, and mask."""
         release = job.procedure.privatise(job.study, summary, self.uses.noise)
         reached(AgentStep.NOISE_DRAWN)
         if release.guarantee != job.cost:
             raise UnfinishedError("the release did not cost what the procedure stated")
         if job.masking is not None:
-            if masks is None or secret is None:
+            if roster is None or secret is None:
                 raise UnfinishedError("the release could not be masked")
-            release = masked(release, masks.roster, job.sender, secret)
+            release = masked(release, roster, job.sender, secret)
             reached(MaskStep.MASKED)
         check_own_release(job.procedure, job.study, job.sender, release)
         return release
 
-    def _sign(
-        self, job: Job, release: Release, received: ReceivedReleases | None, masks: Masks | None
-    ) -> bytes:
+    def _sign(self, job: Job, release: Release, awaited: Awaited) -> bytes:
         """Return the release, signed, and sealed where it is for another owner."""
-        is_second = received is not None and job.relay is not None and not job.relay.sealed
-        message = ReleaseMessage(
-            study=job.digest,
-            party=job.sender,
-            release=release,
-            received=masks.roster.digest
-            if masks is not None
-            else received.statement
-            if received is not None and is_second
-            else None,
-        )
+        statement = None
+        if awaited.roster is not None:
+            statement = awaited.roster.digest
+        elif awaited.received is not None and job.relay is not None and not job.relay.sealed:
+            statement = awaited.received.statement
+        message = ReleaseMessage(study=job.digest, party=job.sender, release=release, received=statement)
         if job.relay is not None and job.relay.kind_of(job.sender) == "sealed release":
             return seal_release(job, job.relay, message, self.key)
         return sign_envelope(encode(message), RELEASE_TYPE, self.key)

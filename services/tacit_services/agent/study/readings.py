@@ -21,7 +21,7 @@ import sqlalchemy as sa
 from tacit_protocol.messages.encoding import decode, encode
 from tacit_protocol.privacy.guarantee import Guarantee
 from tacit_services.agent.schema import READINGS, State
-from tacit_services.agent.studies import approvers_of, move
+from tacit_services.agent.study.studies import approvers_of, move
 from tacit_services.ledger.accounts import debit, debits_of_study, give_back
 from tacit_services.shared.failpoints import ClosingStep, reached
 

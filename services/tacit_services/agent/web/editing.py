@@ -28,8 +28,6 @@ from tacit_protocol.domain import DataError
 from tacit_protocol.public_knowledge import Proposal, proposal
 from tacit_services.agent.agent import Agent
 from tacit_services.agent.data.sql_source import require_one_query
-from tacit_services.agent.intake import IntakeRefusedError
-from tacit_services.agent.policy import APPROVALS_MAX, Policy
 from tacit_services.agent.schema import SIGN_IN, State
 from tacit_services.agent.settings import (
     SUFFIXES,
@@ -38,7 +36,9 @@ from tacit_services.agent.settings import (
     SourceSettings,
     fault_words,
 )
-from tacit_services.agent.studies import StudyRow, studies_in
+from tacit_services.agent.study.intake import IntakeRefusedError
+from tacit_services.agent.study.policy import APPROVALS_MAX, Policy
+from tacit_services.agent.study.studies import StudyRow, studies_in
 from tacit_services.ledger.accounts import DivisionRefusedError, all_accounts
 from tacit_services.shared.database import read_from, run_transaction, sync_folder
 from tacit_services.shared.failpoints import PolicyStep, reached

@@ -45,7 +45,7 @@ from tacit_services.shared.pages.formatting import label, short
 from tacit_services.shared.pages.site import SignedIn, Site
 from tacit_services.shared.problem_responses import RegisteredProblemError
 from tacit_services.tester.parties import ROSTER, entries, entries_of
-from tacit_services.tester.routes import Tester
+from tacit_services.tester.web.routes import Tester
 
 PARTIES_MAX = 1000
 """Parties that are read for one page; whoever asks others writes a draft for the command."""

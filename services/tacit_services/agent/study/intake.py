@@ -36,8 +36,8 @@ from tacit_services.agent.data.encoders import EncoderFolders, RowEncoders
 from tacit_services.agent.data.reader import IN_THIS_THREAD, AlignedUnits, Computing, row_draw
 from tacit_services.agent.data.source import Source
 from tacit_services.agent.data.table import SourceTable
-from tacit_services.agent.policy import DeclaredDataSet, Policy, PolicyRefusedError, Rules
 from tacit_services.agent.settings import AgentSettings
+from tacit_services.agent.study.policy import DeclaredDataSet, Policy, PolicyRefusedError, Rules
 
 Procedures = Mapping[str, Procedure]
 

@@ -16,11 +16,15 @@ from tacit_protocol.decimals import read_number, read_whole
 from tacit_protocol.messages.study import DataSetName
 from tacit_protocol.names import folded
 from tacit_protocol.public_knowledge import CAUTION, Proposal
-from tacit_services.agent import views
 from tacit_services.agent.agent import Agent, decide, require_row
 from tacit_services.agent.check import study_report
-from tacit_services.agent.column_facts import CAUTION as FACTS_CAUTION
-from tacit_services.agent.editing import (
+from tacit_services.agent.data.column_facts import CAUTION as FACTS_CAUTION
+from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES, State
+from tacit_services.agent.settings import SourceSettings
+from tacit_services.agent.study.intake import IntakeRefusedError
+from tacit_services.agent.study.studies import StudyRow, finding_of, newest_studies
+from tacit_services.agent.web import views
+from tacit_services.agent.web.editing import (
     COLUMNS_SHOWN,
     QUERY_LENGTH_MAX,
     TEXT_LENGTH_MAX,
@@ -30,10 +34,6 @@ from tacit_services.agent.editing import (
     PolicyEditor,
     Preview,
 )
-from tacit_services.agent.intake import IntakeRefusedError
-from tacit_services.agent.schema import REASON_LENGTH, SIGN_IN, STUDIES, State
-from tacit_services.agent.settings import SourceSettings
-from tacit_services.agent.studies import StudyRow, finding_of, newest_studies
 from tacit_services.ledger.accounts import account_of
 from tacit_services.ledger.verification import export
 from tacit_services.shared.database import read_from
@@ -115,7 +115,13 @@ def add_agent_pages(
     sessions, key = Sessions(agent.engine, SIGN_IN, agent.clock), agent.key.public_hex
     openid = openid_of(agent.settings.openid, None, sessions.people, key, agent.clock)
     service = Service(
-        "agent", name, "tacit_services.agent", "tacit agent login", MENU, agent.settings.by_tls, openid=openid
+        "agent",
+        name,
+        "tacit_services.agent.web",
+        "tacit agent login",
+        MENU,
+        agent.settings.by_tls,
+        openid=openid,
     )
     site = Site(service, sessions, identify, lambda _: "the owner's steward")
     _add_reading(site, agent)

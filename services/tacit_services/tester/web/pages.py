@@ -55,12 +55,12 @@ from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import MenuEntry, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import RegisteredProblemError
-from tacit_services.tester.new_study import add_new_studies
 from tacit_services.tester.parties import EVERYONE, ROSTER, entries
 from tacit_services.tester.reuse import received
-from tacit_services.tester.routes import VERDICT_RETRY_S, OnGone, Planner, Tester
 from tacit_services.tester.studies import State, StudyFilter, transcript_of, verdict_of
 from tacit_services.tester.tables import SIGN_IN
+from tacit_services.tester.web.new_study import add_new_studies
+from tacit_services.tester.web.routes import VERDICT_RETRY_S, OnGone, Planner, Tester
 
 FIELDS: Mapping[str, str] = {
     "procedure": "kernel_two_sample",
@@ -378,7 +378,7 @@ def add_tester_pages(app: FastAPI, tester: Tester, public_url: str, openid: Open
     service = Service(
         "tester",
         tester.identity.name,
-        "tacit_services.tester",
+        "tacit_services.tester.web",
         "tacit tester login, or tacit party login",
         MENU,
         public_url.startswith("https://"),

@@ -1,0 +1,1 @@
+"""The agent's own interface and pages, for its owner alone."""

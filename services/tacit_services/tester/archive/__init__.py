@@ -1,0 +1,1 @@
+"""Archives of ended studies, and what writes and prunes them."""

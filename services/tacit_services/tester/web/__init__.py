@@ -1,0 +1,1 @@
+"""The tester's interface and pages."""
