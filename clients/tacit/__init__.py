@@ -5,11 +5,12 @@
 used, so that ``import tacit`` is quick.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tacit import local
+from tacit.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from tacit import local
     from tacit.client.agent import AgentClient
     from tacit.client.curator import AsyncCuratorClient, CuratorClient
     from tacit.client.data_set import DataSetDescription
@@ -42,30 +43,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Adjustment": "tacit.studies.multiple_testing",
-    "AgentClient": "tacit.client.agent",
-    "AsyncClient": "tacit.client.tester",
-    "AsyncCuratorClient": "tacit.client.curator",
-    "Client": "tacit.client.tester",
-    "CuratorClient": "tacit.client.curator",
-    "DataSetDescription": "tacit.client.data_set",
-    "DecisionResult": "tacit.results",
-    "ProcedureResult": "tacit.results",
-    "StudyDraft": "tacit.studies.draft",
-    "TacitError": "tacit.errors",
-    "TwoSampleResult": "tacit.results",
-    "adjust": "tacit.studies.multiple_testing",
-    "load_result": "tacit.client.transcripts",
+    "tacit.client.agent": ("AgentClient",),
+    "tacit.client.curator": ("AsyncCuratorClient", "CuratorClient"),
+    "tacit.client.data_set": ("DataSetDescription",),
+    "tacit.client.tester": ("AsyncClient", "Client"),
+    "tacit.client.transcripts": ("load_result",),
+    "tacit.errors": ("TacitError",),
+    "tacit.results": ("DecisionResult", "ProcedureResult", "TwoSampleResult"),
+    "tacit.studies.draft": ("StudyDraft",),
+    "tacit.studies.multiple_testing": ("Adjustment", "adjust"),
 }
 
-
-def __getattr__(name: str) -> Any:
-    if name == "local":
-        return importlib.import_module("tacit.local")
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'tacit' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+if not TYPE_CHECKING:  # type checkers know the names above alone
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

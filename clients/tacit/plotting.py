@@ -1,17 +1,24 @@
-"""Pictures with matplotlib, of what verdicts and databases have to draw."""
+"""Pictures, frames and reports of verdicts, and pictures with matplotlib of what databases have to draw."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.metadata import version
 from itertools import cycle, pairwise
+from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tacit.errors import PlottingError
-from tacit_protocol.reporting.charts import Chart, Panel, chart_of, percent, short
-from tacit_protocol.reporting.svg import COLOURS
+from tacit.atomic_write import written_whole
+from tacit.errors import InputError, PlottingError, pandas_module
+from tacit_protocol.reporting.charts import Chart, Panel, chart_of, panels_of, percent, short
+from tacit_protocol.reporting.report import Reported, report_html
+from tacit_protocol.reporting.svg import COLOURS, stacked_svg
 from tacit_protocol.terminal import printable
+from tacit_protocol.verdicts.base import BaseVerdict
 from tacit_protocol.verdicts.presentation import HeatPanel
 
 if TYPE_CHECKING:
+    import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -130,3 +137,64 @@ def _draw_histogram(chart: Chart, axes: "Axes") -> None:
     axes.set_xlim(low, (beside[-1] if beside else high) + step)
     axes.set_xlabel("")
     axes.set_ylabel(chart.unit, fontsize="small")
+
+
+NOTHING_TO_DRAW = "there is nothing to draw of this result: it is a decision, or stays with its receiver"
+
+
+class Rendering:
+    """The SDK's :class:`~tacit_protocol.verdicts.base.Renderer`: pandas and matplotlib where installed."""
+
+    def panels(self, verdict: BaseVerdict) -> tuple[Panel, ...]:
+        """Return what can be drawn, as numbers."""
+        return panels_of(verdict.source.study, verdict.verdict, verdict.source.releases)
+
+    def to_svg(self, verdict: BaseVerdict) -> str:
+        """Draw a verdict as SVG text; raises InputError where there is nothing to draw."""
+        svg = stacked_svg(verdict.panels())
+        if not svg:
+            raise InputError(NOTHING_TO_DRAW)
+        return svg
+
+    def plot(self, verdict: BaseVerdict) -> "Figure":
+        """Draw a verdict with matplotlib; raises InputError, or PlottingError where it is not installed."""
+        panels = verdict.panels()
+        if not panels:
+            raise InputError(NOTHING_TO_DRAW)
+        return figure_of(panels, verdict.heading)
+
+    def report_html(self, verdict: BaseVerdict, question: str | None) -> str:
+        """Return a verdict's report as HTML text."""
+        source = verdict.source
+        reported = Reported(source.study, verdict.verdict, source.releases, source.digest)
+        picture = verdict.picture()
+        return report_html(reported, "tacit " + version("tacit"), question=question, picture=picture)
+
+    def report(self, verdict: BaseVerdict, path: str | Path, question: str | None) -> Path:
+        """Write a verdict's report; raises InputError where the file cannot be written."""
+        target = Path(path)
+        with written_whole(target) as file:
+            file.write(self.report_html(verdict, question).encode())
+        return target
+
+    def notebook_html(self, verdict: BaseVerdict) -> str:
+        """Show a notebook the result in a line, warnings before it, and its picture."""
+        lines = [*str(verdict).splitlines(), verdict.heading]
+        line = "".join(f"<p>{escape(printable(words))}</p>" for words in lines if words)
+        try:
+            return line + verdict.to_svg()
+        except InputError:
+            return line
+
+    def frame(
+        self, columns: Mapping[str, Any], levels: Mapping[str, Sequence[str]] | None = None
+    ) -> "pd.DataFrame":
+        """Return a pandas frame of these columns; its rows are the combinations of ``levels``, if any."""
+        pandas, index = pandas_module(), None
+        if levels is not None:
+            index = pandas.MultiIndex.from_product(list(levels.values()), names=list(levels))
+        found: pd.DataFrame = pandas.DataFrame(dict(columns), index=index)
+        return found
+
+
+RENDERING = Rendering()

@@ -188,8 +188,9 @@ def test_what_cannot_be_used_is_left_out_with_a_reason(
         (folder / "entry_points.txt").write_text(f"[tacit.procedures]\nentry = {value}\n")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     code = (
-        "import json; from tacit_protocol.procedures.discovery import LEFT_OUT, PROCEDURES;"
-        "print(json.dumps([LEFT_OUT, {n: [p.origin, type(p).__module__] for n, p in PROCEDURES.items()}]))"
+        "import json; from tacit_protocol.procedures.discovery import PROCEDURES;"
+        "print(json.dumps([PROCEDURES.left_out,"
+        " {n: [p.origin, type(p).__module__] for n, p in PROCEDURES.items()}]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     left_out, found = json.loads(done.stdout)

@@ -74,6 +74,8 @@ class Server:
         if name in self._loaded:
             return
         importlib.import_module(name)
+        if "tacit_protocol.procedures.discovery" in sys.modules:
+            sys.modules["tacit_protocol.procedures.discovery"].PROCEDURES.loaded()
         for found in [found for found in sys.modules if found.endswith(".__main__")]:
             del sys.modules[found]
         self._loaded.add(name)

@@ -5,56 +5,59 @@ noise comes from the operating system's randomness, as in an agent. Nothing here
 real people need a federation.
 """
 
-from tacit.database.released import ReleasedDatabase
-from tacit.local.counts import (
-    homogeneity,
-    identity,
-    independence_table,
-    noisy_counts,
-    stratified_table,
-    survival,
-)
-from tacit.local.distance import distance_correlation, screening
-from tacit.local.groups import aggregated_test, association, conditional_independence, group_comparison
-from tacit.local.independence import joint_independence, mutual_independence
-from tacit.local.randomised import RandomisedColumn, randomise_column
-from tacit.local.synthetic import CopulaSample, Margin, copula_sample, release_database
-from tacit.local.two_sample import kernel_two_sample
-from tacit.planning import (
-    ChoicePlan,
-    ErrorPlan,
-    PowerCurve,
-    PowerPlan,
-    SmallestPlan,
-    plan_choice,
-    plan_curve,
-    plan_error,
-    plan_power,
-    plan_smallest,
-)
-from tacit.planning.locations import OptimisedLocations, optimise_locations
-from tacit.results import (
-    AggregatedTestResult,
-    AnsweredCorrelationResult,
-    AnsweredScreeningResult,
-    AssociationResult,
-    CellsTableResult,
-    CorrelationMatrix,
-    CuratedDistanceCorrelationResult,
-    DecisionResult,
-    DistanceCorrelationResult,
-    GroupComparisonResult,
-    HomogeneityResult,
-    IdentityResult,
-    IndependenceTableResult,
-    JointIndependenceResult,
-    MutualIndependenceResult,
-    NoisyCountsResult,
-    ScreeningResult,
-    StratifiedTableResult,
-    SurvivalResult,
-    TwoSampleResult,
-)
+from typing import TYPE_CHECKING
+
+from tacit.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from tacit.correlations import AnsweredScreeningResult, CorrelationMatrix, ScreeningResult
+    from tacit.database.released import ReleasedDatabase
+    from tacit.local.counts import (
+        homogeneity,
+        identity,
+        independence_table,
+        noisy_counts,
+        stratified_table,
+        survival,
+    )
+    from tacit.local.distance import distance_correlation, screening
+    from tacit.local.groups import aggregated_test, association, conditional_independence, group_comparison
+    from tacit.local.independence import joint_independence, mutual_independence
+    from tacit.local.randomised import RandomisedColumn, randomise_column
+    from tacit.local.synthetic import CopulaSample, Margin, copula_sample, release_database
+    from tacit.local.two_sample import kernel_two_sample
+    from tacit.planning import (
+        ChoicePlan,
+        ErrorPlan,
+        PowerCurve,
+        PowerPlan,
+        SmallestPlan,
+        plan_choice,
+        plan_curve,
+        plan_error,
+        plan_power,
+        plan_smallest,
+    )
+    from tacit.planning.locations import OptimisedLocations, optimise_locations
+    from tacit.results import (
+        AggregatedTestResult,
+        AnsweredCorrelationResult,
+        AssociationResult,
+        CellsTableResult,
+        CuratedDistanceCorrelationResult,
+        DecisionResult,
+        DistanceCorrelationResult,
+        GroupComparisonResult,
+        HomogeneityResult,
+        IdentityResult,
+        IndependenceTableResult,
+        JointIndependenceResult,
+        MutualIndependenceResult,
+        NoisyCountsResult,
+        StratifiedTableResult,
+        SurvivalResult,
+        TwoSampleResult,
+    )
 
 __all__ = [
     "AggregatedTestResult",
@@ -112,3 +115,57 @@ __all__ = [
     "stratified_table",
     "survival",
 ]
+
+_HOMES = {
+    "tacit.correlations": ("AnsweredScreeningResult", "CorrelationMatrix", "ScreeningResult"),
+    "tacit.database.released": ("ReleasedDatabase",),
+    "tacit.local.counts": (
+        "homogeneity",
+        "identity",
+        "independence_table",
+        "noisy_counts",
+        "stratified_table",
+        "survival",
+    ),
+    "tacit.local.distance": ("distance_correlation", "screening"),
+    "tacit.local.groups": ("aggregated_test", "association", "conditional_independence", "group_comparison"),
+    "tacit.local.independence": ("joint_independence", "mutual_independence"),
+    "tacit.local.randomised": ("RandomisedColumn", "randomise_column"),
+    "tacit.local.synthetic": ("CopulaSample", "Margin", "copula_sample", "release_database"),
+    "tacit.local.two_sample": ("kernel_two_sample",),
+    "tacit.planning": (
+        "ChoicePlan",
+        "ErrorPlan",
+        "PowerCurve",
+        "PowerPlan",
+        "SmallestPlan",
+        "plan_choice",
+        "plan_curve",
+        "plan_error",
+        "plan_power",
+        "plan_smallest",
+    ),
+    "tacit.planning.locations": ("OptimisedLocations", "optimise_locations"),
+    "tacit.results": (
+        "AggregatedTestResult",
+        "AnsweredCorrelationResult",
+        "AssociationResult",
+        "CellsTableResult",
+        "CuratedDistanceCorrelationResult",
+        "DecisionResult",
+        "DistanceCorrelationResult",
+        "GroupComparisonResult",
+        "HomogeneityResult",
+        "IdentityResult",
+        "IndependenceTableResult",
+        "JointIndependenceResult",
+        "MutualIndependenceResult",
+        "NoisyCountsResult",
+        "StratifiedTableResult",
+        "SurvivalResult",
+        "TwoSampleResult",
+    ),
+}
+
+if not TYPE_CHECKING:  # type checkers know the names above alone
+    __getattr__, __dir__ = lazy_names(__name__, _HOMES)

@@ -14,6 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtr, ndtri
 
+from tacit.correlations import (
+    NO_MATRIX,
+    AnsweredScreeningResult,
+    CorrelationMatrix,
+    ScreeningResult,
+    nearest_correlation,
+    symmetric,
+)
 from tacit.database.released import ReleasedDatabase, databases_of
 from tacit.database.weights import Weighting
 from tacit.errors import InputError, StudyRefusedError, pandas_module
@@ -27,15 +35,7 @@ from tacit.in_process.samples import (
     read_samples,
     read_with_units,
 )
-from tacit.results import (
-    NO_MATRIX,
-    AnsweredScreeningResult,
-    CorrelationMatrix,
-    NoisyCountsResult,
-    ScreeningResult,
-    nearest_correlation,
-    symmetric,
-)
+from tacit.results import NoisyCountsResult
 from tacit_protocol.domain import CategoricalColumn, Domain, NumericColumn
 from tacit_protocol.features.cell_counts import OTHER
 from tacit_protocol.features.column_histograms import ColumnHistograms, is_of_whole_numbers

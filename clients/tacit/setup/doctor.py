@@ -473,9 +473,9 @@ def _files(configuration: Path, fields: Mapping[str, Any]) -> Diagnostic:
 
 def _procedures() -> Iterator[Diagnostic]:
     """Say which procedures other distributions bring, and why some are left out; nothing where none does."""
-    from tacit_protocol.procedures.discovery import LEFT_OUT, PROCEDURES  # noqa: PLC0415 (statistics load)
+    from tacit_protocol.procedures.discovery import PROCEDURES  # noqa: PLC0415 (statistics load)
 
-    for where, reason in LEFT_OUT.items():
+    for where, reason in PROCEDURES.left_out.items():
         yield Diagnostic("procedures", "warning", f"left out, {where}: {reason}")
     others = [f"{name} ({one.origin})" for name, one in PROCEDURES.items() if one.origin is not None]
     if others:

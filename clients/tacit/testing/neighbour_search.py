@@ -148,7 +148,7 @@ def _starts(
     climbs: int,
     per_unit: int,
 ) -> list[Rows]:
-    """Return pairs of units to climb from: the farthest pairs of the pool, each row once, and a random one."""
+    """Return pairs of units to climb from: the pool's farthest pairs, each row once, and a random one."""
     values = features(pool)
     changes = np.stack([contribution_change(values, value[None, :], objective) for value in values])
     starts, free = [], np.ones(len(pool), dtype=bool)

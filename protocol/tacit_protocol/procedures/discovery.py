@@ -1,19 +1,20 @@
 """Discovery of procedures and of the questions they answer: built-in ones, and those of other distributions.
 
-A procedure is a class with a ``name`` that derives from :class:`~tacit_protocol.procedures.base.Procedure`.
-Another distribution names its own as entry points of the group :data:`GROUP`; its code runs with all rights
-of the process that it is installed for (docs/how-to/add-a-procedure.md). One that cannot be loaded, or takes
-the name of another, is left out, and :data:`LEFT_OUT` says why: it keeps no service from starting.
+A procedure is a class with a ``name`` that derives from :class:`~tacit_protocol.procedures.base.Procedure`;
+its module is imported when it is first asked for. Another distribution names its own as entry points of the
+group :data:`GROUP`; its code runs with all rights of the process that it is installed for
+(docs/how-to/add-a-procedure.md). One that cannot be loaded, or takes the name of another, is left out, and
+``PROCEDURES.left_out`` says why: it keeps no service from starting.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from pkgutil import walk_packages
+from typing import Self
 
-from tacit_protocol import procedures
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Holder, Procedure, QuestionTemplate, StudyError
 
@@ -22,31 +23,92 @@ GROUP = "tacit.procedures"
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
+BUILT_IN = (
+    "aggregated_test:AggregatedTest",
+    "association:Association",
+    "curated_distance_correlation:CuratedDistanceCorrelation",
+    "curated_two_sample:CuratedTwoSample",
+    "distance_correlation:DistanceCorrelation",
+    "embedding_release:EmbeddingRelease",
+    "group_comparison:GroupComparison",
+    "counts.homogeneity:Homogeneity",
+    "identity:IdentityTest",
+    "counts.independence_table:IndependenceTable",
+    "joint_independence:JointIndependence",
+    "kernel_two_sample:KernelTwoSample",
+    "mutual_independence:MutualIndependence",
+    "counts.noisy_counts:NoisyCounts",
+    "screening:Screening",
+    "stratified_table:StratifiedTable",
+    "survival:Survival",
+)
+"""``module:Class`` of every procedure of this distribution, in the order of names.
 
-def _built_in() -> dict[str, Procedure]:
-    """Return every procedure of this distribution by its name, in the order of names."""
-    for module in walk_packages(procedures.__path__, f"{procedures.__name__}."):
-        import_module(module.name)
-    found = (kind for kind in _below(Procedure) if kind.__module__.startswith(f"{procedures.__name__}."))
-    return {kind.name: kind() for kind in sorted(found, key=lambda kind: kind.name)}
+In this package a procedure's module has its name."""
 
 
-def _below(kind: type) -> Iterator[type[Procedure]]:
-    derived: type[Procedure]
-    for derived in kind.__subclasses__():
-        if "name" in vars(derived):
-            yield derived
-        yield from _below(derived)
+class ProcedureRegistry(MutableMapping[str, Procedure]):
+    """Procedures by name, built-in ones first, each loaded when it is first asked for.
+
+    Other distributions' are loaded together: their names stand in their classes.
+    """
+
+    def __init__(self, built_in: Iterable[str]) -> None:
+        self._held: dict[str, Procedure | str] = {
+            place.partition(":")[0].rpartition(".")[2]: place for place in built_in
+        }
+
+    @cached_property
+    def left_out(self) -> Mapping[str, str]:
+        """Why entry points are left out, by distribution and entry."""
+        found, left_out = discover(entry_points(group=GROUP), frozenset(self._held))
+        for name, procedure in found.items():
+            self._held.setdefault(name, procedure)
+        return left_out
+
+    def _known(self) -> dict[str, Procedure | str]:
+        """Return what is held, other distributions' among it."""
+        _ = self.left_out
+        return self._held
+
+    def loaded(self) -> Self:
+        """Load every procedure, and return this: a service runs the code that it was started with."""
+        for name in self:
+            _ = self[name]
+        return self
+
+    def __getitem__(self, name: str) -> Procedure:
+        held = self._held[name] if name in self._held else self._known()[name]
+        if isinstance(held, str):
+            module, _, kind = held.partition(":")
+            procedure: Procedure = getattr(import_module(f"{__package__}.{module}"), kind)()
+            self._held[name] = held = procedure
+        return held
+
+    def __setitem__(self, name: str, procedure: Procedure) -> None:
+        self._held[name] = procedure
+
+    def __delitem__(self, name: str) -> None:
+        del self._held[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._held or name in self._known()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._known()))
+
+    def __len__(self) -> int:
+        return len(self._known())
 
 
 def discover(
-    points: Iterable[EntryPoint], known: dict[str, Procedure]
+    points: Iterable[EntryPoint], known: Container[str]
 ) -> tuple[dict[str, Procedure], dict[str, str]]:
     """Return the procedures of entry points by name; and why others, by distribution, are left out.
 
     Args:
         points: the entry points; those whose distribution is not known are left out.
-        known: the procedures whose names are taken.
+        known: the names that are taken.
     """
     found: dict[str, list[Procedure]] = {}
     left_out: dict[str, str] = {}
@@ -82,10 +144,7 @@ def _loaded(point: EntryPoint) -> Procedure:
     return procedure
 
 
-_BUILT_IN = _built_in()
-_OTHERS, LEFT_OUT = discover(entry_points(group=GROUP), _BUILT_IN)
-
-PROCEDURES: dict[str, Procedure] = _BUILT_IN | _OTHERS
+PROCEDURES = ProcedureRegistry(BUILT_IN)
 
 
 def method_of(study: Study) -> object:

@@ -86,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
         if chosen.command == "copy":
             show_copy(AgentSettings.load(chosen.config).database_url, chosen.to, "agent")
             return 0
-        run(chosen.config, PROCEDURES)
+        run(chosen.config, PROCEDURES.loaded())
     except (SettingsError, LedgerError, DatabaseError, CopyError) as error:
         sys.stderr.write(f"{printable(error)}\n")
         return 1

@@ -14,6 +14,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from sqlalchemy.engine import Engine
 
+from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable, printable_lines
 from tacit_services.shared.clock import Clock, system_clock
 from tacit_services.shared.compute import prepare_to_compute
@@ -174,6 +175,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _serve(settings: TesterSettings) -> None:
     configure_logging(settings.log_level)
     prepare_to_compute()
+    PROCEDURES.loaded()
     tls = tls_context(settings.tls_certificate_file, settings.tls_key_file, settings.tls_client_ca_file)
     engine = create_engine(settings.database_url)
     upgrade(engine, "tester")
@@ -185,6 +187,7 @@ def _serve(settings: TesterSettings) -> None:
 def _work(settings: TesterSettings) -> None:
     configure_logging(settings.log_level)
     prepare_to_compute()
+    PROCEDURES.loaded()
     identity, signer = open_key(settings)
     engine = create_engine(settings.database_url)
     upgrade(engine, "tester")

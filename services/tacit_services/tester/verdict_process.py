@@ -19,7 +19,7 @@ from typing import Any
 from tacit_protocol.messages.encoding import encode
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.base import Progress
-from tacit_protocol.procedures.discovery import procedure_named
+from tacit_protocol.procedures.discovery import PROCEDURES, procedure_named
 from tacit_protocol.procedures.relay import conclude
 from tacit_services.shared.compute import prepare_to_compute
 from tacit_services.shared.logging import describe_exception
@@ -137,6 +137,7 @@ def main(descriptor: int) -> None:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     prepare_to_compute()
+    PROCEDURES.loaded()
     connection: Connection[Any, Any] = Connection(descriptor)
     connection.send("ready")
     while True:

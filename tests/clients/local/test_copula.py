@@ -10,9 +10,9 @@ import pytest
 from scipy.special import ndtr
 
 import tacit.local
+from tacit.correlations import normal_distance_correlation, symmetric
 from tacit.errors import InputError
 from tacit.local.synthetic import normal_scores_correlations
-from tacit.results import normal_distance_correlation, symmetric
 from tacit_protocol.numerics.distance_covariance import distance_covariance_sqr, distance_variance_sqr
 
 FLAT = tacit.local.Margin.of_cells([1.0], 0.0, [0.0, 1.0])

@@ -5,9 +5,9 @@ import pandas as pd
 import pytest
 from local_noise import seeded_noise
 
+from tacit.correlations import nearest_correlation
 from tacit.errors import InputError
 from tacit.local import ScreeningResult, screening
-from tacit.results import nearest_correlation
 
 ROWS = 4000
 RNG = np.random.default_rng(1)
