@@ -726,7 +726,7 @@ def _require_answer(study: Study, name: str, owner: str, key: str, answer: bytes
 # The commands.
 
 app = typer.Typer(
-    name="conformance",
+    name="python -m tools.conformance",
     help="Check another implementation against the published contract.",
     no_args_is_help=True,
 )

@@ -126,9 +126,10 @@ def run(arguments: Sequence[str], program: typer.Typer | None = None) -> int:
             return DONE
         # Not standing alone: typer would print what it was given as it is, escapes and all.
         noun = arguments[0] if arguments and arguments[0] in NOUNS else None
-        tree = get_command(program or command_tree(noun))
+        program = program or command_tree(noun)
+        tree = get_command(program)
         _read_numbers_alike(tree)
-        ended = tree(args=list(arguments), prog_name=tree.name, standalone_mode=False)
+        ended = tree(args=list(arguments), prog_name=program.info.name, standalone_mode=False)
     except (SystemExit, BrokenPipeError) as end:
         return _ended(end)
     except (KeyboardInterrupt, typer.Abort):
