@@ -30,7 +30,7 @@ help: ## list the targets
 
 .PHONY: demo
 demo: $(RUNTIME) ## four hospitals ask one question of their real data; DEMO_FLAGS=--all asks every system, --keep-running leaves it up
-	@$(BIN)/tacit demo $(DEMO_FLAGS)
+	@$(BIN)/$(if $(filter --all,$(DEMO_FLAGS)),python -m examples.all_systems,tacit demo) $(filter-out --all,$(DEMO_FLAGS))
 
 .PHONY: test
 test: check ## every check, then the default tier of the tests, in minutes; TEST_FLAGS="tests/protocol -x" narrows it

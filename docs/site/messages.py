@@ -16,7 +16,6 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from pydantic import BaseModel
 
-from tacit.client.conformance import spoiled
 from tacit_protocol.messages.catalogue import CatalogueMessage
 from tacit_protocol.messages.encoding import digest, encode
 from tacit_protocol.messages.study import (
@@ -51,9 +50,10 @@ from tacit_protocol.signing import (
 from tacit_protocol.strict import StrictModel
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tests" / "support"))
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "support")]
 
 from service_apps import SERVICES, document_of  # noqa: E402
+from tools.conformance import spoiled  # noqa: E402
 
 SCHEMA = ROOT / "docs" / "reference" / "messages.schema.json"
 VECTORS = ROOT / "docs" / "reference" / "test-vectors.json"

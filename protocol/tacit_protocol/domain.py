@@ -29,10 +29,9 @@ from typing import (
     runtime_checkable,
 )
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 from threadpoolctl import ThreadpoolController
 
-from tacit_protocol.decimals import read_number
 from tacit_protocol.strict import Egress, StrictModel
 
 if TYPE_CHECKING:
@@ -604,37 +603,10 @@ def encode(
 
 
 def bounds_words(column: Column, form: str = "read") -> str:
-    """Write a column's bounds or levels: to be read, or as :func:`parse_bounds` takes them ("typed")."""
+    """Write a column's bounds or levels: to be read, or as ``parse_bounds`` takes them ("typed")."""
     if isinstance(column, NumericColumn):
         return f"{column.lower:g}{' to ' if form == 'read' else ':'}{column.upper:g}"
     return ", ".join(column.levels)
-
-
-def parse_bounds(name: str, text: str) -> Column:
-    """Read ``0:120`` or ``0 to 120`` as bounds, and ``F, M`` as levels.
-
-    Raises:
-        ValueError: it is neither; the message says what to write.
-    """
-    try:
-        low, colon, high = text.replace(" to ", ":").partition(":")
-        if colon and _is_number(low) and _is_number(high):
-            return NumericColumn(name=name, lower=read_number(low), upper=read_number(high))
-        levels = tuple(level.strip() for level in text.split(",") if level.strip())
-        if len(levels) < 2:
-            raise ValueError("write two bounds, such as 0:120, or at least two levels, such as F, M")
-        return CategoricalColumn(name=name, levels=levels)
-    except ValidationError as error:
-        words = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise ValueError(words) from None
-
-
-def _is_number(text: str) -> bool:
-    try:
-        read_number(text)
-    except ValueError:
-        return False
-    return True
 
 
 SharedT = TypeVar("SharedT")

@@ -7,12 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from certificates import add, deployed, wait_until_ready
+from tools import conformance
 from typer.main import get_command
 
 from tacit import AsyncClient, AsyncCuratorClient, Client, CuratorClient
@@ -243,7 +245,11 @@ CONFIGURED = {
 
 def test_every_command_that_names_a_party_is_run_here_or_calls_nobody(federation: Federation) -> None:
     with_option, configured = set(), set()
-    for name, options, variables in commands_of(get_command(command_tree())):
+    programs = chain(
+        commands_of(get_command(command_tree())),
+        commands_of(get_command(conformance.app), "conformance "),
+    )
+    for name, options, variables in programs:
         if "--ca-file" in options:
             with_option.add(name)
         if variables & CONFIGURED:
@@ -263,7 +269,8 @@ def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
     def said(*arguments: str) -> tuple[int, dict[str, Any]]:
         capsys.readouterr()
-        code = run([*arguments, "--json"])
+        kit = arguments[0] == "conformance"
+        code = run([*arguments[kit:], "--json"], conformance.app if kit else None)
         captured = capsys.readouterr()
         if captured.err:
             return code, json.loads(captured.err.splitlines()[-1])

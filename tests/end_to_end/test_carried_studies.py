@@ -33,7 +33,7 @@ from tacit_protocol.signing import STUDY_TYPE, PrivateKey, payload_of, sign_enve
 pytestmark = pytest.mark.long
 
 UNITS = 300
-ADAPTERS = Path(__file__).resolve().parents[2] / "deploy" / "adapters"
+ADAPTERS = Path(__file__).resolve().parents[2] / "examples"
 LOGGED = ("study_taken_in", "ledger_verified", "waiting-for-approval")
 """Words of an agent's log, which may depend on its data: no platform may be handed them."""
 

@@ -10,9 +10,10 @@ import pytest
 import served
 from service_apps import misfits
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from tools import conformance
+from tools.conformance import CheckedService, CheckResult, TesterKit
 
-from tacit.client import conformance
-from tacit.client.conformance import CheckedService, CheckResult, TesterKit
+from tacit.command.app import run
 from tacit.setup.configuration import DataSetSetup, PolicySetup, init_tester
 from tacit.setup.federation import LocalFederation, OwnerSetup
 from tacit.setup.keys import load_key
@@ -253,9 +254,14 @@ def test_a_tester_that_answers_otherwise_is_told_where(mistake: str, tmp_path: P
 def test_real_processes_keep_to_the_contract_and_say_so_by_the_command(
     start_federation: Callable[[Sequence[OwnerSetup]], LocalFederation],
     patients: Callable[..., Iterator[tuple[str, str]]],
-    say: Callable[..., tuple[int, Any]],
+    capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
+    def say(*arguments: str) -> tuple[int, Any]:
+        capsys.readouterr()
+        code = run([*arguments, "--json"], conformance.app)
+        return code, json.loads(capsys.readouterr().out)
+
     policy = PolicySetup("automatic", 4.0, 1e-5, procedures=("noisy_counts",), columns=("sex",))
     owners = [
         OwnerSetup(name, DataSetSetup("patients", source, 8.0, 1e-4), policy)
@@ -264,7 +270,7 @@ def test_real_processes_keep_to_the_contract_and_say_so_by_the_command(
     federation = start_federation(owners)
     site = federation.agents[0]
     key = str(federation.tester.folder / "tester.pem")
-    code, found = say("conformance", "tester", federation.tester.url, "--key", key)
+    code, found = say("tester", federation.tester.url, "--key", key)
     assert (code, {one["state"] for one in found}) == (0, {"ok"}), found
     column = {"kind": "categorical", "name": "sex", "levels": ["F", "M"]}
     asked = {
@@ -282,22 +288,20 @@ def test_real_processes_keep_to_the_contract_and_say_so_by_the_command(
         study.write_bytes(analyst.study_envelope(digest))
     own = [site.url, "--key", str(site.folder / "agent.pem"), "--name", "north"]
     answer = " ".join([*map(str, service_command("agent", "answer", site.configuration)), "--study {study}"])
-    code, found = say(
-        "conformance", "agent", *own, "--study", str(study), "--answer", f"{answer} --output {{output}}"
-    )
+    code, found = say("agent", *own, "--study", str(study), "--answer", f"{answer} --output {{output}}")
     assert [one for one in found if one["state"] != "ok"] == []
     assert code == 0
     # An owner that hands on whatever it is given answers nothing that its key signed.
-    code, found = say("conformance", "agent", *own, "--study", str(study), "--answer", "cp {study} {output}")
+    code, found = say("agent", *own, "--study", str(study), "--answer", "cp {study} {output}")
     wrong = {one["name"] for one in found if one["state"] == "failed"}
     assert code == 1
     assert "answers: refuses a study that nobody of it signed" in wrong
     assert "answers: a release that fits its study, or a decline; once" in wrong
     # Another party's key is no owner's: everything that its own key may is refused.
-    code, found = say("conformance", "agent", site.url, "--key", key, "--name", "north")
+    code, found = say("agent", site.url, "--key", key, "--name", "north")
     assert code == 1
     assert "status: who it is and what it holds" in {one["name"] for one in found if one["state"] == "failed"}
-    code, found = say("conformance", "tester", federation.tester.url, "--key", str(site.folder / "agent.pem"))
+    code, found = say("tester", federation.tester.url, "--key", str(site.folder / "agent.pem"))
     assert code == 1
     assert {one["name"] for one in found if one["state"] == "failed"} >= {
         "identity: name, key, audience, software"

@@ -19,7 +19,9 @@ from tacit.command.demo import _kept_when_done
 from tacit.errors import ServiceError
 
 HOSPITALS = ("cleveland", "budapest", "zurich-basel", "long-beach")
-COMMAND = (sys.executable, "-c", "from tacit.command import main; main()")
+ROOT = Path(__file__).resolve().parents[2]
+DEMO = ("-c", "from tacit.command import main; main()", "demo")
+ALL_SYSTEMS = ("-m", "examples.all_systems")
 Process = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
@@ -86,11 +88,11 @@ def refuse_a_changed_figure(tacit_process: Process, transcript: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("end", "flags", "services"), [(signal.SIGTERM, (), 5), (signal.SIGINT, ("--all",), 8)]
+    ("end", "command", "services"), [(signal.SIGTERM, DEMO, 5), (signal.SIGINT, ALL_SYSTEMS, 8)]
 )
 def test_an_interrupted_demo_leaves_no_process_and_no_file_behind(
     end: signal.Signals,
-    flags: tuple[str, ...],
+    command: tuple[str, ...],
     services: int,
     tmp_path: Path,
     eventually: Callable[[Callable[[], Any]], Any],
@@ -99,7 +101,8 @@ def test_an_interrupted_demo_leaves_no_process_and_no_file_behind(
     with (
         tempfile.TemporaryFile() as told,
         subprocess.Popen(
-            [*COMMAND, "demo", *flags, "--folder", str(folder)],
+            [sys.executable, *command, "--folder", str(folder)],
+            cwd=ROOT,
             stdout=told,
             stderr=subprocess.STDOUT,
             start_new_session=True,

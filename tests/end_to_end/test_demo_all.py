@@ -1,4 +1,4 @@
-"""`tacit demo --all --keep-running`: every system, its pages, its ledgers, and a clean end. One run."""
+"""`examples.all_systems --keep-running`: every system, its pages, its ledgers, and a clean end. One run."""
 
 import json
 import os
@@ -15,16 +15,18 @@ from typing import IO, Any
 import httpx
 import psutil
 import pytest
+from examples.all_systems.demo import AllAnswers, DemoAnswer, DemoQuestion, published_people
+from examples.all_systems.view import show_all
 
 from tacit.client.agent import AgentClient
 from tacit.client.curator import CuratorClient
 from tacit.client.transcripts import verify_transcript_of
-from tacit.command.demo_view import show_all
-from tacit.demo.all_systems import AllAnswers, DemoAnswer, DemoQuestion, published_people
 from tacit.results import DatabaseResult, DistanceCorrelationResult, StudyVerdict, study_verdict
 from tacit.studies.draft import prepare
 
 pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).resolve().parents[2]
 
 SYSTEMS = {
     "hospitals": "kernel_two_sample",
@@ -63,11 +65,12 @@ def test_every_system_answers_and_can_be_looked_at(
 ) -> None:
     """One test, since its run takes half a minute of two processors."""
     folder = tmp_path / "federation"
-    command = [sys.executable, "-c", "from tacit.command import main; main()", "demo", "--all"]
+    command = [sys.executable, "-m", "examples.all_systems"]
     with subprocess.Popen(
         [*command, "--keep-running", "--folder", str(folder)],
         stdout=subprocess.PIPE,
         text=True,
+        cwd=ROOT,
         # A table that is wide enough keeps every verdict on one line.
         env=os.environ | {"COLUMNS": "250"},
         start_new_session=True,

@@ -13,6 +13,7 @@ from study_parties import MeanProcedure, Parties
 from tester_federation import URL, Federation
 from window import FORM, Window
 
+from tacit.studies.draft import EnrolledKeys, draft_of
 from tacit_protocol.domain import (
     CategoricalColumn,
     Domain,
@@ -184,11 +185,19 @@ def test_words_that_point_to_no_question_choose_no_procedure(asking: Asking) -> 
     assert form_of(asking.window.post("/new", lost).text)["epsilon"] == "much"
 
 
+def test_a_draft_of_the_same_words_is_the_same_study(asking: Asking) -> None:
+    study, payload = asking.study(asking.review(asking.columns() | {"purpose": "To plan beds"}).text)
+    enrolled = EnrolledKeys({owner.name: owner.key for owner in study.owners}, {})
+    again = draft_of(study).study(enrolled, study.tester, study.analyst, study.created_at)
+    assert encode(again) == payload
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"epsilon": "much"}, "epsilon: write a number"),
-        ({"epsilon": "0"}, "epsilon must lie between"),
+        ({"epsilon": "0"}, "epsilon: this must be greater than 0"),
+        ({"epsilon": "101"}, "epsilon must lie between"),
         ({"level": "0.7"}, "level: write a number from 0 to 0.5"),
         ({"open_for_hours": "9999"}, "open for hours: write a number from 0 to 2160"),
         ({"units-0": "some"}, "units of north: write a whole number, or nothing"),

@@ -22,7 +22,18 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("deploy/**/*.md"))]
 REFERENCE = "".join(path.read_text() for path in sorted(ROOT.glob("docs/reference/**/*.md")))
 
-SOURCES = ("protocol", "services", "clients", "tests", "benchmarks", "deploy", "docs", ".ci")
+SOURCES = (
+    "protocol",
+    "services",
+    "clients",
+    "tests",
+    "benchmarks",
+    "examples",
+    "tools",
+    "deploy",
+    "docs",
+    ".ci",
+)
 SUFFIXES = {
     "",
     *[".py", ".md", ".toml", ".txt", ".yml", ".cfg", ".service", ".sh", ".html", ".css", ".mako"],

@@ -175,7 +175,7 @@ def test_no_module_binds_a_name_twice() -> None:
     assert bound_twice("A = 1\ndef f(): ...\nA: int = 2\n") == {"A"}
     found = {
         f"{path.relative_to(ROOT)}: {name}"
-        for package in (*PACKAGES, "benchmarks")
+        for package in (*PACKAGES, "benchmarks", "examples", "tools")
         for path in (ROOT / package).rglob("*.py")
         for name in bound_twice(path.read_text("utf-8"))
     }

@@ -15,9 +15,10 @@ from tacit import errors
 from tacit.client.data_set import DataSetDescription, DataSetPolicy
 from tacit.command.app import command_tree
 from tacit.setup import configuration
-from tacit.studies.draft import DraftOwner, StudyDraft
+from tacit.studies.draft import StudyDraft
 from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.procedures.discovery import PROCEDURES
+from tacit_protocol.study_form import DraftOwner
 from tacit_services.agent.schema import State
 from tacit_services.tester.tables import METADATA
 

@@ -4,21 +4,20 @@
 
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 import typer
 from typer.main import get_command
 
 from tacit.command import connect
 from tacit.command.connect import connecting
-from tacit.command.output import Json, foreign, print_json, table
-from tacit.errors import ConfigurationError, InputError, TacitError
+from tacit.command.output import Json, foreign, print_checks
+from tacit.errors import InputError, TacitError
 from tacit_protocol.decimals import read_number
 from tacit_protocol.terminal import printable_lines
 
@@ -34,7 +33,8 @@ def doctor(
     """Check clock, key file, tester, database and data. Exit code 1 where something is wrong."""
     from tacit.setup.doctor import examine
 
-    _told(list(examine(config or _found_here(), ca_file=connect.told_ca_file())), as_json)
+    checks = examine(config or _found_here(), ca_file=connect.told_ca_file())
+    print_checks(((one.name, one.state, one.text) for one in checks), as_json)
 
 
 def _found_here() -> Path:
@@ -43,87 +43,6 @@ def _found_here() -> Path:
         if Path(name).is_file():
             return Path(name)
     raise InputError(f"there is no {', '.join(CANDIDATES)} here: name one with --config")
-
-
-class _Check(Protocol):
-    """What was looked at, and what was found: ``failed`` where something is wrong."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def text(self) -> str: ...
-
-
-def _told(checks: Sequence[_Check], as_json: bool) -> None:
-    if as_json:
-        print_json([{"name": one.name, "state": one.state, "text": one.text} for one in checks])
-    else:
-        table(("Check", "State", ""), [(one.name, one.state, one.text) for one in checks])
-    if any(one.state == "failed" for one in checks):
-        raise typer.Exit(1)
-
-
-conformance_app = typer.Typer(
-    name="conformance",
-    help="Check another implementation against the published contract.",
-    no_args_is_help=True,
-)
-Url = Annotated[str, typer.Argument(help="Where the service is.")]
-Audience = Annotated[str | None, typer.Option(help="What it calls itself in tokens; by default its URL.")]
-
-
-@conformance_app.command("tester")
-@connecting
-def check_tester(
-    url: Url,
-    *,
-    key: Annotated[Path, typer.Option(help="The key file of the tester's operator, who invites.")],
-    audience: Audience = None,
-    as_json: Json = False,
-) -> None:
-    """Check a tester, which keeps the kit's parties and studies. Exit code 1 where a check fails."""
-    from tacit.client.conformance import CheckedService, TesterKit
-    from tacit.setup.keys import load_key
-
-    with CheckedService(url, audience, connect.told_ca_file()) as service:
-        service.send("GET", "/healthz")  # where nothing answers, there is nothing to check
-        findings = TesterKit(service, load_key(key)).run()
-    _told(findings, as_json)
-
-
-@conformance_app.command("agent")
-@connecting
-def check_agent(
-    url: Url,
-    *,
-    key: Annotated[Path, typer.Option(help="The owner's key file.")],
-    name: Annotated[str, typer.Option(help="The owner's name at its tester.")],
-    study: Annotated[
-        Path | None,
-        typer.Option(help="A signed study that asks this owner, as `tacit study envelope` writes it."),
-    ] = None,
-    answer: Annotated[
-        str | None,
-        typer.Option(help="A command that answers it, with {study} and {output} in the files' places."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Check an agent's interface, and how it answers a carried study. Exit code 1 where a check fails."""
-    from tacit.client.conformance import CheckedService, agent_findings
-    from tacit.setup.keys import load_key
-
-    if not re.fullmatch(r"[a-z0-9][a-z0-9._-]{0,62}", name):
-        raise InputError("--name is the owner's name, as its tester lists it")
-    try:
-        content = None if study is None else study.read_bytes()
-    except OSError as error:
-        raise ConfigurationError(f"cannot read {study}: {error.strerror}") from error
-    with CheckedService(url, f"agent:{name}", connect.told_ca_file()) as service:
-        service.send("GET", "/healthz")
-        findings = agent_findings(service, load_key(key), name, content, answer)
-    _told(findings, as_json)
 
 
 DONE, FAILED, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
@@ -142,7 +61,6 @@ NOUNS = {
     "ledger": ("agent", "ledger_app"),
     "plan": ("plan", "app"),
     "release": ("release", "app"),
-    "conformance": ("app", "conformance_app"),
 }
 """The module of every noun, and its commands there."""
 
@@ -199,17 +117,19 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 """What a command line that cannot be used raises; typer exports its subclass alone."""
 
 
-def run(arguments: Sequence[str]) -> int:
-    """Run the command on arguments; returns the exit code."""
+def run(arguments: Sequence[str], program: typer.Typer | None = None) -> int:
+    """Run a program, by default the command itself, on arguments; returns the exit code."""
     as_json = "--json" in arguments
     try:
         if len(arguments) > 1 and arguments[0] == "--show-completion":
             print(_completion(arguments[1]))
             return DONE
         # Not standing alone: typer would print what it was given as it is, escapes and all.
-        tree = get_command(command_tree(arguments[0] if arguments and arguments[0] in NOUNS else None))
+        noun = arguments[0] if arguments and arguments[0] in NOUNS else None
+        program = program or command_tree(noun)
+        tree = get_command(program)
         _read_numbers_alike(tree)
-        ended = tree(args=list(arguments), prog_name="tacit", standalone_mode=False)
+        ended = tree(args=list(arguments), prog_name=program.info.name, standalone_mode=False)
     except (SystemExit, BrokenPipeError) as end:
         return _ended(end)
     except (KeyboardInterrupt, typer.Abort):

@@ -10,7 +10,6 @@ from tacit.atomic_write import reason_of
 from tacit.command import connect
 from tacit.command.output import progress
 from tacit.errors import InputError
-from tacit.studies.draft import parse_column
 from tacit_protocol.decimals import read_number
 
 if TYPE_CHECKING:
@@ -20,17 +19,6 @@ if TYPE_CHECKING:
 
 CSV = "CSV: a line of names, and as many cells in every line"
 """What a file should be."""
-
-
-def bounds_of(texts: Sequence[str]) -> dict[str, Any]:
-    """Read ``name:lower:upper`` and ``name=level,level`` flags: levels or a pair by column."""
-    read: dict[str, Any] = {}
-    for text in texts:
-        column = parse_column(text)
-        if column["name"] in read:
-            raise InputError(f"--column names {column['name']} twice: name each column once")
-        read[column["name"]] = column.get("levels") or (column["lower"], column["upper"])
-    return read
 
 
 def amounts(texts: Sequence[str]) -> dict[str, float]:

@@ -198,3 +198,14 @@ def delta_text(pico: int) -> str:
 def time_text(seconds: float | None) -> str:
     """Write Unix seconds as a time in UTC."""
     return "" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def print_checks(checks: Iterable[tuple[str, str, str]], as_json: bool) -> None:
+    """Print checks, each its name, state and text; ends the command with exit code 1 where one ``failed``."""
+    found = list(checks)
+    if as_json:
+        print_json([{"name": name, "state": state, "text": text} for name, state, text in found])
+    else:
+        table(("Check", "State", ""), found)
+    if any(state == "failed" for _, state, _ in found):
+        raise typer.Exit(1)

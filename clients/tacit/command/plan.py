@@ -148,10 +148,10 @@ def _question_of(
 def _read_question(
     source: str, column: list[str] | None, cells: list[int] | None, effect: Any, curator: bool
 ) -> dict[str, Any]:
-    from tacit.command.inputs import bounds_of
     from tacit.in_process.samples import domain_of
+    from tacit.studies.draft import columns_of
 
-    bounds = bounds_of(column or [])
+    bounds = columns_of(column or [])
     return {
         "procedure": source,
         "bounds": domain_of(bounds, list(bounds)) if bounds else None,
@@ -321,10 +321,10 @@ def _rows(
     owner: str | None,
 ) -> tuple[Any, Any, "Domain"]:
     """Return the rows like the first and the second owner's, and their domain."""
-    from tacit.command.inputs import bounds_of
     from tacit.database.files import load_database
     from tacit.database.tables import rows_table
     from tacit.in_process.samples import domain_of
+    from tacit.studies.draft import columns_of
 
     if (files[0] is None) == (releases[0] is None) or (files[1] and releases[1]):
         raise InputError(
@@ -333,7 +333,7 @@ def _rows(
     if owner is not None and not any(releases):
         raise InputError("--owner says whose database of a release: leave it out")
     databases = [None if source is None else load_database(source, owner=owner) for source in releases]
-    bounds: Any = bounds_of(column or [])
+    bounds = columns_of(column or [])
     if not bounds:
         known = next((database for database in databases if database is not None), None)
         if known is None:

@@ -180,17 +180,16 @@ def create(
 def _declared(client: "Client", owners: Sequence[str]) -> dict[str, "Column"]:
     """Return the columns that owners of a study publish, as all of them declare them."""
     from tacit.studies.draft import parse_owner
-    from tacit_protocol.messages.catalogue import common_column
+    from tacit_protocol.messages.catalogue import common_columns
 
     asked = {(owner["name"], owner["data_set"]) for owner in map(parse_owner, owners)}
-    stated: dict[str, list[Column]] = {}
-    for entry in client.catalogues():
-        for data_set in entry.data_sets:
-            if (entry.owner, data_set.name) in asked:
-                for column in data_set.columns:
-                    stated.setdefault(column.name, []).append(column)
-    found = {name: common_column(columns) for name, columns in stated.items()}
-    return {name: column for name, column in found.items() if column is not None}
+    return common_columns(
+        column
+        for entry in client.catalogues()
+        for data_set in entry.data_sets
+        if (entry.owner, data_set.name) in asked
+        for column in data_set.columns
+    )
 
 
 def _frozen(file: Path) -> bytes:

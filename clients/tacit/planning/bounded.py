@@ -23,9 +23,8 @@ from tacit.planning.curve import Over, PowerCurve, at, curve_of, next_place, pla
 from tacit.planning.questions import PlanRequest, Question, population_of, question_of_draft, units_of_draft
 from tacit.planning.search import TARGET
 from tacit.planning.simulation import Setting, SimulatedAnswers, or_nothing, sizes_of
-from tacit.studies.draft import draft_of, parse_column
+from tacit.studies.draft import columns_of, draft_of
 from tacit_protocol.decimals import read_number, read_whole
-from tacit_protocol.domain import LEVELS_MAX
 from tacit_protocol.messages.study import Study, read_study
 from tacit_protocol.procedures.counts.base import CountsShift
 from tacit_protocol.procedures.discovery import PROCEDURES
@@ -198,16 +197,15 @@ def _read(fields: Mapping[str, str]) -> tuple[PlanRequest, Setting, Over, float 
     most = most_units(PROCEDURES[procedure].pairwise)
     if units > most:
         raise InputError(f"units: at most {most} here; tacit plan on your own machine takes more")
-    columns = [parse_column(text.strip()) for text in fields.get("columns", "").splitlines() if text.strip()]
-    if len(columns) > COLUMNS_MAX or any(len(c.get("levels", ())) > LEVELS_MAX for c in columns):
+    columns = columns_of([text.strip() for text in fields.get("columns", "").splitlines() if text.strip()])
+    if len(columns) > COLUMNS_MAX:
         raise InputError(f"columns: at most {COLUMNS_MAX} here")
-    bounds = {c["name"]: c.get("levels") or (c["lower"], c["upper"]) for c in columns}
     effect = fields.get("effect", "").strip()
     size = _number(fields, "effect", 0.0) if effect else None
     asked = PlanRequest(
         procedure=procedure,
-        bounds=domain_of(bounds, list(bounds)) if bounds else None,
-        cells=None if bounds else _cells(fields.get("cells", "")),
+        bounds=domain_of(columns, list(columns)) if columns else None,
+        cells=None if columns else _cells(fields.get("cells", "")),
         effect=SoughtEffect(size=size, shape="quadratic" if fields.get("shape") == "quadratic" else "linear"),
     )
     setting = Setting(

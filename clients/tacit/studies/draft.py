@@ -10,40 +10,20 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.json_schema import GenerateJsonSchema
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.setup.configuration import toml_text
-from tacit_protocol.decimals import read_number, read_whole
-from tacit_protocol.domain import Column, ColumnName, Domain, Encoder
+from tacit_protocol.decimals import read_whole
+from tacit_protocol.domain import Column, Encoder
 from tacit_protocol.messages.faults import DraftFault, Place, choices_words, faults_of, nearest, written
-from tacit_protocol.messages.study import (
-    ENCODERS_MAX,
-    RESPOND_AFTER_S,
-    UNITS_MAX,
-    ApprovalNumber,
-    Contact,
-    DataSetName,
-    DataUse,
-    Digest,
-    Level,
-    Owner,
-    Party,
-    PartyName,
-    PublicKeyHex,
-    Purpose,
-    RespondAfter,
-    SealingCertificate,
-    Seed,
-    Study,
-    UnitRows,
-)
+from tacit_protocol.messages.study import Party, Study
 from tacit_protocol.preparation import PreparedStudy, prepared
-from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.strict import StudyError
+from tacit_protocol.study_form import HOURS_MAX, DraftOwner, StudyForm, parse_column
 
 
 class TomlLines:
@@ -141,10 +121,6 @@ def _told(fault: DraftFault, lines: TomlLines | None) -> str:
     return f"{'' if line is None else f'line {line}, '}{where}: {fault.words}"
 
 
-HOURS_MAX = 90 * 24
-"""Longest time a study may stay open: the tester takes deadlines of up to 90 days."""
-
-
 @dataclass(frozen=True)
 class EnrolledKeys:
     """The public keys that the tester gives for the parties enrolled with it, by name."""
@@ -153,93 +129,8 @@ class EnrolledKeys:
     curators: Mapping[str, str]
 
 
-class _DraftModel(BaseModel):
-    model_config = ConfigDict(
-        strict=True, extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
-
-
-class DraftOwner(_DraftModel):
-    """An owner as the analyst names it. ``key`` pins its key; otherwise the tester's list is believed.
-
-    In a curated study ``data_set`` is one that the curator holds, and ``key`` the owner's key at the curator.
-    ``reuses`` is the digest of an earlier study: its release by this owner is read again, and nothing asked.
-    ``sealing`` is the certificate of an owner that receives another's release: its agent's status shows it.
-    """
-
-    name: PartyName
-    """The owner's name at the tester."""
-    data_set: DataSetName
-    """Its data set's name; in a curated study, of one that the curator holds."""
-    units: Annotated[int, Field(ge=1, le=UNITS_MAX)] | None = None
-    """How many privacy units it holds, as far as is known publicly: power is estimated from it."""
-    key: PublicKeyHex | None = None
-    """Its public key; by default the tester's list is believed."""
-    columns: tuple[ColumnName, ...] | None = None
-    """Which of the study's columns it holds, where it does not hold all."""
-    reuses: Digest | None = None
-    """The whole digest of an earlier study, whose release by this owner is read again at no cost."""
-    sealing: SealingCertificate | None = None
-    """What `tacit agent certificate` prints, for an owner that receives another's release."""
-
-
-class StudyDraft(_DraftModel):
-    """A study as an analyst writes it.
-
-    ``curator`` names who holds the owners' data and answers for them all; ``curator_key`` pins its key.
-    ``alignment`` is the digest that two owners of different columns found by `tacit data align`.
-    ``seed`` fixes public choices. Left out it is fresh, or that of the first study that an owner reuses, so
-    that features drawn from it are the same.
-    """
-
-    title: Annotated[str, Field(min_length=1, max_length=200)]
-    """The question, in a line."""
-    purpose: Purpose | None = None
-    """What the answer is for; owners' policies may require this and the next three."""
-    contact: Contact | None = None
-    """Who answers for the study: a name, an address."""
-    approval_number: ApprovalNumber | None = None
-    """An ethics or access committee's number for it, and whose it is."""
-    data_use: DataUse | None = None
-    """The kind of use, as a code of GA4GH's Data Use Ontology: DUO:0000042 is general research use."""
-    procedure: str = "kernel_two_sample"
-    """The method that answers it: docs/procedures."""
-    parameters: dict[str, Any] = {}
-    """The procedure's own parameters; each has a default."""
-    columns: Annotated[tuple[Column, ...], Field(min_length=1)]
-    """The columns that are looked at, with public bounds or levels; outputs of encoders need none."""
-    encoders: Annotated[tuple[Encoder, ...], Field(max_length=ENCODERS_MAX)] = ()
-    """How numeric columns are made of vectors, images or texts, row by row: docs/how-to/use-an-encoder.md."""
-    owners: Annotated[tuple[DraftOwner, ...], Field(min_length=1)]
-    """Whose data sets are asked."""
-    curator: PartyName | None = None
-    """Who holds the owners' data and answers for them; by default every owner has an agent."""
-    curator_key: PublicKeyHex | None = None
-    """The curator's public key, to be compared with the tester's list."""
-    unit_column: ColumnName | None = None
-    """The column that names the privacy unit; by default every row is a unit."""
-    unit_rows: UnitRows = "average"
-    """What of a unit with several rows counts: their average, or "one", drawn by lot: take "one" where the
-    question is whether columns depend on each other."""
-    alignment: Digest | None = None
-    """The digest that two owners of different columns found by `tacit data align`."""
-    epsilon: Annotated[float, Field(gt=0)]
-    """What every owner that is asked spends of its data set's budget; 1 is usual."""
-    delta: Annotated[float, Field(ge=0, lt=1)]
-    """The same: at most one in ten times the number of units; 1e-5 is usual, 0 where the procedure allows."""
-    level: Level = 0.05
-    """Level of the test: how often it may reject what is true."""
-    open_for_hours: Annotated[float, Field(gt=0, le=HOURS_MAX)] = 168.0
-    """How long owners may answer, in hours."""
-    respond_after_s: RespondAfter = RESPOND_AFTER_S
-    """When owners' answers leave, in seconds after each owner's decision."""
-    seed: Seed | None = None
-    """Public randomness, never of noise; by default fresh."""
-
-    @property
-    def reuses(self) -> str | None:
-        """The first earlier study that an owner reuses, or None."""
-        return next((owner.reuses for owner in self.owners if owner.reuses is not None), None)
+class StudyDraft(StudyForm):
+    """A study as its analyst states it: from a TOML file, the command's flags, or plain values."""
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> Self:
@@ -285,50 +176,19 @@ class StudyDraft(_DraftModel):
             StudyRefusedError: the parts do not make a study.
         """
         try:
-            return Study(
-                title=self.title,
-                purpose=self.purpose,
-                contact=self.contact,
-                approval_number=self.approval_number,
-                data_use=self.data_use,
-                procedure=self.procedure,
-                parameters=self.parameters,
-                domain=Domain(columns=self.columns),
-                encoders=self.encoders,
-                unit_column=self.unit_column,
-                unit_rows=self.unit_rows,
-                alignment=self.alignment,
-                owners=tuple(self._owner(owner, enrolled) for owner in self.owners),
-                curator=self._curator(enrolled),
-                tester=tester,
-                analyst=analyst,
-                budget=Budget.of(self.epsilon, self.delta),
-                level=self.level,
-                created_at=now,
-                deadline=now + max(1, round(self.open_for_hours * 3600)),
-                respond_after_s=self.respond_after_s,
-                seed=self.seed or secrets.token_hex(16),
-            )
+            keys = {owner.name: self._key_of(owner, enrolled) for owner in self.owners}
+            curator, seed = self._curator(enrolled), secrets.token_hex(16)
+            return self.study_between(keys, curator, tester, analyst, now=now, seed=seed)
         except ValidationError as error:
             reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
             raise StudyRefusedError(f"this is no study: {reason}") from error
 
-    def _owner(self, owner: DraftOwner, enrolled: EnrolledKeys) -> Owner:
+    def _key_of(self, owner: DraftOwner, enrolled: EnrolledKeys) -> str:
         # What counts in a curated study is the key that the owner has at its curator, of which the tester
         # knows nothing: a pinned one goes before the tester's.
         if self.curator is not None and owner.key is not None:
-            key = owner.key
-        else:
-            key = _key(owner.name, owner.key, enrolled.owners, "owner")
-        return Owner(
-            name=owner.name,
-            key=key,
-            data_set=owner.data_set,
-            units=owner.units,
-            columns=owner.columns,
-            reuses=owner.reuses,
-            sealing=owner.sealing,
-        )
+            return owner.key
+        return _key(owner.name, owner.key, enrolled.owners, "owner")
 
     def _curator(self, enrolled: EnrolledKeys) -> Party | None:
         if self.curator is None:
@@ -579,7 +439,7 @@ def draft_from(
     Args:
         file: the draft in TOML, or None.
         fields: the draft's plain fields; those that are None are left out.
-        columns: each as :func:`parse_column` reads it.
+        columns: as :func:`columns_of` reads them.
         owners: each as :func:`parse_owner` reads it.
         parameters: each as :func:`parse_parameter` reads it.
         reuses: ``owner=digest`` for each owner whose earlier release is read again.
@@ -602,7 +462,10 @@ def draft_from(
     return StudyDraft.from_dict(
         {
             **given,
-            "columns": [parse_column(column, declared) for column in columns],
+            "columns": [
+                column.model_dump(mode="json", exclude_none=True)
+                for column in columns_of(columns, declared).values()
+            ],
             "owners": [owner | _reuse_of(owner["name"], earlier) for owner in named],
             "parameters": dict(parse_parameter(parameter) for parameter in parameters),
         }
@@ -638,25 +501,33 @@ def is_name_alone(text: str) -> bool:
     return not {":", "="} & set(text)
 
 
-def parse_column(text: str, declared: Mapping[str, Column] | None = None) -> dict[str, Any]:
-    """Read ``age:0:120`` (numeric, with bounds), ``sex=F,M`` (categorical), or a name that owners declare."""
+def columns_of(texts: Sequence[str], declared: Mapping[str, Column] | None = None) -> dict[str, Column]:
+    """Read ``--column`` flags: each with its bounds or levels, or the name of a column that owners declare.
+
+    Raises:
+        InputError: one cannot be read, is not declared, or is given twice.
+    """
+    found: dict[str, Column] = {}
+    for text in texts:
+        column = _column(text, declared)
+        if column.name in found:
+            raise InputError(f"--column names {column.name} twice: name each column once")
+        found[column.name] = column
+    return found
+
+
+def _column(text: str, declared: Mapping[str, Column] | None) -> Column:
     if declared is not None and is_name_alone(text):
         if text in declared:
-            return declared[text].model_dump(mode="json", exclude_none=True)
+            return declared[text]
         raise InputError(
             f"--column {text}: the study's owners publish no bounds or levels of it that they share: write "
             "name:lower:upper for numbers, or name=level,level for categories"
         )
-    name, equals, levels = text.partition("=")
-    if equals and name and levels:
-        return {"kind": "categorical", "name": name, "levels": levels.split(",")}
     try:
-        name, lower, upper = text.rsplit(":", 2)
-        return {"kind": "numeric", "name": name, "lower": read_number(lower), "upper": read_number(upper)}
-    except ValueError:
-        raise InputError(
-            f"--column {text}: write name:lower:upper for numbers, or name=level,level for categories"
-        ) from None
+        return parse_column(text)
+    except ValueError as error:
+        raise InputError(f"--column {text}: {error}") from None
 
 
 def parse_owner(text: str) -> dict[str, Any]:

@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from tacit.errors import InputError, TacitError
-from tacit.studies.draft import DraftOwner, StudyDraft
+from tacit.studies.draft import StudyDraft
 from tacit_protocol.decimals import read_number, read_whole
-from tacit_protocol.domain import Column, NumericColumn, bounds_words, parse_bounds
-from tacit_protocol.messages.catalogue import common_column
+from tacit_protocol.domain import Column, NumericColumn, bounds_words
+from tacit_protocol.messages.catalogue import common_columns
 from tacit_protocol.messages.study import UNITS_MAX, Study
 from tacit_protocol.procedures.base import Procedure, QuestionTemplate
 from tacit_protocol.procedures.discovery import AnsweredQuestion, answered_questions, proposed_question
 from tacit_protocol.public_knowledge import known_of
+from tacit_protocol.study_form import DraftOwner, parse_bounds
 
 if TYPE_CHECKING:
     from tacit.client.tester import Client
@@ -254,14 +256,9 @@ def _columns(
         "are. Looking at data for bounds leaks them.",
     )
     if not kind.apart:
-        stated: dict[str, list[Column]] = {}
-        for owner in owners:
-            for name, column in known.of(owner["name"], owner["data_set"]).columns.items():
-                stated.setdefault(name, []).append(column)
-        known_columns = {
-            name: common for name, columns in stated.items() if (common := common_column(columns)) is not None
-        }
-        return _some_columns(talk, "Which columns? (names, with commas)", known_columns, kind)
+        held = (known.of(owner["name"], owner["data_set"]).columns.values() for owner in owners)
+        shared = common_columns(chain.from_iterable(held))
+        return _some_columns(talk, "Which columns? (names, with commas)", shared, kind)
     columns: list[Column] = []
     for owner in owners:
         taken = {column.name for column in columns}

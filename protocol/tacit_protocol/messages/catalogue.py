@@ -5,7 +5,7 @@ settings and policy, and from no row: whoever reads it learns what the owner's p
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, ValidationError
@@ -227,6 +227,15 @@ def common_column(declared: Sequence[Column]) -> Column | None:
     except ValidationError:
         return None
     return found
+
+
+def common_columns(declared: Iterable[Column]) -> dict[str, Column]:
+    """Return, by name, a column within what every owner declares of it, wherever there is one."""
+    stated: dict[str, list[Column]] = {}
+    for column in declared:
+        stated.setdefault(column.name, []).append(column)
+    found = {name: common_column(columns) for name, columns in stated.items()}
+    return {name: column for name, column in found.items() if column is not None}
 
 
 def _column_differences(stated: Sequence[_Stated]) -> Iterator[str]:

@@ -19,7 +19,8 @@ from tacit.command.app import command_tree
 from tacit.errors import ConfigurationError, InputError
 from tacit.setup.configuration import read_party, read_toml, toml_text
 from tacit.setup.keys import load_key
-from tacit.studies.draft import parse_column, parse_owner, parse_parameter
+from tacit.studies.draft import columns_of, parse_owner, parse_parameter
+from tacit_protocol.domain import CategoricalColumn, NumericColumn
 from tacit_protocol.signing import PrivateKey, certify
 
 Run = Callable[..., tuple[int, str, str]]
@@ -177,15 +178,17 @@ def test_a_screening_is_asked_for_by_name(tacit: Run, at_tester: Any) -> None:
 
 
 def test_flags_are_read_strictly() -> None:
-    assert parse_column("a:b:0:1")["name"] == "a:b"
-    assert parse_column("sex=F,M")["levels"] == ["F", "M"]
+    assert columns_of(["a:b:0:1", "sex=F,M"]) == {
+        "a:b": NumericColumn(name="a:b", lower=0.0, upper=1.0),
+        "sex": CategoricalColumn(name="sex", levels=("F", "M")),
+    }
     assert parse_owner("north/patients:30") == {"name": "north", "data_set": "patients", "units": 30}
     assert parse_owner("north/patients@ab=age,sex")["columns"] == ["age", "sex"]
     assert parse_parameter("features=me") == ("features", "me")
     assert parse_parameter("n_features=5") == ("n_features", 5)
-    for wrong in ("age", "age:0", "age:a:b", "=F"):
+    for wrong in ("age", "age:0", "age:a:b", "=F", "sex=F", "age:1:0"):
         with pytest.raises(InputError, match="--column"):
-            parse_column(wrong)
+            columns_of([wrong])
     for wrong in ("north", "north/patients:many", "north/patients="):
         with pytest.raises(InputError, match="--owner"):
             parse_owner(wrong)

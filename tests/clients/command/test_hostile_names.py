@@ -387,8 +387,6 @@ OWN = {
     *(f"plan {verb}" for verb in ("power", "curve", "smallest", "choice", "locations")),
     *(f"plan {verb}" for verb in ("two-sample",)),
     *("demo", "study schema", "version"),
-    # Checks, in words of one's own: of what the other side says nothing is repeated.
-    *("conformance tester", "conformance agent"),
     # Become a service, which writes JSON lines; or run in the place of the command.
     *(
         "tester serve",

@@ -21,23 +21,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from tacit_protocol.decimals import read_number, read_whole
-from tacit_protocol.domain import (
-    CategoricalColumn,
-    Column,
-    Domain,
-    NumericColumn,
-    bounds_words,
-    parse_bounds,
-)
+from tacit_protocol.domain import CategoricalColumn, Column, bounds_words
 from tacit_protocol.messages.catalogue import ANY, CatalogueMessage, PublishedDataSet, common_column
 from tacit_protocol.messages.faults import faults_of, written
-from tacit_protocol.messages.study import DATA_USES, RESPOND_AFTER_S, Digest, Owner, Party, Study
+from tacit_protocol.messages.study import DATA_USES, RESPOND_AFTER_S, Digest, Party, Study
 from tacit_protocol.preparation import PreparedStudy, prepared, stewards_words
-from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import Procedure, RequiredParameter, StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES, answered_questions, proposed_question
 from tacit_protocol.public_knowledge import known_of
 from tacit_protocol.signing import STUDY_TYPE
+from tacit_protocol.study_form import HOURS_MAX, DraftOwner, StudyForm, parse_bounds, parse_column
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_server import when_gone
 from tacit_services.shared.pages.formatting import epsilon as epsilon_words
@@ -61,9 +54,6 @@ TEXT_LENGTH_MAX = 4000
 
 FIELD_LENGTH_MAX = 2**17
 """Characters of one field at all: a column of a thousand levels, as its owner publishes it."""
-
-HOURS_MAX = 90 * 24
-"""Longest time a study may stay open, as the tester takes deadlines."""
 
 PURPOSE = {
     "purpose": "What the answer is for",
@@ -347,9 +337,8 @@ def _planned(text: str) -> list[Column]:
     """Read the columns of a plan, a line each: ``age:0:120``, ``sex=F,M``."""
     found = []
     for line in text.splitlines():
-        name, mark, bounds = line.strip().partition("=") if "=" in line else line.strip().partition(":")
         try:
-            found.append(parse_bounds(name, bounds) if mark else NumericColumn(name=name, lower=0, upper=1))
+            found.append(parse_column(line.strip()))
         except ValueError:
             continue  # the plan said already what is wrong with it
     return found
@@ -504,30 +493,28 @@ def study_of(
         raise FormError(*faults)
     unit_column = fields["unit_column"].strip() or None
     sooner = [entry.respond_after_s_min for entry in offered.of(asked)]
+    stated = {
+        "title": fields["title"].strip(),
+        **{name: fields[name].strip() or None for name in PURPOSE},
+        "procedure": procedure.name,
+        "parameters": parameters,
+        "columns": tuple(columns),
+        "owners": tuple(owners),
+        "curator": curator,
+        "unit_column": unit_column,
+        "unit_rows": "one" if unit_column is not None and fields["unit_rows"] == "one" else "average",
+        "alignment": fields["alignment"].strip() or None,
+        **numbers,
+        "respond_after_s": max([RESPOND_AFTER_S, *sooner]),
+    }
     try:
-        return Study(
-            title=fields["title"].strip(),
-            purpose=fields["purpose"].strip() or None,
-            contact=fields["contact"].strip() or None,
-            approval_number=fields["approval_number"].strip() or None,
-            data_use=fields["data_use"].strip() or None,
-            procedure=procedure.name,
-            parameters=parameters,
-            domain=Domain(columns=tuple(columns)),
-            unit_column=unit_column,
-            unit_rows="one" if unit_column is not None and fields["unit_rows"] == "one" else "average",
-            alignment=fields["alignment"].strip() or None,
-            owners=tuple(owners),
-            curator=None if curator is None else Party(name=curator, key=offered.curators[curator]),
-            tester=tester,
-            analyst=analyst,
-            budget=Budget.of(numbers["epsilon"], numbers["delta"]),
-            level=numbers["level"],
-            created_at=now,
-            deadline=now + max(1, round(numbers["open_for_hours"] * 3600)),
-            respond_after_s=max([RESPOND_AFTER_S, *sooner]),
-            seed=secrets.token_hex(16),
-        )
+        form = StudyForm.model_validate(stated)
+    except ValidationError as error:
+        raise FormError(*_words(StudyForm, error)) from None
+    keys = {owner.name: owner.key or offered.owners[owner.name] for owner in owners}
+    holder = None if curator is None else Party(name=curator, key=offered.curators[curator])
+    try:
+        return form.study_between(keys, holder, tester, analyst, now=now, seed=secrets.token_hex(16))
     except ValidationError as error:
         raise FormError(*_words(Study, error)) from None
     except (ValueError, ArithmeticError) as error:
@@ -580,13 +567,13 @@ def _owners(
     procedure: Procedure,
     *,
     curated: bool,
-) -> tuple[list[Owner], list[str]]:
-    owners, faults = [], []
+) -> tuple[list[DraftOwner], list[str]]:
+    owners, faults = list[DraftOwner](), list[str]()
     for row in asked:
         name, units = row["owner"], row["units"]
         # What counts in a curated study is the key that the owner has at its curator.
-        key = (row["key"] if curated else "") or offered.owners.get(name)
-        if key is None:
+        key = (row["key"] if curated else "") or None
+        if key is None and name not in offered.owners:
             also = ": write the key that it has at the curator" if curated else ""
             faults.append(f"no owner named {name or '(no name)'} is enrolled here{also}")
             continue
@@ -597,7 +584,7 @@ def _owners(
             continue
         apart, entry = is_apart(procedure), offered.catalogue.get(name)
         try:
-            owner = Owner(
+            owner = DraftOwner(
                 name=name,
                 key=key,
                 data_set=row["data_set"],
@@ -606,7 +593,7 @@ def _owners(
                 sealing=entry.sealing if apart and entry is not None else None,
             )
         except ValidationError as error:
-            faults += [f"{name}: {words}" for words in _words(Owner, error)]
+            faults += [f"{name}: {words}" for words in _words(DraftOwner, error)]
             continue
         owners.append(owner)
     return owners, faults

@@ -1,4 +1,4 @@
-"""`tacit demo --all`: owners, questions and answers on real data, by real services."""
+"""Owners, questions and answers of every system: on real data, by real services."""
 
 import csv
 import json
