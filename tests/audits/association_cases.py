@@ -7,7 +7,8 @@ import numpy as np
 from audited_studies import TWO_OWNERS, farthest_units, neighbours, random_rows, rows_at, study
 from release_audit import Neighbours, ReleaseCase
 
-from tacit.testing.neighbour_search import Matrix, Rows
+from tacit.testing.neighbour_search import EncodedRows as Rows
+from tacit.testing.neighbour_search import Matrix
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.association.release import HISTOGRAM_WEIGHT, RankTransform, plan_of

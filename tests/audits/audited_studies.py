@@ -8,7 +8,8 @@ import numpy as np
 from made_studies import made_study
 from release_audit import FixedTable, Neighbours
 
-from tacit.testing.neighbour_search import Codes, Effort, Features, Rows, Space, largest_change
+from tacit.testing.neighbour_search import Codes, Effort, Features, Space, largest_change
+from tacit.testing.neighbour_search import EncodedRows as Rows
 from tacit_protocol.domain import CategoricalColumn, Column, Domain, EncodedChunk, NumericColumn
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures import embedding_release

@@ -13,7 +13,7 @@ import numpy as np
 from audited_studies import TWO_OWNERS, domain, neighbours, no_codes, rows_at, space_of, study
 from release_audit import Neighbours, ReleaseCase
 
-from tacit.testing.neighbour_search import Rows
+from tacit.testing.neighbour_search import EncodedRows as Rows
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
 

@@ -25,7 +25,7 @@ import numpy as np
 from audited_studies import TWO_OWNERS, domain, neighbours, random_rows, rows_at, stacked, study
 from release_audit import FixedTable, Neighbours, ReleaseCase, release
 
-from tacit.testing.neighbour_search import Rows
+from tacit.testing.neighbour_search import EncodedRows as Rows
 from tacit_protocol.domain import CategoricalColumn, Column, NumericColumn
 from tacit_protocol.messages.study import Study
 

@@ -27,7 +27,7 @@ from audited_studies import (
 )
 from release_audit import Neighbours, ReleaseCase, release
 
-from tacit.testing.neighbour_search import Rows
+from tacit.testing.neighbour_search import EncodedRows as Rows
 from tacit_protocol.domain import Domain, PooledTable
 from tacit_protocol.features.moments import MEAN
 from tacit_protocol.messages.study import Study

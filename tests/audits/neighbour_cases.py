@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from tacit.testing.neighbour_search import Effort, Found, Objective, Rows, Space, largest_change
+from tacit.testing.neighbour_search import Effort, Objective, Space, largest_change
+from tacit.testing.neighbour_search import EncodedRows as Rows
+from tacit.testing.neighbour_search import LargestChange as Found
 from tacit_protocol.features.additive import AdditiveFeatures, ColumnWise, DirectSum, Pairwise, default_choice
 from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, ProductKernel
 from tacit_protocol.features.mean_embedding import (

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from neighbour_cases import Case, cases, random_frequencies, ratios, searched
 
-from tacit.testing.neighbour_search import Features, Rows, Space, largest_change
+from tacit.testing.neighbour_search import EncodedRows as Rows
+from tacit.testing.neighbour_search import Features, Space, largest_change
 from tacit_protocol.features.additive import ColumnWise, Pairwise
 from tacit_protocol.features.kernels import EVALUATION_ERROR, FloatMatrix, ProductKernel
 from tacit_protocol.features.mean_embedding import Locations, SmoothCharacteristic, WhitenedMeanEmbedding

@@ -13,7 +13,7 @@ from audited_studies import neighbours, random_rows, worst_units
 from mean_cases import KERNEL_STUDIES
 from release_audit import ReleaseCase, largest_move, moved_in_noise, promised, release
 
-from tacit.testing.neighbour_search import Rows
+from tacit.testing.neighbour_search import EncodedRows as Rows
 from tacit_protocol.procedures.discovery import PROCEDURES
 
 KERNEL = AUDITED["kernel_two_sample"]

@@ -14,6 +14,7 @@ import httpx
 import numpy as np
 import pytest
 import sqlalchemy as sa
+from plan_of_methods import ProcedureOfMethods
 from pydantic import BaseModel
 from served import listening
 from study_parties import study_bytes
@@ -51,7 +52,7 @@ class FakeParameters(StrictModel):
     """None."""
 
 
-class FakeSum(Procedure):
+class FakeSum(ProcedureOfMethods):
     """Releases the sum of the first numeric column with Laplace noise: enough to be spent and sent."""
 
     origin: str | None = None

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
+from plan_of_methods import ProcedureOfMethods
 from pydantic import BaseModel
 
 from tacit_protocol.domain import Domain, NumericColumn, Table
@@ -20,7 +21,7 @@ from tacit_protocol.messages.study import (
 from tacit_protocol.privacy.accounting import Family
 from tacit_protocol.privacy.guarantee import Budget, GaussianEvent, Guarantee, NoisyVector
 from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import Procedure, Progress, ReleaseError, StudyError, canonical
+from tacit_protocol.procedures.base import Progress, ReleaseError, StudyError, canonical
 from tacit_protocol.procedures.discovery import procedure_named
 from tacit_protocol.signing import (
     CANCELLATION_TYPE,
@@ -41,7 +42,7 @@ class MeanVerdict(StrictModel):
     note: str = "mean"
 
 
-class MeanProcedure(Procedure):
+class MeanProcedure(ProcedureOfMethods):
     """A stand-in procedure: each owner sends one number, the verdict is their mean. No privacy at all."""
 
     name: ClassVar[str] = "mean"

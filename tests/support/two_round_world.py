@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 from fault_world import agent_of, key_of, study_of
 from peer_world import CAP, COLUMNS, RECEIVER, SENDER, UNITS, make_peer_agent
+from plan_of_methods import ProcedureOfMethods
 from pydantic import BaseModel
 
 from tacit_protocol.domain import Domain, NumericColumn, Table
@@ -40,7 +41,7 @@ class TableVerdict(StrictModel):
     units: dict[str, int]
 
 
-class TwoRoundTable(Procedure):
+class TwoRoundTable(ProcedureOfMethods):
     """The first owner's noisy answers, one a unit, and the second's noisy table of them and its own cells.
 
     A unit changes one answer by at most 1, and two cells of the table by 1 each: noise of 1/ε and of 2/ε.

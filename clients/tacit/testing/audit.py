@@ -12,7 +12,7 @@ from scipy.stats import binom
 from tacit.errors import InputError
 from tacit.in_process.runner import declaring, local_study, seed_text
 from tacit.in_process.samples import ArrayTable, Sample, domain_of
-from tacit.testing.neighbour_search import Effort, Objective, Rows, Space, largest_change
+from tacit.testing.neighbour_search import Effort, EncodedRows, Objective, Space, largest_change
 from tacit.testing.noise_law import DRAWS_MIN, wrong_in
 from tacit_protocol.domain import Domain, EncodedChunk
 from tacit_protocol.messages.study import Release, Study
@@ -61,7 +61,7 @@ class _EncodedTable:
     """Encoded rows as a table: every row is a unit."""
 
     domain: Domain
-    rows: Rows
+    rows: EncodedRows
 
     @property
     def units(self) -> int:
@@ -165,7 +165,7 @@ def _moved(plan: Plan, domain: Domain, seed: int) -> float:
     base = space.random(np.random.default_rng(seed), BASE)
     exact: Any = _Exact()
 
-    def released(rows: Rows) -> Floats:
+    def released(rows: EncodedRows) -> Floats:
         """Return what the base with each of the rows releases, in stated scales, (rows, numbers)."""
         return np.stack(
             [scaled(_table(domain, base, rows.take(slice(at, at + 1)))) for at in range(len(rows))]
@@ -191,9 +191,9 @@ def _moved(plan: Plan, domain: Domain, seed: int) -> float:
     return found.value / allowed
 
 
-def _table(domain: Domain, base: Rows, own: Rows) -> _EncodedTable:
+def _table(domain: Domain, base: EncodedRows, own: EncodedRows) -> _EncodedTable:
     numeric = np.concatenate([base.numeric, own.numeric])
-    return _EncodedTable(domain, Rows(numeric, np.concatenate([base.categorical, own.categorical])))
+    return _EncodedTable(domain, EncodedRows(numeric, np.concatenate([base.categorical, own.categorical])))
 
 
 def _laws(plan: Plan, rng: np.random.Generator) -> list[str]:

@@ -31,7 +31,7 @@ STEP = 1e-6
 
 
 @dataclass(frozen=True)
-class Rows:
+class EncodedRows:
     """Encoded rows: numbers (rows, numeric columns) in [0, 1], and codes (rows, categorical columns)."""
 
     numeric: Matrix
@@ -40,12 +40,12 @@ class Rows:
     def __len__(self) -> int:
         return len(self.numeric)
 
-    def take(self, indices: npt.NDArray[np.int64] | slice) -> "Rows":
+    def take(self, indices: npt.NDArray[np.int64] | slice) -> "EncodedRows":
         """Return some of the rows."""
-        return Rows(self.numeric[indices], self.categorical[indices])
+        return EncodedRows(self.numeric[indices], self.categorical[indices])
 
 
-Features = Callable[[Rows], Matrix]
+Features = Callable[[EncodedRows], Matrix]
 
 
 @dataclass(frozen=True)
@@ -55,17 +55,17 @@ class Space:
     numeric: int
     categories: tuple[int, ...] = ()
 
-    def random(self, rng: np.random.Generator, count: int) -> Rows:
+    def random(self, rng: np.random.Generator, count: int) -> EncodedRows:
         """Return random rows."""
         codes = [rng.integers(0, c, count, dtype=np.int32) for c in self.categories]
-        return Rows(rng.random((count, self.numeric)), _columns(codes, count))
+        return EncodedRows(rng.random((count, self.numeric)), _columns(codes, count))
 
-    def corners(self, rng: np.random.Generator, count: int) -> Rows:
+    def corners(self, rng: np.random.Generator, count: int) -> EncodedRows:
         """Random corners, with the two extreme ones and the middle first."""
         rows = self.random(rng, count)
         numeric = rng.integers(0, 2, (count, self.numeric)).astype(np.float64)
         numeric[:3] = [[0.0], [1.0], [0.5]]
-        return Rows(numeric, rows.categorical)
+        return EncodedRows(numeric, rows.categorical)
 
 
 @dataclass(frozen=True)
@@ -78,12 +78,12 @@ class Effort:
 
 
 @dataclass(frozen=True)
-class Found:
+class LargestChange:
     """The largest value found, with the two units (each a set of rows) that reach it."""
 
     value: float
-    unit: Rows
-    other: Rows
+    unit: EncodedRows
+    other: EncodedRows
 
 
 def largest_change(
@@ -93,9 +93,9 @@ def largest_change(
     *,
     seed: int = 0,
     rows_per_unit: int = 1,
-    anchors: Rows | None = None,
+    anchors: EncodedRows | None = None,
     effort: Effort | None = None,
-) -> Found:
+) -> LargestChange:
     """Return the largest value of ``objective`` found over pairs of units of ``rows_per_unit`` rows.
 
     ``movement`` is |f - g|, ``absolute movement`` the same in L1 norm, ``second moment`` is |ff' - gg'| in
@@ -104,7 +104,7 @@ def largest_change(
     effort = effort or Effort()
     rng = np.random.default_rng(seed)
     pool = _pool(space, rng, effort.candidates, anchors)
-    best: Found | None = None
+    best: LargestChange | None = None
     for rows in _starts(features, pool, objective, rng, climbs=effort.climbs, per_unit=rows_per_unit):
         found = _Climb(features, space, objective, rows, rows_per_unit).run(effort.sweeps)
         if best is None or found.value > best.value:
@@ -130,24 +130,26 @@ def _columns(codes: list[Codes], count: int) -> Codes:
     return np.stack(codes, axis=1) if codes else np.zeros((count, 0), dtype=np.int32)
 
 
-def _stack(parts: list[Rows]) -> Rows:
-    return Rows(np.concatenate([p.numeric for p in parts]), np.concatenate([p.categorical for p in parts]))
+def _stack(parts: list[EncodedRows]) -> EncodedRows:
+    return EncodedRows(
+        np.concatenate([p.numeric for p in parts]), np.concatenate([p.categorical for p in parts])
+    )
 
 
-def _pool(space: Space, rng: np.random.Generator, count: int, anchors: Rows | None) -> Rows:
+def _pool(space: Space, rng: np.random.Generator, count: int, anchors: EncodedRows | None) -> EncodedRows:
     parts = [space.random(rng, count), space.corners(rng, count)]
     return _stack([anchors, *parts] if anchors is not None else parts)
 
 
 def _starts(
     features: Features,
-    pool: Rows,
+    pool: EncodedRows,
     objective: Objective,
     rng: np.random.Generator,
     *,
     climbs: int,
     per_unit: int,
-) -> list[Rows]:
+) -> list[EncodedRows]:
     """Return pairs of units to climb from: the pool's farthest pairs, each row once, and a random one."""
     values = features(pool)
     changes = np.stack([contribution_change(values, value[None, :], objective) for value in values])
@@ -163,26 +165,26 @@ def _starts(
     return starts
 
 
-def _loosened(start: Rows, pool: Rows, rng: np.random.Generator) -> Rows:
+def _loosened(start: EncodedRows, pool: EncodedRows, rng: np.random.Generator) -> EncodedRows:
     """Let every second row be another one: a climb could get stuck where a unit's rows are equal."""
     numeric, categorical = start.numeric.copy(), start.categorical.copy()
     other = pool.take(rng.integers(0, len(pool), len(start)))
     numeric[::2], categorical[::2] = other.numeric[::2], other.categorical[::2]
-    return Rows(numeric, categorical)
+    return EncodedRows(numeric, categorical)
 
 
 class _Climb:
     """Coordinate and gradient ascent from one pair of units, held as the 2 r rows of both."""
 
     def __init__(
-        self, features: Features, space: Space, objective: Objective, rows: Rows, per_unit: int
+        self, features: Features, space: Space, objective: Objective, rows: EncodedRows, per_unit: int
     ) -> None:
         self._features, self._space, self._objective = features, space, objective
         self._per_unit = per_unit
         self._numeric, self._categorical = rows.numeric.copy(), rows.categorical.copy()
         self._values = features(rows)
 
-    def run(self, sweeps: int) -> Found:
+    def run(self, sweeps: int) -> LargestChange:
         before = -1.0
         for _ in range(sweeps):
             for row in range(2 * self._per_unit):
@@ -192,8 +194,8 @@ class _Climb:
                 break
             before = self.value
         r = self._per_unit
-        rows = Rows(self._numeric, self._categorical)
-        return Found(self.value, rows.take(slice(0, r)), rows.take(slice(r, 2 * r)))
+        rows = EncodedRows(self._numeric, self._categorical)
+        return LargestChange(self.value, rows.take(slice(0, r)), rows.take(slice(r, 2 * r)))
 
     @property
     def value(self) -> float:
@@ -209,14 +211,16 @@ class _Climb:
             numeric = np.repeat(self._numeric[row : row + 1], len(GRID), axis=0)
             numeric[:, column] = GRID
             self._keep_best(
-                row, Rows(numeric, np.repeat(self._categorical[row : row + 1], len(GRID), axis=0))
+                row, EncodedRows(numeric, np.repeat(self._categorical[row : row + 1], len(GRID), axis=0))
             )
         for column, categories in enumerate(self._space.categories):
             codes = np.repeat(self._categorical[row : row + 1], categories, axis=0)
             codes[:, column] = np.arange(categories)
-            self._keep_best(row, Rows(np.repeat(self._numeric[row : row + 1], categories, axis=0), codes))
+            self._keep_best(
+                row, EncodedRows(np.repeat(self._numeric[row : row + 1], categories, axis=0), codes)
+            )
 
-    def _keep_best(self, row: int, alternatives: Rows) -> None:
+    def _keep_best(self, row: int, alternatives: EncodedRows) -> None:
         values = self._features(alternatives)
         f, g = self._units(self._values)
         moved = (values - self._values[row]) / self._per_unit
@@ -246,7 +250,7 @@ class _Climb:
             options={"maxiter": 40},
         )
         numeric = np.clip(result.x, 0.0, 1.0).reshape(start.shape)
-        values = self._features(Rows(numeric, self._categorical))
+        values = self._features(EncodedRows(numeric, self._categorical))
         if float(contribution_change(*self._units(values), self._objective)) > self.value:
             self._numeric, self._values = numeric, values
 
@@ -267,7 +271,7 @@ class _Climb:
         moved[:, np.arange(columns), np.arange(columns)] += steps
         every = np.concatenate([numeric, moved.reshape(-1, columns)])
         codes = np.concatenate([self._categorical, np.repeat(self._categorical, columns, axis=0)])
-        values = self._features(Rows(every, codes))
+        values = self._features(EncodedRows(every, codes))
         here = values[:rows]
         slopes = (values[rows:].reshape(rows, columns, -1) - here[:, None, :]) / steps[:, :, None]
         return here, slopes

@@ -56,6 +56,7 @@ __all__ = [
     "Fields",
     "Floats",
     "LastColumnShifted",
+    "NoisySums",
     "QuestionTemplate",
     "Rows",
     "SimulationModel",
@@ -63,7 +64,6 @@ __all__ = [
     "StudyError",
     "SumTest",
     "SumTestResult",
-    "Sums",
 ]
 
 Floats = npt.NDArray[np.float64]
@@ -90,7 +90,7 @@ class SumTestResult(PvalueVerdict):
 
 
 @dataclass(frozen=True)
-class Sums:
+class NoisySums:
     """What is read of all owners together.
 
     Attributes:
@@ -146,7 +146,7 @@ class SumTest(Procedure):
         """Return what rows contribute, (rows, dimension), each number within [-1, 1]."""
         raise NotImplementedError
 
-    def estimate(self, study: Study, sums: Sums) -> tuple[float, float]:
+    def estimate(self, study: Study, sums: NoisySums) -> tuple[float, float]:
         """Return the estimate, and its standard deviation with that of the noise; both finite."""
         raise NotImplementedError
 
@@ -233,7 +233,7 @@ class SumTestPlan(SumPlan):
         factor = 1.0 if self.gaussian else 2.0
         total = np.sum([vector.mean(1) for vector in read], axis=0)
         noise = np.full(self.test.dimension, sum(factor * vector.scale**2 for vector in read))
-        estimate, deviation = self.test.estimate(self.study, Sums(total, noise, sum(units.values())))
+        estimate, deviation = self.test.estimate(self.study, NoisySums(total, noise, sum(units.values())))
         statistic = ((estimate - self.test.null_value) / deviation) ** 2
         half = -float(ndtri(self.study.level / 2)) * deviation
         return self.test.Verdict(
