@@ -19,10 +19,11 @@ from tacit_services.ledger.accounts import account_of, standing
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_app import DigestPath
 from tacit_services.shared.pages.formatting import burn_down
-from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
+from tacit_services.shared.pages.openid import openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import MenuEntry, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import RegisteredProblemError
+from tacit_services.shared.settings import OpenIdSettings
 
 MENU = (
     MenuEntry("Studies", "/"),

@@ -401,7 +401,7 @@ def ledger_verification(inspection: Inspection, accounts: list[str]) -> dict[str
     part = Inspection(
         tuple(account for account in inspection.accounts if account.data_set in seen), inspection.other_faults
     )
-    return agent_views.ledger_verification(part)
+    return part.view()
 
 
 DataSetQuery = Annotated[

@@ -51,6 +51,14 @@ class Inspection:
         found = (f"data set {a.data_set}: {a.fault}" for a in self.accounts if a.fault is not None)
         return (*found, *self.other_faults)
 
+    def view(self) -> dict[str, Any]:
+        """Return whether the ledger is whole, each account's head hash, and what is wrong."""
+        return {
+            "ok": not self.faults,
+            "accounts": [asdict(account) for account in self.accounts],
+            "faults": list(self.faults),
+        }
+
 
 def inspect(connection: sa.Connection, *, kept_hashes: Iterable[str] = ()) -> Inspection:
     """Check every account: entries that were changed, removed, added or reordered, and wrong amounts.
