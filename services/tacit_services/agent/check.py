@@ -5,7 +5,7 @@ after a look at the data tell what was seen.
 """
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from tacit_protocol.domain import DataError, Domain, NumericColumn
+from tacit_protocol.messages.answers import BudgetBalance
 from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Cap, Family
@@ -29,7 +30,6 @@ from tacit_services.agent.study.studies import newest_studies
 from tacit_services.agent.study.tester_client import CarriedStudy
 from tacit_services.ledger.accounts import (
     Account,
-    AccountBalance,
     DivisionRefusedError,
     all_accounts,
     changed_account,
@@ -48,7 +48,7 @@ class BudgetReport:
     ``standing`` is None where the ledger cannot be read; ``error`` says what is wrong with the configuration.
     """
 
-    standing: AccountBalance | None
+    standing: BudgetBalance | None
     error: str | None = None
 
 
@@ -126,7 +126,7 @@ def check(config: Path | None) -> dict[str, Any]:
     for item in report["data_sets"]:
         item["locked"] = locks.get(item["account"])
         budget = budgets[item["name"]]
-        item["budget"] = None if budget.standing is None else asdict(budget.standing)
+        item["budget"] = None if budget.standing is None else budget.standing.model_dump()
         item["error"] = item["error"] or budget.error
     faults = [f"{item['name']}: {item['error']}" for item in report["data_sets"] if item["error"]]
     unknown = sorted(set(policy.data_sets) - {data_set.name for data_set in settings.data_sets})

@@ -1,7 +1,6 @@
 """The curator's pages: to the operator everything and no decision, to an owner its own and its decisions."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
@@ -139,7 +138,7 @@ def _add_holdings(site: Site, curator: Curator, context: CuratorContext) -> None
                 entries = routes.ledger(connection, [name])
                 account = account_of(connection, name)
                 found = {"entries": entries, "head_hash": account.head_hash, "chart": burn_down(entries, now)}
-                shown.append({"name": name, **found, **asdict(standing(account))})
+                shown.append({"name": name, **found, **standing(account).model_dump()})
             return shown
 
         return site.page(request, "ledger.html", someone, accounts=read_from(curator.engine, read))

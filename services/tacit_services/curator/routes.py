@@ -358,7 +358,7 @@ def detail(
     accounts = [
         {
             "account": item.account,
-            **asdict(standing_of(connection, item.account)),
+            **standing_of(connection, item.account).model_dump(),
             "payment": agent_views.payment(connection, curator, row, item.account),
         }
         for item in own

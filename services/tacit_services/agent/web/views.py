@@ -1,7 +1,6 @@
 """Views of studies, data sets and ledger, for the owner's interface."""
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -47,7 +46,7 @@ def _data_set(connection: sa.Connection, agent: Agent, data_set: DataSetSettings
         "account": account,
         "units": agent.units.get(name),
         "locked": None if lock is None else lock.view(),
-        **asdict(standing_of(connection, account)),
+        **standing_of(connection, account).model_dump(),
     }
 
 
