@@ -2,7 +2,7 @@
 
     python tools/measure_house.py
 
-Counts are of Python files of the three products (protocol, services, clients), but for the last line.
+Counts are of Python files of the three products (protocol, services, clients), but of tests and docs.
 """
 
 import ast
@@ -53,6 +53,13 @@ def first_call() -> tuple[int, int]:
     own = [Path(file) for file in json.loads(found.stdout.splitlines()[-1])]
     kept = [file for file in own if any((ROOT / folder) in file.parents for folder in PRODUCTS.values())]
     return len(kept), lines(kept)
+
+
+def files_passed() -> dict[str, int]:
+    """Return how many files a row passes at an agent, and a release at a tester (``trace_services.py``)."""
+    command = [sys.executable, str(Path(__file__).parent / "trace_services.py")]
+    found = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    return dict(json.loads(found.stdout))
 
 
 def circles(graph: grimp.ImportGraph) -> list[set[str]]:
@@ -162,11 +169,14 @@ def main() -> None:
     graph = grimp.build_graph(*PRODUCTS, cache_dir=None)
     rooms = procedure_rooms(graph)
     modules, loaded = first_call()
+    passed = files_passed()
     shared = sorted(name for name, count in class_names(trees).items() if count > 1)
     figures = {
         "product lines": lines(files),
         "modules loaded by a first call": modules,
         "lines loaded by a first call": loaded,
+        "files that a CSV row passes until its release is signed": passed["row"],
+        "files that a release passes until the verdict is stored": passed["release"],
         "circles of imports": len(circles(graph)),
         f"pairs of {len(rooms)} rooms of procedures that import one another": imports_between(graph, rooms),
         f"functions of {SMALL} lines or fewer with one use": small_functions_with_one_use(trees),

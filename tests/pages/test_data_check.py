@@ -109,6 +109,6 @@ def test_nothing_that_an_agent_decides_by_itself_reads_these_facts() -> None:
     reading = {
         file.name
         for file in folder.rglob("*.py")
-        if re.search(r"import .*\b(study_report|check_study)\b|agent\.column_facts import", file.read_text())
+        if re.search(r"import .*\b(study_report|check_study)\b|column_facts import", file.read_text())
     }
     assert reading == {"check.py", "pages.py", "__main__.py"}

@@ -39,10 +39,10 @@ from tacit_services.curator.__main__ import Loops, make_app
 from tacit_services.shared.database import create_engine, upgrade
 from tacit_services.shared.http_server import Stopping, tls_context
 from tacit_services.shared.pages import openid
-from tacit_services.shared.pages.openid import FAILED_S, Flow, OpenId, OpenIdSettings
+from tacit_services.shared.pages.openid import FAILED_S, Flow, OpenId
 from tacit_services.shared.people import Person, UserRequest
 from tacit_services.shared.problem_responses import RegisteredProblemError
-from tacit_services.shared.settings import SettingsError, parse_toml
+from tacit_services.shared.settings import OpenIdSettings, SettingsError, parse_toml
 from tacit_services.tester.__main__ import create_tester
 from tacit_services.tester.settings import TesterSettings
 

@@ -28,10 +28,10 @@ from tacit_protocol.messages.problems import PROBLEMS
 from tacit_protocol.signing import issue_token
 from tacit_services.agent.schema import SIGN_IN
 from tacit_services.agent.web.routes import Runtime, create_agent_app
-from tacit_services.shared.pages.openid import Flow, OpenId, OpenIdSettings
+from tacit_services.shared.pages.openid import Flow, OpenId
 from tacit_services.shared.people import Person, UserRequest
 from tacit_services.shared.problem_responses import RegisteredProblemError
-from tacit_services.shared.settings import SettingsError
+from tacit_services.shared.settings import OpenIdSettings, SettingsError
 
 ISSUER, CLIENT = "https://id.example", "tacit-north"
 KEY = rsa.generate_private_key(public_exponent=65537, key_size=2048)

@@ -4,11 +4,8 @@ What columns hold is a fact of the data. It is for the steward's eyes on this ma
 after a look at the data tell what was seen.
 """
 
-import json
 import re
-import sys
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +13,12 @@ import sqlalchemy as sa
 from sqlalchemy.engine import make_url
 
 from tacit_protocol.domain import DataError, Domain, NumericColumn
+from tacit_protocol.messages.answers import BudgetBalance
 from tacit_protocol.messages.catalogue import ANY
 from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Cap, Family
 from tacit_protocol.privacy.guarantee import EPSILON_UNITS
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.terminal import printable_lines
 from tacit_services.agent.data.column_facts import CAUTION, columns_of, data_findings, faults_in, line_of
 from tacit_services.agent.data.encoders import EncoderFolders
 from tacit_services.agent.data.table import SourceTable
@@ -31,17 +28,14 @@ from tacit_services.agent.study.policy import Policy
 from tacit_services.agent.study.readings import all_locks
 from tacit_services.agent.study.studies import newest_studies
 from tacit_services.agent.study.tester_client import CarriedStudy
-from tacit_services.agent.web.views import ledger_verification
 from tacit_services.ledger.accounts import (
     Account,
-    AccountBalance,
     DivisionRefusedError,
     all_accounts,
     changed_account,
     new_account,
     standing,
 )
-from tacit_services.ledger.verification import inspect
 from tacit_services.shared.database import DatabaseError, create_engine, read_from
 from tacit_services.shared.settings import SettingsError, read_private_key
 from tacit_services.shared.workers import look_at_workers
@@ -54,7 +48,7 @@ class BudgetReport:
     ``standing`` is None where the ledger cannot be read; ``error`` says what is wrong with the configuration.
     """
 
-    standing: AccountBalance | None
+    standing: BudgetBalance | None
     error: str | None = None
 
 
@@ -132,7 +126,7 @@ def check(config: Path | None) -> dict[str, Any]:
     for item in report["data_sets"]:
         item["locked"] = locks.get(item["account"])
         budget = budgets[item["name"]]
-        item["budget"] = None if budget.standing is None else asdict(budget.standing)
+        item["budget"] = None if budget.standing is None else budget.standing.model_dump()
         item["error"] = item["error"] or budget.error
     faults = [f"{item['name']}: {item['error']}" for item in report["data_sets"] if item["error"]]
     unknown = sorted(set(policy.data_sets) - {data_set.name for data_set in settings.data_sets})
@@ -272,38 +266,3 @@ def text_of_report(report: dict[str, Any]) -> str:
     lines += [f"note: {note}" for note in report.get("notes", ())]
     lines.append("ready" if report["ok"] else f"not ready: {report['error']}")
     return "\n".join(lines)
-
-
-def verify_ledger(database_url: str, kept_hashes: Iterable[str] = ()) -> dict[str, Any]:
-    """Return what a service answers to ``GET /v1/ledger/verification``, from its database alone.
-
-    Raises:
-        SettingsError: there is no database yet.
-        DatabaseError: the database cannot be read.
-    """
-    url = make_url(database_url)
-    if url.get_backend_name() == "sqlite" and not Path(str(url.database)).is_file():
-        raise SettingsError("there is no ledger yet: the service makes it when it first starts")
-    engine = create_engine(database_url)
-    kept = list(kept_hashes)
-    try:
-        found = read_from(engine, inspect, kept_hashes=kept)
-    finally:
-        engine.dispose()
-    return ledger_verification(found)
-
-
-def show_report(report: dict[str, Any], text: Callable[[dict[str, Any]], str], as_json: bool) -> int:
-    """Print a report; returns the exit status."""
-    sys.stdout.write((json.dumps(report) if as_json else printable_lines(text(report))) + "\n")
-    return 0 if report["ok"] else 1
-
-
-def text_of_verification(report: dict[str, Any]) -> str:
-    """Return the report as lines for a terminal."""
-    lines = [
-        f"{account['data_set']}: {account['entries']} entries, head {account['head_hash']}"
-        for account in report["accounts"]
-    ]
-    lines += [f"damaged: {fault}" for fault in report["faults"]]
-    return "\n".join([*lines, "the ledger is whole" if report["ok"] else "the ledger is damaged"])

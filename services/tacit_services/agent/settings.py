@@ -40,7 +40,6 @@ from tacit_services.agent.data.regular_files import opened
 from tacit_services.agent.data.source import HasSchema, Source
 from tacit_services.agent.data.sql_source import Ranges, SqlSource
 from tacit_services.shared.compute import ComputeSettings
-from tacit_services.shared.pages.openid import OpenIdSettings
 from tacit_services.shared.settings import (
     FILE_DATABASES,
     ListeningSettings,
@@ -479,12 +478,6 @@ class NoticeSettings(BaseModel):
 class ParticipantSettings(ListeningSettings):
     """What an agent and a curator need to know alike."""
 
-    name: PartyName
-    """The party name, at the tester and in studies."""
-    key_file: Path
-    """The private key, PEM."""
-    database_url: str
-    """``sqlite:///file`` or ``postgresql://user:password@host/name``."""
     tester_url: str
     tester_key: PublicKeyHex
     tester_audience: str | None = None
@@ -500,13 +493,10 @@ class ParticipantSettings(ListeningSettings):
     tester_proxy_credentials_file: Path | None = None
     """A file of one line, ``user:password``, for the proxy."""
     poll_wait_s: Annotated[float, Field(ge=0, le=POLL_WAIT_S_MAX)] = 20.0
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     compute: ComputeSettings = Field(default_factory=ComputeSettings)
     """What computes, and in how much memory."""
     notices: tuple[NoticeSettings, ...] = ()
     """Whom to tell that a study waits or is about to expire, or that a budget runs low."""
-    openid: OpenIdSettings = Field(default_factory=OpenIdSettings)
-    """Where people sign in, besides by links."""
 
     @model_validator(mode="after")
     def _the_way_is_whole(self) -> Self:

@@ -27,7 +27,7 @@ from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.signing import PrivateKey
 from tacit_protocol.terminal import printable
-from tacit_services.agent.check import locks_at, show_report, text_of_verification, verify_ledger
+from tacit_services.agent.check import locks_at
 from tacit_services.agent.service import dependencies_of, notifier_of
 from tacit_services.agent.settings import ParticipantSettings
 from tacit_services.agent.study.intake import Procedures
@@ -47,19 +47,19 @@ from tacit_services.curator.routes import (
 from tacit_services.curator.store import RowStore, StorageKeyError, StorageKeys
 from tacit_services.curator.uploads import UPLOAD_BYTES_MAX, UPLOADS_MAX, Uploads
 from tacit_services.ledger.accounts import LedgerError
+from tacit_services.ledger.command import verifying
 from tacit_services.ledger.verification import verify
 from tacit_services.shared.clock import Clock, system_clock
+from tacit_services.shared.commands import Verb, copying, run_verb, show_report
 from tacit_services.shared.compute import prepare_to_compute
 from tacit_services.shared.database import (
     CopyError,
     DatabaseError,
-    add_copy_arguments,
     check_database,
     check_room,
     create_engine,
     read_from,
     run_transaction,
-    show_copy,
     upgrade,
 )
 from tacit_services.shared.http_app import (
@@ -84,8 +84,6 @@ class CuratorSettings(ParticipantSettings, PublicSettings):
 
     model_config = SettingsConfigDict(env_prefix="TACIT_CURATOR_")
 
-    audience: Annotated[str, Field(min_length=1, max_length=500)] | None = None
-    """What the owners' tokens must be addressed to; the URL unless set."""
     database_url: str = "sqlite:///curator.sqlite3"
     storage_folder: Path
     """Where uploaded rows are kept, encrypted."""
@@ -356,42 +354,28 @@ def text_of_report(report: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-COMMANDS = {
-    "serve": "run the curator",
-    "check": "read configuration, and look at what computes",
-    "verify": "check the ledger, without the curator",
-    "copy": "copy the database into an empty one",
-}
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run the command; returns its exit status."""
-    parser = argparse.ArgumentParser(prog="python -m tacit_services.curator", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    for name, words in COMMANDS.items():
-        command = commands.add_parser(name, help=words)
-        command.add_argument("--config", type=Path, default=None, help="curator.toml")
-        if name in {"check", "verify"}:
-            command.add_argument("--json", action="store_true", help="print the report as JSON")
-        if name == "verify":
-            command.add_argument("--kept", action="append", default=[], help="a head hash kept elsewhere")
-        if name == "copy":
-            add_copy_arguments(command)
-    chosen = parser.parse_args(arguments)
-    if chosen.command == "check":
-        return show_report(check(chosen.config), text_of_report, chosen.json)
+    verbs = {
+        "serve": Verb("run the curator", _serve),
+        "check": Verb("read configuration, and look at what computes", _check, reports=True),
+        "verify": verifying(CuratorSettings),
+        "copy": copying(CuratorSettings, "curator"),
+    }
     try:
-        if chosen.command == "verify":
-            report = verify_ledger(CuratorSettings.load(chosen.config).database_url, chosen.kept)
-            return show_report(report, text_of_verification, chosen.json)
-        if chosen.command == "copy":
-            show_copy(CuratorSettings.load(chosen.config).database_url, chosen.to, "curator")
-            return 0
-        run(chosen.config, PROCEDURES.loaded())
+        return run_verb("curator", verbs, arguments, __doc__)
     except (SettingsError, LedgerError, DatabaseError, CopyError) as error:
         sys.stderr.write(f"{printable(error)}\n")
         return 1
+
+
+def _serve(chosen: argparse.Namespace) -> int:
+    run(chosen.config, PROCEDURES.loaded())
     return 0
+
+
+def _check(chosen: argparse.Namespace) -> int:
+    return show_report(check(chosen.config), text_of_report, chosen.json)
 
 
 if __name__ == "__main__":

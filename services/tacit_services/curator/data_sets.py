@@ -13,7 +13,7 @@ The curator's tables are here too, beside those of the ledger. docs/curator-stor
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Self
 
 import sqlalchemy as sa
@@ -382,7 +382,7 @@ def view(connection: Connection, held: RegisteredDataSet, *, to_owner: bool, now
         "account": account,
         "columns": [column.model_dump() for column in held.columns],
         "unit_column": held.unit_column,
-        **asdict(standing_of(connection, account)),
+        **standing_of(connection, account).model_dump(),
         "policy": held.policy.model_dump(),
         "ready": held.ready,
         "units": held.units,

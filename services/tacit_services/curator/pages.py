@@ -1,7 +1,6 @@
 """The curator's pages: to the operator everything and no decision, to an owner its own and its decisions."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI, Request
@@ -19,10 +18,11 @@ from tacit_services.ledger.accounts import account_of, standing
 from tacit_services.shared.database import read_from
 from tacit_services.shared.http_app import DigestPath
 from tacit_services.shared.pages.formatting import burn_down
-from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
+from tacit_services.shared.pages.openid import openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import MenuEntry, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import RegisteredProblemError
+from tacit_services.shared.settings import OpenIdSettings
 
 MENU = (
     MenuEntry("Studies", "/"),
@@ -138,7 +138,7 @@ def _add_holdings(site: Site, curator: Curator, context: CuratorContext) -> None
                 entries = routes.ledger(connection, [name])
                 account = account_of(connection, name)
                 found = {"entries": entries, "head_hash": account.head_hash, "chart": burn_down(entries, now)}
-                shown.append({"name": name, **found, **asdict(standing(account))})
+                shown.append({"name": name, **found, **standing(account).model_dump()})
             return shown
 
         return site.page(request, "ledger.html", someone, accounts=read_from(curator.engine, read))

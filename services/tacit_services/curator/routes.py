@@ -358,7 +358,7 @@ def detail(
     accounts = [
         {
             "account": item.account,
-            **asdict(standing_of(connection, item.account)),
+            **standing_of(connection, item.account).model_dump(),
             "payment": agent_views.payment(connection, curator, row, item.account),
         }
         for item in own
@@ -401,7 +401,7 @@ def ledger_verification(inspection: Inspection, accounts: list[str]) -> dict[str
     part = Inspection(
         tuple(account for account in inspection.accounts if account.data_set in seen), inspection.other_faults
     )
-    return agent_views.ledger_verification(part)
+    return part.view()
 
 
 DataSetQuery = Annotated[

@@ -25,6 +25,7 @@ from typing import Literal
 
 import sqlalchemy as sa
 
+from tacit_protocol.messages.answers import BudgetBalance
 from tacit_protocol.privacy.accounting import (
     APPROXIMATE_UNITS,
     EVERYTHING_MAY_RUN,
@@ -127,34 +128,6 @@ class Account:
             "head_hash": self.head_hash,
             **amounts,
         }
-
-
-@dataclass(frozen=True)
-class AccountBalance:
-    """What an account may spend, has spent and has left of each share, in the units that people read.
-
-    The Gaussian share is an epsilon at ``gaussian_delta_pico``. What is left of it is the largest epsilon of
-    one Gaussian study at that delta: small studies take less than their epsilons suggest, as mu squared adds
-    up and not epsilon. What is reserved is not left, and not spent. ``promised_micro`` is the epsilon that
-    everything ever released is private at, with the cap's delta. None: no finite epsilon describes it, as a
-    cap's delta was lowered afterwards. ``left_percent`` is the one figure that adds up over studies
-    (:func:`part_of_cap`).
-    """
-
-    left_percent: float
-    epsilon_cap_micro: int
-    delta_cap_pico: int
-    pure_share_micro: int
-    pure_spent_micro: int
-    pure_left_micro: int
-    gaussian_delta_pico: int
-    gaussian_share_micro: int | None
-    gaussian_spent_micro: int | None
-    gaussian_left_micro: int
-    approximate_share_pico: int
-    approximate_spent_pico: int
-    approximate_left_pico: int
-    promised_micro: int | None
 
 
 Payer = Literal["pure", "gaussian", "both"]
@@ -427,18 +400,22 @@ def all_accounts(connection: sa.Connection) -> dict[str, Account]:
     }
 
 
-def standing_of(connection: sa.Connection, data_set: str) -> AccountBalance:
+def standing_of(connection: sa.Connection, data_set: str) -> BudgetBalance:
     """Return what an account has spent and has left; raises UnknownAccountError as account_of does."""
     return standing(account_of(connection, data_set))
 
 
-def standing(account: Account) -> AccountBalance:
-    """Return what an account has spent and what it has left, rounded toward more spent and less left."""
+def standing(account: Account) -> BudgetBalance:
+    """Return what an account has spent and what it has left, rounded toward more spent and less left.
+
+    What is reserved is not left, and not spent. ``promised_micro`` is the epsilon that everything ever
+    released is private at, with the cap's delta; ``left_percent`` is of :func:`part_of_cap`.
+    """
     cap, share, spent, taken = account.cap, account.share, account.spent, account.taken
     gaussian_delta = cap.delta_atto - share.approximate_atto
     nothing_shared = not any(share.all)
     left = Fraction(0) if nothing_shared else 1 - part_of_cap(account, taken)
-    return AccountBalance(
+    return BudgetBalance(
         left_percent=math.floor(1000 * left) / 10,
         epsilon_cap_micro=cap.epsilon_micro,
         delta_cap_pico=cap.delta_pico,

@@ -10,11 +10,11 @@ from typing import Any
 import sqlalchemy as sa
 from pydantic import ValidationError
 
+from tacit_protocol.messages.answers import BudgetBalance
 from tacit_protocol.messages.encoding import MessageError
 from tacit_protocol.privacy.accounting import Amounts, Cap, charge
 from tacit_services.ledger.accounts import (
     Account,
-    AccountBalance,
     LedgerDamagedError,
     all_accounts,
     payer,
@@ -34,7 +34,7 @@ class InspectedAccount:
     data_set: str
     entries: int
     head_hash: str
-    standing: AccountBalance
+    standing: BudgetBalance
     fault: str | None
 
 
@@ -50,6 +50,14 @@ class Inspection:
         """Every fault, with the data set where it was found."""
         found = (f"data set {a.data_set}: {a.fault}" for a in self.accounts if a.fault is not None)
         return (*found, *self.other_faults)
+
+    def view(self) -> dict[str, Any]:
+        """Return whether the ledger is whole, each account's head hash, and what is wrong."""
+        return {
+            "ok": not self.faults,
+            "accounts": [vars(each) | {"standing": each.standing.model_dump()} for each in self.accounts],
+            "faults": list(self.faults),
+        }
 
 
 def inspect(connection: sa.Connection, *, kept_hashes: Iterable[str] = ()) -> Inspection:

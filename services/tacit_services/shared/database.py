@@ -4,11 +4,9 @@ Group commit: what callers hand in while a commit waits for the disk is committe
 and nobody is answered before the commit that holds what it handed in (docs/decisions/0014-group-commit.md).
 """
 
-import argparse
 import errno
 import os
 import sqlite3
-import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -24,8 +22,6 @@ import tenacity
 from alembic import command
 from alembic.config import Config
 from sqlalchemy.engine import Connection, Engine, make_url
-
-from tacit_protocol.terminal import printable_lines
 
 BUSY_TIMEOUT_S = 10
 """How long a transaction waits for SQLite's one writer before it is refused."""
@@ -596,15 +592,3 @@ def _continue_numbers(writing: Connection, copy: sa.Table) -> None:
         writing.execute(
             sa.select(sa.func.setval(sequence, sa.func.coalesce(largest, 1), largest.is_not(None)))
         )
-
-
-def add_copy_arguments(command: argparse.ArgumentParser) -> None:
-    """Add what ``copy`` needs to a service's own command line."""
-    command.add_argument("--to", required=True, help="an empty database: sqlite:///file or postgresql://...")
-
-
-def show_copy(source_url: str, target_url: str, component: str) -> None:
-    """Copy as :func:`copy_database` does, and print what was copied."""
-    counts = copy_database(source_url, target_url, component)
-    lines = (*(f"{name}: {rows} rows" for name, rows in counts.items()), "copied")
-    sys.stdout.write(printable_lines("\n".join(lines) + "\n"))

@@ -8,7 +8,7 @@ import os
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeGuard
+from typing import Annotated, Any, Literal, Self, TypeGuard
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, model_validator
@@ -19,6 +19,7 @@ from sqlalchemy.exc import ArgumentError
 
 from tacit_protocol.addresses import is_loopback
 from tacit_protocol.messages.faults import faults_of, written
+from tacit_protocol.messages.study import PartyName
 from tacit_protocol.signing import PrivateKey, SignatureError
 
 CONFIG_VARIABLE = "TACIT_CONFIG"
@@ -109,8 +110,59 @@ class ServiceSettings(BaseSettings):
         return resolved
 
 
-class ListeningSettings(ServiceSettings):
-    """The base of the settings of what listens: where, and how what passes stays private."""
+Address = Annotated[str, Field(pattern=r"^https?://[^\s?#]+$", max_length=500)]
+
+
+class OpenIdSettings(ServiceSettings):
+    """The provider at which the people of this service's own party sign in; none unless ``issuer`` is set."""
+
+    model_config = SettingsConfigDict(env_prefix="TACIT_OPENID_")
+
+    issuer: Address | None = None
+    """As the provider writes it of itself, to the letter."""
+    client_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    client_secret_file: Path | None = None
+    """The secret, where the provider gave one; a public client has none."""
+    url: Address | None = None
+    """Where browsers reach the pages; the public URL of a service that has one."""
+    ca_file: Path | None = None
+    """Certificates that the provider's must chain to, where the public ones do not do."""
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if (self.issuer is None) != (self.client_id is None):
+            raise ValueError("issuer and client_id need each other")
+        if self.issuer is not None and not is_private(self.issuer):
+            raise ValueError("issuer must begin with https, or be on this machine")
+        return self
+
+
+def is_private(url: object) -> bool:
+    """Say whether nobody on the way can read what is sent to an address."""
+    if not isinstance(url, str):
+        return False
+    parts = urlsplit(url)
+    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
+
+
+class DatabaseSettings(ServiceSettings):
+    """The base of the settings of what has a database."""
+
+    database_url: str
+    """``sqlite:///file`` or ``postgresql://user:password@host/name``."""
+
+
+class ListeningSettings(DatabaseSettings):
+    """The base of every service's settings: who it is, where it listens, how what passes stays private."""
+
+    name: PartyName
+    """The party name, at the tester and in studies."""
+    key_file: Path
+    """The private key, PEM."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Least severe log line that is written."""
+    openid: OpenIdSettings = Field(default_factory=OpenIdSettings)
+    """Where people sign in, besides by links."""
 
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -159,6 +211,8 @@ class PublicSettings(ListeningSettings):
 
     url: Annotated[str, Field(pattern=r"^https?://[^\s?#]+$", max_length=500)]
     """The public URL that the parties call."""
+    audience: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    """What callers' tokens must be addressed to; the public URL unless set."""
     tls_certificate_file: Path | None = None
     """Certificate chain, PEM; set it with ``tls_key_file`` to serve TLS without a proxy."""
     tls_key_file: Path | None = None

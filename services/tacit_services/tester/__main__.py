@@ -9,7 +9,6 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
-from pathlib import Path
 
 from fastapi import FastAPI
 from sqlalchemy.engine import Engine
@@ -17,14 +16,13 @@ from sqlalchemy.engine import Engine
 from tacit_protocol.procedures.discovery import PROCEDURES
 from tacit_protocol.terminal import printable, printable_lines
 from tacit_services.shared.clock import Clock, system_clock
+from tacit_services.shared.commands import Verb, copying, run_verb
 from tacit_services.shared.compute import prepare_to_compute
 from tacit_services.shared.database import (
     CopyError,
     DatabaseError,
-    add_copy_arguments,
     check_database,
     create_engine,
-    show_copy,
     upgrade,
 )
 from tacit_services.shared.http_app import BearerToken, create_app
@@ -141,38 +139,29 @@ def create_tester(
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the tester; returns the process's exit code."""
-    parser = argparse.ArgumentParser(prog="python -m tacit_services.tester", description="A Tacit tester.")
-    commands = parser.add_subparsers(dest="command", required=True)
-    serving = commands.add_parser("serve", help="serve until SIGTERM")
-    working = commands.add_parser("work", help="compute verdicts until SIGTERM, and serve nothing")
-    copying = commands.add_parser("copy", help="copy the database into an empty one")
-    archiving = commands.add_parser("archive", help="move ended studies into a folder of verifiable files")
-    verifying = commands.add_parser("verify-archive", help="check a whole archive, without a tester")
-    for command in (serving, working, copying, archiving):
-        command.add_argument("--config", type=Path, help="TOML file; TACIT_CONFIG unless given")
-    add_copy_arguments(copying)
-    add_archive_arguments(archiving)
-    add_verification_arguments(verifying)
-    options = parser.parse_args(arguments)
+    verbs = {
+        "serve": Verb("serve until SIGTERM", _serve),
+        "work": Verb("compute verdicts until SIGTERM, and serve nothing", _work),
+        "copy": copying(TesterSettings, "tester"),
+        "archive": Verb(
+            "move ended studies into a folder of verifiable files", _archive, add_archive_arguments
+        ),
+        "verify-archive": Verb(
+            "check a whole archive, without a tester",
+            lambda chosen: 0 if verify_archive(chosen, sys.stdout.write) else 1,
+            add_verification_arguments,
+            takes_config=False,
+        ),
+    }
     try:
-        if options.command == "verify-archive":
-            return 0 if verify_archive(options, sys.stdout.write) else 1
-        settings = TesterSettings.load(options.config)
-        if options.command == "copy":
-            show_copy(settings.database_url, options.to, "tester")
-        elif options.command == "archive":
-            return _archive(settings, options)
-        elif options.command == "work":
-            _work(settings)
-        else:
-            _serve(settings)
+        return run_verb("tester", verbs, arguments, "A Tacit tester.")
     except (SettingsError, DatabaseError, CopyError, ArchiveError, ValueError) as error:
         sys.stderr.write(f"tester: {printable(error)}\n")
         return 2
-    return 0
 
 
-def _serve(settings: TesterSettings) -> None:
+def _serve(chosen: argparse.Namespace) -> int:
+    settings = TesterSettings.load(chosen.config)
     configure_logging(settings.log_level)
     prepare_to_compute()
     PROCEDURES.loaded()
@@ -182,9 +171,11 @@ def _serve(settings: TesterSettings) -> None:
     app = create_tester(settings, engine, compute=VerdictProcess())
     serve(app, settings.host, settings.port, app.state.stopping, settings.connections_max, tls=tls)
     engine.dispose()
+    return 0
 
 
-def _work(settings: TesterSettings) -> None:
+def _work(chosen: argparse.Namespace) -> int:
+    settings = TesterSettings.load(chosen.config)
     configure_logging(settings.log_level)
     prepare_to_compute()
     PROCEDURES.loaded()
@@ -193,14 +184,16 @@ def _work(settings: TesterSettings) -> None:
     upgrade(engine, "tester")
     work(engine, identity, signer, idle_of(settings, engine, system_clock), VerdictProcess())
     engine.dispose()
+    return 0
 
 
-def _archive(settings: TesterSettings, options: argparse.Namespace) -> int:
+def _archive(chosen: argparse.Namespace) -> int:
+    settings = TesterSettings.load(chosen.config)
     configure_logging(settings.log_level)
     engine = create_engine(settings.database_url)
     upgrade(engine, "tester")
     try:
-        done = archive(engine, options, system_clock)
+        done = archive(engine, chosen, system_clock)
     finally:
         engine.dispose()
     sys.stdout.write(printable_lines(text_of_archive(done)))

@@ -1,13 +1,12 @@
 """The tester's settings (``TACIT_TESTER_…`` or a TOML file)."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 from pydantic_settings import SettingsConfigDict
 
 from tacit_services.shared.http_server import CONNECTIONS_MAX
-from tacit_services.shared.pages.openid import OpenIdSettings
 from tacit_services.shared.settings import PublicSettings
 
 
@@ -16,16 +15,9 @@ class TesterSettings(PublicSettings):
 
     model_config = SettingsConfigDict(env_prefix="TACIT_TESTER_")
 
-    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
-    """The tester's party name."""
-    key_file: Path
-    """The tester's private key, PEM."""
-    audience: Annotated[str, Field(min_length=1, max_length=500)] | None = None
-    """What the parties' tokens must be addressed to; the public URL unless set."""
     port: Annotated[int, Field(ge=1, le=65535)] = 8400
     """Port to listen on."""
     database_url: str = "sqlite:///tester.sqlite3"
-    """``sqlite:///file`` or ``postgresql://user:password@host/name``."""
     serve_only: bool = False
     """Whether verdicts are left to processes that do nothing else (``tacit tester work``)."""
     connections_max: Annotated[int, Field(ge=10, le=100_000)] = CONNECTIONS_MAX
@@ -38,17 +30,12 @@ class TesterSettings(PublicSettings):
     """The same of studies that missed a release."""
     retention_cancelled_days: Annotated[int, Field(ge=1, le=36_500)] | None = None
     """The same of studies that their analyst withdrew."""
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """Least severe log line that is written."""
     tester_ca_file: Path | None = None
     """Certificates that this service's own must chain to, for the operator's commands alone."""
     tester_certificate_file: Path | None = None
     """A certificate chain that the operator's commands show, where ``tls_client_ca_file`` asks for one."""
     tester_certificate_key_file: Path | None = None
     """Its private key, PEM."""
-
-    openid: OpenIdSettings = Field(default_factory=OpenIdSettings)
-    """Where the operator's people sign in, besides by links."""
 
     @property
     def token_audience(self) -> str:

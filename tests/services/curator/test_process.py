@@ -22,7 +22,7 @@ from tacit_protocol.messages.encoding import decode
 from tacit_protocol.messages.study import ReleaseMessage
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.signing import RELEASE_TYPE, issue_token, open_envelope
-from tacit_services.agent.check import verify_ledger
+from tacit_services.ledger.command import verify_ledger
 
 PATIENCE_S = 300.0
 CANARY = "7.3182450917"

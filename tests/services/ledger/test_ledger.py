@@ -15,6 +15,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from debit_process import COST
 
+from tacit_protocol.messages.answers import BudgetBalance
 from tacit_protocol.privacy.accounting import (
     EVERYTHING_MAY_RUN,
     FAMILIES,
@@ -30,7 +31,6 @@ from tacit_services.agent.schema import METADATA
 from tacit_services.ledger import accounts
 from tacit_services.ledger.accounts import (
     Account,
-    AccountBalance,
     AlreadyDebitedError,
     BudgetExceededError,
     DivisionRefusedError,
@@ -107,7 +107,7 @@ def test_the_migrated_tables_are_those_of_the_code(engine: sa.Engine) -> None:
         assert compare_metadata(context, METADATA) == []
 
 
-def standing_in(engine: sa.Engine) -> AccountBalance:
+def standing_in(engine: sa.Engine) -> BudgetBalance:
     return run_transaction(engine, lambda c: standing_of(c, "patients"), read_only=True)
 
 

@@ -156,8 +156,7 @@ def _add_reading(app: FastAPI, agent: Agent, owner: list[Any]) -> None:
     def verify_ledger(kept: HashList | None = None) -> Response:
         """Check the whole ledger, and that each of the kept hashes (comma between) is still an entry's."""
         hashes = kept.split(",") if kept else []
-        inspection = read_from(agent.engine, inspect, kept_hashes=hashes)
-        return json_response(views.ledger_verification(inspection))
+        return json_response(read_from(agent.engine, inspect, kept_hashes=hashes).view())
 
 
 def _add_deciding(app: FastAPI, agent: Agent, runtime: Runtime, owner: list[Any]) -> None:

@@ -1,7 +1,6 @@
 """Views of studies, data sets and ledger, for the owner's interface."""
 
 import json
-from dataclasses import asdict
 from typing import Any
 
 import sqlalchemy as sa
@@ -19,7 +18,6 @@ from tacit_services.agent.study.participant import Participant
 from tacit_services.agent.study.readings import lock_of
 from tacit_services.agent.study.studies import StudyRow, count_by_state, decisions_of
 from tacit_services.ledger.accounts import account_of, debits_of_study, paid_words, payment_words, standing_of
-from tacit_services.ledger.verification import Inspection
 from tacit_services.shared.database import read_from
 from tacit_services.shared.people import PeopleTables
 
@@ -48,16 +46,7 @@ def _data_set(connection: sa.Connection, agent: Agent, data_set: DataSetSettings
         "account": account,
         "units": agent.units.get(name),
         "locked": None if lock is None else lock.view(),
-        **asdict(standing_of(connection, account)),
-    }
-
-
-def ledger_verification(inspection: Inspection) -> dict[str, Any]:
-    """Return whether the ledger is whole, each account's head hash, and what is wrong."""
-    return {
-        "ok": not inspection.faults,
-        "accounts": [asdict(account) for account in inspection.accounts],
-        "faults": list(inspection.faults),
+        **standing_of(connection, account).model_dump(),
     }
 
 

@@ -17,22 +17,18 @@ import secrets
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated, Any, NoReturn, Self
+from typing import Any, NoReturn
 from urllib.parse import quote, urlencode, urlsplit
 
 import httpx
 import jwt
 import structlog
-from pydantic import Field, model_validator
-from pydantic_settings import SettingsConfigDict
 from starlette.concurrency import run_in_threadpool
 
-from tacit_protocol.addresses import is_loopback
 from tacit_services.shared.clock import Clock
 from tacit_services.shared.people import People, Person
 from tacit_services.shared.problem_responses import RegisteredProblemError
-from tacit_services.shared.settings import ServiceSettings, SettingsError, read_secret
+from tacit_services.shared.settings import OpenIdSettings, SettingsError, is_private, read_secret
 
 log = structlog.get_logger()
 
@@ -61,40 +57,6 @@ ANSWER_BYTES_MAX = 2**18
 SUBJECT_LENGTH_MAX = 255
 PARAMETER_LENGTH_MAX = 2000
 """Longest code or state that is looked at."""
-
-Address = Annotated[str, Field(pattern=r"^https?://[^\s?#]+$", max_length=500)]
-
-
-class OpenIdSettings(ServiceSettings):
-    """The provider at which the people of this service's own party sign in; none unless ``issuer`` is set."""
-
-    model_config = SettingsConfigDict(env_prefix="TACIT_OPENID_")
-
-    issuer: Address | None = None
-    """As the provider writes it of itself, to the letter."""
-    client_id: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    client_secret_file: Path | None = None
-    """The secret, where the provider gave one; a public client has none."""
-    url: Address | None = None
-    """Where browsers reach the pages; the public URL of a service that has one."""
-    ca_file: Path | None = None
-    """Certificates that the provider's must chain to, where the public ones do not do."""
-
-    @model_validator(mode="after")
-    def _is_complete(self) -> Self:
-        if (self.issuer is None) != (self.client_id is None):
-            raise ValueError("issuer and client_id need each other")
-        if self.issuer is not None and not is_private(self.issuer):
-            raise ValueError("issuer must begin with https, or be on this machine")
-        return self
-
-
-def is_private(url: object) -> bool:
-    """Say whether nobody on the way can read what is sent to an address."""
-    if not isinstance(url, str):
-        return False
-    parts = urlsplit(url)
-    return parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or ""))
 
 
 @dataclass(frozen=True)

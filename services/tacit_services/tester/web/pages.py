@@ -51,10 +51,11 @@ from tacit_services.shared.database import DatabaseError, read_from
 from tacit_services.shared.http_app import DigestPath, json_response
 from tacit_services.shared.http_server import when_gone
 from tacit_services.shared.pages.formatting import brief, capitalised, short, value
-from tacit_services.shared.pages.openid import OpenIdSettings, openid_of
+from tacit_services.shared.pages.openid import openid_of
 from tacit_services.shared.pages.sessions import Sessions
 from tacit_services.shared.pages.site import MenuEntry, Service, SignedIn, Site
 from tacit_services.shared.problem_responses import RegisteredProblemError
+from tacit_services.shared.settings import OpenIdSettings
 from tacit_services.tester.parties import EVERYONE, ROSTER, entries
 from tacit_services.tester.reuse import received
 from tacit_services.tester.studies import State, StudyFilter, transcript_of, verdict_of
