@@ -206,22 +206,18 @@ def _read_table(rows: list[str] | None) -> list[list[float]] | list[float] | Non
     return read if len(read) > 1 else read[0]
 
 
-def with_flags(command: Callable[..., None], source: str | None = None) -> Callable[..., None]:
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command that takes the flags above and its own; it is handed what the first ask.
 
     Args:
         command: takes a :class:`Planning`, and its own flags by name.
-        source: what the argument would say, where the command has none.
     """
-    shared = dict(inspect.signature(flags).parameters)
-    if source is not None:
-        del shared["source"]
+    shared = inspect.signature(flags).parameters
     own = list(inspect.signature(command).parameters.values())[1:]
 
     def run(**given: Any) -> None:
-        about = {name: given.pop(name) for name in shared}
-        about.setdefault("source", source)
-        command(flags(**about), **given)
+        planning = flags(**{name: given.pop(name) for name in shared})
+        command(planning, **given)
 
     keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*shared.values(), *own)]
     run.__doc__ = command.__doc__
@@ -529,5 +525,4 @@ app.command("power")(with_flags(power))
 app.command("curve")(with_flags(curve))
 app.command("smallest")(with_flags(smallest))
 app.command("choice")(with_flags(choice))
-app.command("two-sample")(with_flags(power, source="kernel_two_sample"))
 app.command("locations")(locations)
