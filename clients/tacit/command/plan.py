@@ -149,9 +149,9 @@ def _read_question(
     source: str, column: list[str] | None, cells: list[int] | None, effect: Any, curator: bool
 ) -> dict[str, Any]:
     from tacit.in_process.samples import domain_of
-    from tacit.studies.draft import columns_of
+    from tacit.studies.draft import parse_columns
 
-    bounds = columns_of(column or [])
+    bounds = parse_columns(column or [])
     return {
         "procedure": source,
         "bounds": domain_of(bounds, list(bounds)) if bounds else None,
@@ -320,7 +320,7 @@ def _rows(
     from tacit.database.files import load_database
     from tacit.database.tables import rows_table
     from tacit.in_process.samples import domain_of
-    from tacit.studies.draft import columns_of
+    from tacit.studies.draft import parse_columns
 
     if (files[0] is None) == (releases[0] is None) or (files[1] and releases[1]):
         raise InputError(
@@ -329,7 +329,7 @@ def _rows(
     if owner is not None and not any(releases):
         raise InputError("--owner says whose database of a release: leave it out")
     databases = [None if source is None else load_database(source, owner=owner) for source in releases]
-    bounds = columns_of(column or [])
+    bounds = parse_columns(column or [])
     if not bounds:
         known = next((database for database in databases if database is not None), None)
         if known is None:

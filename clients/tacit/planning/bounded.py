@@ -22,7 +22,7 @@ from tacit.planning.curve import CurveSimulation, Over, PowerCurve, next_place, 
 from tacit.planning.questions import PlanRequest, Question, population_of, question_of_draft, units_of_draft
 from tacit.planning.search import TARGET
 from tacit.planning.simulation import Setting, sizes_of
-from tacit.studies.draft import columns_of, draft_of
+from tacit.studies.draft import draft_of, parse_columns
 from tacit_protocol.decimals import read_number, read_whole
 from tacit_protocol.messages.study import Study, read_study
 from tacit_protocol.procedures.counts.base import CountsShift
@@ -46,8 +46,6 @@ SOFT_S, SOFT_CPU_S = 30.0, 12.0
 
 CPU_S, MEMORY_BYTES, NICENESS = 40, 2**31, 5
 """What the operating system allows the process."""
-
-EPSILON_MAX = 20.0
 
 ADAPTED_FROM, ADAPTED = 4, 3
 """The round after which places are added where the target is reached, and in how many rounds: one in each."""
@@ -141,7 +139,8 @@ def _simulated(
 
     found = CurveSimulation(question, over, setting)
     most = most_units(question.procedure.pairwise)
-    reach = (reach_of(question, over)[0], float(EPSILON_MAX if over == "epsilon" else most))
+    least, farthest = reach_of(question, over)
+    reach = (least, farthest if over == "epsilon" else float(most))
     try:
         for seed in range(RUNS // ROUND_RUNS):
             places = sorted(found.done) or places_of(question, over, values)
@@ -188,7 +187,7 @@ def _read(fields: Mapping[str, str]) -> tuple[PlanRequest, Setting, Over, float 
     most = most_units(PROCEDURES[procedure].pairwise)
     if units > most:
         raise InputError(f"units: at most {most} here; tacit plan on your own machine takes more")
-    columns = columns_of([text.strip() for text in fields.get("columns", "").splitlines() if text.strip()])
+    columns = parse_columns([text.strip() for text in fields.get("columns", "").splitlines() if text.strip()])
     if len(columns) > COLUMNS_MAX:
         raise InputError(f"columns: at most {COLUMNS_MAX} here")
     effect = fields.get("effect", "").strip()
