@@ -149,9 +149,9 @@ def _read_question(
     source: str, column: list[str] | None, cells: list[int] | None, effect: Any, curator: bool
 ) -> dict[str, Any]:
     from tacit.in_process.samples import domain_of
-    from tacit.studies.draft import columns_of
+    from tacit.studies.draft import parse_columns
 
-    bounds = columns_of(column or [])
+    bounds = parse_columns(column or [])
     return {
         "procedure": source,
         "bounds": domain_of(bounds, list(bounds)) if bounds else None,
@@ -206,22 +206,18 @@ def _read_table(rows: list[str] | None) -> list[list[float]] | list[float] | Non
     return read if len(read) > 1 else read[0]
 
 
-def with_flags(command: Callable[..., None], source: str | None = None) -> Callable[..., None]:
+def with_flags(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command that takes the flags above and its own; it is handed what the first ask.
 
     Args:
         command: takes a :class:`Planning`, and its own flags by name.
-        source: what the argument would say, where the command has none.
     """
-    shared = dict(inspect.signature(flags).parameters)
-    if source is not None:
-        del shared["source"]
+    shared = inspect.signature(flags).parameters
     own = list(inspect.signature(command).parameters.values())[1:]
 
     def run(**given: Any) -> None:
-        about = {name: given.pop(name) for name in shared}
-        about.setdefault("source", source)
-        command(flags(**about), **given)
+        planning = flags(**{name: given.pop(name) for name in shared})
+        command(planning, **given)
 
     keyword = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*shared.values(), *own)]
     run.__doc__ = command.__doc__
@@ -324,7 +320,7 @@ def _rows(
     from tacit.database.files import load_database
     from tacit.database.tables import rows_table
     from tacit.in_process.samples import domain_of
-    from tacit.studies.draft import columns_of
+    from tacit.studies.draft import parse_columns
 
     if (files[0] is None) == (releases[0] is None) or (files[1] and releases[1]):
         raise InputError(
@@ -333,7 +329,7 @@ def _rows(
     if owner is not None and not any(releases):
         raise InputError("--owner says whose database of a release: leave it out")
     databases = [None if source is None else load_database(source, owner=owner) for source in releases]
-    bounds = columns_of(column or [])
+    bounds = parse_columns(column or [])
     if not bounds:
         known = next((database for database in databases if database is not None), None)
         if known is None:
@@ -529,5 +525,4 @@ app.command("power")(with_flags(power))
 app.command("curve")(with_flags(curve))
 app.command("smallest")(with_flags(smallest))
 app.command("choice")(with_flags(choice))
-app.command("two-sample")(with_flags(power, source="kernel_two_sample"))
 app.command("locations")(locations)

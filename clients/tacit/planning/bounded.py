@@ -12,18 +12,17 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import reduce
 from typing import Any
 
 import numpy as np
 
 from tacit.errors import InputError, StudyRefusedError
 from tacit.in_process.samples import domain_of
-from tacit.planning.curve import Over, PowerCurve, at, curve_of, next_place, places_of, reach_of
+from tacit.planning.curve import CurveSimulation, Over, PowerCurve, next_place, places_of, reach_of
 from tacit.planning.questions import PlanRequest, Question, population_of, question_of_draft, units_of_draft
 from tacit.planning.search import TARGET
-from tacit.planning.simulation import Setting, SimulatedAnswers, or_nothing, sizes_of
-from tacit.studies.draft import columns_of, draft_of
+from tacit.planning.simulation import Setting, sizes_of
+from tacit.studies.draft import draft_of, parse_columns
 from tacit_protocol.decimals import read_number, read_whole
 from tacit_protocol.messages.study import Study, read_study
 from tacit_protocol.procedures.counts.base import CountsShift
@@ -47,8 +46,6 @@ SOFT_S, SOFT_CPU_S = 30.0, 12.0
 
 CPU_S, MEMORY_BYTES, NICENESS = 40, 2**31, 5
 """What the operating system allows the process."""
-
-EPSILON_MAX = 20.0
 
 ADAPTED_FROM, ADAPTED = 4, 3
 """The round after which places are added where the target is reached, and in how many rounds: one in each."""
@@ -140,32 +137,25 @@ def _simulated(
         if is_late():
             raise OutOfTimeError
 
-    done = dict[float, SimulatedAnswers]()
+    found = CurveSimulation(question, over, setting)
     most = most_units(question.procedure.pairwise)
-    reach = (reach_of(question, over)[0], float(EPSILON_MAX if over == "epsilon" else most))
-
-    def simulated(place: float, seed: int) -> SimulatedAnswers:
-        there = at(question, setting, over, place)
-        return or_nothing(question, there, runs=ROUND_RUNS, seed=seed, progress=watch)
-
+    least, farthest = reach_of(question, over)
+    reach = (least, farthest if over == "epsilon" else float(most))
     try:
         for seed in range(RUNS // ROUND_RUNS):
-            places = sorted(done) or places_of(question, over, values)
-            more = {place: simulated(place, seed) for place in places}
-            done = {place: done[place].with_more(new) if done else new for place, new in more.items()}
+            places = sorted(found.done) or places_of(question, over, values)
+            found.extend(places, [seed], runs=ROUND_RUNS, progress=watch)
             further = None
             if aim is not None and ADAPTED_FROM <= seed < ADAPTED_FROM + ADAPTED:
-                further = next_place(done, aim, reach)
+                further = next_place(found.done, aim, reach)
             if further is not None:  # as often as all others, with their seeds
-                done[further] = reduce(
-                    SimulatedAnswers.with_more, [simulated(further, s) for s in range(seed + 1)]
-                )
+                found.extend([further], range(seed + 1), runs=ROUND_RUNS, progress=watch)
     except OutOfTimeError:
-        if not done:
+        if not found.done:
             raise InputError(
                 "this takes too long here: ask for fewer units, or use tacit plan on your own machine"
             ) from None
-    return curve_of(over, sorted(done), [done[place] for place in sorted(done)])
+    return found.curve()
 
 
 def _aim(target: float | None, measure: str) -> float | None:
@@ -197,7 +187,7 @@ def _read(fields: Mapping[str, str]) -> tuple[PlanRequest, Setting, Over, float 
     most = most_units(PROCEDURES[procedure].pairwise)
     if units > most:
         raise InputError(f"units: at most {most} here; tacit plan on your own machine takes more")
-    columns = columns_of([text.strip() for text in fields.get("columns", "").splitlines() if text.strip()])
+    columns = parse_columns([text.strip() for text in fields.get("columns", "").splitlines() if text.strip()])
     if len(columns) > COLUMNS_MAX:
         raise InputError(f"columns: at most {COLUMNS_MAX} here")
     effect = fields.get("effect", "").strip()

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import reduce
 from html import escape
 from typing import Literal
 
@@ -231,6 +232,60 @@ class PowerCurve:
         return f"{curve_words(self)} {target_words(self, target, reached)}"
 
 
+@dataclass
+class CurveSimulation:
+    """A curve while it is simulated; ``done`` has what the studies of each place answered so far."""
+
+    question: Question
+    over: Over
+    setting: Setting
+    done: dict[float, SimulatedAnswers] = field(default_factory=dict)
+
+    def extend(
+        self, places: Sequence[float], seeds: Sequence[int | None], *, runs: int, progress: Progress
+    ) -> None:
+        """Simulate ``runs`` more studies by each seed at each place; an error on the way adds nothing.
+
+        Raises:
+            InputError: the inputs do not fit together.
+        """
+
+        def simulated(place: float, seed: int | None) -> SimulatedAnswers:
+            there = at(self.question, self.setting, self.over, place)
+            return or_nothing(self.question, there, runs=runs, seed=seed, progress=progress)
+
+        more = {
+            place: reduce(SimulatedAnswers.with_more, [simulated(place, seed) for seed in seeds])
+            for place in places
+        }
+        for place, new in more.items():
+            self.done[place] = self.done[place].with_more(new) if place in self.done else new
+
+    def curve(self) -> PowerCurve:
+        """Return the curve of what was simulated, which is as much at each place."""
+        places = sorted(self.done)
+        answers = [self.done[place] for place in places]
+        question, setting = self.question, answers[0].setting
+        fitted = monotone(
+            [one.mean for one in answers], [1.0] * len(answers), falling=question.measures_error
+        )
+        return PowerCurve(
+            over=self.over,
+            measure=question.measure,
+            points=tuple(
+                CurvePoint(place, one.mean, one.interval, float(fit), bool(one.refused))
+                for place, one, fit in zip(places, answers, fitted, strict=True)
+            ),
+            runs=len(answers[0].values),
+            n=None if self.over == "n" else setting.n,
+            epsilon=None if self.over == "epsilon" else setting.epsilon,
+            delta=setting.delta,
+            alpha=setting.alpha,
+            procedure=question.study.procedure,
+            effect=question.effect_words(),
+        )
+
+
 def simulate_curve(
     question: Question,
     over: Over,
@@ -250,28 +305,26 @@ def simulate_curve(
     Raises:
         InputError: the inputs do not fit together.
     """
-    places, done = places_of(question, over, values), dict[float, SimulatedAnswers]()
+    places, found = places_of(question, over, values), CurveSimulation(question, over, setting)
     adapting = values is None and target is not None
     count = len(places) + (MORE_MAX if adapting else 0)
 
-    def simulated(place: float) -> SimulatedAnswers:
+    def simulated(place: float) -> None:
         def report(part: float, step: str) -> None:
             if progress is not None:
-                progress((len(done) + part) / count, f"{over} = {place:g}: {step}")
+                progress((len(found.done) + part) / count, f"{over} = {place:g}: {step}")
 
-        there = at(question, setting, over, place)
-        return or_nothing(question, there, runs=runs, seed=seed, progress=report)
+        found.extend([place], [seed], runs=runs, progress=report)
 
     for place in places:
-        done[place] = simulated(place)
+        simulated(place)
     reach = reach_of(question, over)
     for _ in range(MORE_MAX if adapting and target is not None else 0):
-        more = next_place(done, target or 0.0, reach)
+        more = next_place(found.done, target or 0.0, reach)
         if more is None:
             break
-        done[more] = simulated(more)
-    places = sorted(done)
-    return curve_of(over, places, [done[place] for place in places])
+        simulated(more)
+    return found.curve()
 
 
 def reach_of(question: Question, over: Over) -> tuple[float, float]:
@@ -303,27 +356,6 @@ def next_place(
         return None
     rounded = float(f"{place:.2g}")
     return rounded if reach[0] <= rounded <= reach[1] and rounded not in done else None
-
-
-def curve_of(over: Over, places: Sequence[float], answers: Sequence[SimulatedAnswers]) -> PowerCurve:
-    """Return the curve of what was simulated at each place, as often at all of them."""
-    question, setting = answers[0].question, answers[0].setting
-    fitted = monotone([one.mean for one in answers], [1.0] * len(answers), falling=question.measures_error)
-    return PowerCurve(
-        over=over,
-        measure=question.measure,
-        points=tuple(
-            CurvePoint(place, one.mean, one.interval, float(fit), bool(one.refused))
-            for place, one, fit in zip(places, answers, fitted, strict=True)
-        ),
-        runs=len(answers[0].values),
-        n=None if over == "n" else setting.n,
-        epsilon=None if over == "epsilon" else setting.epsilon,
-        delta=setting.delta,
-        alpha=setting.alpha,
-        procedure=question.study.procedure,
-        effect=question.effect_words(),
-    )
 
 
 def places_of(question: Question, over: Over, values: Sequence[float] | None) -> list[float]:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 from scipy.linalg import cho_factor, cho_solve, eigh
 
 from tacit.errors import InputError
+from tacit.in_process.runner import Setting
 from tacit.in_process.samples import ArrayTable, Sample, domain_of, read_samples
 from tacit_protocol.domain import Domain
 from tacit_protocol.features.kernels import CodeMatrix, FloatMatrix, ProductKernel
@@ -575,7 +576,6 @@ CATEGORY_SIMILARITY = 0.5
 """The procedures' default."""
 
 Features = Literal["me", "scf"]
-Setting = Literal["owners", "curator"]
 Rows = npt.NDArray[np.int64]
 
 

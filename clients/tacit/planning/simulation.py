@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 from scipy.special import betaincinv, ndtri, stdtrit
 
 from tacit.errors import InputError, StudyRefusedError
-from tacit.in_process.runner import run, seed_text
+from tacit.in_process.runner import budget_of, run, seed_text
 from tacit.planning.questions import Question, population_of
 from tacit_protocol.messages.study import LEVEL_MIN, UNITS_MAX, Study
-from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.k_norm_mechanism import ProductBody, simulated_k_norm
 from tacit_protocol.privacy.noise import NoiseSource, OpenDPNoise
 from tacit_protocol.procedures.base import Progress
@@ -169,15 +167,7 @@ class Setting:
         """
         if not LEVEL_MIN <= self.alpha < 0.5:
             raise InputError(f"alpha must lie in (0, 0.5), and be {LEVEL_MIN:g} at least")
-        try:
-            budget = Budget.of(self.epsilon, self.delta)
-        except ArithmeticError as error:
-            raise InputError("epsilon and delta must be numbers") from error
-        except ValidationError as error:
-            message = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-            raise InputError(f"epsilon and delta: {message}") from error
-        except ValueError as error:
-            raise InputError(f"epsilon and delta: {error}") from error
+        budget = budget_of(self.epsilon, self.delta)
         found = question.study.model_copy(update={"budget": budget, "level": self.alpha, "seed": seed})
         return question.of_units(found, self.n)
 

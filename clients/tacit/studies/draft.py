@@ -439,7 +439,7 @@ def draft_from(
     Args:
         file: the draft in TOML, or None.
         fields: the draft's plain fields; those that are None are left out.
-        columns: as :func:`columns_of` reads them.
+        columns: as :func:`parse_columns` reads them.
         owners: each as :func:`parse_owner` reads it.
         parameters: each as :func:`parse_parameter` reads it.
         reuses: ``owner=digest`` for each owner whose earlier release is read again.
@@ -464,7 +464,7 @@ def draft_from(
             **given,
             "columns": [
                 column.model_dump(mode="json", exclude_none=True)
-                for column in columns_of(columns, declared).values()
+                for column in parse_columns(columns, declared).values()
             ],
             "owners": [owner | _reuse_of(owner["name"], earlier) for owner in named],
             "parameters": dict(parse_parameter(parameter) for parameter in parameters),
@@ -501,7 +501,7 @@ def is_name_alone(text: str) -> bool:
     return not {":", "="} & set(text)
 
 
-def columns_of(texts: Sequence[str], declared: Mapping[str, Column] | None = None) -> dict[str, Column]:
+def parse_columns(texts: Sequence[str], declared: Mapping[str, Column] | None = None) -> dict[str, Column]:
     """Read ``--column`` flags: each with its bounds or levels, or the name of a column that owners declare.
 
     Raises:

@@ -87,7 +87,7 @@ Answer = TypeVar("Answer")
 
 
 class Prompt(Protocol):
-    """Who is asked."""
+    """Interactive prompt of the wizard."""
 
     def say(self, *texts: str) -> None:
         """Say lines."""

@@ -19,7 +19,7 @@ from tacit.command.app import command_tree
 from tacit.errors import ConfigurationError, InputError
 from tacit.setup.configuration import read_party, read_toml, toml_text
 from tacit.setup.keys import load_key
-from tacit.studies.draft import columns_of, parse_owner, parse_parameter
+from tacit.studies.draft import parse_columns, parse_owner, parse_parameter
 from tacit_protocol.domain import CategoricalColumn, NumericColumn
 from tacit_protocol.signing import PrivateKey, certify
 
@@ -178,7 +178,7 @@ def test_a_screening_is_asked_for_by_name(tacit: Run, at_tester: Any) -> None:
 
 
 def test_flags_are_read_strictly() -> None:
-    assert columns_of(["a:b:0:1", "sex=F,M"]) == {
+    assert parse_columns(["a:b:0:1", "sex=F,M"]) == {
         "a:b": NumericColumn(name="a:b", lower=0.0, upper=1.0),
         "sex": CategoricalColumn(name="sex", levels=("F", "M")),
     }
@@ -188,7 +188,7 @@ def test_flags_are_read_strictly() -> None:
     assert parse_parameter("n_features=5") == ("n_features", 5)
     for wrong in ("age", "age:0", "age:a:b", "=F", "sex=F", "age:1:0"):
         with pytest.raises(InputError, match="--column"):
-            columns_of([wrong])
+            parse_columns([wrong])
     for wrong in ("north", "north/patients:many", "north/patients="):
         with pytest.raises(InputError, match="--owner"):
             parse_owner(wrong)

@@ -19,7 +19,7 @@ OFFLINE = (
     "party init",
     "curator init",
     "owner init",
-    "plan two-sample",
+    "plan power kernel_two_sample",
 )
 """Commands that need nothing but this machine, in any folder."""
 

@@ -385,7 +385,6 @@ OWN = {
     # One's own files, keys and questions, and constants.
     *("tester init", "agent init", "curator init", "owner init", "party init", "agent certificate"),
     *(f"plan {verb}" for verb in ("power", "curve", "smallest", "choice", "locations")),
-    *(f"plan {verb}" for verb in ("two-sample",)),
     *("demo", "study schema", "version"),
     # Become a service, which writes JSON lines; or run in the place of the command.
     *(
