@@ -111,7 +111,7 @@ def farthest_units(
 FEATURES = {
     "kernel_two_sample": lambda asked: KernelTwoSample().plan(asked).release.features,
     "curated_two_sample": lambda asked: curated_two_sample.plan_of(asked).release.features,
-    "embedding_release": lambda asked: embedding_release.plan_of(asked).features,
+    "embedding_release": embedding_release.features_of,
 }
 
 
