@@ -72,8 +72,8 @@ from tacit_protocol.procedures.counts.independence_table import cramers_v
 from tacit_protocol.procedures.curated_two_sample.plan import plan_of as curated_plan
 from tacit_protocol.procedures.distance_correlation.release import plan_of
 from tacit_protocol.procedures.group_comparison.statistic import mean_difference
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 from tacit_protocol.procedures.survival import curves
-from tacit_protocol.procedures.two_sample.release import plan_of as two_sample_plan
 
 EPSILON, LEVEL, DELTA = 1.0, 0.05, 1e-5
 RUNS, RUNS_DATABASE, RUNS_COUNTS, RUNS_SHARES, RUNS_OF_MANY = 100, 20, 200, 500, 1000
@@ -560,7 +560,7 @@ def mmd_study(features: str, curated: bool, epsilon: float) -> Study:
 def mmd_truth(kind: str, features: str, curated: bool, epsilon: float) -> float:
     """Return the squared MMD of the law, in the study's own public features."""
     study = mmd_study(features, curated, epsilon)
-    release = curated_plan(study).release if curated else two_sample_plan(study).release
+    release = curated_plan(study).release if curated else KernelTwoSample().plan(study).release
     drawn = samples(kind, (POPULATION, POPULATION), np.random.default_rng(1))
     means = []
     for values in drawn:

@@ -31,7 +31,6 @@ from tacit_protocol.features.kernels import FloatMatrix
 from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
 from tacit_protocol.messages.study import Study
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
-from tacit_protocol.procedures.two_sample.release import plan_of
 from tacit_services.agent.data.parquet_source import ParquetSource
 from tacit_services.agent.data.reader import Computing
 from tacit_services.agent.data.table import SourceTable
@@ -122,7 +121,7 @@ def bare(rows: int, which: str, threads: int, work: Kernel) -> dict[str, float]:
 
 def kernel_of(which: str, *, own: bool) -> Kernel:
     """Return what is computed of a slice of rows: plainly in NumPy, or by Tacit's own feature maps."""
-    release = plan_of(study_for(which)).release
+    release = KernelTwoSample().plan(study_for(which)).release
     features = release.features
     if isinstance(release, AdditiveRelease):
         choice, pairs = features.choice, features.pairwise
@@ -156,7 +155,7 @@ def moments(values: FloatMatrix) -> list[FloatMatrix]:
 
 def slice_rows_of(which: str) -> int:
     """Return the rows whose features take 4 MiB."""
-    release = plan_of(study_for(which)).release
+    release = KernelTwoSample().plan(study_for(which)).release
     features = release.features
     dimension = features.column_wise.dimension if isinstance(release, AdditiveRelease) else features.dimension
     return max(1, 2**22 // (8 * dimension))

@@ -41,8 +41,7 @@ from tacit_protocol.privacy.accounting import gaussian_mu
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import NoiseSource
 from tacit_protocol.procedures.curated_two_sample import CuratedTwoSample
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, evidence_of, planned_test
-from tacit_protocol.procedures.two_sample.release import plan_of
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 
 Tables = Mapping[str, MemoryTable]
 Parameters = Mapping[str, Any]
@@ -555,9 +554,9 @@ def naive_seen(kind: str, tables: Tables, epsilon: float, rng: np.random.Generat
 
 def pvalue_of(procedure: KernelTwoSample, study: Study, tables: Tables, noise: NoiseSource) -> float:
     """Return the overall p-value alone: effects take longer than the test."""
-    plan = plan_of(study)
+    plan = procedure.plan(study)
     releases = [procedure.privatise(study, procedure.summarise(study, own), noise) for own in tables.values()]
-    return planned_test(plan, study).run(evidence_of(plan, releases)).pvalue
+    return plan.test.run(plan.evidence(releases)).pvalue
 
 
 def run_few(

@@ -31,7 +31,7 @@ from tacit.testing.neighbour_search import EncodedRows as Rows
 from tacit_protocol.domain import Domain, PooledTable
 from tacit_protocol.features.moments import MEAN
 from tacit_protocol.messages.study import Study
-from tacit_protocol.procedures.embedding_release.release import HISTOGRAMS, histograms_then_mean
+from tacit_protocol.procedures.embedding_release.release import HISTOGRAMS, database_plan
 
 ONE_NUMBER, NUMBERS, MIXED, CATEGORIES = domain(1), domain(2), domain(2, "ab"), domain(0, "a", "a")
 
@@ -324,7 +324,7 @@ def worst_units_of_histograms(text: str, rows_per_unit: int) -> tuple[Rows, Rows
     The points are those drawn where every unit is among the others of the first table.
     """
     asked = Study.model_validate_json(text)
-    how = histograms_then_mean(asked)
+    how = database_plan(asked)
     others = random_rows(asked.domain, 0, 20)
     exact = release(asked, table(asked.domain, others, others.take(slice(0, 1))))
     drawn = how.drawn(exact.vectors[HISTOGRAMS], exact.units)

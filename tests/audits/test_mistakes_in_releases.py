@@ -194,7 +194,7 @@ def histograms_and_mean_in_full(patch: Patch) -> None:
 
 def points_drawn_from_the_exact_histograms(patch: Patch) -> None:
     """The mean's coordinates then depend on the data in a second way."""
-    right = HistogramsThenMean.adapt
+    right = HistogramsThenMean.adapted
 
     def peeking(self: HistogramsThenMean, sums: HistogramSums, noise: Any) -> HistogramSums:
         found = right(self, sums, noise)
@@ -202,7 +202,7 @@ def points_drawn_from_the_exact_histograms(patch: Patch) -> None:
         features = self.drawn(exact, sums.units).features
         return replace(found, mean=sum_features(features, sums.table, products=False, bits=sums.bits))
 
-    patch.setattr(HistogramsThenMean, "adapt", peeking)
+    patch.setattr(HistogramsThenMean, "adapted", peeking)
 
 
 def one_cell_for_a_replaced_unit(patch: Patch) -> None:

@@ -10,80 +10,32 @@ docs/mathematics/database-release.md.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
 from pydantic import BaseModel
 
-from tacit_protocol.domain import NumericColumn, PooledTable, Table
-from tacit_protocol.features.moments import MEAN, FeatureSums
-from tacit_protocol.messages.study import Owner, Release, Study
+from tacit_protocol.domain import NumericColumn
+from tacit_protocol.messages.study import Study
 from tacit_protocol.privacy.accounting import Family
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Guarantee
-from tacit_protocol.privacy.noise import NoiseError, NoiseSource
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX
 from tacit_protocol.procedures.base import (
-    HOPELESS,
-    Fields,
     Holder,
     Procedure,
-    Progress,
     QuestionTemplate,
-    Releases,
     StudyError,
-    SumsOfOwners,
-    common_fields,
-    parse_parameters,
     require_noise,
     require_shared_columns,
-    reuse_warnings,
 )
-from tacit_protocol.procedures.embedding_release.plan import (
-    CELLS_MAX,
-    EmbeddingReleaseParameters,
-    as_database,
-    plan_of,
-    require_same_database,
-    require_same_mean,
-    require_shared_ridge,
-)
-from tacit_protocol.procedures.embedding_release.release import (
-    HISTOGRAMS,
-    DrawnCandidate,
-    HistogramsThenMean,
-    HistogramSums,
-    NoisyMean,
-    features_of,
-    histograms_then_mean,
-    mechanism_of,
-)
-from tacit_protocol.procedures.embedding_release.verdict import (
-    EmbeddingReleaseVerdict,
-    database_panels,
-    databases_of,
-)
-from tacit_protocol.procedures.masking import TOGETHER, SharedNoise, is_masked, total_of
+from tacit_protocol.procedures.embedding_release.plan import CELLS_MAX, EmbeddingReleaseParameters
+from tacit_protocol.procedures.embedding_release.release import DatabasePlan, database_plan, features_of
+from tacit_protocol.procedures.embedding_release.verdict import EmbeddingReleaseVerdict
+from tacit_protocol.procedures.masking import is_masked
 from tacit_protocol.procedures.populations import Columns, Held, SimulationModel, UntestedRows
 from tacit_protocol.verdicts.base import BaseVerdict
-from tacit_protocol.verdicts.presentation import (
-    DATABASE,
-    OWNERS_NAMED_MAX,
-    BarsPanel,
-    Citation,
-    Meaning,
-    joined,
-)
+from tacit_protocol.verdicts.presentation import DATABASE, Citation
 
-__all__ = ["CELLS_MAX", "EmbeddingRelease", "EmbeddingReleaseVerdict", "features_of", "plan_of"]
-
-
-@dataclass(frozen=True)
-class DatabaseSummary:
-    """Exact sums, with the public counts of a curator's owners. They never leave their holder."""
-
-    units_by_owner: Mapping[str, int]
-    sums: FeatureSums | HistogramSums = field(repr=False)
+__all__ = ["CELLS_MAX", "EmbeddingRelease", "EmbeddingReleaseVerdict", "features_of"]
 
 
 class DatabaseRecords(UntestedRows):
@@ -123,7 +75,7 @@ class DatabaseRecords(UntestedRows):
         return errors
 
 
-class EmbeddingRelease(SumsOfOwners, Procedure):
+class EmbeddingRelease(Procedure):
     """See the module. Registered as ``embedding_release``."""
 
     name: ClassVar[str] = "embedding_release"
@@ -146,208 +98,12 @@ class EmbeddingRelease(SumsOfOwners, Procedure):
         *({"n_points": count, "bandwidth": width} for count in (30, 100, 300) for width in (0.1, 0.3, 1.0)),
     )
 
-    def check(self, study: Study) -> None:
-        """Raise StudyError where the study cannot be run as written."""
+    def plan(self, study: Study) -> DatabasePlan:
+        """Return the plan of a study: a noisy mean, a drawn candidate, or histograms and then a mean."""
         require_shared_columns(study)
-        found = _mechanism(study)
-        numbers = (
-            found.numbers if isinstance(found, HistogramsThenMean) else plan_of(study).features.dimension
-        )
-        databases = 1 if study.curator is not None else len(study.owners)
-        if numbers * databases > COORDINATES_MAX:
+        plan = database_plan(study)
+        numbers = sum(len(part.sums) for part in plan.parts(1))
+        if numbers * (1 if study.curator is not None else len(study.owners)) > COORDINATES_MAX:
             raise StudyError("all owners' databases together have too many numbers; use fewer points or bins")
-        require_noise(lambda: found.require_drawable(1))
-
-    def cost(self, study: Study) -> Guarantee:
-        """Return what each owner spends: the study's whole budget, in one release."""
-        return _mechanism(study).guarantee
-
-    def shared_noise(self, study: Study) -> SharedNoise | None:
-        """Return the noise that owners who mask share; None where every database is read by itself."""
-        found = _mechanism(study)
-        return found.plan.shared if isinstance(found, NoisyMean) else None
-
-    def describe_request(self, study: Study) -> tuple[str, ...]:
-        """Say of masked sums what is gained and hidden, and what it costs."""
-        return self.asked_of_masks(study)
-
-    def check_units(self, study: Study, units: Mapping[str, int]) -> None:
-        """Raise PublicRuleError where sums of so many units, or their noise, have no room."""
-        self.require_room(study, units)
-        counts = list(units.values())
-        if study.curator is not None:
-            counts = [sum(counts)] if all(owner.name in units for owner in study.owners) else []
-        for count in counts:
-            require_noise(partial(_mechanism(study).require_drawable, count))
-
-    def release_size(self, study: Study) -> int:
-        """Return how many noisy numbers one sender sends: one a coordinate; a choice counts as one."""
-        return _mechanism(study).numbers
-
-    def candidates(self, study: Study) -> int:
-        """Return how many candidates the exponential mechanism draws from; 0 with the other methods."""
-        found = _mechanism(study)
-        return len(found.candidates) if isinstance(found, DrawnCandidate) else 0
-
-    def warnings(self, study: Study, units: Mapping[str, int]) -> tuple[str, ...]:
-        """Say where the noise is as large as the whole of what is released.
-
-        ``units`` counts those of owners, or of senders.
-        """
-        if study.curator is not None:
-            if study.curator.name not in units and any(owner.name not in units for owner in study.owners):
-                return ()
-            units = {study.curator.name: units.get(study.curator.name) or sum(units.values())}
-        mechanism = _mechanism(study)
-        if is_masked(study):
-            if any(owner.name not in units for owner in study.owners):
-                return ()
-            units = {TOGETHER: sum(units.values())}
-        drowned = [name for name, count in units.items() if _error(mechanism, count, study.level) >= 1]
-        if not drowned:
-            return ()
-        hopeless = not isinstance(mechanism, DrawnCandidate) and all(
-            mechanism.deviation(count) >= 1 for count in units.values()
-        )
-        return (
-            f"{HOPELESS if hopeless else ''}the noise exceeds all that is released of {', '.join(drowned)}: "
-            "use fewer points, a larger epsilon or more units",
-        )
-
-    def summarise(self, study: Study, table: Table) -> DatabaseSummary:
-        """Sum the units' features, exactly; or first their histograms, on which the features' points depend.
-
-        The sums never leave the owner or the curator.
-        """
-        by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
-        return DatabaseSummary(by_owner, _mechanism(study).sum(table))
-
-    def adapt(self, study: Study, summary: DatabaseSummary, noise: NoiseSource) -> DatabaseSummary:
-        """Draw the histograms' noise, and sum the features on the points that follow from it."""
-        found = _mechanism(study)
-        if not isinstance(found, HistogramsThenMean) or not isinstance(summary.sums, HistogramSums):
-            return summary
-        try:
-            return replace(summary, sums=found.adapt(summary.sums, noise))
-        except NoiseError as error:
-            raise StudyError(str(error)) from None
-
-    def privatise(self, study: Study, summary: DatabaseSummary, noise: NoiseSource) -> Release:
-        """Add the noise that ``cost`` states to the sums, or draw a candidate."""
-        found = _mechanism(study)
-        try:
-            if isinstance(found, HistogramsThenMean):
-                release = found.release(_histogram_sums(summary.sums), noise)
-            else:
-                release = found.release(_feature_sums(summary.sums), noise)
-        except NoiseError as error:
-            raise StudyError(str(error)) from None
-        return release.model_copy(update={"units_by_owner": dict(summary.units_by_owner)})
-
-    def check_release(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
-        _mechanism(study).check(release)
-
-    def reread(self, study: Study, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
-        """Return an earlier database, or a two-sample release's mean, where it is what the study asks for.
-
-        Of a two-sample release the second moment is left out; the mean keeps its own noise.
-
-        Raises:
-            StudyError: it was made with other features; says which to make the same.
-        """
-        ours = parse_parameters(EmbeddingReleaseParameters, study)
-        if source.procedure == "kernel_two_sample":
-            theirs = as_database(source)
-        elif source.procedure == self.name:
-            theirs = parse_parameters(EmbeddingReleaseParameters, source)
-        else:
-            raise StudyError("a database is read from releases of kernel_two_sample and embedding_release")
-        require_same_mean(study, ours, source, theirs)
-        if source.procedure != self.name:
-            require_shared_ridge(ours)
-        kept = {name: release.vectors[name] for name in (HISTOGRAMS, MEAN) if name in release.vectors}
-        return Release(units=release.units, guarantee=release.guarantee, vectors=kept, choice=release.choice)
-
-    borrowers: ClassVar[frozenset[str]] = frozenset({"kernel_two_sample"})
-
-    def check_borrower(self, study: Study, source: Study) -> None:
-        """Raise StudyError unless a two-sample study can use a database release for ``source`` as a mean."""
-        require_same_database(study, source)
-
-    def check_reread(self, study: Study, release: Release) -> None:
-        """Raise ReleaseError where a release that is read again is not a database of this study."""
-        _mechanism(study).check_reread(release)
-
-    def meaning(self, study: Study, verdict: Fields) -> Meaning:  # noqa: ARG002
-        """Say what a verdict means, in sentences."""
-        senders = (
-            [study.curator.name] if study.curator is not None else [owner.name for owner in study.owners]
-        )
-        one = len(senders) == 1 or is_masked(study)
-        databases = "A private database" if one else "Private databases"
-        together = " together" if is_masked(study) else ""
-        return Meaning(
-            f"{databases} of {joined(senders, OWNERS_NAMED_MAX)}{together} {'was' if one else 'were'} "
-            "released.",
-            "A database tests nothing by itself; questions asked of it cost no privacy, and its answers have "
-            "errors that it states.",
-            tests=False,
-        )
-
-    def panels(
-        self,
-        study: Study,
-        verdict: Fields,
-        releases: Releases,  # noqa: ARG002 (a verdict has all that is drawn)
-    ) -> list[BarsPanel]:
-        """Return every column of every database as bars."""
-        return database_panels(study, verdict)
-
-    def assemble(
-        self, study: Study, releases: Mapping[str, Release], progress: Progress | None = None
-    ) -> EmbeddingReleaseVerdict:
-        """Lay points and databases out: post-processing alone, the same for everyone."""
-        if progress is not None:
-            progress(0.5, "reading the releases")
-        names = [study.curator.name] if study.curator is not None else [owner.name for owner in study.owners]
-        made = {name: releases[name] for name in names}
-        units = {name: release.units for name, release in made.items()}
-        shared = self.shared_noise(study)
-        caveats = () if shared is None else shared.caveats(self.masked_numbers)
-        if shared is not None:
-            made = {TOGETHER: total_of(shared.masking, made)}
-        return EmbeddingReleaseVerdict(
-            reject=False,
-            **common_fields(study, units, None if shared is None else shared.own),
-            columns=tuple(column.name for column in study.domain.columns),
-            warnings=self.warnings(study, units) + caveats + reuse_warnings(study),
-            **databases_of(study, _mechanism(study), made),
-        )
-
-
-Mechanism = NoisyMean | DrawnCandidate | HistogramsThenMean
-
-
-def _mechanism(study: Study) -> Mechanism:
-    """Return how a study's release is made; raises StudyError where it cannot be run as written."""
-    return histograms_then_mean(study) or mechanism_of(plan_of(study))
-
-
-def _histogram_sums(sums: FeatureSums | HistogramSums) -> HistogramSums:
-    if not isinstance(sums, HistogramSums):
-        raise TypeError("the summary is that of another study")
-    return sums
-
-
-def _feature_sums(sums: FeatureSums | HistogramSums) -> FeatureSums:
-    if isinstance(sums, HistogramSums):
-        raise TypeError("the summary is that of another study")
-    return sums
-
-
-def _error(mechanism: Mechanism, units: int, level: float) -> float:
-    """How large the noise is beside a mean of norm 1: its norm, or what a choice may lose by it."""
-    if isinstance(mechanism, DrawnCandidate):
-        return mechanism.excess(units, level)
-    return mechanism.noise_error(units)
+        require_noise(lambda: plan.require_drawable(1))
+        return plan

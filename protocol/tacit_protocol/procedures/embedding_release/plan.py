@@ -9,7 +9,7 @@ candidate.
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, Literal
 
@@ -32,11 +32,9 @@ from tacit_protocol.features.mean_embedding import (
     median_distance,
 )
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee
-from tacit_protocol.privacy.guarantee import Budget, Guarantee
-from tacit_protocol.privacy.laplace_mechanism import choice_guarantee, laplace_sum_guarantee
-from tacit_protocol.procedures.base import StudyError, parse_parameters, planned_once
-from tacit_protocol.procedures.masking import MaskedParameters, SharedNoise, shared_noise_in
+from tacit_protocol.privacy.guarantee import Budget
+from tacit_protocol.procedures.base import StudyError, parse_parameters
+from tacit_protocol.procedures.masking import MaskedParameters
 from tacit_protocol.procedures.two_sample.release import (
     LOCATIONS_STREAM,
     KernelTwoSampleParameters,
@@ -211,22 +209,16 @@ class EmbeddingReleaseParameters(MaskedParameters):
 
 
 @dataclass(frozen=True)
-class EmbeddingPlan:
-    """What a study fixes before any data.
+class MeanFeatures:
+    """The features of which a mean is released: a function of the study, or of a release's histograms.
 
-    ``points`` is None for random features, and ``candidates`` but for the exponential mechanism; there
-    ``noise``, which is that of the mean, says nothing.
+    ``points`` is None for random features, and ``candidates`` but for the exponential mechanism.
     """
 
-    method: Method
-    noise: Literal["gaussian", "laplace"]
     features: FeatureMap
     kernel: ProductKernel
-    guarantee: Guarantee
     points: Locations | None = None
     candidates: Candidates | None = None
-    shared: SharedNoise | None = None
-    """The noise that owners who mask share: ``guarantee`` is then one owner's own."""
 
 
 def draws_from_histograms(parameters: EmbeddingReleaseParameters) -> bool:
@@ -238,48 +230,15 @@ def draws_from_histograms(parameters: EmbeddingReleaseParameters) -> bool:
     return parameters.method == "subspace" and parameters.points is None and not masked
 
 
-@planned_once
-def plan_of(study: Study) -> EmbeddingPlan:
-    """Return what a study with public points or frequencies fixes.
-
-    Raises:
-        StudyError: it cannot be run as written, or its points are drawn from what is released.
-    """
-    parameters = parse_parameters(EmbeddingReleaseParameters, study)
-    if draws_from_histograms(parameters):
-        raise StudyError(
-            "each sender's points are drawn from its own histograms: state points or a placement"
-        )
-    try:
-        plan = _plan(parameters, study.domain, study.budget, study.seed)
-        noise = "gaussian" if parameters.method == "exponential" else plan.noise
-        shared = shared_noise_in(study, parameters, noise, lambda: plan.guarantee)
-        return plan if shared is None else replace(plan, guarantee=shared.own, shared=shared)
-    except ValueError as error:
-        raise StudyError(str(error)) from None
-
-
 @lru_cache(PLANS_KEPT)
-def _plan(parameters: EmbeddingReleaseParameters, domain: Domain, budget: Budget, seed: str) -> EmbeddingPlan:
-    refuse_idle_parameters(parameters)
-    noise = noise_of(parameters, budget)
-    guarantee = gaussian_guarantee if noise == "gaussian" else laplace_sum_guarantee
+def public_features(parameters: EmbeddingReleaseParameters, domain: Domain, seed: str) -> MeanFeatures:
+    """Return the features of a study with public points or frequencies."""
     if parameters.method == "random-features":
-        features, kernel = _random_features(domain, parameters, seed)
-        return EmbeddingPlan(parameters.method, noise, features, kernel, guarantee(budget))
+        return MeanFeatures(*_random_features(domain, parameters, seed))
     points, candidates = public_points(domain, parameters, seed)
     kernel = _kernel(parameters, points)
-    if candidates is not None:
-        guarantee = choice_guarantee
-    return EmbeddingPlan(
-        parameters.method,
-        noise,
-        WhitenedMeanEmbedding(kernel, points, ridge_of(parameters)),
-        kernel,
-        guarantee(budget),
-        points,
-        candidates,
-    )
+    features = WhitenedMeanEmbedding(kernel, points, ridge_of(parameters))
+    return MeanFeatures(features, kernel, points, candidates)
 
 
 def ridge_of(parameters: EmbeddingReleaseParameters) -> Ridge:

@@ -10,15 +10,15 @@ and epsilon of Laplace noise, add up though the second release depends on the fi
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import Literal
+from functools import cached_property, lru_cache, partial
+from typing import Any, Literal
 
 import numpy as np
 
-from tacit_protocol.domain import Domain, Table
+from tacit_protocol.domain import Domain, PooledTable, Table
 from tacit_protocol.features.column_histograms import ColumnHistograms, Integers
-from tacit_protocol.features.kernels import FeatureMap, ProductKernel
-from tacit_protocol.features.mean_embedding import WhitenedMeanEmbedding
+from tacit_protocol.features.kernels import FeatureMap, FloatMatrix, ProductKernel, RandomFourier
+from tacit_protocol.features.mean_embedding import Locations, WhitenedMeanEmbedding, decode_locations
 from tacit_protocol.features.moments import (
     MEAN,
     FeatureSums,
@@ -27,197 +27,63 @@ from tacit_protocol.features.moments import (
     sum_features,
     sum_sensitivity,
 )
-from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.messages.study import Owner, Release, Study
 from tacit_protocol.privacy.exact_sums import grid_bits, rounding_sensitivity
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SumPart,
-    check_layout,
-    gaussian_guarantee,
-    noise_scales,
-    release_sums,
-    require_drawable,
-)
-from tacit_protocol.privacy.guarantee import Budget, Guarantee, NoisyVector
+from tacit_protocol.privacy.gaussian_mechanism import LayoutError, SumPart, gaussian_guarantee, mu_of
+from tacit_protocol.privacy.guarantee import Guarantee, NoisyVector
 from tacit_protocol.privacy.laplace_mechanism import (
     ChoiceSource,
     ExponentialChoice,
-    check_laplace_sums,
+    choice_guarantee,
+    laplace_sum_guarantee,
     of_event,
-    release_laplace_sums,
-    require_laplace,
     shared_laplace_guarantee,
     sums_scale,
 )
-from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import ReleaseError, StudyError, parse_parameters, planned_once
+from tacit_protocol.privacy.noise import NoiseError, NoiseSource
+from tacit_protocol.procedures.base import (
+    HOPELESS,
+    Fields,
+    Progress,
+    ReleaseError,
+    Releases,
+    StudyError,
+    common_fields,
+    parse_parameters,
+    reuse_warnings,
+)
 from tacit_protocol.procedures.embedding_release.plan import (
     CELLS_MAX,
     DISTANCE_ERROR,
     Candidates,
-    EmbeddingPlan,
     EmbeddingReleaseParameters,
+    MeanFeatures,
+    as_database,
     draws_from_histograms,
     noise_of,
-    plan_of,
     points_rng,
+    public_features,
     refuse_idle_parameters,
+    require_same_database,
+    require_same_mean,
+    require_shared_ridge,
     ridge_of,
 )
+from tacit_protocol.procedures.embedding_release.verdict import (
+    EmbeddingReleaseVerdict,
+    Row,
+    database_panels,
+    from_histograms,
+    from_points,
+)
+from tacit_protocol.procedures.masking import TOGETHER, SharedNoise, masking_in, shared_noise_in, total_of
+from tacit_protocol.procedures.plan import SumPlan
+from tacit_protocol.verdicts.presentation import OWNERS_NAMED_MAX, BarsPanel, Meaning, joined
+
+__all__ = ["HISTOGRAMS", "database_plan", "features_of"]
 
 DISTANCE_MAX = 2.125
 """Bound on the distance of two means of norm 1, the rounding of a sum to its grid included."""
-
-
-@dataclass(frozen=True)
-class NoisyMean:
-    """The mean's coordinates with noise: Gaussian, or Laplace."""
-
-    plan: EmbeddingPlan
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What a sender spends."""
-        return self.plan.guarantee
-
-    @property
-    def layout(self) -> MomentRelease:
-        """The mean alone, with the whole budget."""
-        return MomentRelease(self.plan.features, MomentShares(1.0, 0.0))
-
-    @property
-    def numbers(self) -> int:
-        """How many noisy numbers a sender sends: one a coordinate."""
-        return self.layout.numbers
-
-    def sum(self, table: Table) -> FeatureSums:
-        """Sum the units' features, exactly."""
-        return self.layout.sum(table)
-
-    def release(self, sums: FeatureSums, noise: NoiseSource) -> Release:
-        """Add the noise. Raises SensitivityError where it would be too small for its grid."""
-        plan, parts = self.plan, self.layout.parts(sums.units, sums)
-        if plan.noise == "gaussian":
-            vectors = release_sums(parts, plan.guarantee, noise)
-        else:
-            vectors = {MEAN: release_laplace_sums(parts[0], plan.guarantee, noise)}
-        return Release(units=sums.units, guarantee=plan.guarantee, vectors=vectors)
-
-    def require_drawable(self, units: int) -> None:
-        """Raise SensitivityError or ValueError where the noise of so many units cannot be drawn."""
-        plan, parts = self.plan, self.layout.parts(units)
-        if plan.noise == "gaussian":
-            owners = 1 if plan.shared is None else len(plan.shared.masking.names)
-            require_drawable(parts, plan.guarantee, owners)
-        else:
-            require_laplace(parts[0], plan.guarantee)
-
-    def check(self, release: Release) -> None:
-        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
-        plan = self.plan
-        try:
-            parts = self.layout.parts(release.units)
-            if set(release.vectors) != {MEAN} or release.decision is not None or release.choice is not None:
-                raise LayoutError("the release has not the vectors that the study asks for")
-            if plan.noise == "gaussian":
-                check_layout(release.vectors, release.guarantee, parts, plan.guarantee)
-            else:
-                check_laplace_sums(release.vectors[MEAN], release.guarantee, parts[0], plan.guarantee)
-        except ValueError as error:
-            raise ReleaseError(str(error)) from None
-
-    def check_reread(self, release: Release) -> None:
-        """Raise ReleaseError where a mean that is read again has not this study's coordinates."""
-        vector = release.vectors.get(MEAN)
-        if len(release.vectors) != 1 or vector is None or len(vector.values) != self.numbers:
-            raise ReleaseError("the earlier mean has not one coordinate for each point")
-
-    def deviation(self, units: int) -> float:
-        """Return the standard deviation of the noise on a coordinate of the mean that is read."""
-        (part,) = self.layout.parts(units)
-        drawn = 1 if self.plan.shared is None else len(self.plan.shared.masking.names)
-        return math.sqrt(drawn) * standard_deviation(self.plan, part) / units
-
-    def noise_error(self, units: int) -> float:
-        """Return the root mean square of the norm of the mean's noise."""
-        return math.sqrt(self.numbers) * self.deviation(units)
-
-
-@dataclass(frozen=True)
-class DrawnCandidate:
-    """One of the candidates, drawn by the exponential mechanism; its loss is its distance from the data."""
-
-    plan: EmbeddingPlan
-    candidates: Candidates
-
-    numbers = 1
-    """A choice counts as one number."""
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What a sender spends."""
-        return self.plan.guarantee
-
-    def sum(self, table: Table) -> FeatureSums:
-        """Sum the units' features, exactly."""
-        return NoisyMean(self.plan).sum(table)
-
-    def mechanism(self, units: int) -> ExponentialChoice:
-        """Return how a candidate is drawn for so many units: all of it public."""
-        moved = sum_sensitivity(self.plan.features, grid_bits(units, products=False)) / units
-        epsilon = self.plan.guarantee.budget.epsilon
-        return ExponentialChoice(moved * (1 + 1e-12) + 2 * DISTANCE_ERROR, DISTANCE_MAX, epsilon)
-
-    def release(self, sums: FeatureSums, noise: NoiseSource) -> Release:
-        """Draw a candidate. Raises StatisticError where no noise is narrow enough for so many units."""
-        if not isinstance(noise, ChoiceSource):
-            raise TypeError("this noise source draws numbers alone, and the study asks for a choice")
-        points = self.plan.points
-        if points is None:
-            raise TypeError("candidates lie on points")
-        mean = sums.total * 2.0**-sums.bits / sums.units
-        losses = self.candidates.distances(self.plan.features(points), mean)
-        choice = self.mechanism(sums.units).choose(losses, noise)
-        return Release(units=sums.units, guarantee=self.plan.guarantee, choice=choice)
-
-    def require_drawable(self, units: int) -> None:
-        """Raise StatisticError or ValueError where no candidate can be drawn for so many units."""
-        self.mechanism(units).scale  # noqa: B018 (raises where there is no grid)
-
-    def check(self, release: Release) -> None:
-        """Raise ReleaseError where the release is not one choice with the study's guarantee."""
-        if release.guarantee != self.plan.guarantee:
-            raise ReleaseError("the release states another guarantee than the study")
-        self.check_reread(release)
-
-    def check_reread(self, release: Release) -> None:
-        """Raise ReleaseError where the release is not one choice among the study's candidates."""
-        if release.vectors or release.decision is not None or release.choice is None:
-            raise ReleaseError("the release has not the one choice that the study asks for")
-        if release.choice >= len(self.candidates):
-            raise ReleaseError("the release chooses a candidate that the study does not have")
-
-    def excess(self, units: int, level: float) -> float:
-        """Bound how much farther than the nearest the drawn one is, but for a probability of ``level``."""
-        return self.mechanism(units).excess(len(self.candidates), level)
-
-
-def mechanism_of(plan: EmbeddingPlan) -> NoisyMean | DrawnCandidate:
-    """Return how a study's release is made."""
-    return NoisyMean(plan) if plan.candidates is None else DrawnCandidate(plan, plan.candidates)
-
-
-def standard_deviation(plan: EmbeddingPlan, part: SumPart) -> float:
-    """Return the standard deviation of the noise on a coordinate of the sums."""
-    if plan.noise == "gaussian":
-        return noise_scales((part,), plan.guarantee)[part.name]
-    return math.sqrt(2) * sums_scale(part, plan.guarantee)
-
-
-def deviation_of(vector: NoisyVector) -> float:
-    """Return the standard deviation of the noise that a vector states."""
-    return vector.scale * (math.sqrt(2) if vector.noise == "laplace" else 1.0)
-
 
 HISTOGRAMS = "histograms"
 """Name of the histograms' vector in a release."""
@@ -240,6 +106,307 @@ DRAWS_KEPT = 4
 """Drawn points remembered: checking a release and reading it both ask for them, and whitening takes time."""
 
 
+NEAR = 1e-4
+"""Rounding of a scaled whole number is far below this; half-way between two lies far above."""
+
+
+@dataclass(frozen=True)
+class DatabaseSummary:
+    """Exact sums, with the public counts of a curator's owners. They never leave their holder."""
+
+    units_by_owner: Mapping[str, int]
+    sums: Any = field(repr=False)
+
+
+class DatabasePlan(SumPlan):
+    """A database of every sender: an owner, or the curator of all owners."""
+
+    rereads = True
+    lends_to = frozenset({"kernel_two_sample"})
+
+    def __init__(
+        self,
+        study: Study,
+        parameters: EmbeddingReleaseParameters,
+        noise: Literal["gaussian", "laplace"],
+        guarantee: Guarantee,
+        shared: SharedNoise | None = None,
+    ) -> None:
+        self.study, self.parameters, self.noise, self.shared = study, parameters, noise, shared
+        self.guarantee = guarantee if shared is None else shared.own
+
+    @property
+    def senders(self) -> list[str]:
+        """Who sends a database."""
+        study = self.study
+        return [study.curator.name] if study.curator is not None else [own.name for own in study.owners]
+
+    # What a mechanism is.
+
+    def sum(self, table: Table) -> Any:
+        """Compute the exact sums of a sender's units."""
+        raise NotImplementedError
+
+    def release(self, sums: Any, noise: NoiseSource) -> Release:
+        """Add the noise to the sums, or draw a candidate."""
+        return super().privatise(sums, noise)
+
+    def features_read(self, release: Release | None) -> FeatureMap:
+        """Return the features whose mean a release holds; StudyError where it must be given, and is not."""
+        raise NotImplementedError
+
+    def fields(self, made: Releases) -> dict[str, Any]:
+        """Return a verdict's fields that depend on how its releases, by sender, were made."""
+        raise NotImplementedError
+
+    def error(self, units: int) -> float:
+        """Return how large the noise is beside a mean of norm 1: the root mean square of its norm."""
+        return math.sqrt(len(self.parts(units)[-1].sums)) * self.deviation(units)
+
+    def is_hopeless(self, units: int) -> bool:
+        """Whether the noise on each coordinate is as large as the whole mean."""
+        return self.deviation(units) >= 1
+
+    def deviation(self, units: int) -> float:
+        """Return the standard deviation of the noise on a coordinate of the mean that is read."""
+        *before, mean = self.parts(units)
+        if self.gaussian:
+            scale = mean.scale(mu_of(self.guarantee))
+        else:
+            scale = math.sqrt(2) * sums_scale(mean, of_event(self.guarantee, len(before)))
+        return math.sqrt(1 if self.masking is None else len(self.masking.names)) * scale / units
+
+    # What follows.
+
+    def check_units(self, units: Mapping[str, int]) -> None:
+        if (curator := self.study.curator) is not None:
+            known = all(owner.name in units for owner in self.study.owners)
+            units = {curator.name: sum(units.values())} if known else {}
+        super().check_units(units)
+
+    def warnings(self, units: Mapping[str, int]) -> tuple[str, ...]:
+        # ``units`` counts those of owners, or of senders.
+        study, known = self.study, all(owner.name in units for owner in self.study.owners)
+        if study.curator is not None:
+            if study.curator.name not in units and not known:
+                return ()
+            units = {study.curator.name: units.get(study.curator.name) or sum(units.values())}
+        if self.shared is not None:
+            if not known:
+                return ()
+            units = {TOGETHER: sum(units.values())}
+        drowned = [name for name, count in units.items() if self.error(count) >= 1]
+        if not drowned:
+            return ()
+        hopeless = all(self.is_hopeless(count) for count in units.values())
+        return (
+            f"{HOPELESS if hopeless else ''}the noise exceeds all that is released of {', '.join(drowned)}: "
+            "use fewer points, a larger epsilon or more units",
+        )
+
+    def summarise(self, table: Table, order: np.random.Generator | None = None) -> DatabaseSummary:  # noqa: ARG002
+        by_owner = table.units_by_owner if isinstance(table, PooledTable) else {}
+        return DatabaseSummary(by_owner, self.sum(table))
+
+    def privatise(self, summary: DatabaseSummary, noise: NoiseSource) -> Release:
+        try:
+            release = self.release(summary.sums, noise)
+        except NoiseError as error:
+            raise StudyError(str(error)) from None
+        return release.model_copy(update={"units_by_owner": dict(summary.units_by_owner)})
+
+    def check_release(self, release: Release) -> None:
+        if release.decision is not None or release.choice is not None:
+            raise LayoutError("the release has not the vectors that the study asks for")
+        super().check_release(release)
+
+    def reread(self, owner: Owner, source: Study, release: Release) -> Release:  # noqa: ARG002
+        # Of a two-sample release the second moment is left out; the mean keeps its own noise.
+        if source.procedure == "kernel_two_sample":
+            theirs = as_database(source)
+        elif source.procedure == self.study.procedure:
+            theirs = parse_parameters(EmbeddingReleaseParameters, source)
+        else:
+            raise StudyError("a database is read from releases of kernel_two_sample and embedding_release")
+        require_same_mean(self.study, self.parameters, source, theirs)
+        if source.procedure != self.study.procedure:
+            require_shared_ridge(self.parameters)
+        kept = {name: release.vectors[name] for name in (HISTOGRAMS, MEAN) if name in release.vectors}
+        return Release(units=release.units, guarantee=release.guarantee, vectors=kept, choice=release.choice)
+
+    def check_borrower(self, study: Study) -> None:
+        require_same_database(study, self.study)
+
+    def conclude(
+        self, releases: Releases, units: Mapping[str, int], progress: Progress | None = None
+    ) -> EmbeddingReleaseVerdict:
+        if progress is not None:
+            progress(0.5, "reading the releases")
+        study, shared = self.study, self.shared
+        made: Releases = {name: releases[name] for name in self.senders}
+        units = {name: release.units for name, release in made.items()}
+        caveats = () if shared is None else shared.caveats(self.masked_numbers)
+        if shared is not None:
+            made = {TOGETHER: total_of(shared.masking, made)}
+        return EmbeddingReleaseVerdict(
+            reject=False,
+            **common_fields(study, units, None if shared is None else shared.own),
+            columns=tuple(column.name for column in study.domain.columns),
+            warnings=self.warnings(units) + caveats + reuse_warnings(study),
+            **self.fields(made),
+        )
+
+    def meaning(self, verdict: Fields) -> Meaning:  # noqa: ARG002
+        one = len(self.senders) == 1 or self.shared is not None
+        databases = "A private database" if one else "Private databases"
+        together = " together" if self.shared is not None else ""
+        return Meaning(
+            f"{databases} of {joined(self.senders, OWNERS_NAMED_MAX)}{together} {'was' if one else 'were'} "
+            "released.",
+            "A database tests nothing by itself; questions asked of it cost no privacy, and its answers have "
+            "errors that it states.",
+            tests=False,
+        )
+
+
+class NoisyMean(DatabasePlan):
+    """The mean's coordinates on public points or frequencies, with noise: Gaussian, or Laplace."""
+
+    def __init__(
+        self,
+        study: Study,
+        parameters: EmbeddingReleaseParameters,
+        public: MeanFeatures,
+        guarantee: Guarantee,
+        shared: SharedNoise | None = None,
+    ) -> None:
+        super().__init__(study, parameters, noise_of(parameters, study.budget), guarantee, shared)
+        self.public = public
+        # The mean alone, with the whole budget.
+        self.layout = MomentRelease(public.features, MomentShares(1.0, 0.0))
+
+    def parts(self, units: int, sums: FeatureSums | None = None) -> tuple[SumPart, ...]:
+        return self.layout.parts(units, sums)
+
+    def sum(self, table: Table) -> FeatureSums:
+        return self.layout.sum(table)
+
+    def features_read(self, release: Release | None) -> FeatureMap:  # noqa: ARG002
+        return self.public.features
+
+    def check_release(self, release: Release) -> None:
+        if set(release.vectors) != {MEAN}:
+            raise LayoutError("the release has not the vectors that the study asks for")
+        super().check_release(release)
+
+    def check_reread(self, release: Release) -> None:
+        vector, dimension = release.vectors.get(MEAN), self.public.features.dimension
+        if len(release.vectors) != 1 or vector is None or len(vector.values) != dimension:
+            raise ReleaseError("the earlier mean has not one coordinate for each point")
+
+    @property
+    def method(self) -> str:
+        """The method, in words."""
+        features, law = self.public.features, LAWS[self.noise]
+        if isinstance(features, RandomFourier):
+            return f"mean embedding on {features.count} random frequencies, {law} noise"
+        return f"mean embedding on {features.dimension} public points, {law} noise"
+
+    def fields(self, made: Releases) -> dict[str, Any]:
+        public, domain = self.public, self.study.domain
+        return self.databases(made) | {
+            "method": self.method,
+            "points": () if public.points is None else _rows(domain, public.points),
+            "kernel": public.kernel.shape,
+            "bandwidth": public.kernel.bandwidth,
+            "category_similarity": public.kernel.similarity,
+        }
+
+    def databases(self, made: Releases) -> dict[str, Any]:
+        """Return the databases, by sender."""
+        features = self.public.features
+        return _embeddings(made) | {
+            "noise_law": self.noise,
+            "frequencies": features.count if isinstance(features, RandomFourier) else None,
+        }
+
+    def panels(self, verdict: Fields, releases: Releases) -> list[BarsPanel]:  # noqa: ARG002
+        return database_panels(self.study, verdict, partial(from_points, self.public))
+
+
+class DrawnCandidate(NoisyMean):
+    """One of the candidates, drawn by the exponential mechanism; its loss is its distance from the data."""
+
+    def __init__(
+        self,
+        study: Study,
+        parameters: EmbeddingReleaseParameters,
+        public: MeanFeatures,
+        candidates: Candidates,
+        points: Locations,
+    ) -> None:
+        super().__init__(study, parameters, public, choice_guarantee(study.budget))
+        self.choices, self.points = candidates, points
+        self.candidates = len(candidates)
+        self.release_size = 1  # a choice counts as one
+
+    @cached_property
+    def at(self) -> FloatMatrix:
+        """The points' features, (points, J)."""
+        return self.public.features(self.points)
+
+    def mechanism(self, units: int) -> ExponentialChoice:
+        """Return how a candidate is drawn for so many units: all of it public."""
+        moved = sum_sensitivity(self.public.features, grid_bits(units, products=False)) / units
+        epsilon = self.guarantee.budget.epsilon
+        return ExponentialChoice(moved * (1 + 1e-12) + 2 * DISTANCE_ERROR, DISTANCE_MAX, epsilon)
+
+    def release(self, sums: FeatureSums, noise: NoiseSource) -> Release:
+        if not isinstance(noise, ChoiceSource):
+            raise TypeError("this noise source draws numbers alone, and the study asks for a choice")
+        losses = self.choices.distances(self.at, sums.total * 2.0**-sums.bits / sums.units)
+        choice = self.mechanism(sums.units).choose(losses, noise)
+        return Release(units=sums.units, guarantee=self.guarantee, choice=choice)
+
+    def require_drawable(self, units: int) -> None:
+        self.mechanism(units).scale  # noqa: B018 (raises where there is no grid)
+
+    def check_release(self, release: Release) -> None:
+        if release.guarantee != self.guarantee:
+            raise ReleaseError("the release states another guarantee than the study")
+        self.check_reread(release)
+
+    def check_reread(self, release: Release) -> None:
+        if release.vectors or release.decision is not None or release.choice is None:
+            raise ReleaseError("the release has not the one choice that the study asks for")
+        if release.choice >= self.candidates:
+            raise ReleaseError("the release chooses a candidate that the study does not have")
+
+    def error(self, units: int) -> float:
+        """Bound how much farther than the nearest the drawn one is, but for a probability of the level."""
+        return self.mechanism(units).excess(self.candidates, self.study.level)
+
+    def is_hopeless(self, units: int) -> bool:  # noqa: ARG002
+        return False
+
+    @property
+    def method(self) -> str:
+        return f"one of {self.candidates} candidate databases, drawn by the exponential mechanism"
+
+    def databases(self, made: Releases) -> dict[str, Any]:
+        weights = self.choices.weights
+        chosen = {name: _choice(release) for name, release in made.items()}
+        return {
+            "embedding": {name: tuple((weights[c] @ self.at).tolist()) for name, c in chosen.items()},
+            "noise": dict.fromkeys(made, 0.0),
+            "noise_error": dict.fromkeys(made, 0.0),
+            "candidates": self.candidates,
+            "chosen": chosen,
+            "weights": {name: tuple(weights[c].tolist()) for name, c in chosen.items()},
+            "excess": {name: self.error(release.units) for name, release in made.items()},
+        }
+
+
 @dataclass(frozen=True)
 class HistogramSums:
     """A sender's exact numbers. They never leave it; ``repr`` shows none.
@@ -256,134 +423,42 @@ class HistogramSums:
     mean: FeatureSums | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True)
-class HistogramsThenMean:
-    """What a study of this placement fixes before any data, and how its release is made."""
+class HistogramsThenMean(DatabasePlan):
+    """Noisy histograms of each column, then the noisy mean on points that are drawn from them."""
 
-    domain: Domain
-    parameters: EmbeddingReleaseParameters
-    seed: str
-    noise: Literal["gaussian", "laplace"]
-    guarantee: Guarantee
-    count: int
+    def __init__(
+        self,
+        study: Study,
+        parameters: EmbeddingReleaseParameters,
+        noise: Literal["gaussian", "laplace"],
+        guarantee: Guarantee,
+        count: int,
+    ) -> None:
+        super().__init__(study, parameters, noise, guarantee)
+        self.count, self.share = count, parameters.histogram_share or SHARE_DEFAULT
 
-    @property
+    @cached_property
     def histograms(self) -> ColumnHistograms:
         """The public cells."""
-        chosen = self.parameters
-        return ColumnHistograms(self.domain, chosen.n_bins or BINS_DEFAULT, chosen.whole_numbers or ())
+        return _histograms(self.study.domain, self.parameters)
 
     @property
     def kernel(self) -> ProductKernel:
         """The kernel: the same for every sender, whatever its points are."""
-        bandwidth = BANDWIDTH * math.sqrt(len(self.domain.numeric)) or 1.0
-        chosen = self.parameters
-        return ProductKernel(chosen.kernel, chosen.bandwidth or bandwidth, chosen.category_similarity)
-
-    @property
-    def share(self) -> float:
-        """Part of the budget that the histograms have."""
-        return self.parameters.histogram_share or SHARE_DEFAULT
-
-    @property
-    def numbers(self) -> int:
-        """How many noisy numbers a sender sends: one a cell, and one a point."""
-        return self.histograms.size + self.count
+        return _kernel(self.study.domain, self.parameters)
 
     def sum(self, table: Table) -> HistogramSums:
-        """Count the units by cell, exactly."""
         bits = grid_bits(table.units, products=False)
         return HistogramSums(table.units, bits, self.histograms.sum(table, bits), table)
 
-    def adapt(self, sums: HistogramSums, noise: NoiseSource) -> HistogramSums:
-        """Draw the histograms' noise, and sum the features on the points that follow from it.
-
-        Raises SensitivityError where the noise would be too small for its grid.
-        """
-        parts = self.parts(sums.units, sums.steps)
-        if self.noise == "gaussian":
-            require_drawable(parts, self.guarantee)
-            noisy = release_sums(parts[:1], self.guarantee, noise)[HISTOGRAMS]
-        else:
-            noisy = release_laplace_sums(parts[0], of_event(self.guarantee, 0), noise)
-        features = self.drawn(noisy, sums.units).features
-        mean = sum_features(features, sums.table, products=False, bits=sums.bits)
-        return replace(sums, noisy=noisy, mean=mean)
-
-    def release(self, sums: HistogramSums, noise: NoiseSource) -> Release:
-        """Add the noise. Raises SensitivityError where it would be too small for its grid."""
-        if sums.noisy is None or sums.mean is None:
-            sums = self.adapt(sums, noise)
-        if sums.noisy is None or sums.mean is None:
-            raise TypeError("the histograms' noise comes before the mean's")
-        parts = self.parts(sums.units, mean=sums.mean.total)
-        vectors = {HISTOGRAMS: sums.noisy}
-        if self.noise == "gaussian":
-            vectors |= release_sums(parts[1:], self.guarantee, noise)
-        else:
-            vectors[MEAN] = release_laplace_sums(parts[1], of_event(self.guarantee, 1), noise)
-        return Release(units=sums.units, guarantee=self.guarantee, vectors=vectors)
-
-    def require_drawable(self, units: int) -> None:
-        """Raise SensitivityError or ValueError where the noise of so many units cannot be drawn."""
-        parts = self.parts(units)
-        if self.noise == "gaussian":
-            require_drawable(parts, self.guarantee)
-            return
-        for place, part in enumerate(parts):
-            require_laplace(part, of_event(self.guarantee, place))
-
-    def check(self, release: Release) -> None:
-        """Raise ReleaseError where the release has not the shape and the noise that the study fixes."""
-        try:
-            if release.decision is not None or release.choice is not None:
-                raise LayoutError("the release has not the vectors that the study asks for")
-            parts = self.parts(release.units)
-            if self.noise == "gaussian":
-                check_layout(release.vectors, release.guarantee, parts, self.guarantee)
-                return
-            if set(release.vectors) != {HISTOGRAMS, MEAN}:
-                raise LayoutError("the release has not the vectors that the study asks for")
-            if release.guarantee != self.guarantee:
-                raise LayoutError("the release states another guarantee than the study")
-            for place, part in enumerate(parts):
-                paid = of_event(self.guarantee, place)
-                check_laplace_sums(release.vectors[part.name], paid, part, paid)
-        except ValueError as error:
-            raise ReleaseError(str(error)) from None
-
-    def check_reread(self, release: Release) -> None:
-        """Raise ReleaseError where a release that is read again is not one of this study."""
-        self.check(release)
-
-    def drawn(self, noisy: NoisyVector, units: int) -> EmbeddingPlan:
-        """Return the plan on the points that follow from noisy histograms: the same for everyone."""
-        return _drawn(self, noisy.values, units, -noisy.exponent)
-
-    def deviation(self, units: int) -> float:
-        """Return the standard deviation of the noise on a coordinate of the mean."""
-        part = self.parts(units)[1]
-        if self.noise == "gaussian":
-            return noise_scales((part,), self.guarantee)[MEAN] / units
-        return math.sqrt(2) * sums_scale(part, of_event(self.guarantee, 1)) / units
-
-    def noise_error(self, units: int) -> float:
-        """Return the root mean square of the norm of the mean's noise."""
-        return math.sqrt(self.count) * self.deviation(units)
-
-    def parts(
-        self, units: int, steps: Integers | None = None, mean: Integers | None = None
-    ) -> tuple[SumPart, SumPart]:
-        """Lay the release out: histograms, then mean; zeros stand for what is not given.
-
-        Shapes and noise depend on the study and ``units`` alone.
-        """
-        bits, cells = grid_bits(units, products=False), self.histograms
-        diameter = self.kernel.distance_max(len(self.domain.numeric), len(self.domain.categorical))
+    def parts(self, units: int, sums: HistogramSums | None = None) -> tuple[SumPart, ...]:
+        bits, cells, domain = grid_bits(units, products=False), self.histograms, self.study.domain
+        diameter = self.kernel.distance_max(len(domain.numeric), len(domain.categorical))
+        mean = None if sums is None else sums.mean
         return (
             SumPart(
                 HISTOGRAMS,
-                np.zeros(cells.size, dtype=np.int64) if steps is None else steps,
+                np.zeros(cells.size, dtype=np.int64) if sums is None else sums.steps,
                 -bits,
                 cells.l2_sensitivity,
                 self.share,
@@ -391,30 +466,135 @@ class HistogramsThenMean:
             ),
             SumPart(
                 MEAN,
-                np.zeros(self.count, dtype=np.int64) if mean is None else mean,
+                np.zeros(self.count, dtype=np.int64) if mean is None else mean.total,
                 -bits,
                 diameter + rounding_sensitivity(self.count, bits),
                 1 - self.share,
             ),
         )
 
+    def adapt(self, summary: DatabaseSummary, noise: NoiseSource) -> DatabaseSummary:
+        try:
+            return replace(summary, sums=self.adapted(summary.sums, noise))
+        except NoiseError as error:
+            raise StudyError(str(error)) from None
 
-@planned_once
-def histograms_then_mean(study: Study) -> HistogramsThenMean | None:
-    """Return how a study of this placement is released; None where its points are public constants.
+    def adapted(self, sums: HistogramSums, noise: NoiseSource) -> HistogramSums:
+        """Draw the histograms' noise, and sum the features on the points that follow from it."""
+        self.require_drawable(sums.units)
+        noisy = self.noisy(self.parts(sums.units, sums)[:1], noise)[HISTOGRAMS]
+        features = self.drawn(noisy, sums.units).features
+        mean = sum_features(features, sums.table, products=False, bits=sums.bits)
+        return replace(sums, noisy=noisy, mean=mean)
+
+    def release(self, sums: HistogramSums, noise: NoiseSource) -> Release:
+        if sums.noisy is None or sums.mean is None:
+            sums = self.adapted(sums, noise)
+        if sums.noisy is None:
+            raise TypeError("the histograms' noise comes before the mean's")
+        vectors = {HISTOGRAMS: sums.noisy, **self.noisy(self.parts(sums.units, sums)[1:], noise, 1)}
+        return Release(units=sums.units, guarantee=self.guarantee, vectors=vectors)
+
+    def drawn(self, noisy: NoisyVector, units: int) -> MeanFeatures:
+        """Return the features on the points that follow from noisy histograms: the same for everyone."""
+        study, count, bits = self.study, self.count, -noisy.exponent
+        return _drawn(
+            study.domain,
+            self.parameters,
+            study.seed,
+            count=count,
+            values=noisy.values,
+            units=units,
+            bits=bits,
+        )
+
+    def features_read(self, release: Release | None) -> FeatureMap:
+        if release is None or HISTOGRAMS not in release.vectors:
+            raise StudyError("the points of this study are drawn from each sender's release: give one")
+        return self.drawn(release.vectors[HISTOGRAMS], release.units).features
+
+    def fields(self, made: Releases) -> dict[str, Any]:
+        drawn = {name: self.drawn(r.vectors[HISTOGRAMS], r.units) for name, r in made.items()}
+        points = {name: own.points for name, own in drawn.items() if own.points is not None}
+        return _embeddings(made) | {
+            "method": (
+                f"histograms of {self.histograms.size} cells, and mean embedding on {self.count} points "
+                f"drawn from them, {LAWS[self.noise]} noise"
+            ),
+            "noise_law": self.noise,
+            "points": (),
+            "drawn_points": {name: self.rows_on_whole_numbers(found) for name, found in points.items()},
+            "kernel": self.parameters.kernel,
+            "bandwidth": self.kernel.bandwidth,
+            "category_similarity": self.parameters.category_similarity,
+            "bins": self.histograms.bins,
+            "histograms": {
+                name: self.noisy_shares(r.vectors[HISTOGRAMS], r.units) for name, r in made.items()
+            },
+            "histogram_noise": {
+                name: _deviation_of(r.vectors[HISTOGRAMS]) / r.units for name, r in made.items()
+            },
+        }
+
+    def rows_on_whole_numbers(self, points: Locations) -> tuple[Row, ...]:
+        """Return the points as rows; whole numbers lose what scaling has added to them."""
+        whole = set(self.histograms.whole)
+
+        def near(name: str, value: float | str | None) -> float | str | None:
+            # A missing value's place may lie between two whole numbers.
+            if name in whole and isinstance(value, float) and abs(value - round(value)) < NEAR:
+                return float(round(value))
+            return value
+
+        rows = decode_locations(self.study.domain, points)
+        return tuple(tuple(near(name, value) for name, value in row.items()) for row in rows)
+
+    def noisy_shares(self, vector: NoisyVector, units: int) -> Mapping[str, tuple[float, ...]]:
+        """Return each column's noisy shares of the units, by cell."""
+        ends = np.cumsum([cells.size for cells in self.histograms.columns])[:-1]
+        parts = np.split(vector.mean(units), ends)
+        return {
+            cells.column.name: tuple(part.tolist())
+            for cells, part in zip(self.histograms.columns, parts, strict=True)
+        }
+
+    def panels(self, verdict: Fields, releases: Releases) -> list[BarsPanel]:  # noqa: ARG002
+        return database_panels(self.study, verdict, from_histograms)
+
+
+LAWS = {"gaussian": "Gaussian", "laplace": "Laplace"}
+
+
+def database_plan(study: Study) -> DatabasePlan:
+    """Return the plan of a study, whatever its columns are and whether its noise can be drawn.
 
     Raises:
-        StudyError: the study cannot be run as written.
+        StudyError: it cannot be run as written.
     """
     parameters = parse_parameters(EmbeddingReleaseParameters, study)
-    if not draws_from_histograms(parameters):
-        return None
-    refuse_idle_parameters(parameters)
     try:
+        if draws_from_histograms(parameters):
+            return _histograms_then_mean(study, parameters)
+        refuse_idle_parameters(parameters)
+        public = public_features(parameters, study.domain, study.seed)
+        if public.candidates is not None and public.points is not None:
+            masking_in(study, parameters)  # refuses what is idle
+            return DrawnCandidate(study, parameters, public, public.candidates, public.points)
         noise = noise_of(parameters, study.budget)
-        guarantee = _guarantee(noise, study.budget, parameters.histogram_share or SHARE_DEFAULT)
+        guarantee = (gaussian_guarantee if noise == "gaussian" else laplace_sum_guarantee)(study.budget)
+        shared = shared_noise_in(study, parameters, noise, lambda: guarantee)
+        return NoisyMean(study, parameters, public, guarantee, shared)
     except ValueError as error:
         raise StudyError(str(error)) from None
+
+
+def _histograms_then_mean(study: Study, parameters: EmbeddingReleaseParameters) -> HistogramsThenMean:
+    refuse_idle_parameters(parameters)
+    noise, share = noise_of(parameters, study.budget), parameters.histogram_share or SHARE_DEFAULT
+    if noise == "gaussian":
+        guarantee = gaussian_guarantee(study.budget)
+    else:
+        guarantee = shared_laplace_guarantee(study.budget, (share, 1 - share))
     databases = 1 if study.curator is not None else len(study.owners)
     columns = len(study.domain.columns)
     room = CELLS_MAX // (columns * databases)
@@ -423,33 +603,34 @@ def histograms_then_mean(study: Study) -> HistogramsThenMean | None:
         raise StudyError(
             f"all owners' points and columns make more than {CELLS_MAX} values; use fewer points"
         )
-    how = HistogramsThenMean(study.domain, parameters, study.seed, noise, guarantee, count)
-    how.histograms.columns  # noqa: B018 (raises where whole numbers do not fit the columns)
-    return how
+    found = HistogramsThenMean(study, parameters, noise, guarantee, count)
+    found.histograms.columns  # noqa: B018 (raises where whole numbers do not fit the columns)
+    return found
 
 
-def _guarantee(noise: Literal["gaussian", "laplace"], budget: Budget, share: float) -> Guarantee:
-    if noise == "gaussian":
-        return gaussian_guarantee(budget)
-    return shared_laplace_guarantee(budget, (share, 1 - share))
+def _histograms(domain: Domain, chosen: EmbeddingReleaseParameters) -> ColumnHistograms:
+    return ColumnHistograms(domain, chosen.n_bins or BINS_DEFAULT, chosen.whole_numbers or ())
+
+
+def _kernel(domain: Domain, chosen: EmbeddingReleaseParameters) -> ProductKernel:
+    bandwidth = BANDWIDTH * math.sqrt(len(domain.numeric)) or 1.0
+    return ProductKernel(chosen.kernel, chosen.bandwidth or bandwidth, chosen.category_similarity)
 
 
 @lru_cache(DRAWS_KEPT)
-def _drawn(how: HistogramsThenMean, values: tuple[int, ...], units: int, bits: int) -> EmbeddingPlan:
-    points = how.histograms.draw(values, units << bits, how.count, points_rng(how.seed))
-    features = WhitenedMeanEmbedding(how.kernel, points, ridge_of(how.parameters))
-    return EmbeddingPlan("subspace", how.noise, features, how.kernel, how.guarantee, points)
-
-
-def noisy_shares(how: HistogramsThenMean, vector: NoisyVector, units: int) -> Mapping[str, tuple[float, ...]]:
-    """Return each column's noisy shares of the units, by cell."""
-    shares = vector.mean(units)
-    ends = np.cumsum([cells.size for cells in how.histograms.columns])[:-1]
-    parts = np.split(shares, ends)
-    return {
-        cells.column.name: tuple(part.tolist())
-        for cells, part in zip(how.histograms.columns, parts, strict=True)
-    }
+def _drawn(
+    domain: Domain,
+    parameters: EmbeddingReleaseParameters,
+    seed: str,
+    *,
+    count: int,
+    values: tuple[int, ...],
+    units: int,
+    bits: int,
+) -> MeanFeatures:
+    points = _histograms(domain, parameters).draw(values, units << bits, count, points_rng(seed))
+    kernel = _kernel(domain, parameters)
+    return MeanFeatures(WhitenedMeanEmbedding(kernel, points, ridge_of(parameters)), kernel, points)
 
 
 def features_of(study: Study, release: Release | None = None) -> FeatureMap:
@@ -463,9 +644,30 @@ def features_of(study: Study, release: Release | None = None) -> FeatureMap:
         StudyError: the study cannot be run as written, or its points are drawn from a release, and none of
             it is given.
     """
-    how = histograms_then_mean(study)
-    if how is None:
-        return plan_of(study).features
-    if release is None or HISTOGRAMS not in release.vectors:
-        raise StudyError("the points of this study are drawn from each sender's release: give one")
-    return how.drawn(release.vectors[HISTOGRAMS], release.units).features
+    return database_plan(study).features_read(release)
+
+
+def _rows(domain: Domain, points: Locations) -> tuple[Row, ...]:
+    return tuple(tuple(row.values()) for row in decode_locations(domain, points))
+
+
+def _deviation_of(vector: NoisyVector) -> float:
+    """Return the standard deviation of the noise that a vector states."""
+    return vector.scale * (math.sqrt(2) if vector.noise == "laplace" else 1.0)
+
+
+def _embeddings(made: Releases) -> dict[str, Any]:
+    noise = {name: _deviation_of(r.vectors[MEAN]) / r.units for name, r in made.items()}
+    return {
+        "embedding": {name: tuple(r.vectors[MEAN].mean(r.units).tolist()) for name, r in made.items()},
+        "noise": noise,
+        "noise_error": {
+            name: float(len(made[name].vectors[MEAN].values) ** 0.5) * value for name, value in noise.items()
+        },
+    }
+
+
+def _choice(release: Release) -> int:
+    if release.choice is None:
+        raise ReleaseError("the release has not the one choice that the study asks for")
+    return release.choice

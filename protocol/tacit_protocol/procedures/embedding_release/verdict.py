@@ -11,30 +11,16 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from tacit_protocol.domain import CategoricalColumn, Domain
+from tacit_protocol.domain import CategoricalColumn
 from tacit_protocol.features.cell_counts import MISSING, OTHER
 from tacit_protocol.features.column_histograms import ColumnHistograms, HistogramCells
-from tacit_protocol.features.kernels import RandomFourier
-from tacit_protocol.features.mean_embedding import Locations, decode_locations, draw_locations
-from tacit_protocol.features.moments import MEAN
-from tacit_protocol.messages.study import Release, Study
+from tacit_protocol.features.mean_embedding import Locations, draw_locations
+from tacit_protocol.messages.study import Study
 from tacit_protocol.numerics.noisy_tables import CellNoise, half_width
 from tacit_protocol.numerics.simplex_weights import fit_simplex
-from tacit_protocol.procedures.base import ReleaseError
-from tacit_protocol.procedures.embedding_release.plan import EmbeddingPlan, plan_of, points_rng
-from tacit_protocol.procedures.embedding_release.release import (
-    HISTOGRAMS,
-    DrawnCandidate,
-    HistogramsThenMean,
-    NoisyMean,
-    deviation_of,
-    noisy_shares,
-)
+from tacit_protocol.procedures.embedding_release.plan import MeanFeatures, points_rng
 from tacit_protocol.verdicts.base import BaseVerdict, ShownTable
 from tacit_protocol.verdicts.presentation import COLUMN_BINS_MAX, Bar, BarsPanel, Floats, Shown, bar, largest
-
-NEAR = 1e-4
-"""Rounding of a scaled whole number is far below this; half-way between two lies far above."""
 
 Row = tuple[float | str | None, ...]
 """A point: one value per column, in its own units."""
@@ -98,120 +84,6 @@ class EmbeddingReleaseVerdict(BaseVerdict):
         )
 
 
-def databases_of(
-    study: Study, mechanism: NoisyMean | DrawnCandidate | HistogramsThenMean, made: Mapping[str, Release]
-) -> dict[str, Any]:
-    """Return a verdict's fields that depend on how its releases, by sender, were made."""
-    if isinstance(mechanism, HistogramsThenMean):
-        return _on_drawn_points(mechanism, made)
-    plan = mechanism.plan
-    found = (
-        _noisy_means(mechanism, made)
-        if isinstance(mechanism, NoisyMean)
-        else _drawn(mechanism, made, study.level)
-    )
-    return found | {
-        "method": _method(plan),
-        "points": () if plan.points is None else _rows(study.domain, plan.points),
-        "kernel": plan.kernel.shape,
-        "bandwidth": plan.kernel.bandwidth,
-        "category_similarity": plan.kernel.similarity,
-    }
-
-
-def _rows(domain: Domain, points: Locations) -> tuple[Row, ...]:
-    return tuple(tuple(row.values()) for row in decode_locations(domain, points))
-
-
-def _rows_on_whole_numbers(how: HistogramsThenMean, points: Locations) -> tuple[Row, ...]:
-    """Return the points as rows; whole numbers lose what scaling has added to them."""
-    whole = set(how.histograms.whole)
-    return tuple(
-        tuple(
-            float(round(value)) if name in whole and isinstance(value, float) and is_near(value) else value
-            for name, value in row.items()
-        )
-        for row in decode_locations(how.domain, points)
-    )
-
-
-def is_near(value: float) -> bool:
-    """Say whether a number is a whole one but for rounding; a missing value's place may lie between."""
-    return abs(value - round(value)) < NEAR
-
-
-def _on_drawn_points(how: HistogramsThenMean, made: Mapping[str, Release]) -> dict[str, Any]:
-    plans = {name: how.drawn(r.vectors[HISTOGRAMS], r.units) for name, r in made.items()}
-    points = {name: plan.points for name, plan in plans.items() if plan.points is not None}
-    law = "Gaussian" if how.noise == "gaussian" else "Laplace"
-    return _embeddings(made) | {
-        "method": (
-            f"histograms of {how.histograms.size} cells, and mean embedding on {how.count} points drawn from "
-            f"them, {law} noise"
-        ),
-        "noise_law": how.noise,
-        "points": (),
-        "drawn_points": {name: _rows_on_whole_numbers(how, found) for name, found in points.items()},
-        "kernel": how.parameters.kernel,
-        "bandwidth": how.kernel.bandwidth,
-        "category_similarity": how.parameters.category_similarity,
-        "bins": how.histograms.bins,
-        "histograms": {name: noisy_shares(how, r.vectors[HISTOGRAMS], r.units) for name, r in made.items()},
-        "histogram_noise": {name: deviation_of(r.vectors[HISTOGRAMS]) / r.units for name, r in made.items()},
-    }
-
-
-def _embeddings(made: Mapping[str, Release]) -> dict[str, Any]:
-    noise = {name: deviation_of(r.vectors[MEAN]) / r.units for name, r in made.items()}
-    return {
-        "embedding": {name: tuple(r.vectors[MEAN].mean(r.units).tolist()) for name, r in made.items()},
-        "noise": noise,
-        "noise_error": {
-            name: float(len(made[name].vectors[MEAN].values) ** 0.5) * value for name, value in noise.items()
-        },
-    }
-
-
-def _noisy_means(mechanism: NoisyMean, made: Mapping[str, Release]) -> dict[str, Any]:
-    plan = mechanism.plan
-    return _embeddings(made) | {
-        "noise_law": plan.noise,
-        "frequencies": plan.features.count if isinstance(plan.features, RandomFourier) else None,
-    }
-
-
-def _drawn(mechanism: DrawnCandidate, made: Mapping[str, Release], level: float) -> dict[str, Any]:
-    plan, weights = mechanism.plan, mechanism.candidates.weights
-    if plan.points is None:
-        raise TypeError("candidates lie on points")
-    chosen = {name: _choice(release) for name, release in made.items()}
-    features = plan.features(plan.points)
-    return {
-        "embedding": {name: tuple((weights[c] @ features).tolist()) for name, c in chosen.items()},
-        "noise": dict.fromkeys(made, 0.0),
-        "noise_error": dict.fromkeys(made, 0.0),
-        "candidates": len(mechanism.candidates),
-        "chosen": chosen,
-        "weights": {name: tuple(weights[c].tolist()) for name, c in chosen.items()},
-        "excess": {name: mechanism.excess(release.units, level) for name, release in made.items()},
-    }
-
-
-def _choice(release: Release) -> int:
-    if release.choice is None:
-        raise ReleaseError("the release has not the one choice that the study asks for")
-    return release.choice
-
-
-def _method(plan: EmbeddingPlan) -> str:
-    law = "Gaussian" if plan.noise == "gaussian" else "Laplace"
-    if plan.candidates is not None:
-        return f"one of {len(plan.candidates)} candidate databases, drawn by the exponential mechanism"
-    if isinstance(plan.features, RandomFourier):
-        return f"mean embedding on {plan.features.count} random frequencies, {law} noise"
-    return f"mean embedding on {plan.features.dimension} public points, {law} noise"
-
-
 PANELS_MAX = 12
 """Most columns that are drawn, of all databases together; the last one's note says how many there are."""
 
@@ -229,11 +101,14 @@ HISTOGRAM = (
 )
 
 
-def database_panels(study: Study, verdict: Mapping[str, Any]) -> list[BarsPanel]:
-    """Return every column of every database, ``PANELS_MAX`` at most."""
+def database_panels(
+    study: Study,
+    verdict: Mapping[str, Any],
+    of_sender: Callable[[Study, Mapping[str, Any], str], list[BarsPanel]],
+) -> list[BarsPanel]:
+    """Return every column of every database, ``PANELS_MAX`` at most; ``of_sender`` draws one's."""
     names = list(verdict["embedding"])
     found: list[BarsPanel] = []
-    of_sender = _from_histograms if verdict.get("histograms") else partial(_from_points, plan_of(study))
     drawn = names if verdict.get("histograms") or verdict.get("weights") else names[:FITS_MAX]
     for name in drawn:
         panels = of_sender(study, verdict, name)
@@ -248,7 +123,8 @@ def database_panels(study: Study, verdict: Mapping[str, Any]) -> list[BarsPanel]
     return found[:PANELS_MAX]
 
 
-def _from_histograms(study: Study, verdict: Mapping[str, Any], name: str) -> list[BarsPanel]:
+def from_histograms(study: Study, verdict: Mapping[str, Any], name: str) -> list[BarsPanel]:
+    """Return the columns of one database as its noisy histograms."""
     deviation = float(verdict["histogram_noise"][name])
     laplace = verdict["noise_law"] == "laplace"
     noise = CellNoise("laplace", deviation / 2**0.5) if laplace else CellNoise("gaussian", deviation)
@@ -300,7 +176,8 @@ def _levels(column: CategoricalColumn, shares: Floats, half: float | None, unit:
     return BarsPanel(column.name + some, unit, bars, note)
 
 
-def _from_points(plan: EmbeddingPlan, study: Study, verdict: Mapping[str, Any], name: str) -> list[BarsPanel]:
+def from_points(plan: MeanFeatures, study: Study, verdict: Mapping[str, Any], name: str) -> list[BarsPanel]:
+    """Return the columns of one database on public points, with weights that match it."""
     points = _points(plan, study)
     chosen = verdict.get("weights")
     if chosen is None and len(points) > FITTED_POINTS_MAX:
@@ -327,7 +204,7 @@ def _from_points(plan: EmbeddingPlan, study: Study, verdict: Mapping[str, Any], 
     return found
 
 
-def _points(plan: EmbeddingPlan, study: Study) -> Locations:
+def _points(plan: MeanFeatures, study: Study) -> Locations:
     if plan.points is not None:
         return plan.points
     rng = points_rng(study.seed)
@@ -335,12 +212,12 @@ def _points(plan: EmbeddingPlan, study: Study) -> Locations:
     return Locations(rng.random(drawn.numeric.shape), drawn.categorical)
 
 
-def _fitted(plan: EmbeddingPlan, points: Locations, verdict: Mapping[str, Any], name: str) -> Floats:
+def _fitted(plan: MeanFeatures, points: Locations, verdict: Mapping[str, Any], name: str) -> Floats:
     target = np.array(verdict["embedding"][name], dtype=np.float64)
     return fit_simplex(plan.features(points), target, float(verdict["noise_error"][name])).weights
 
 
-def _note(plan: EmbeddingPlan, verdict: Mapping[str, Any], name: str) -> str:
+def _note(plan: MeanFeatures, verdict: Mapping[str, Any], name: str) -> str:
     if verdict.get("weights") is not None:
         return (
             f"Candidate {verdict['chosen'][name]} of {verdict['candidates']}, drawn by its nearness "

@@ -1,26 +1,18 @@
-"""What a study of the kernel two-sample test fixes before any data: features, form, guarantee.
+"""What a study of the kernel two-sample test releases: parameters, features and what buys them.
 
 Two studies that fix the same release can share it: :func:`require_same_release`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import numpy as np
 from pydantic import Field
 
-from tacit_protocol.features.additive import (
-    COLUMN_MEANS,
-    AdditiveFeatures,
-    AdditiveRelease,
-    AdditiveSums,
-)
+from tacit_protocol.features.additive import AdditiveRelease
 from tacit_protocol.features.cell_means import (
     CELLS_DEFAULT,
     CELLS_MAX,
     FINE_CELLS,
-    FINE_COUNTS,
     SQUARES_FROM,
     CellFeatures,
     CellRelease,
@@ -33,40 +25,13 @@ from tacit_protocol.features.mean_embedding import (
     idle_parameter,
     kernel_features,
 )
-from tacit_protocol.features.moments import FeatureSums, MomentRelease, MomentShares
+from tacit_protocol.features.moments import MomentRelease, MomentShares
 from tacit_protocol.messages.study import Study
-from tacit_protocol.privacy.gaussian_mechanism import (
-    LayoutError,
-    SumPart,
-    check_layout,
-    gaussian_guarantee,
-    halved_guarantee,
-    noise_scales,
-    release_sums,
-    require_drawable,
-)
-from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, Guarantee, NoisyVector
-from tacit_protocol.privacy.k_norm_mechanism import (
-    check_k_norm,
-    k_norm_guarantee,
-    k_norm_scale,
-    release_k_norm,
-    require_k_norm,
-)
-from tacit_protocol.privacy.laplace_mechanism import (
-    check_laplace_sums,
-    laplace_sum_guarantee,
-    release_laplace_sums,
-    require_laplace,
-)
-from tacit_protocol.privacy.noise import NoiseSource
-from tacit_protocol.procedures.base import (
-    ReleaseError,
-    StudyError,
-    parse_parameters,
-    planned_once,
-    public_seed,
-)
+from tacit_protocol.privacy.gaussian_mechanism import gaussian_guarantee, halved_guarantee
+from tacit_protocol.privacy.guarantee import COORDINATES_MAX, Budget, Guarantee
+from tacit_protocol.privacy.k_norm_mechanism import k_norm_guarantee
+from tacit_protocol.privacy.laplace_mechanism import laplace_sum_guarantee
+from tacit_protocol.procedures.base import StudyError, parse_parameters, public_seed
 from tacit_protocol.procedures.two_sample.statistic import Form
 
 MEAN_SHARE = 0.8
@@ -134,97 +99,6 @@ class KernelTwoSampleParameters(FeatureParameters):
     )
 
 
-@dataclass(frozen=True)
-class TwoSamplePlan:
-    """What a study fixes before any data: the release of its features, the form and the guarantee.
-
-    ``bought`` says of cells what buys each vector, in their order: of one all of ``guarantee``.
-    """
-
-    parameters: KernelTwoSampleParameters
-    release: AdditiveRelease | MomentRelease
-    form: Form
-    guarantee: Guarantee
-    bought: tuple[Guarantee, ...]
-
-    def privatise(self, sums: FeatureSums | AdditiveSums, noise: NoiseSource) -> dict[str, NoisyVector]:
-        """Add the noise that the guarantee states, jointly, to the sums."""
-        if isinstance(self.release, CellRelease) and isinstance(sums, AdditiveSums):
-            coarse, *fine = self.release.parts(sums.units, sums)
-            vectors = release_k_norm(coarse, self.release.body, self.bought[0], noise)
-            return vectors | {part.name: release_laplace_sums(part, self.bought[1], noise) for part in fine}
-        return release_sums(self.parts(sums), self.guarantee, noise)
-
-    def require_drawable(self, units: int) -> None:
-        """Raise SensitivityError or ReleaseError where the noise of so many units cannot be drawn."""
-        if isinstance(self.release, CellRelease):
-            coarse, *fine = self.layout(units)
-            require_k_norm(self.release.body, -coarse.exponent, self.bought[0].budget.epsilon)
-            for part in fine:
-                require_laplace(part, self.bought[1])
-        else:
-            require_drawable(self.layout(units), self.guarantee)
-
-    def check(self, vectors: Mapping[str, NoisyVector], stated: Guarantee, units: int) -> None:
-        """Raise ReleaseError where vectors of so many units are not as the study fixes."""
-        if isinstance(self.release, CellRelease):
-            coarse, *fine = self.layout(units)
-            if stated != self.guarantee:
-                raise LayoutError("the release states another guarantee than the study")
-            if set(vectors) != {coarse.name, *(part.name for part in fine)}:
-                raise LayoutError("the release has not the vectors that the study asks for")
-            own, paid = {COLUMN_MEANS: vectors[COLUMN_MEANS]}, self.bought[0]
-            check_k_norm(own, paid, coarse, self.release.body, paid)
-            for part in fine:
-                check_laplace_sums(vectors[FINE_COUNTS], self.bought[1], part, self.bought[1])
-        else:
-            check_layout(vectors, stated, self.layout(units), self.guarantee)
-
-    def mean_noise(self, units: int) -> float:
-        """Return the standard deviation of the noise on a coordinate of a mean over so many units."""
-        if isinstance(self.release, CellRelease):
-            bits = self.release.bits(units)
-            scale = k_norm_scale(self.release.body, bits, self.bought[0].budget.epsilon)
-            return float(np.ldexp(scale, -bits)) / units
-        # The mean comes first in every layout.
-        return next(iter(noise_scales(self.layout(units), self.guarantee).values())) / units
-
-    def layout(self, units: int) -> tuple[SumPart, ...]:
-        """Lay out the release of so many units, without values."""
-        try:
-            return self.release.parts(units)
-        except ValueError as error:
-            raise ReleaseError(str(error)) from None
-
-    def parts(self, sums: FeatureSums | AdditiveSums) -> tuple[SumPart, ...]:
-        """Lay out the release of sums."""
-        if isinstance(self.release, AdditiveRelease) and isinstance(sums, AdditiveSums):
-            return self.release.parts(sums.units, sums)
-        if isinstance(self.release, MomentRelease) and isinstance(sums, FeatureSums):
-            return self.release.parts(sums.units, sums)
-        raise TypeError("the sums are not those of this study's features")
-
-
-@planned_once
-def plan_of(study: Study) -> TwoSamplePlan:
-    """Return what a study fixes; raises StudyError where it cannot be run as written."""
-    parameters = parse_parameters(KernelTwoSampleParameters, study)
-    form = _form(parameters, len(study.owners))
-    _refuse_idle_parameters(parameters, form)
-    release = _release(study, parameters)
-    if isinstance(release, CellRelease) and release.numbers < 2:
-        raise StudyError("k-norm noise needs two numbers or more: list another level, or another column")
-    if release.numbers > COORDINATES_MAX:
-        raise StudyError("the study asks for too many numbers; use fewer columns, levels or features")
-    if parameters.fine_cells:
-        bought = fine_guarantees(study.budget)
-        events = tuple(event for paid in bought for event in paid.events)
-        guarantee = Guarantee(budget=study.budget, events=events)
-        return TwoSamplePlan(parameters, release, form, guarantee, bought)
-    guarantee = _guarantee(parameters, study.budget)
-    return TwoSamplePlan(parameters, release, form, guarantee, (guarantee,))
-
-
 FINE_PART = 5
 """Fine cells get one part of epsilon in so many, rounded down to a micro-unit; K-norm noise gets the rest.
 
@@ -243,13 +117,15 @@ def fine_guarantees(budget: Budget) -> tuple[Guarantee, Guarantee]:
     return k_norm_guarantee(rest), laplace_sum_guarantee(budget.model_copy(update={"epsilon_micro": fine}))
 
 
-def _guarantee(parameters: KernelTwoSampleParameters, budget: Budget) -> Guarantee:
+def guarantee_of(parameters: KernelTwoSampleParameters, budget: Budget) -> Guarantee:
+    """Return what buys a release but for fine cells."""
     if parameters.noise == "k-norm":
         return k_norm_guarantee(budget)
     return halved_guarantee(budget) if parameters.calibration == "paper" else gaussian_guarantee(budget)
 
 
-def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:
+def form_of(parameters: KernelTwoSampleParameters, owners: int) -> Form:
+    """Return the form of the test of so many owners; raises StudyError where the choices do not fit."""
     additive = parameters.features in ("auto", "columns")
     statistic, null = parameters.statistic, parameters.null
     if parameters.noise == "k-norm" and not additive:
@@ -275,7 +151,7 @@ def _form(parameters: KernelTwoSampleParameters, owners: int) -> Form:
     return "mmd"
 
 
-def _refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -> None:
+def refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -> None:
     """Refuse a parameter that the study's other choices ignore: whoever sets it expects it to act."""
     kernel = parameters.features in ("me", "scf")
     acting = acting_parameters(parameters.features, parameters) | {
@@ -292,7 +168,8 @@ def _refuse_idle_parameters(parameters: KernelTwoSampleParameters, form: Form) -
         raise StudyError(f"parameter {name} has no effect with the other choices; leave it out")
 
 
-def _release(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveRelease | MomentRelease:
+def release_of(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveRelease | MomentRelease:
+    """Return what an owner sums and releases; raises StudyError where the columns do not suit it."""
     if parameters.noise == "k-norm":
         return CellRelease(_cells(study, parameters))
     if parameters.features == "auto" or parameters.features == "columns":  # noqa: PLR1714 (narrows the type)
@@ -313,43 +190,6 @@ def _release(study: Study, parameters: KernelTwoSampleParameters) -> AdditiveRel
     return MomentRelease(features, shares)
 
 
-SAMPLING = 0.25
-"""Standard deviation of a typical column's coordinate, as a part of its span, before division by sqrt n."""
-
-GAUSSIAN_FROM = (0.5, 1.4)
-"""Gaussian noise is taken from where it is so many times sampling's standard deviation: in studies of one
-column, which gain finer features, and of several, which gain pairs of columns that few features lack."""
-
-FINER_FROM = 0.33
-"""K-norm noise buys more cells as long as it stays below this part of sampling's standard deviation."""
-
-FEW_TO = 1.4
-"""Few features are taken up to so many times the noise of many: there are fewer to correct for, and steeper
-ones. In simulations of a shift in one column of 20 they see more, of 30, at 1.5 times the noise, as much."""
-
-
-RESOLUTIONS = (4, 5, 8, 12, 16, 24, 32, 48, 64)
-"""Numbers of cells of a numeric column that are chosen from."""
-
-PAIR_RESOLUTIONS = (4, 5, 8, 12, 16)
-"""The same where pairs of columns are compared: their tables have the square of as many."""
-
-PAIR_NUMBERS_MAX = 1000
-"""Most cells of all pairs together with which a default compares them."""
-
-PAIRS_TO = 1.4
-"""Pairs of columns are compared where noise is at most so many times sampling's: as Gaussian noise is taken,
-for the same gain."""
-
-
-FINE_UNITS = 100
-"""Fine cells are bought where units times their epsilon, for each numeric column, are so many: fewer units
-cannot be told from their noise."""
-
-FINE_TO = 0.5
-"""And where the other noise stays below this part of sampling's all the same."""
-
-
 def _cells(study: Study, parameters: KernelTwoSampleParameters) -> CellFeatures:
     resolution, pairs = parameters.resolution, parameters.features == "auto"
     numeric, levels = study.domain.numeric, study.domain.categorical
@@ -363,86 +203,6 @@ def _cells(study: Study, parameters: KernelTwoSampleParameters) -> CellFeatures:
             raise StudyError("so many columns have too many pairs: choose features 'columns'")
     fine = parameters.fine_cells
     return CellFeatures(len(numeric), counts, resolution, pairs=pairs and several, fine=fine)
-
-
-def cells_by_default(study: Study, units: int | None) -> dict[str, str | int]:
-    """Return the cells that suit K-norm noise, with so many units if known, as parameters.
-
-    The most cells whose noise is at most FINER_FROM of sampling's; pairs of two columns, and of more where
-    noise with them is at most PAIRS_TO of sampling's; fine cells where FINE_UNITS and FINE_TO say so.
-    """
-    sampling = np.inf if units is None else SAMPLING / np.sqrt(units)
-    numeric, levels = len(study.domain.numeric), [len(c.levels) for c in study.domain.categorical]
-    columns = numeric + len(levels)
-
-    def noise(features: str, resolution: int, *, fine: bool = False) -> float:
-        asked = {"noise": "k-norm", "features": features, "resolution": resolution, "fine_cells": fine}
-        return _relative_noise(study.model_copy(update={"parameters": asked}), units or 1)
-
-    def numbers(resolution: int) -> int:
-        sizes = [resolution] * numeric + [count + 1 for count in levels]
-        return (sum(sizes) ** 2 - sum(size**2 for size in sizes)) // 2
-
-    least = PAIR_RESOLUTIONS[0]
-    pairs = columns > 1 and numbers(least) <= PAIR_NUMBERS_MAX
-    if pairs and (columns > PAIRED or units is not None):
-        pairs = units is not None and noise("auto", least) <= PAIRS_TO * sampling
-    features, choices = ("auto", PAIR_RESOLUTIONS) if pairs else ("columns", RESOLUTIONS)
-    chosen = choices[0] if pairs or units is not None else CELLS_DEFAULT
-    if not numeric:
-        return {"features": features}
-    fine = (
-        units is not None
-        and units * study.budget.epsilon / FINE_PART >= FINE_UNITS * numeric
-        and FINE_CELLS * numeric <= COORDINATES_MAX // 2
-        and bool(noise(features, choices[0], fine=True) <= FINE_TO * sampling)
-    )
-    for resolution in choices[1:] if units is not None else ():
-        if pairs and numbers(resolution) > PAIR_NUMBERS_MAX:
-            break
-        if noise(features, resolution, fine=fine) <= FINER_FROM * sampling:
-            chosen = resolution
-    stated: dict[str, str | int] = {"features": features, "resolution": chosen}
-    return stated | {"fine_cells": True} if fine else stated
-
-
-PAIRED = 2
-"""Columns whose pair is compared where numbers of units are not known: it costs their own test little."""
-
-
-def leaves_noise(study: Study) -> bool:
-    """Say whether a study leaves it open what is released: noise and features."""
-    return not set(study.parameters) - OF_THE_TEST
-
-
-def fitting_noise(study: Study, units: int) -> dict[str, str | int]:
-    """Return the noise, and its resolution, that suit a study of so many units an owner, as parameters.
-
-    From public numbers alone: units, budget, columns and their kinds. Nothing where it is Gaussian noise with
-    the many features of auto. The noise that counts is that on a coordinate, as a part of its span.
-    """
-    sampling = SAMPLING / np.sqrt(units)
-    numeric = len(study.domain.numeric)
-    levels = tuple(len(column.levels) for column in study.domain.categorical)
-    gaussian = np.inf
-    if study.budget.delta_pico:
-        gaussian = _relative_noise(study.model_copy(update={"parameters": {}}), units)
-        if gaussian <= GAUSSIAN_FROM[numeric + len(levels) > 1] * sampling:
-            return {}
-    chosen: dict[str, str | int] = {"noise": "k-norm", **cells_by_default(study, units)}
-    few = _relative_noise(study.model_copy(update={"parameters": chosen}), units)
-    return chosen if few < FEW_TO * gaussian else {}
-
-
-def _relative_noise(study: Study, units: int) -> float:
-    """Return the noise on the columns' foremost coordinates, as a part of their spans: the largest."""
-    plan = plan_of(study)
-    features = plan.release.features
-    if not isinstance(features, AdditiveFeatures):
-        raise TypeError("only features of columns have coordinates with spans")
-    span = {"P1": 2.0, "category": 1.0}
-    spans = [span[c.part] * c.scale for c in features.column_wise.coordinates if c.part in span]
-    return plan.mean_noise(units) / min(spans)
 
 
 def require_same_release(study: Study, source: Study) -> None:

@@ -20,7 +20,7 @@ from tacit_protocol.procedures.base import (
     planned,
     reread,
 )
-from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of, plan_of
+from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of
 from tacit_protocol.procedures.embedding_release.release import HISTOGRAMS
 
 PROCEDURE = EmbeddingRelease()
@@ -120,11 +120,10 @@ def test_the_mean_of_other_features_is_no_such_database(
 def test_the_likeliest_candidate_is_the_nearest_to_the_data() -> None:
     study = asked(**CHOSEN)
     verdict = PROCEDURE.assemble(study, {"o0": release_of(study, Drawing())})
-    plan = plan_of(study)
-    assert plan.points is not None
+    plan = PROCEDURE.plan(study)
     (chunk,) = table().chunks()
-    mean, points = plan.features(chunk).mean(axis=0), plan.features(plan.points)
-    apart = np.linalg.norm(plan.candidates.weights @ points - mean, axis=1)
+    mean, points = features_of(study)(chunk).mean(axis=0), plan.at
+    apart = np.linalg.norm(plan.choices.weights @ points - mean, axis=1)
     assert verdict.chosen == {"o0": int(np.argmin(apart))}
     assert np.array(verdict.weights["o0"]) @ points == pytest.approx(np.array(verdict.embedding["o0"]))
 

@@ -15,10 +15,11 @@ from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.k_norm_mechanism import factor_points
 from tacit_protocol.procedures.base import StudyError
 from tacit_protocol.procedures.discovery import PROCEDURES
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, evidence_of, planned_test
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
+from tacit_protocol.procedures.kernel_two_sample.defaults import fitting_noise
 from tacit_protocol.procedures.means import max_form
 from tacit_protocol.procedures.means.private_means import PrivateMeans
-from tacit_protocol.procedures.two_sample.release import fitting_noise, plan_of, require_same_release
+from tacit_protocol.procedures.two_sample.release import require_same_release
 from tacit_protocol.procedures.two_sample.verdict import TwoSampleResult
 from tacit_services.agent.study.policy import Policy
 
@@ -94,9 +95,9 @@ def test_the_level_is_kept_for_spikes_ties_and_unequal_owners(
 
 def pvalue_of(study: Study, tables: list[MemoryTable], run: int) -> float:
     """The overall p-value alone: effects take longer than the test."""
-    plan, noise = plan_of(study), SeededNoise(run)
+    plan, noise = PROCEDURE.plan(study), SeededNoise(run)
     releases = [PROCEDURE.privatise(study, PROCEDURE.summarise(study, table), noise) for table in tables]
-    return planned_test(plan, study).run(evidence_of(plan, releases)).pvalue
+    return plan.test.run(plan.evidence(releases)).pvalue
 
 
 def bimodal(n: int, rng: np.random.Generator) -> Any:

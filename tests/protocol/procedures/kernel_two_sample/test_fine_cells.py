@@ -17,13 +17,12 @@ from tacit_protocol.privacy.accounting import compose_epsilon_micro, fits
 from tacit_protocol.privacy.exact_sums import unit_averages
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.procedures.base import ReleaseError, StudyError, planned
-from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample, evidence_of, planned_test
+from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
+from tacit_protocol.procedures.kernel_two_sample.defaults import fitting_noise
 from tacit_protocol.procedures.means import max_form
 from tacit_protocol.procedures.means.private_means import RARE_UNITS, PrivateMeans
 from tacit_protocol.procedures.two_sample.release import (
     fine_guarantees,
-    fitting_noise,
-    plan_of,
     require_same_release,
 )
 from tacit_protocol.procedures.two_sample.verdict import FINER, two_sample_meaning
@@ -47,10 +46,10 @@ def narrow(n: int, rng: np.random.Generator, shift: float = 0.0) -> npt.NDArray[
 
 def pvalue_of(study: Study, numbers: list[npt.NDArray[np.float64]], run: int) -> float:
     """The overall p-value alone: effects take longer than the test."""
-    plan, noise, empty = plan_of(study), SeededNoise(run), np.zeros
+    plan, noise, empty = PROCEDURE.plan(study), SeededNoise(run), np.zeros
     tables = [MemoryTable(study.domain, own, empty((len(own), 0), np.int32)) for own in numbers]
     releases = [PROCEDURE.privatise(study, PROCEDURE.summarise(study, table), noise) for table in tables]
-    return planned_test(plan, study).run(evidence_of(plan, releases)).pvalue
+    return plan.test.run(plan.evidence(releases)).pvalue
 
 
 def largest_move(features: CellFeatures, seed: int) -> int:
@@ -101,7 +100,9 @@ def test_the_noise_is_that_of_each_part_of_epsilon() -> None:
     release = PROCEDURE.privatise(study, summed(study), SeededNoise(1))
     assert release.vectors[FINE_COUNTS].scale == pytest.approx(10, rel=1e-3)
     assert len(release.vectors[FINE_COUNTS].values) == FINE_CELLS
-    assert plan_of(study).mean_noise(100) == pytest.approx(1.25 * plan_of(alone).mean_noise(100), rel=1e-6)
+    assert PROCEDURE.plan(study).mean_noise(100) == pytest.approx(
+        1.25 * PROCEDURE.plan(alone).mean_noise(100), rel=1e-6
+    )
 
 
 def summed(study: Study, n: int = 100) -> Any:
@@ -131,7 +132,11 @@ def test_a_release_that_was_changed_is_refused() -> None:
     alone = fine_study(fine_cells=False)
     with pytest.raises(ReleaseError):
         PROCEDURE.check_release(alone, release)
-    for guarantee in (plan_of(alone).guarantee, plan_of(study).bought[0], plan_of(study).bought[1]):
+    for guarantee in (
+        PROCEDURE.plan(alone).guarantee,
+        PROCEDURE.plan(study).bought[0],
+        PROCEDURE.plan(study).bought[1],
+    ):
         with pytest.raises(ReleaseError, match="another guarantee"):
             PROCEDURE.check_release(study, release.model_copy(update={"guarantee": guarantee}))
 
@@ -146,9 +151,9 @@ def test_noise_without_room_is_refused_before_a_row_is_read(monkeypatch: pytest.
             def refuse(*_: Any) -> None:
                 raise StudyError("no room")
 
-            patch.setattr(f"tacit_protocol.procedures.two_sample.release.{refused}", refuse)
+            patch.setattr(f"tacit_protocol.procedures.kernel_two_sample.plan.{refused}", refuse)
             with pytest.raises(StudyError, match="no room"):
-                PROCEDURE.check(study)
+                PROCEDURE.plan(study)
             with pytest.raises(StudyError, match="no room"):
                 planned(PROCEDURE, study).check_units({"x": 10, "y": 10})
 
@@ -266,8 +271,8 @@ def test_a_column_is_named_and_nothing_is_claimed_that_means_do_not_tell() -> No
 
 def test_the_layout_is_counted_and_described() -> None:
     study = fine_study(2)
-    plan = plan_of(study)
+    plan = PROCEDURE.plan(study)
     assert isinstance(plan.release, CellRelease)
-    assert PROCEDURE.release_size(study) == sum(len(part.sums) for part in plan.layout(10))
+    assert PROCEDURE.release_size(study) == sum(len(part.sums) for part in plan.parts(10))
     assert "fine cells" in PROCEDURE.what_is_released(study)
     assert any("fine cells" in line for line in PROCEDURE.describe_request(study))

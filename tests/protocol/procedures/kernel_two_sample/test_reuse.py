@@ -11,7 +11,7 @@ from tacit_protocol.messages.study import Release, Study
 from tacit_protocol.privacy.guarantee import Budget
 from tacit_protocol.privacy.noise import OpenDPNoise
 from tacit_protocol.procedures.base import ReleaseError, StudyError, check_release, check_study, reread
-from tacit_protocol.procedures.embedding_release import EmbeddingRelease, plan_of
+from tacit_protocol.procedures.embedding_release import EmbeddingRelease, features_of
 from tacit_protocol.procedures.kernel_two_sample import KernelTwoSample
 from tacit_protocol.procedures.means.private_means import PrivateMeans, bounded_moments
 from tacit_protocol.procedures.two_sample.verdict import TwoSampleResult
@@ -135,8 +135,7 @@ def test_the_level_holds_with_means_alone(reused: tuple[str, ...]) -> None:
 
 def test_the_trace_is_bounded_from_means_alone() -> None:
     """Three standard deviations upward: the bound is below the true trace once in a thousand times."""
-    plan = plan_of(database())
-    truth = plan.features(next(sample(99, units=100_000).chunks()))
+    truth = features_of(database())(next(sample(99, units=100_000).chunks()))
     trace = float(np.trace(np.cov(truth.T)))
     below = 0
     for seed in range(60):
