@@ -420,7 +420,7 @@ def test_every_procedure_is_in_the_table() -> None:
 def plan_functions() -> dict[CodeType, str]:
     """The functions of procedures that work out what a study fixes, by their code."""
     handed_on = planned_once(lambda _: None).__code__
-    return {
+    return {type(found).plan.__code__: f"{name}.plan" for name, found in PROCEDURES.items()} | {
         found.__wrapped__.__code__: f"{name}.{found.__name__}"
         for name, module in sys.modules.items()
         if name.startswith("tacit_protocol.procedures.")
@@ -496,6 +496,7 @@ def test_whatever_simulates_has_its_work_bounded_and_says_how_far_it_is(
     if not drawn:
         return
     monkeypatch.setattr(base, "WORK_MAX", 0)
+    base.planned.forget()
     with pytest.raises(StudyError, match="too long"):
         procedure.check(study)
 
